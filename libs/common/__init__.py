@@ -1,0 +1,1 @@
+"""Everything that two operators need: the runtime, the client, the test kit."""

@@ -1,0 +1,153 @@
+"""Kinds of Kubernetes objects, and how to name and address one object.
+
+A `Kind` is what discovery would tell: group, version, kind and plural. It is data, so that no
+client has to ask the API server before it can build a path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+type Manifest = dict[str, Any]
+"""A raw Kubernetes object, as it travels on the wire."""
+
+
+class Key(NamedTuple):
+    """Name one object of a known kind within a cluster."""
+
+    namespace: str
+    """Namespace of the object; empty for cluster-scoped kinds."""
+    name: str
+    """Name of the object, unique in its namespace."""
+
+    def __str__(self) -> str:
+        """Render as people write it: `namespace/name`, or `name` alone."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Describe one served version of a kind.
+
+    Attributes:
+        group: API group; empty for the core group.
+        version: Served version, such as `v1alpha1`.
+        kind: Name as it stands in manifests, such as `PodSet`.
+        plural: Resource name as it stands in paths, such as `podsets`.
+        namespaced: Whether objects live in namespaces.
+    """
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    def __str__(self) -> str:
+        """Render as `kind.group/version`, the form used in logs and errors."""
+        return f"{self.kind}.{self.api_version}" if self.group else self.kind
+
+    @property
+    def api_version(self) -> str:
+        """Value of `apiVersion` in manifests."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def resource(self) -> str:
+        """Resource with its group, as RBAC and errors name it: `podsets.batch.example.com`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def base_path(self) -> str:
+        """Path of the group and version on the API server."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Build the path of a collection, an object or a subresource.
+
+        Args:
+            namespace: Namespace; empty means all of them, or a cluster-scoped kind.
+            name: Object name; empty means the collection.
+            subresource: Such as `status`; needs a name.
+        """
+        parts = [self.base_path]
+        if self.namespaced and namespace:
+            parts.append(f"namespaces/{namespace}")
+        parts.append(self.plural)
+        if name:
+            parts.append(name)
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+    def matches(self, manifest: Mapping[str, Any]) -> bool:
+        """Tell whether a manifest is of this kind and group, in whatever version."""
+        group = str(manifest.get("apiVersion", "")).rpartition("/")[0]
+        return manifest.get("kind") == self.kind and group == self.group
+
+
+def key_of(manifest: Mapping[str, Any]) -> Key:
+    """Return the key of an object that has a name."""
+    metadata = manifest["metadata"]
+    return Key(metadata.get("namespace") or "", metadata["name"])
+
+
+def uid_of(manifest: Mapping[str, Any]) -> str:
+    """Return the UID of an object, or an empty string when the server did not give one yet."""
+    return manifest.get("metadata", {}).get("uid") or ""
+
+
+def version_of(manifest: Mapping[str, Any]) -> int:
+    """Return the resourceVersion as a number, 0 when absent or not a number.
+
+    Kubernetes compares resource versions of one resource as integers since KEP-5504; the
+    consistency store of its own controllers relies on it.
+    """
+    text = manifest.get("metadata", {}).get("resourceVersion") or ""
+    return int(text) if text.isdigit() else 0
+
+
+def is_deleting(manifest: Mapping[str, Any]) -> bool:
+    """Tell whether deletion of the object has been asked for."""
+    return bool(manifest.get("metadata", {}).get("deletionTimestamp"))
+
+
+def describe(kind: Kind, key: Key) -> str:
+    """Name an object in messages for people: `PodSet default/web`."""
+    return f"{kind.kind} {key}"
+
+
+POD: Final = Kind("", "v1", "Pod", "pods")
+NODE: Final = Kind("", "v1", "Node", "nodes", namespaced=False)
+NAMESPACE: Final = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
+SECRET: Final = Kind("", "v1", "Secret", "secrets")
+CONFIG_MAP: Final = Kind("", "v1", "ConfigMap", "configmaps")
+SERVICE: Final = Kind("", "v1", "Service", "services")
+SERVICE_ACCOUNT: Final = Kind("", "v1", "ServiceAccount", "serviceaccounts")
+PVC: Final = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+PV: Final = Kind("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False)
+CORE_EVENT: Final = Kind("", "v1", "Event", "events")
+EVENT: Final = Kind("events.k8s.io", "v1", "Event", "events")
+LEASE: Final = Kind("coordination.k8s.io", "v1", "Lease", "leases")
+DEPLOYMENT: Final = Kind("apps", "v1", "Deployment", "deployments")
+REPLICA_SET: Final = Kind("apps", "v1", "ReplicaSet", "replicasets")
+STORAGE_CLASS: Final = Kind(
+    "storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False
+)
+CRD: Final = Kind(
+    "apiextensions.k8s.io",
+    "v1",
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    namespaced=False,
+)
+NETWORK_POLICY: Final = Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
+ENDPOINT_SLICE: Final = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+POD_DISRUPTION_BUDGET: Final = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
+ROLE: Final = Kind("rbac.authorization.k8s.io", "v1", "Role", "roles")
+ROLE_BINDING: Final = Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
+CLUSTER_ROLE: Final = Kind(
+    "rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False
+)

@@ -1,0 +1,1 @@
+"""Level-triggered controller runtime: sources, store, queue, controllers, manager."""

@@ -1,0 +1,1 @@
+"""Test kit: fake API server, real API server, harness and conformance suite."""
