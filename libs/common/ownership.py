@@ -1,0 +1,92 @@
+"""Owner references: who controls an object, always by UID and never by name alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from libs.common.kinds import Kind, Manifest, uid_of
+
+
+def build_owner_reference(kind: Kind, owner: Mapping[str, Any]) -> Manifest:
+    """Build the controller reference that a child of `owner` carries.
+
+    The owner must live in the namespace of the child or be cluster-scoped: the garbage collector
+    deletes children whose owner it looks for in the wrong namespace.
+    """
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def controller_of(manifest: Mapping[str, Any]) -> Manifest | None:
+    """Return the controller reference of an object, or None for an orphan."""
+    for reference in manifest.get("metadata", {}).get("ownerReferences") or ():
+        if reference.get("controller"):
+            return dict(reference)
+    return None
+
+
+def controller_uid(manifest: Mapping[str, Any]) -> str:
+    """Return the UID of the controller, or an empty string for an orphan."""
+    for reference in manifest.get("metadata", {}).get("ownerReferences") or ():
+        if reference.get("controller"):
+            return str(reference.get("uid", ""))
+    return ""
+
+
+def is_controlled_by(manifest: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
+    """Tell whether `owner`, in this very incarnation, controls the object."""
+    uid = uid_of(owner)
+    return bool(uid) and controller_uid(manifest) == uid
+
+
+def controlled_by(objects: Iterable[Manifest], owner: Mapping[str, Any]) -> list[Manifest]:
+    """Keep the objects that `owner` controls."""
+    return [manifest for manifest in objects if is_controlled_by(manifest, owner)]
+
+
+def build_release_patch(manifest: Mapping[str, Any], owner_uid: str) -> list[Manifest]:
+    """Build the JSON patch that takes `owner_uid` out of the owner references.
+
+    Returns:
+        Operations; empty when that owner is not there.
+    """
+    references = manifest.get("metadata", {}).get("ownerReferences") or []
+    kept = [reference for reference in references if reference.get("uid") != owner_uid]
+    if len(kept) == len(references):
+        return []
+    if not kept:
+        return [{"op": "remove", "path": "/metadata/ownerReferences"}]
+    return [{"op": "replace", "path": "/metadata/ownerReferences", "value": kept}]
+
+
+def build_adopt_patch(manifest: Mapping[str, Any], reference: Mapping[str, Any]) -> list[Manifest]:
+    """Build the JSON patch that adds a controller reference to an orphan.
+
+    Raises:
+        ValueError: Another controller owns the object; the caller must not adopt it.
+    """
+    owner = controller_of(manifest)
+    if owner is not None and owner.get("uid") != reference["uid"]:
+        raise ValueError(
+            f"{manifest.get('kind')} {manifest['metadata']['name']} is controlled by "
+            f"{owner.get('kind')} {owner.get('name')}; only orphans are adopted"
+        )
+    references = [
+        other
+        for other in manifest.get("metadata", {}).get("ownerReferences") or []
+        if other.get("uid") != reference["uid"]
+    ]
+    return [
+        {
+            "op": "add",
+            "path": "/metadata/ownerReferences",
+            "value": [*references, dict(reference)],
+        }
+    ]
