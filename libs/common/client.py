@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
@@ -200,7 +200,7 @@ class Client:
         field_selector: str = "",
         timeout_seconds: float = 300.0,
         inactivity_seconds: float = 75.0,
-    ) -> AsyncIterator[WatchEvent]:
+    ) -> AsyncGenerator[WatchEvent]:
         """Watch a kind from a resource version until the server ends the stream.
 
         Bookmarks are asked for and yielded. They come about once a minute, so a stream that says

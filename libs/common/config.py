@@ -95,7 +95,7 @@ async def load_config(kubeconfig: str = "", context: str = "") -> ConnectionConf
 def _load_incluster() -> ConnectionConfig:
     configuration = Configuration()
     try:
-        incluster_config.load_incluster_config(configuration)
+        incluster_config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]  # the official client is not annotated
     except ConfigException as err:
         raise ConfigError(f"Cannot use the pod's service account: {err}") from err
     namespace = _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else "default"
@@ -106,7 +106,7 @@ async def _load_kubeconfig(kubeconfig: str, context: str) -> ConnectionConfig:
     paths = kubeconfig or os.environ.get("KUBECONFIG") or kube_config.KUBE_CONFIG_DEFAULT_LOCATION
     configuration = Configuration()
     try:
-        loader = await kube_config.load_kube_config(
+        loader = await kube_config.load_kube_config(  # type: ignore[no-untyped-call]  # as above
             config_file=paths, context=context or None, client_configuration=configuration
         )
     except (ConfigException, OSError) as err:
@@ -153,7 +153,7 @@ def _reloading_source(configuration: Configuration, paths: str, context: str) ->
         nonlocal loaded_at
         if time.monotonic() - loaded_at > _RELOAD_SECONDS:
             loaded_at = time.monotonic()
-            await kube_config.load_kube_config(
+            await kube_config.load_kube_config(  # type: ignore[no-untyped-call]  # as above
                 config_file=paths, context=context or None, client_configuration=configuration
             )
         token = await configuration.get_api_key_with_prefix("BearerToken")

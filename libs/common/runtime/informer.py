@@ -1,0 +1,160 @@
+"""Informer: one kind, kept in a store by a source, with handlers told of each change.
+
+Sources differ in what they can tell. A reflector lists and watches and so knows when a listing is
+complete. kopf yields single events, and after a gap only those objects that still exist; deletions
+in the gap are found by the sweep (`libs.common.runtime.sweep`). Whatever the source, the handlers
+see the same thing: what was, what is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, Protocol
+
+from libs.common.clock import Clock, SystemClock
+from libs.common.kinds import Key, Kind, Manifest, key_of, uid_of, version_of
+from libs.common.runtime.store import Change, Store, Transform, strip_noise
+
+type Handler = Callable[[Change, bool], None]
+"""Take a change and whether it belongs to a first listing (which may wait)."""
+type SourceName = Literal["kopf", "reflector"]
+
+
+class CacheObserver(Protocol):
+    """See what a cache does, for metrics."""
+
+    def cache_size(self, resource: str, objects: int) -> None:
+        """Note the number of objects held."""
+
+    def cache_event(self, resource: str) -> None:
+        """Note that the source said something about a resource."""
+
+    def cache_swept(self, resource: str, objects: int) -> None:
+        """Note deletions that no event had told of."""
+
+
+class Informer:
+    """Keep one kind in a store.
+
+    Args:
+        kind: What is watched.
+        namespaces: Where; empty for the whole cluster.
+        label_selector: What is watched of it, chosen by the server.
+        transform: Reduces each object before it is kept.
+        source: Which event source feeds it.
+        optional: Whether the operator works where the kind is not served.
+        clock: Time source of the staleness metrics.
+        observer: Told of sizes and events.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        *,
+        namespaces: Sequence[str] = (),
+        label_selector: str = "",
+        transform: Transform = strip_noise,
+        source: SourceName = "kopf",
+        optional: bool = False,
+        clock: Clock | None = None,
+        observer: CacheObserver | None = None,
+    ) -> None:
+        """Start with an empty store that is not synced."""
+        self.kind = kind
+        self.namespaces = tuple(namespaces) if kind.namespaced else ()
+        self.label_selector = label_selector
+        self.source = source
+        self.optional = optional
+        self.store = Store(kind, transform)
+        self.relisted = asyncio.Event()
+        self._clock = clock or SystemClock()
+        self._observer = observer
+        self._handlers: list[Handler] = []
+        self._pending = set(self.scopes)
+        self._synced = asyncio.Event()
+        self.last_event = self._clock.monotonic()
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """Namespaces to list and watch one by one; the empty one stands for all."""
+        return self.namespaces or ("",)
+
+    @property
+    def synced(self) -> bool:
+        """Whether the store has held a complete listing of each scope."""
+        return self._synced.is_set()
+
+    async def wait_synced(self) -> None:
+        """Wait for the first complete listing of each scope."""
+        await self._synced.wait()
+
+    def add_handler(self, handler: Handler) -> None:
+        """Tell a handler of each change from now on."""
+        self._handlers.append(handler)
+
+    def heard(self) -> None:
+        """Note that the source is alive, by an event, a bookmark or a listing."""
+        self.last_event = self._clock.monotonic()
+        if self._observer is not None:
+            self._observer.cache_event(self.kind.resource)
+
+    def put(self, manifest: Manifest) -> Change | None:
+        """Take in an object that exists, from an event or from the answer to a write."""
+        self.heard()
+        change = self.store.put(manifest)
+        self._tell([change] if change else [])
+        return change
+
+    def remove(self, manifest: Manifest) -> Change | None:
+        """Take in the event that an object is gone, or is no longer selected."""
+        self.heard()
+        change = self.store.remove(key_of(manifest), uid_of(manifest), version_of(manifest))
+        self._tell([change] if change else [])
+        return change
+
+    def wrote(self, manifest: Manifest) -> None:
+        """Take in the answer to a write of ours; nobody is told, since the writer knows."""
+        self.store.put(manifest)
+
+    def vanished(self, key: Key, uid: str) -> Change | None:
+        """Take in that an incarnation is gone for good, seen by a read or a sweep."""
+        change = self.store.remove(key, uid)
+        self._tell([change] if change else [])
+        return change
+
+    def replace(self, items: Iterable[Manifest], version: int, namespace: str = "") -> None:
+        """Take in a complete listing of one scope and mark it synced."""
+        self.heard()
+        changes = self.store.replace(items, version, namespace or None)
+        self._tell(changes)
+        self.mark_synced(namespace)
+
+    def mark_synced(self, namespace: str = "") -> None:
+        """Note that everything of one scope has been seen once."""
+        self._pending.discard(namespace)
+        if not self._pending:
+            self._synced.set()
+
+    def _tell(self, changes: Sequence[Change]) -> None:
+        if self._observer is not None and changes:
+            self._observer.cache_size(self.kind.resource, len(self.store))
+        initial = not self.synced
+        for change in changes:
+            for handler in self._handlers:
+                handler(change, initial)
+
+
+class EventSource(Protocol):
+    """Feed informers until told to stop.
+
+    A source must deliver each object that exists at least once, each later change at least once
+    and in order, and may lose deletions that happen while it is disconnected.
+    """
+
+    async def run(self, informers: Sequence[Informer], stop: asyncio.Event) -> None:
+        """Feed the informers until `stop` is set.
+
+        Raises:
+            Exception: The source cannot go on; the process must end and be started again.
+        """

@@ -1,0 +1,322 @@
+"""Work queue: each key once, the urgent first, one namespace never ahead of the others for long.
+
+The contract is that of client-go's queue. A key that is added while it waits is one entry; a key
+that is added while it is worked on is worked on once more afterwards; so no two workers ever hold
+the same key, and no change is lost. On top of it:
+
+* priorities: a live change goes before the first listing and before a resync;
+* fairness: within one priority, namespaces take turns, so a flood in one namespace delays the
+  others by at most one key a turn;
+* delays: one timer a key, the earliest wish wins;
+* back-off a key, forgotten on success, and a least time between two passes over one key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from libs.common.clock import Clock, SystemClock, Timer
+from libs.common.kinds import Key
+
+PRIORITY_LIVE: Final = 0
+"""Changes that were just seen."""
+PRIORITY_RESYNC: Final = -100
+"""First listing and resync, as controller-runtime's `LowPriority`."""
+PRIORITY_EXPEDITE: Final = 100
+"""What somebody waits for, such as a deletion."""
+
+
+class QueueObserver(Protocol):
+    """See what happens in the queue, for metrics."""
+
+    def added(self, priority: int) -> None:
+        """Note a key that became ready to be worked on."""
+
+    def started(self, priority: int, waited: float) -> None:
+        """Note a key that a worker took after `waited` seconds."""
+
+    def finished(self, seconds: float) -> None:
+        """Note a key that a worker gave back after `seconds`."""
+
+    def retried(self) -> None:
+        """Note a key that will be tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackoffPolicy:
+    """Say how long a failing key waits.
+
+    Attributes:
+        base: Seconds after the first failure.
+        maximum: Seconds that are never exceeded.
+        jitter: Share of the delay that is left to chance, 0 to 1.
+    """
+
+    base: float = 0.2
+    maximum: float = 300.0
+    jitter: float = 0.2
+
+    def delay(self, failures: int, chance: float) -> float:
+        """Return the seconds to wait after some failures in a row.
+
+        Args:
+            failures: How many, at least 1.
+            chance: Random number in [0, 1).
+        """
+        # The exponent is bounded so that a key that fails for days does not overflow a float.
+        delay = min(self.base * 2.0 ** min(failures - 1, 60), self.maximum)
+        return delay * (1.0 - self.jitter * chance)
+
+
+class QueueClosed(Exception):
+    """The queue was closed and holds nothing more to do."""
+
+
+class WorkQueue:
+    """Hand keys to workers.
+
+    Args:
+        backoff: Delays of failing keys.
+        min_interval: Least seconds between two passes over one key; 0 for none.
+        clock: Time source.
+        rng: Source of jitter.
+        observer: Told what happens.
+    """
+
+    def __init__(
+        self,
+        *,
+        backoff: BackoffPolicy | None = None,
+        min_interval: float = 0.0,
+        clock: Clock | None = None,
+        rng: Callable[[], float] = random.random,
+        observer: QueueObserver | None = None,
+    ) -> None:
+        """Start empty and open."""
+        self._backoff = backoff or BackoffPolicy()
+        self._min_interval = min_interval
+        self._clock = clock or SystemClock()
+        self._rng = rng
+        self._observer = observer
+        self._ready: dict[int, OrderedDict[str, deque[Key]]] = {}
+        self._waiting: dict[Key, tuple[int, float]] = {}  # Ready keys: priority, since when.
+        self._again: dict[Key, int] = {}  # Keys that were added while a worker has them.
+        self._working: dict[Key, tuple[float, int]] = {}
+        self._timers: dict[Key, tuple[float, int, Timer]] = {}
+        self._failures: dict[Key, int] = {}
+        self._last_pass: dict[Key, float] = {}
+        self._takers: deque[asyncio.Future[None]] = deque()
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    def add(self, key: Key, *, priority: int = PRIORITY_LIVE, after: float = 0.0) -> None:
+        """Ask for a pass over a key.
+
+        Args:
+            key: What to work on.
+            priority: Higher goes first; a key that waits already keeps the higher of the two.
+            after: Seconds to wait first. An earlier wish for the key is never put off.
+        """
+        if self._closed:
+            return
+        after = max(after, self._cool_down(key))
+        if after > 0:
+            self._delay(key, priority, after)
+        elif key in self._working:
+            self._again[key] = max(priority, self._again.get(key, priority))
+        else:
+            self._cancel_timer(key)
+            self._make_ready(key, priority)
+
+    def retry(self, key: Key, *, after: float | None = None) -> float:
+        """Ask for another pass after a failure.
+
+        Args:
+            key: What failed.
+            after: Seconds that somebody asked to wait; None for the back-off of the key.
+
+        Returns:
+            Seconds until the pass.
+        """
+        failures = self._failures.get(key, 0) + 1
+        self._failures[key] = failures
+        delay = after if after is not None else self._backoff.delay(failures, self._rng())
+        if self._observer is not None:
+            self._observer.retried()
+        self.add(key, priority=PRIORITY_LIVE, after=delay)
+        return delay
+
+    def forget(self, key: Key) -> None:
+        """Forget the failures of a key, after a pass that went well."""
+        self._failures.pop(key, None)
+
+    def drop(self, key: Key) -> None:
+        """Forget everything about a key whose object is gone."""
+        self.forget(key)
+        self._last_pass.pop(key, None)
+        self._cancel_timer(key)
+
+    def failures(self, key: Key) -> int:
+        """Return how many passes over a key failed in a row."""
+        return self._failures.get(key, 0)
+
+    async def get(self) -> Key:
+        """Take the next key; the caller gives it back with `done`.
+
+        Raises:
+            QueueClosed: The queue was closed.
+        """
+        while True:
+            if self._closed:
+                raise QueueClosed
+            if self._waiting:
+                return self._take()
+            taker = asyncio.get_running_loop().create_future()
+            self._takers.append(taker)
+            try:
+                await taker
+            finally:
+                if not taker.done() or taker.cancelled():
+                    # A waiter that leaves must not swallow the wake-up of another.
+                    self._takers = deque(other for other in self._takers if other is not taker)
+                    self._wake()
+
+    def done(self, key: Key) -> None:
+        """Give a key back; it is ready again if it was added meanwhile."""
+        started, _ = self._working.pop(key)
+        now = self._clock.monotonic()
+        if self._min_interval:
+            self._last_pass[key] = now
+        if self._observer is not None:
+            self._observer.finished(now - started)
+        priority = self._again.pop(key, None)
+        if priority is not None:
+            self.add(key, priority=priority)
+        self._changed.set()
+
+    def close(self) -> None:
+        """Hand out nothing more; keys in work are finished by their workers."""
+        self._closed = True
+        for _, _, timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._ready.clear()
+        self._waiting.clear()
+        self._again.clear()
+        for taker in self._takers:
+            if not taker.done():
+                taker.set_result(None)
+        self._takers.clear()
+        self._changed.set()
+
+    async def drained(self) -> None:
+        """Wait until no worker holds a key."""
+        while self._working:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def __len__(self) -> int:
+        """Return how many keys are ready, as `workqueue_depth` counts them."""
+        return len(self._waiting)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is ready and nothing is being worked on; delayed keys do not count."""
+        return not self._waiting and not self._working and not self._again
+
+    @property
+    def delayed(self) -> int:
+        """Number of keys that wait for a time to come."""
+        return len(self._timers)
+
+    def depth(self) -> dict[int, int]:
+        """Return the number of ready keys of each priority."""
+        return {priority: sum(map(len, turns.values())) for priority, turns in self._ready.items()}
+
+    def work_started(self) -> list[float]:
+        """Return when each key in work was taken, on the clock of the queue."""
+        return [started for started, _ in self._working.values()]
+
+    def _make_ready(self, key: Key, priority: int) -> None:
+        held = self._waiting.get(key)
+        if held is not None:
+            if held[0] >= priority:
+                return
+            self._unready(key, held[0])
+        since = held[1] if held is not None else self._clock.monotonic()
+        self._waiting[key] = (priority, since)
+        self._ready.setdefault(priority, OrderedDict()).setdefault(key.namespace, deque()).append(
+            key
+        )
+        if self._observer is not None and held is None:
+            self._observer.added(priority)
+        self._wake()
+
+    def _unready(self, key: Key, priority: int) -> None:
+        turns = self._ready[priority]
+        turns[key.namespace].remove(key)
+        self._prune(priority, key.namespace)
+
+    def _prune(self, priority: int, namespace: str) -> None:
+        turns = self._ready[priority]
+        if not turns[namespace]:
+            del turns[namespace]
+        if not turns:
+            del self._ready[priority]
+
+    def _take(self) -> Key:
+        priority = max(self._ready)
+        turns = self._ready[priority]
+        namespace = next(iter(turns))
+        key = turns[namespace].popleft()
+        turns.move_to_end(namespace)
+        self._prune(priority, namespace)
+        _, since = self._waiting.pop(key)
+        now = self._clock.monotonic()
+        self._working[key] = (now, priority)
+        self._cancel_timer(key)
+        if self._observer is not None:
+            self._observer.started(priority, now - since)
+        return key
+
+    def _delay(self, key: Key, priority: int, after: float) -> None:
+        if key in self._waiting:
+            return
+        due = self._clock.monotonic() + after
+        held = self._timers.get(key)
+        if held is not None:
+            if held[0] <= due and held[1] >= priority:
+                return
+            due, priority = min(due, held[0]), max(priority, held[1])
+            held[2].cancel()
+        timer = self._clock.call_later(
+            max(0.0, due - self._clock.monotonic()), lambda: self._ring(key)
+        )
+        self._timers[key] = (due, priority, timer)
+
+    def _ring(self, key: Key) -> None:
+        _, priority, _ = self._timers.pop(key)
+        self.add(key, priority=priority)
+
+    def _cancel_timer(self, key: Key) -> None:
+        held = self._timers.pop(key, None)
+        if held is not None:
+            held[2].cancel()
+
+    def _cool_down(self, key: Key) -> float:
+        last = self._last_pass.get(key)
+        if last is None:
+            return 0.0
+        return max(0.0, last + self._min_interval - self._clock.monotonic())
+
+    def _wake(self) -> None:
+        while self._takers and self._waiting:
+            taker = self._takers.popleft()
+            if not taker.done():
+                taker.set_result(None)
+                return

@@ -1,0 +1,125 @@
+"""Reflector: list and watch, without anything between the API server and the store.
+
+It is the source for kinds that come by the thousand. It knows the boundaries of a listing, so a
+deletion in a gap is found by the next listing, and a store is synced the moment the first listing
+is in. What it costs beside kopf is measured by `./dev bench`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Final
+
+import structlog
+
+from libs.common.client import Client
+from libs.common.clock import Clock, SystemClock
+from libs.common.errors import Expired, Forbidden, NotFound, SlipwayError
+from libs.common.runtime.informer import Informer
+
+log = structlog.get_logger(__name__)
+
+_BACKOFF_BASE: Final = 0.2
+_BACKOFF_MAX: Final = 30.0
+_STREAM_SECONDS: Final = 300.0
+"""How long one stream may live, so that load is spread anew over API servers."""
+
+
+class Reflector:
+    """Feed informers by listing and watching.
+
+    Args:
+        client: Connection to the API server.
+        clock: Time source of the back-off.
+        rng: Source of jitter.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock: Clock | None = None,
+        rng: Callable[[], float] = random.random,
+    ) -> None:
+        """Prepare; nothing is sent before `run`."""
+        self._client = client
+        self._clock = clock or SystemClock()
+        self._rng = rng
+
+    async def run(self, informers: Sequence[Informer], stop: asyncio.Event) -> None:
+        """Feed the informers until `stop` is set."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(
+                    self._follow(informer, scope), name=f"reflect {informer.kind} {scope}"
+                )
+                for informer in informers
+                for scope in informer.scopes
+            ]
+            await stop.wait()
+            for task in tasks:
+                task.cancel()
+
+    async def _follow(self, informer: Informer, scope: str) -> None:
+        failures = 0
+        version = ""
+        while True:
+            try:
+                if not version:
+                    version = await self._list(informer, scope)
+                async with contextlib.aclosing(self._watch(informer, scope, version)) as stream:
+                    async for version in stream:
+                        failures = 0
+            except Expired:
+                log.info("Listing again", resource=informer.kind.resource, reason="expired")
+                version = ""
+            except SlipwayError as err:
+                failures += 1
+                delay = self._delay(failures)
+                _report(informer, scope, err, delay)
+                if isinstance(err, Forbidden | NotFound):
+                    version = ""
+                await self._clock.sleep(delay)
+
+    async def _list(self, informer: Informer, scope: str) -> str:
+        listing = await self._client.list(
+            informer.kind, scope, label_selector=informer.label_selector
+        )
+        informer.replace(listing.items, int(listing.resource_version or 0), scope)
+        return listing.resource_version
+
+    async def _watch(self, informer: Informer, scope: str, version: str) -> AsyncGenerator[str]:
+        """Follow one stream, yielding the version to resume from after each frame."""
+        events = self._client.watch(
+            informer.kind,
+            scope,
+            resource_version=version,
+            label_selector=informer.label_selector,
+            timeout_seconds=_STREAM_SECONDS,
+        )
+        async with contextlib.aclosing(events):
+            async for event in events:
+                if event.type == "BOOKMARK":
+                    informer.heard()
+                elif event.type == "DELETED":
+                    informer.remove(event.object)
+                else:
+                    informer.put(event.object)
+                yield event.object["metadata"]["resourceVersion"]
+
+    def _delay(self, failures: int) -> float:
+        delay = min(_BACKOFF_BASE * 2.0 ** min(failures - 1, 30), _BACKOFF_MAX)
+        return delay * (1.0 - 0.5 * self._rng())
+
+
+def _report(informer: Informer, scope: str, err: SlipwayError, delay: float) -> None:
+    log.warning(
+        "Waiting to watch again",
+        resource=informer.kind.resource,
+        namespace=scope or "*",
+        seconds=round(delay, 1),
+        error=str(err),
+    )

@@ -1,0 +1,264 @@
+"""Store: what is known of one kind, by key, by owner and by index, with our own writes in it.
+
+The store is fed by a source (list and watch) and by the answers to our own writes. Both carry
+resource versions, so the newer of two always wins and a writer reads its own writes at once. That
+is what lets a controller plan from the cache without counting expectations: a pod that was just
+created is there before the next line of code runs.
+
+An object that was deleted leaves a tombstone, so that an older event that is still on its way
+cannot bring it back.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from libs.common.kinds import Key, Kind, Manifest, key_of, uid_of, version_of
+from libs.common.labels import matches_selector
+from libs.common.ownership import controller_uid
+
+type Transform = Callable[[Manifest], Manifest]
+"""Keep of an object only what the operator reads; called once for each version."""
+type Objects = list[Manifest]
+type IndexFunction = Callable[[Manifest], Iterable[str]]
+"""Name the values under which an object is found."""
+
+_TOMBSTONES: Final = 10_000
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_GONE_FOR_GOOD: Final = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Tell what happened to one object; None stands for absence."""
+
+    kind: Kind
+    old: Manifest | None
+    new: Manifest | None
+
+    @property
+    def key(self) -> Key:
+        """Key of the object."""
+        present = self.new if self.new is not None else self.old
+        assert present is not None  # noqa: S101 a change without an object is never built
+        return key_of(present)
+
+
+type Changes = list[Change]
+
+
+def strip_noise(manifest: Manifest) -> Manifest:
+    """Drop what no operator reads and what is large: managed fields, kubectl's copy."""
+    metadata = dict(manifest["metadata"])
+    metadata.pop("managedFields", None)
+    annotations = metadata.get("annotations")
+    if annotations and _LAST_APPLIED in annotations:
+        metadata["annotations"] = {k: v for k, v in annotations.items() if k != _LAST_APPLIED}
+    return {**manifest, "metadata": metadata}
+
+
+class Store:
+    """Hold the objects of one kind.
+
+    Objects that it returns are shared: read them, never change them.
+
+    Args:
+        kind: What is held.
+        transform: Applied to each object before it is kept.
+    """
+
+    def __init__(self, kind: Kind, transform: Transform = strip_noise) -> None:
+        """Start empty."""
+        self.kind = kind
+        self._transform = transform
+        self._objects: dict[Key, Manifest] = {}
+        self._by_owner: dict[str, set[Key]] = {}
+        self._indexes: dict[str, tuple[IndexFunction, dict[str, set[Key]]]] = {}
+        self._tombstones: OrderedDict[str, int] = OrderedDict()
+
+    def add_index(self, name: str, function: IndexFunction) -> None:
+        """Keep an index; objects that are held already are indexed at once."""
+        index: dict[str, set[Key]] = {}
+        self._indexes[name] = (function, index)
+        for key, manifest in self._objects.items():
+            for value in function(manifest):
+                index.setdefault(value, set()).add(key)
+
+    def get(self, key: Key) -> Manifest | None:
+        """Return an object, or None."""
+        return self._objects.get(key)
+
+    def owned_by(self, uid: str) -> Objects:
+        """Return the objects that the owner of that UID controls, by name."""
+        return self._sorted(self._by_owner.get(uid, ()))
+
+    def indexed(self, name: str, value: str) -> Objects:
+        """Return the objects that an index has under a value, by name.
+
+        Raises:
+            KeyError: There is no such index.
+        """
+        return self._sorted(self._indexes[name][1].get(value, ()))
+
+    def list(
+        self, namespace: str | None = None, selector: Mapping[str, Any] | None = None
+    ) -> Objects:
+        """Return the objects of a namespace (None for all) that a label selector matches."""
+        return [
+            manifest
+            for key, manifest in self._objects.items()
+            if (namespace is None or key.namespace == namespace)
+            and (
+                selector is None
+                or matches_selector(selector, manifest["metadata"].get("labels") or {})
+            )
+        ]
+
+    def __len__(self) -> int:
+        """Return the number of objects."""
+        return len(self._objects)
+
+    def __iter__(self) -> Iterator[Key]:
+        """Iterate over the keys, as they are now."""
+        return iter(list(self._objects))
+
+    def put(self, manifest: Manifest) -> Change | None:
+        """Take in one version of an object.
+
+        Returns:
+            What changed, or None when the version is not newer than the one held, or differs from
+            it in nothing that the transform keeps.
+        """
+        uid, version = uid_of(manifest), version_of(manifest)
+        if version <= self._tombstones.get(uid, -1):
+            return None
+        key = key_of(manifest)
+        old = self._objects.get(key)
+        if old is not None and self._is_newer(old, uid, version):
+            return None
+        new = self._transform(manifest)
+        self._keep(key, old, new)
+        if old is not None and _same(old, new):
+            return None
+        return Change(self.kind, old, new)
+
+    def remove(self, key: Key, uid: str, version: int | None = None) -> Change | None:
+        """Take out one incarnation of an object.
+
+        Args:
+            key: Where it was.
+            uid: Which incarnation; another one under that key is left alone.
+            version: Resource version of the removal where known. Without it the incarnation is
+                taken as gone for good.
+        """
+        self._bury(uid, _GONE_FOR_GOOD if version is None else version)
+        old = self._objects.get(key)
+        if old is None or uid_of(old) != uid:
+            return None
+        if version is not None and version_of(old) > version:
+            # A write of ours that is newer than the event: an object that lost the selected
+            # label and got it back.
+            return None
+        self._unlink(key, old)
+        del self._objects[key]
+        return Change(self.kind, old, None)
+
+    def replace(
+        self, items: Iterable[Manifest], version: int, namespace: str | None = None
+    ) -> Changes:
+        """Take in a whole listing: what it does not have, and is not newer than it, is gone.
+
+        Args:
+            items: All objects of the listing.
+            version: Resource version of the listing.
+            namespace: Namespace that was listed; None for all.
+        """
+        changes: Changes = []
+        seen: set[str] = set()
+        for manifest in items:
+            seen.add(uid_of(manifest))
+            change = self.put(manifest)
+            if change is not None:
+                changes.append(change)
+        for key, manifest in list(self._objects.items()):
+            if namespace is not None and key.namespace != namespace:
+                continue
+            uid = uid_of(manifest)
+            if uid in seen or version_of(manifest) > version:
+                continue
+            gone = self.remove(key, uid, version)
+            if gone is not None:
+                changes.append(gone)
+        return changes
+
+    def uids(self, namespace: str | None = None) -> dict[str, Key]:
+        """Return the key of each UID held, of one namespace or all."""
+        return {
+            uid_of(manifest): key
+            for key, manifest in self._objects.items()
+            if namespace is None or key.namespace == namespace
+        }
+
+    def _is_newer(self, old: Manifest, uid: str, version: int) -> bool:
+        held = version_of(old)
+        if uid_of(old) == uid:
+            return held >= version
+        # Two incarnations of one name: the later one has the higher resource version.
+        return held > version
+
+    def _keep(self, key: Key, old: Manifest | None, new: Manifest) -> None:
+        if old is not None:
+            if uid_of(old) != uid_of(new):
+                self._bury(uid_of(old), _GONE_FOR_GOOD)
+            self._unlink(key, old)
+        self._objects[key] = new
+        owner = controller_uid(new)
+        if owner:
+            self._by_owner.setdefault(owner, set()).add(key)
+        for function, index in self._indexes.values():
+            for value in function(new):
+                index.setdefault(value, set()).add(key)
+
+    def _unlink(self, key: Key, old: Manifest) -> None:
+        owner = controller_uid(old)
+        if owner:
+            _discard(self._by_owner, owner, key)
+        for function, index in self._indexes.values():
+            for value in function(old):
+                _discard(index, value, key)
+
+    def _bury(self, uid: str, version: int) -> None:
+        self._tombstones[uid] = max(version, self._tombstones.pop(uid, 0))
+        if len(self._tombstones) > _TOMBSTONES:
+            self._tombstones.popitem(last=False)
+
+    def _sorted(self, keys: Iterable[Key]) -> Objects:
+        return [self._objects[key] for key in sorted(keys)]
+
+
+def _same(old: Manifest, new: Manifest) -> bool:
+    """Compare two versions but for the resource version, which always differs."""
+    if old.keys() != new.keys():
+        return False
+    for name, value in new.items():
+        if name == "metadata":
+            if _without_version(old[name]) != _without_version(value):
+                return False
+        elif old[name] != value:
+            return False
+    return True
+
+
+def _without_version(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in metadata.items() if name != "resourceVersion"}
+
+
+def _discard(index: dict[str, set[Key]], value: str, key: Key) -> None:
+    keys = index.get(value)
+    if keys is not None:
+        keys.discard(key)
+        if not keys:
+            del index[value]
