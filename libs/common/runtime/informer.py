@@ -117,9 +117,16 @@ class Informer:
         """Take in the answer to a write of ours; nobody is told, since the writer knows."""
         self.store.put(manifest)
 
-    def vanished(self, key: Key, uid: str) -> Change | None:
-        """Take in that an incarnation is gone for good, seen by a read or a sweep."""
-        change = self.store.remove(key, uid)
+    def vanished(self, key: Key, uid: str, version: int | None = None) -> Change | None:
+        """Take in that an incarnation is gone, seen by a read or in a listing.
+
+        Args:
+            key: Where it was.
+            uid: Which incarnation.
+            version: Resource version of the listing that lacks it: it may be there again later,
+                when it had only lost the selected label. None means gone for good.
+        """
+        change = self.store.remove(key, uid, version)
         self._tell([change] if change else [])
         return change
 

@@ -1,0 +1,143 @@
+"""Desired state against live state: what to send, and when to send nothing.
+
+The API server fills in defaults, so a live object is never equal to what was sent. It shows the
+desired state when everything that was asked for is there (`shows`), and when the hash of what was
+sent last (annotation `slipway.dev/applied-hash`) is the hash of what is asked for now. The second
+half catches fields that are asked for no longer; server-side apply then prunes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+
+from libs.common.kinds import Manifest
+from libs.common.labels import APPLIED_HASH
+from libs.common.quantity import same_quantity
+
+_SERVER_SET: Final = ("managedFields", "resourceVersion", "generation", "creationTimestamp")
+_QUANTITY_MAPS: Final = frozenset({"limits", "requests", "capacity", "hard", "overhead"})
+"""Fields whose values are quantities, which the server writes in its own canonical form."""
+_MERGE_KEYS: Final = ("name", "uid", "type", "containerPort", "port", "key", "ip", "mountPath")
+"""Fields that name the items of a list, in the order of trying."""
+
+
+def build_desired(manifest: Mapping[str, Any]) -> Manifest:
+    """Build what is sent: without what only the server sets, and with the hash of itself."""
+    metadata = {
+        name: value for name, value in manifest["metadata"].items() if name not in _SERVER_SET
+    }
+    annotations = {
+        name: value
+        for name, value in (metadata.get("annotations") or {}).items()
+        if name != APPLIED_HASH
+    }
+    if annotations:
+        metadata["annotations"] = annotations
+    else:
+        metadata.pop("annotations", None)
+    desired = {name: value for name, value in manifest.items() if name != "status"}
+    desired["metadata"] = metadata
+    annotations = {**annotations, APPLIED_HASH: desired_hash(desired)}
+    return {**desired, "metadata": {**metadata, "annotations": annotations}}
+
+
+def desired_hash(desired: Mapping[str, Any]) -> str:
+    """Return a hash over a desired state, the same for equal content in any key order."""
+    return hashlib.sha256(orjson.dumps(desired, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
+
+
+def is_applied(live: Mapping[str, Any], desired: Mapping[str, Any]) -> bool:
+    """Tell whether a live object needs no apply.
+
+    Args:
+        live: Object as the server has it.
+        desired: Result of `build_desired`.
+    """
+    annotations = live["metadata"].get("annotations") or {}
+    wanted = desired["metadata"]["annotations"]
+    return annotations.get(APPLIED_HASH) == wanted[APPLIED_HASH] and shows(live, desired)
+
+
+def shows(live: object, desired: object) -> bool:
+    """Tell whether everything that is asked for is there; more may be.
+
+    Empty and absent are the same, as the server drops empty values. Lists of named items are
+    compared by name, others item by item. Quantities are compared as numbers.
+    """
+    return not find_drift(live, desired)
+
+
+def find_drift(live: object, desired: object, path: str = "") -> list[str]:
+    """Return the paths at which the live object does not show what is asked for."""
+    if _is_empty(desired):
+        return []
+    if isinstance(desired, Mapping):
+        if not isinstance(live, Mapping):
+            return [path]
+        return _map_drift(live, desired, path)
+    if isinstance(desired, Sequence) and not isinstance(desired, str):
+        if not isinstance(live, Sequence) or isinstance(live, str):
+            return [path]
+        return _list_drift(live, desired, path)
+    return [] if live == desired else [path]
+
+
+def _map_drift(live: Mapping[str, object], desired: Mapping[str, object], path: str) -> list[str]:
+    quantities = path.rpartition(".")[2] in _QUANTITY_MAPS
+    drift: list[str] = []
+    for name, value in desired.items():
+        below = f"{path}.{name}" if path else name
+        held = live.get(name)
+        if quantities and _same_amount(held, value):
+            continue
+        drift.extend(find_drift(held, value, below))
+    return drift
+
+
+def _list_drift(live: Sequence[object], desired: Sequence[object], path: str) -> list[str]:
+    if len(live) != len(desired):
+        return [path]
+    key = _merge_key(desired)
+    if key is None:
+        pairs = zip(live, desired, strict=True)
+        return [
+            found
+            for index, (held, value) in enumerate(pairs)
+            for found in find_drift(held, value, f"{path}[{index}]")
+        ]
+    by_key = {item.get(key): item for item in live if isinstance(item, Mapping)}
+    return [
+        found
+        for item in desired
+        if isinstance(item, Mapping)
+        for found in find_drift(by_key.get(item[key]), item, f"{path}[{item[key]}]")
+    ]
+
+
+def _merge_key(items: Sequence[object]) -> str | None:
+    """Return the field that tells the items of a list apart, or None."""
+    maps = [item for item in items if isinstance(item, Mapping)]
+    if len(maps) != len(items):
+        return None
+    for name in _MERGE_KEYS:
+        values = [item.get(name) for item in maps]
+        if all(isinstance(value, str | int) for value in values) and len(set(values)) == len(maps):
+            return name
+    return None
+
+
+def _same_amount(held: object, value: object) -> bool:
+    if not isinstance(held, str | int) or not isinstance(value, str | int):
+        return False
+    try:
+        return same_quantity(held, value)
+    except ValueError:
+        return False
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or value == "" or value == [] or value == {}

@@ -1,0 +1,222 @@
+"""kopf as a read-only event source.
+
+kopf brings watching, resumption, login and the handling of the API's oddities. It is kept from
+writing anything: raw event handlers that return None, storages that store nothing, no posting of
+events, no peering, and a finalizer name that nobody uses, since kopf takes its own finalizer off
+whatever it handles. What it lacks is added here and in `libs.common.runtime.sweep`:
+
+* a store is synced when everything that a listing of metadata named has been seen or is gone;
+* an event without a type for an object that is known means that kopf listed again after a gap;
+  deletions in the gap came with no event, so the informer is swept.
+
+kopf runs in a thread of its own, with an event loop of its own: it ends by canceling every task of
+its loop that was created after it, and it installs signal handlers where it is in the main thread.
+Neither is for the loop that the workers drain in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import kopf
+import structlog
+
+from libs.common.config import ConnectionConfig
+from libs.common.kinds import Manifest, key_of, uid_of
+from libs.common.runtime.informer import Informer
+
+log = structlog.get_logger(__name__)
+
+_STREAM_SECONDS: Final = 300.0
+_EXIT_SECONDS: Final = 5.0
+_UNUSED_FINALIZER: Final = "slipway.dev/kopf-unused"
+
+
+class KopfError(Exception):
+    """kopf's operator ended although nobody asked it to."""
+
+
+class KopfSource:
+    """Feed informers by kopf's raw event handlers.
+
+    Args:
+        config: Where the API server is and how to log in.
+    """
+
+    def __init__(self, config: ConnectionConfig) -> None:
+        """Prepare; kopf starts in `run`."""
+        self._config = config
+        self._stopping = threading.Event()
+
+    async def run(self, informers: Sequence[Informer], stop: asyncio.Event) -> None:
+        """Feed the informers until `stop` is set.
+
+        Raises:
+            KopfError: kopf gave up, for instance on an answer that it cannot handle.
+        """
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+        ready = threading.Event()
+        flags: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+        def target() -> None:
+            error: BaseException | None = None
+            try:
+                asyncio.run(self._operate(informers, loop, flags, ready))
+            except BaseException as err:  # noqa: BLE001 carried to the loop that waits
+                error = err
+            ready.set()
+            loop.call_soon_threadsafe(_finish, ended, error)
+
+        thread = threading.Thread(target=target, name="kopf", daemon=True)
+        thread.start()
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            waiters: set[asyncio.Future[Any]] = {stopping, ended}
+            await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            # The flag lives in kopf's loop, which may still be starting.
+            await asyncio.to_thread(ready.wait, _EXIT_SECONDS)
+            for kopf_loop, flag in flags:
+                if not kopf_loop.is_closed():
+                    kopf_loop.call_soon_threadsafe(flag.set)
+        if ended.done() and not stop.is_set():
+            raise KopfError(f"kopf stopped watching: {ended.exception()!r}") from ended.exception()
+        await asyncio.wait({ended}, timeout=_EXIT_SECONDS)
+
+    async def _operate(
+        self,
+        informers: Sequence[Informer],
+        loop: asyncio.AbstractEventLoop,
+        flags: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]],
+        ready: threading.Event,
+    ) -> None:
+        flag = asyncio.Event()
+        flags.append((asyncio.get_running_loop(), flag))
+        ready.set()
+        namespaces = sorted({scope for informer in informers for scope in informer.namespaces})
+        await kopf.operator(
+            registry=self._build_registry(informers, loop),
+            settings=_build_settings(informers),
+            standalone=True,
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+            stop_flag=flag,
+        )
+
+    def _build_registry(
+        self, informers: Sequence[Informer], loop: asyncio.AbstractEventLoop
+    ) -> kopf.OperatorRegistry:
+        registry = kopf.OperatorRegistry()
+
+        @kopf.on.login(registry=registry)
+        async def login(**_: object) -> kopf.ConnectionInfo:
+            return await self._login()
+
+        for informer in informers:
+            kind = informer.kind
+            kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)(
+                _build_handler(informer, loop)
+            )
+        return registry
+
+    async def _login(self) -> kopf.ConnectionInfo:
+        config = self._config
+        scheme, _, token = (await config.authorization()).partition(" ")
+        return kopf.ConnectionInfo(
+            server=config.server,
+            ca_path=config.ca_file or None,
+            insecure=not config.verify,
+            certificate_path=config.cert_file or None,
+            private_key_path=config.key_file or None,
+            scheme=scheme or None,
+            token=token or None,
+            default_namespace=config.namespace,
+        )
+
+
+class _NullDiffBase(kopf.DiffBaseStorage):
+    """Remember nothing: the runtime is level-triggered and needs no last-handled state."""
+
+    def build(self, **_: Any) -> Any:
+        return {}
+
+    def fetch(self, **_: Any) -> Any:
+        return None
+
+    def store(self, **_: Any) -> None:
+        """Store nothing."""
+
+
+class _NullProgress(kopf.ProgressStorage):
+    """Remember nothing: raw event handlers make no progress."""
+
+    def fetch(self, **_: Any) -> Any:
+        return None
+
+    def store(self, **_: Any) -> None:
+        """Store nothing."""
+
+    def purge(self, **_: Any) -> None:
+        """Purge nothing."""
+
+    def touch(self, **_: Any) -> None:
+        """Touch nothing."""
+
+    def clear(self, *, essence: Any) -> Any:
+        return essence
+
+
+def _build_settings(informers: Sequence[Informer]) -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.peering.standalone = True
+    settings.posting.enabled = False
+    settings.scanning.disabled = True  # The manager waits for the kinds to be served.
+    settings.persistence.finalizer = _UNUSED_FINALIZER
+    settings.persistence.diffbase_storage = _NullDiffBase()
+    settings.persistence.progress_storage = _NullProgress()
+    settings.watching.server_timeout = _STREAM_SECONDS
+    # An expired continue token ends kopf's operator, and so does losing a streamed first listing.
+    settings.watching.chunk_size = None
+    settings.watching.initial_streaming = False
+    settings.queueing.worker_limit = None
+    settings.networking.request_timeout = 30
+    settings.process.ultimate_exiting_timeout = _EXIT_SECONDS
+    for informer in informers:
+        if informer.label_selector:
+            kind = informer.kind
+            selectors = settings.watching.label_selectors
+            selectors[kind.group, kind.version, kind.plural] = informer.label_selector
+    return settings
+
+
+def _build_handler(informer: Informer, loop: asyncio.AbstractEventLoop) -> Callable[..., Any]:
+    async def deliver(event: Any, **_: object) -> None:
+        # The copy detaches the object from kopf, which keeps and changes its own.
+        loop.call_soon_threadsafe(_deliver, informer, event["type"], dict(event["object"]))
+
+    return deliver
+
+
+def _deliver(informer: Informer, event_type: str | None, manifest: Manifest) -> None:
+    if event_type == "DELETED":
+        informer.remove(manifest)
+        return
+    if event_type is None:
+        held = informer.store.get(key_of(manifest))
+        if held is not None and uid_of(held) == uid_of(manifest):
+            informer.relisted.set()
+    informer.put(manifest)
+
+
+def _finish(ended: asyncio.Future[None], error: BaseException | None) -> None:
+    if ended.done():
+        return
+    if error is None:
+        ended.set_result(None)
+    else:
+        ended.set_exception(error)

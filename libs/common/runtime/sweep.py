@@ -1,0 +1,135 @@
+"""Sweep: hold a store against the API server, for sources that can lose deletions.
+
+A sweep lists metadata alone. What the store held before the listing and the listing does not have
+is gone, and the handlers are told so. What the listing has and the store has not is read and put
+in. Sweeps run at the start (until then the store is not synced), right after a source listed again,
+and from time to time, since a defect that nobody knows of must not be for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from libs.common.client import Client
+from libs.common.clock import Clock, SystemClock
+from libs.common.errors import NotFound, SlipwayError
+from libs.common.kinds import Key, key_of, uid_of
+from libs.common.runtime.informer import CacheObserver, Informer
+
+log = structlog.get_logger(__name__)
+
+_SYNC_POLL: Final = 0.05
+_GRACE: Final = 2.0
+"""Seconds that a source has to deliver what the listing named, before it is read one by one."""
+_RETRY: Final = 5.0
+
+
+class Sweeper:
+    """Keep the stores of lossy sources honest.
+
+    Args:
+        client: Connection to the API server.
+        period: Seconds between sweeps of one kind, give or take a tenth.
+        settle: Seconds to let a source finish its relisting before a sweep.
+        clock: Time source.
+        rng: Source of jitter.
+        observer: Told of deletions found.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        period: float = 600.0,
+        settle: float = 2.0,
+        clock: Clock | None = None,
+        rng: Callable[[], float] = random.random,
+        observer: CacheObserver | None = None,
+    ) -> None:
+        """Prepare; nothing is sent before `keep`."""
+        self._client = client
+        self._period = period
+        self._settle = settle
+        self._clock = clock or SystemClock()
+        self._rng = rng
+        self._observer = observer
+
+    async def keep(self, informer: Informer) -> None:
+        """Sync an informer, then sweep it for ever; a failing sweep is tried again."""
+        while True:
+            try:
+                await self.sweep(informer)
+            except SlipwayError as err:
+                log.warning(
+                    "Waiting to sweep again", resource=informer.kind.resource, error=str(err)
+                )
+                await self._clock.sleep(_RETRY)
+                continue
+            for scope in informer.scopes:
+                informer.mark_synced(scope)
+            await self._wait(informer)
+
+    async def sweep(self, informer: Informer) -> int:
+        """Hold the store against one listing.
+
+        Returns:
+            Number of deletions that no event had told of.
+        """
+        swept = 0
+        for scope in informer.scopes:
+            before = informer.store.uids(scope or None)
+            listing = await self._client.list(
+                informer.kind, scope, label_selector=informer.label_selector, metadata_only=True
+            )
+            alive = {uid_of(item): key_of(item) for item in listing.items}
+            version = int(listing.resource_version or 0)
+            for uid, key in before.items():
+                if uid not in alive and informer.vanished(key, uid, version) is not None:
+                    swept += 1
+            await self._fetch_missing(informer, scope, alive)
+        if swept:
+            log.warning("Found missed deletions", resource=informer.kind.resource, objects=swept)
+            if self._observer is not None:
+                self._observer.cache_swept(informer.kind.resource, swept)
+        return swept
+
+    async def _fetch_missing(self, informer: Informer, scope: str, alive: dict[str, Key]) -> None:
+        waited = 0.0
+        missing = _missing(informer, scope, alive)
+        while missing and waited < _GRACE:
+            await self._clock.sleep(_SYNC_POLL)
+            waited += _SYNC_POLL
+            missing = _missing(informer, scope, missing)
+        for uid, key in missing.items():
+            try:
+                manifest = await self._client.get(informer.kind, key)
+            except NotFound:
+                continue
+            if uid_of(manifest) == uid:
+                informer.put(manifest)
+
+    async def _wait(self, informer: Informer) -> None:
+        """Wait for the next period, or until the source listed again."""
+        pause = self._period * (0.9 + 0.2 * self._rng())
+        waiters = {
+            asyncio.ensure_future(self._clock.sleep(pause)),
+            asyncio.ensure_future(informer.relisted.wait()),
+        }
+        try:
+            await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for waiter in waiters:
+                waiter.cancel()
+        if informer.relisted.is_set():
+            await self._clock.sleep(self._settle)
+            informer.relisted.clear()
+
+
+def _missing(informer: Informer, scope: str, alive: dict[str, Key]) -> dict[str, Key]:
+    held = informer.store.uids(scope or None)
+    return {uid: key for uid, key in alive.items() if uid not in held}
