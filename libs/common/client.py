@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 import aiohttp
 import orjson
@@ -30,6 +30,7 @@ from libs.common.errors import (
     api_error,
 )
 from libs.common.kinds import Key, Kind, Manifest, key_of
+from libs.common.metrics import ClientMetrics
 
 type Query = dict[str, str]
 
@@ -45,13 +46,6 @@ _RETRIES: Final = 4
 _RETRY_AFTER_LIMIT: Final = 10.0
 """Longest wait that the client takes on itself; a longer one is the back-off's business."""
 _GATEWAY_TIMEOUT: Final = 504
-
-
-class RequestObserver(Protocol):
-    """See each request end, for metrics and traces."""
-
-    def request_done(self, method: str, path: str, code: str, seconds: float) -> None:
-        """Note one attempt; `code` is the HTTP status or `<error>`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +90,7 @@ class Client:
         user_agent: Shown in audit logs and used by API priority and fairness.
         max_in_flight: Requests sent at the same time, watches apart.
         request_timeout: Seconds for one attempt of a request.
-        observer: Told of each attempt.
+        metrics: Told of each attempt.
     """
 
     def __init__(
@@ -106,7 +100,7 @@ class Client:
         user_agent: str = "slipway",
         max_in_flight: int = 32,
         request_timeout: float = 30.0,
-        observer: RequestObserver | None = None,
+        metrics: ClientMetrics | None = None,
     ) -> None:
         """Prepare; the connection is made by the first request, in the loop that sends it."""
         self.config = config
@@ -114,7 +108,7 @@ class Client:
         self._gate = asyncio.Semaphore(max_in_flight)
         self._max_in_flight = max_in_flight
         self._timeout = request_timeout
-        self._observer = observer
+        self._metrics = metrics
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -342,21 +336,27 @@ class Client:
                 # server promises that it did nothing. The rest is the back-off's business.
                 if last or err.retry_after is None or err.retry_after > _RETRY_AFTER_LIMIT:
                     raise
+                self._retried(request, err.status)
                 await asyncio.sleep(err.retry_after)
             except Unreachable:
                 if last or request.writes:
                     raise
+                self._retried(request, None)
                 await asyncio.sleep(0.05 * 2**attempt)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
+    def _retried(self, request: _Request, code: int | None) -> None:
+        if self._metrics is not None:
+            self._metrics.retried(request.method, code)
+
     async def _attempt(self, request: _Request) -> Manifest:
         started = time.monotonic()
-        code = "<error>"
+        code: int | None = None
         try:
             async with self._gate:
                 timeout = aiohttp.ClientTimeout(total=self._timeout)
                 async with await self._open(request, timeout) as response:
-                    code = str(response.status)
+                    code = response.status
                     body = await response.read()
         except aiohttp.ClientConnectorError as err:
             # Nothing was sent, so nothing can have happened.
@@ -365,9 +365,8 @@ class Client:
             lost = UnknownOutcome if request.writes else Unreachable
             raise lost(request.operation, _cause(err)) from err
         finally:
-            if self._observer is not None:
-                seconds = time.monotonic() - started
-                self._observer.request_done(request.method, request.path, code, seconds)
+            if self._metrics is not None:
+                self._metrics.observe_request(request.method, code, time.monotonic() - started)
         if response.status >= 400:  # noqa: PLR2004 HTTP's line between success and failure
             raise _failure(response, body, request)
         return orjson.loads(body) if body else {}

@@ -14,24 +14,12 @@ from typing import Literal, Protocol
 
 from libs.common.clock import Clock, SystemClock
 from libs.common.kinds import Key, Kind, Manifest, key_of, uid_of, version_of
+from libs.common.metrics import CacheMetrics
 from libs.common.runtime.store import Change, Store, Transform, strip_noise
 
 type Handler = Callable[[Change, bool], None]
 """Take a change and whether it belongs to a first listing (which may wait)."""
 type SourceName = Literal["kopf", "reflector"]
-
-
-class CacheObserver(Protocol):
-    """See what a cache does, for metrics."""
-
-    def cache_size(self, resource: str, objects: int) -> None:
-        """Note the number of objects held."""
-
-    def cache_event(self, resource: str) -> None:
-        """Note that the source said something about a resource."""
-
-    def cache_swept(self, resource: str, objects: int) -> None:
-        """Note deletions that no event had told of."""
 
 
 class Informer:
@@ -44,8 +32,8 @@ class Informer:
         transform: Reduces each object before it is kept.
         source: Which event source feeds it.
         optional: Whether the operator works where the kind is not served.
-        clock: Time source of the staleness metrics.
-        observer: Told of sizes and events.
+        clock: Time source.
+        metrics: Told of sizes and events.
     """
 
     def __init__(
@@ -58,7 +46,7 @@ class Informer:
         source: SourceName = "kopf",
         optional: bool = False,
         clock: Clock | None = None,
-        observer: CacheObserver | None = None,
+        metrics: CacheMetrics | None = None,
     ) -> None:
         """Start with an empty store that is not synced."""
         self.kind = kind
@@ -69,7 +57,7 @@ class Informer:
         self.store = Store(kind, transform)
         self.relisted = asyncio.Event()
         self._clock = clock or SystemClock()
-        self._observer = observer
+        self._metrics = metrics
         self._handlers: list[Handler] = []
         self._pending = set(self.scopes)
         self._synced = asyncio.Event()
@@ -96,8 +84,8 @@ class Informer:
     def heard(self) -> None:
         """Note that the source is alive, by an event, a bookmark or a listing."""
         self.last_event = self._clock.monotonic()
-        if self._observer is not None:
-            self._observer.cache_event(self.kind.resource)
+        if self._metrics is not None:
+            self._metrics.event_seen()
 
     def put(self, manifest: Manifest) -> Change | None:
         """Take in an object that exists, from an event or from the answer to a write."""
@@ -137,6 +125,11 @@ class Informer:
         self._tell(changes)
         self.mark_synced(namespace)
 
+    def swept(self, objects: int) -> None:
+        """Note deletions that no event had told of."""
+        if self._metrics is not None:
+            self._metrics.swept(objects)
+
     def mark_synced(self, namespace: str = "") -> None:
         """Note that everything of one scope has been seen once."""
         self._pending.discard(namespace)
@@ -144,8 +137,8 @@ class Informer:
             self._synced.set()
 
     def _tell(self, changes: Sequence[Change]) -> None:
-        if self._observer is not None and changes:
-            self._observer.cache_size(self.kind.resource, len(self.store))
+        if self._metrics is not None and changes:
+            self._metrics.set_objects(len(self.store))
         initial = not self.synced
         for change in changes:
             for handler in self._handlers:

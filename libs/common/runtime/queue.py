@@ -18,10 +18,11 @@ import random
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from libs.common.clock import Clock, SystemClock, Timer
 from libs.common.kinds import Key
+from libs.common.metrics import QueueMetrics
 
 PRIORITY_LIVE: Final = 0
 """Changes that were just seen."""
@@ -29,22 +30,6 @@ PRIORITY_RESYNC: Final = -100
 """First listing and resync, as controller-runtime's `LowPriority`."""
 PRIORITY_EXPEDITE: Final = 100
 """What somebody waits for, such as a deletion."""
-
-
-class QueueObserver(Protocol):
-    """See what happens in the queue, for metrics."""
-
-    def added(self, priority: int) -> None:
-        """Note a key that became ready to be worked on."""
-
-    def started(self, priority: int, waited: float) -> None:
-        """Note a key that a worker took after `waited` seconds."""
-
-    def finished(self, seconds: float) -> None:
-        """Note a key that a worker gave back after `seconds`."""
-
-    def retried(self) -> None:
-        """Note a key that will be tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +70,7 @@ class WorkQueue:
         min_interval: Least seconds between two passes over one key; 0 for none.
         clock: Time source.
         rng: Source of jitter.
-        observer: Told what happens.
+        metrics: Told what happens.
     """
 
     def __init__(
@@ -95,18 +80,18 @@ class WorkQueue:
         min_interval: float = 0.0,
         clock: Clock | None = None,
         rng: Callable[[], float] = random.random,
-        observer: QueueObserver | None = None,
+        metrics: QueueMetrics | None = None,
     ) -> None:
         """Start empty and open."""
         self._backoff = backoff or BackoffPolicy()
         self._min_interval = min_interval
         self._clock = clock or SystemClock()
         self._rng = rng
-        self._observer = observer
+        self._metrics = metrics
         self._ready: dict[int, OrderedDict[str, deque[Key]]] = {}
-        self._waiting: dict[Key, tuple[int, float]] = {}  # Ready keys: priority, since when.
+        self._waiting: dict[Key, int] = {}  # Ready keys and their priority.
         self._again: dict[Key, int] = {}  # Keys that were added while a worker has them.
-        self._working: dict[Key, tuple[float, int]] = {}
+        self._working: dict[Key, float] = {}  # Keys that a worker has, since when.
         self._timers: dict[Key, tuple[float, int, Timer]] = {}
         self._failures: dict[Key, int] = {}
         self._last_pass: dict[Key, float] = {}
@@ -146,8 +131,8 @@ class WorkQueue:
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
         delay = after if after is not None else self._backoff.delay(failures, self._rng())
-        if self._observer is not None:
-            self._observer.retried()
+        if self._metrics is not None:
+            self._metrics.retried()
         self.add(key, priority=PRIORITY_LIVE, after=delay)
         return delay
 
@@ -188,12 +173,11 @@ class WorkQueue:
 
     def done(self, key: Key) -> None:
         """Give a key back; it is ready again if it was added meanwhile."""
-        started, _ = self._working.pop(key)
-        now = self._clock.monotonic()
+        del self._working[key]
         if self._min_interval:
-            self._last_pass[key] = now
-        if self._observer is not None:
-            self._observer.finished(now - started)
+            self._last_pass[key] = self._clock.monotonic()
+        if self._metrics is not None:
+            self._metrics.done(key)
         priority = self._again.pop(key, None)
         if priority is not None:
             self.add(key, priority=priority)
@@ -206,6 +190,9 @@ class WorkQueue:
             timer.cancel()
         self._timers.clear()
         self._ready.clear()
+        for key in self._waiting:
+            if self._metrics is not None:
+                self._metrics.removed(key)
         self._waiting.clear()
         self._again.clear()
         for taker in self._takers:
@@ -240,21 +227,20 @@ class WorkQueue:
 
     def work_started(self) -> list[float]:
         """Return when each key in work was taken, on the clock of the queue."""
-        return [started for started, _ in self._working.values()]
+        return list(self._working.values())
 
     def _make_ready(self, key: Key, priority: int) -> None:
         held = self._waiting.get(key)
         if held is not None:
-            if held[0] >= priority:
+            if held >= priority:
                 return
-            self._unready(key, held[0])
-        since = held[1] if held is not None else self._clock.monotonic()
-        self._waiting[key] = (priority, since)
+            self._unready(key, held)
+        self._waiting[key] = priority
         self._ready.setdefault(priority, OrderedDict()).setdefault(key.namespace, deque()).append(
             key
         )
-        if self._observer is not None and held is None:
-            self._observer.added(priority)
+        if self._metrics is not None:
+            self._metrics.added(key, priority)
         self._wake()
 
     def _unready(self, key: Key, priority: int) -> None:
@@ -276,12 +262,11 @@ class WorkQueue:
         key = turns[namespace].popleft()
         turns.move_to_end(namespace)
         self._prune(priority, namespace)
-        _, since = self._waiting.pop(key)
-        now = self._clock.monotonic()
-        self._working[key] = (now, priority)
+        del self._waiting[key]
+        self._working[key] = self._clock.monotonic()
         self._cancel_timer(key)
-        if self._observer is not None:
-            self._observer.started(priority, now - since)
+        if self._metrics is not None:
+            self._metrics.started(key)
         return key
 
     def _delay(self, key: Key, priority: int, after: float) -> None:

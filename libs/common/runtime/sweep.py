@@ -19,7 +19,7 @@ from libs.common.client import Client
 from libs.common.clock import Clock, SystemClock
 from libs.common.errors import NotFound, SlipwayError
 from libs.common.kinds import Key, key_of, uid_of
-from libs.common.runtime.informer import CacheObserver, Informer
+from libs.common.runtime.informer import Informer
 
 log = structlog.get_logger(__name__)
 
@@ -38,7 +38,6 @@ class Sweeper:
         settle: Seconds to let a source finish its relisting before a sweep.
         clock: Time source.
         rng: Source of jitter.
-        observer: Told of deletions found.
     """
 
     def __init__(
@@ -49,7 +48,6 @@ class Sweeper:
         settle: float = 2.0,
         clock: Clock | None = None,
         rng: Callable[[], float] = random.random,
-        observer: CacheObserver | None = None,
     ) -> None:
         """Prepare; nothing is sent before `keep`."""
         self._client = client
@@ -57,7 +55,6 @@ class Sweeper:
         self._settle = settle
         self._clock = clock or SystemClock()
         self._rng = rng
-        self._observer = observer
 
     async def keep(self, informer: Informer) -> None:
         """Sync an informer, then sweep it for ever; a failing sweep is tried again."""
@@ -94,8 +91,8 @@ class Sweeper:
             await self._fetch_missing(informer, scope, alive)
         if swept:
             log.warning("Found missed deletions", resource=informer.kind.resource, objects=swept)
-            if self._observer is not None:
-                self._observer.cache_swept(informer.kind.resource, swept)
+            informer.swept(swept)
+        informer.heard()
         return swept
 
     async def _fetch_missing(self, informer: Informer, scope: str, alive: dict[str, Key]) -> None:

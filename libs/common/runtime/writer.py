@@ -1,0 +1,316 @@
+"""Writer: takes the steps of a plan against the API server and the cache.
+
+Three rules make a step safe to repeat. Whoever creates meets a lock: the name. Whoever changes or
+deletes names the incarnation: the UID. Whoever gets an answer puts it into the cache before the
+next line runs, so that the next look sees it; and whoever gets no answer looks before the next
+pass, so that nothing is ever counted that may or may not be there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from libs.common.apply import build_desired, is_applied
+from libs.common.client import Client
+from libs.common.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    NotFound,
+    SlipwayError,
+    UnknownOutcome,
+)
+from libs.common.kinds import Key, Kind, Manifest, describe, uid_of
+from libs.common.labels import APPLIED_HASH
+from libs.common.ownership import controller_of, controller_uid
+from libs.common.runtime.cache import Cache
+from libs.common.runtime.plan import Apply, Create, Delete, Outcome, Patch, Step, StepFailure
+
+log = structlog.get_logger(__name__)
+
+_IN_FLIGHT: Final = 256
+"""Steps of one batch that run at the same time at most; the client bounds the requests."""
+
+
+class ForeignObject(SlipwayError):
+    """The name is taken by an object that somebody else controls; it is left alone.
+
+    Attributes:
+        kind: Kind of the object.
+        key: Key of the object.
+    """
+
+    def __init__(self, kind: Kind, key: Key, holder: str) -> None:
+        """Say which object is in the way, and whose it is."""
+        self.kind = kind
+        self.key = key
+        super().__init__(
+            f"{describe(kind, key)} exists and is {holder}; "
+            "delete it or choose another name, it is never taken over"
+        )
+
+
+class Writer:
+    """Take steps for one primary.
+
+    Args:
+        client: Connection to the API server.
+        cache: Stores that are given the answers.
+        field_manager: Name that the writes carry.
+        owner_uid: UID of the primary; its children carry it.
+        unknown: Objects of which a write got no answer, to be looked up before the next pass.
+        settled: Applies that changed nothing, by UID: resource version and hash at that time.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        cache: Cache,
+        *,
+        field_manager: str,
+        owner_uid: str,
+        unknown: set[tuple[Kind, Key]],
+        settled: dict[str, tuple[str, str]],
+    ) -> None:
+        """Prepare for one pass."""
+        self._client = client
+        self._cache = cache
+        self._manager = field_manager
+        self._owner_uid = owner_uid
+        self._unknown = unknown
+        self._settled = settled
+
+    async def execute(self, batches: Sequence[Sequence[Step]]) -> Outcome:
+        """Take batches one after the other; a failure skips the batches after it."""
+        done: list[Step] = []
+        failures: list[StepFailure] = []
+        skipped: list[Step] = []
+        changed = 0
+        for batch in batches:
+            if failures:
+                skipped.extend(batch)
+                continue
+            rest = list(batch)
+            size = 1
+            while rest and not failures:
+                # Slow start: when the quota is used up, one create fails, not five hundred.
+                # Deletions need none, they cannot be too many.
+                size = len(rest) if all(isinstance(step, Delete) for step in rest) else size
+                part, rest = rest[: min(size, _IN_FLIGHT)], rest[min(size, _IN_FLIGHT) :]
+                results = await self._take_all(part)
+                for step, result in zip(part, results, strict=True):
+                    if isinstance(result, Exception):
+                        failures.append(StepFailure(step, result))
+                    else:
+                        done.append(step)
+                        changed += result
+                size *= 2
+            skipped.extend(rest)
+        return Outcome(tuple(done), tuple(failures), tuple(skipped), changed)
+
+    async def _take_all(self, steps: Sequence[Step]) -> list[bool | Exception]:
+        if len(steps) == 1:
+            return [await self._attempt(steps[0])]
+        return list(await asyncio.gather(*(self._attempt(step) for step in steps)))
+
+    async def _attempt(self, step: Step) -> bool | Exception:
+        try:
+            changed = await self._take(step)
+        except UnknownOutcome as err:
+            self._unknown.add((step.kind, step.key))
+            return err
+        except SlipwayError as err:
+            return err
+        if changed:
+            log.debug("Took step", step=str(step))
+        return changed
+
+    async def _take(self, step: Step) -> bool:
+        match step:
+            case Create():
+                return await self._create(step)
+            case Apply():
+                return await self._apply(step)
+            case Delete():
+                return await self._delete(step)
+            case Patch():
+                return await self._patch(step)
+
+    async def _create(self, step: Create) -> bool:
+        try:
+            answer = await self._client.create(
+                step.kind, step.manifest, field_manager=self._manager
+            )
+        except AlreadyExists:
+            live = await self._client.get(step.kind, step.key)
+            self._wrote(step.kind, live)
+            self._refuse_foreign(step.kind, step.key, live)
+            return False
+        self._wrote(step.kind, answer)
+        return True
+
+    async def _apply(self, step: Apply) -> bool:
+        desired = build_desired(step.manifest)
+        informer = self._cache.find(step.kind)
+        held = informer.store.get(step.key) if informer is not None else None
+        if held is not None:
+            self._refuse_foreign(step.kind, step.key, held)
+            if self._is_settled(held, desired):
+                return False
+        try:
+            live = await self._client.get(step.kind, step.key)
+        except NotFound:
+            # A create, not an apply: the name is the lock, and an apply would take over what
+            # somebody else created since the look.
+            return await self._create(Create(step.kind, desired))
+        self._refuse_foreign(step.kind, step.key, live)
+        if self._is_settled(live, desired):
+            self._wrote(step.kind, live)
+            return False
+        await self._own_fields(step.kind, step.key, live)
+        guarded = {**desired, "metadata": {**desired["metadata"], "uid": uid_of(live)}}
+        answer = await self._client.apply(step.kind, guarded, field_manager=self._manager)
+        self._wrote(step.kind, answer)
+        version = answer["metadata"]["resourceVersion"]
+        if version == live["metadata"]["resourceVersion"]:
+            # The server normalizes something that the comparison cannot know, such as a field
+            # that it drops. Remembered, so that it is not sent again before something changes.
+            self._settled[uid_of(live)] = (version, _hash_of(desired))
+            return False
+        return True
+
+    async def _own_fields(self, kind: Kind, key: Key, live: Manifest) -> None:
+        """Make the fields of our create fields of our applies, so that applies can drop them.
+
+        The server books a create under the operation Update; fields booked there are never pruned
+        by an apply of the same manager.
+        """
+        entries = live["metadata"].get("managedFields") or []
+        ours = [
+            index
+            for index, entry in enumerate(entries)
+            if entry.get("manager") == self._manager
+            and entry.get("operation") == "Update"
+            and not entry.get("subresource")
+        ]
+        applied = any(
+            entry.get("manager") == self._manager and entry.get("operation") == "Apply"
+            for entry in entries
+        )
+        if not ours or applied:
+            return
+        operations: list[Manifest] = [
+            {
+                "op": "test",
+                "path": "/metadata/resourceVersion",
+                "value": live["metadata"]["resourceVersion"],
+            },
+            {
+                "op": "replace",
+                "path": f"/metadata/managedFields/{ours[0]}/operation",
+                "value": "Apply",
+            },
+        ]
+        answer = await self._client.patch(kind, key, operations, field_manager=self._manager)
+        live["metadata"]["resourceVersion"] = answer["metadata"]["resourceVersion"]
+
+    async def _delete(self, step: Delete) -> bool:
+        try:
+            answer = await self._client.delete(
+                step.kind,
+                step.key,
+                uid=step.uid,
+                grace_seconds=step.grace_seconds,
+                propagation=step.propagation,
+            )
+        except (NotFound, Conflict):
+            self._gone(step.kind, step.key, step.uid)
+            return False
+        if answer.get("kind") == "Status" or uid_of(answer) != step.uid:
+            self._gone(step.kind, step.key, step.uid)
+        elif answer["metadata"].get("deletionTimestamp"):
+            self._wrote(step.kind, answer)
+        else:
+            # An object that goes at once is answered as it last was.
+            self._gone(step.kind, step.key, step.uid)
+        return True
+
+    async def _patch(self, step: Patch) -> bool:
+        guards = [{"op": "test", "path": "/metadata/uid", "value": step.uid}]
+        if step.resource_version:
+            guards.append(
+                {
+                    "op": "test",
+                    "path": "/metadata/resourceVersion",
+                    "value": step.resource_version,
+                }
+            )
+        answer = await self._client.patch(
+            step.kind,
+            step.key,
+            [*guards, *step.operations],
+            subresource=step.subresource,
+            field_manager=self._manager,
+        )
+        self._wrote(step.kind, answer)
+        return True
+
+    def _refuse_foreign(self, kind: Kind, key: Key, live: Manifest) -> None:
+        owner = controller_uid(live)
+        if owner == self._owner_uid:
+            return
+        reference = controller_of(live)
+        holder = (
+            f"controlled by {reference.get('kind')} {reference.get('name')}"
+            if reference is not None
+            else "not controlled by this object"
+        )
+        raise ForeignObject(kind, key, holder)
+
+    def _is_settled(self, live: Manifest, desired: Manifest) -> bool:
+        remembered = self._settled.get(uid_of(live))
+        if remembered == (live["metadata"].get("resourceVersion"), _hash_of(desired)):
+            return True
+        return is_applied(live, desired)
+
+    def _wrote(self, kind: Kind, answer: Manifest) -> None:
+        informer = self._cache.find(kind)
+        if informer is not None:
+            informer.wrote(answer)
+
+    def _gone(self, kind: Kind, key: Key, uid: str) -> None:
+        informer = self._cache.find(kind)
+        if informer is not None:
+            informer.store.remove(key, uid)
+
+
+async def look_up(client: Client, cache: Cache, kind: Kind, key: Key) -> None:
+    """Put into the cache what is really there after a write that got no answer.
+
+    Raises:
+        ApiError: The server cannot be asked now.
+    """
+    informer = cache.find(kind)
+    if informer is None:
+        return
+    try:
+        live = await client.get(kind, key)
+    except NotFound:
+        held = informer.store.get(key)
+        if held is not None:
+            informer.store.remove(key, uid_of(held))
+        return
+    informer.wrote(live)
+
+
+def is_refusal(error: Exception) -> bool:
+    """Tell whether the API server refused a request for what it asks, not for what it is now."""
+    return isinstance(error, ApiError) and error.status in (400, 403, 409, 422)
+
+
+def _hash_of(desired: Manifest) -> str:
+    return str(desired["metadata"]["annotations"][APPLIED_HASH])
