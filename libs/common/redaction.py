@@ -1,0 +1,139 @@
+"""Keeps secrets out of whatever leaves the process: logs, events and traces.
+
+Three nets, since each has holes of its own: keys that name a secret lose their value, objects of
+kind Secret lose everything but their name, and texts lose what has the shape of a credential.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from pydantic import BaseModel
+
+REDACTED: Final = "[redacted]"
+"""Stands where a secret stood."""
+
+_MAX_DEPTH: Final = 12
+_MAX_TEXT: Final = 16_384
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+_SENSITIVE_KEY: Final = re.compile(
+    r"passw(or)?d|passphrase|token|secret|authorization|credential|cookie|api_?key"
+    r"|(private|access|client|signing|encryption)_?key|kubeconfig|string_?data|bearer",
+)
+# A name, a path or a number about a secret is not the secret.
+_HARMLESS_KEY: Final = re.compile(
+    r"(name|names|namespace|ref|refs|count|seconds|bytes|path|file|kind|uid|version|type)$"
+    r"|^fencing_token$"
+)
+_WORDS: Final = r"(?:[\w.-]*(?:passw(?:or)?d|passphrase|token|secret|api[_-]?key|private[_-]?key))"
+_TEXT_RULES: Final = (
+    (
+        re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*KEY-----|\Z)", re.S),
+        REDACTED,
+    ),
+    (re.compile(r"\beyJ[\w-]{6,}\.[\w-]{6,}(?:\.[\w-]*)?"), REDACTED),
+    # Long, or with a digit or capital: "basic health check" is no credential.
+    (
+        re.compile(r"\b((?i:bearer|basic))\s+(?:(?=\S*[A-Z0-9=])[\w.~+/=-]{6,}|[\w.~+/=-]{20,})"),
+        rf"\1 {REDACTED}",
+    ),
+    (re.compile(r"(://)[^/@\s:]*:[^/@\s]+@"), rf"\1{REDACTED}@"),
+    # A key and its value in JSON, a Python repr, a query string or a flag.
+    (
+        re.compile(rf"""(["']?\b{_WORDS}["']?\s*[=:]\s*)(["'])(?:\\.|(?!\2).)*\2""", re.I),
+        rf"\1\2{REDACTED}\2",
+    ),
+    (re.compile(rf"""(\b{_WORDS}=)(?!["'\[])[^\s&,;)]+""", re.I), rf"\1{REDACTED}"),
+)
+# Most texts hold none of these, and one scan is cheaper than six.
+_SUSPICIOUS: Final = re.compile(
+    r"passw|passphrase|token|secret|api[_-]?key|private|bearer|basic\s|eyJ|://[^/\s]*@", re.I
+)
+
+
+def is_sensitive_key(key: str) -> bool:
+    """Tell whether what is kept under a key is likely a secret.
+
+    `token`, `dbPassword` and `secret` are; `secret_name` and `tokenPath` are not.
+    """
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).replace("-", "_").lower()
+    return bool(_SENSITIVE_KEY.search(snake)) and not _HARMLESS_KEY.search(snake)
+
+
+def redact_text(text: str) -> str:
+    """Take what has the shape of a credential out of a text."""
+    if len(text) > _MAX_TEXT:
+        text = f"{text[:_MAX_TEXT]}... ({len(text)} characters)"
+    if _SUSPICIOUS.search(text):
+        for pattern, replacement in _TEXT_RULES:
+            text = pattern.sub(replacement, text)
+    return text
+
+
+def redact(value: object, depth: int = 0) -> object:
+    """Copy a value without its secrets, into what JSON can hold.
+
+    Args:
+        value: Anything; objects that are not containers are taken by their text.
+        depth: How deep the value lies in its container; what is deeper than 12 is left out.
+    """
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case str():
+            return redact_text(value)
+        case bytes() | bytearray() | memoryview():
+            return f"[{len(value)} bytes]"
+        case _ if depth >= _MAX_DEPTH:
+            return "[...]"
+        case BaseModel():
+            return redact(value.model_dump(), depth)
+        case Mapping():
+            return _redact_mapping(value, depth)
+        case list() | tuple() | set() | frozenset():
+            return [redact(item, depth + 1) for item in value]
+        case _:
+            return redact_text(_render_object(value))
+
+
+def redact_items(items: Iterable[tuple[str, object]]) -> dict[str, object]:
+    """Copy named values without their secrets."""
+    return {
+        key: REDACTED if value and is_sensitive_key(key) else redact(value, 1)
+        for key, value in items
+    }
+
+
+def _redact_mapping(value: Mapping[object, object], depth: int) -> object:
+    kind = value.get("kind")
+    if kind in ("Secret", "SecretList") and "apiVersion" in value:
+        return _describe_secret(value)
+    named = value.get("name")
+    hides_value = isinstance(named, str) and "value" in value and is_sensitive_key(named)
+    result: dict[str, object] = {}
+    for key, item in value.items():
+        name = str(key)
+        if name == _LAST_APPLIED or (name == "value" and hides_value):
+            result[name] = REDACTED
+        elif is_sensitive_key(name) and not isinstance(item, Mapping | list | tuple | bool):
+            # A container under such a name, as `secretKeyRef`, is a reference: look into it.
+            result[name] = item if item is None else REDACTED
+        else:
+            result[name] = redact(item, depth + 1)
+    return result
+
+
+def _render_object(value: object) -> str:
+    try:
+        return str(value)
+    except Exception as err:  # noqa: BLE001 whatever an object does, a log line must not fail
+        return f"[{type(value).__name__} that cannot be shown: {type(err).__name__}]"
+
+
+def _describe_secret(value: Mapping[object, object]) -> str:
+    metadata = value.get("metadata")
+    if value.get("kind") == "SecretList" or not isinstance(metadata, Mapping):
+        return f"{value.get('kind')} {REDACTED}"
+    name, namespace = metadata.get("name", ""), metadata.get("namespace")
+    return f"Secret {f'{namespace}/' if namespace else ''}{name} {REDACTED}"

@@ -1,0 +1,266 @@
+"""Settings that every operator has, read from flags and environment variables.
+
+An operator subclasses `CommonSettings` in its `settings.py`:
+
+    class Settings(CommonSettings):
+        model_config = operator_settings("podset")
+
+Each field is then the flag `--max-concurrent-reconciles` and the environment variable
+`PODSET_MAX_CONCURRENT_RECONCILES`; a flag wins over the variable. The docstring under the field is
+its one description: in `--help`, in the chart's values and in the reference. The words are those of
+controller-runtime where it has them.
+
+`parse_settings` turns the command line of a process into settings.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from libs.common.settings.addresses import parse_bind_address
+
+# A renewal that is sent must have time for one retry before the deadline; client-go's rule.
+_JITTER = 1.2
+
+
+def _split_commas(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+type CommaList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_commas)]
+"""A list that is written as `a,b,c` in a flag or an environment variable."""
+
+
+def operator_settings(operator_id: str) -> SettingsConfigDict:
+    """Return the model configuration of an operator's settings.
+
+    Args:
+        operator_id: Id of the operator, such as `podset`; gives the prefix `PODSET_`.
+    """
+    return SettingsConfigDict(
+        title=operator_id,
+        env_prefix=f"{operator_id.upper()}_",
+        extra="ignore",
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
+
+
+def standard_environment(field: FieldInfo) -> tuple[str, ...]:
+    """Return the variables without our prefix that give a field its value, best first."""
+    extra = field.json_schema_extra
+    names = extra.get("environment", ()) if isinstance(extra, dict) else ()
+    return tuple(str(name) for name in names) if isinstance(names, list) else ()
+
+
+class _StandardEnvironment(EnvSettingsSource):
+    """Reads the variables that Kubernetes and OpenTelemetry define, such as `POD_NAMESPACE`."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[object, str, bool]:
+        for name in standard_environment(field):
+            value = self.env_vars.get(name if self.case_sensitive else name.lower())
+            if value:
+                return value, name, False
+        return None, field_name, False
+
+
+class CommonSettings(BaseSettings):
+    """Settings of the runtime, the same for every operator."""
+
+    model_config = operator_settings("operator")
+
+    kubeconfig: str = ""
+    """kubeconfig is the path of a kubeconfig file; empty means $KUBECONFIG, the pod's service
+    account or ~/.kube/config, whichever is found first."""
+
+    context: str = ""
+    """context is the kubeconfig context to use; empty means the current one."""
+
+    watch_namespaces: CommaList = ()
+    """watch_namespaces is a comma list of the namespaces to watch; empty means the operator's own
+    namespace, `*` means all."""
+
+    pod_namespace: str = Field(default="", json_schema_extra={"environment": ["POD_NAMESPACE"]})
+    """pod_namespace is the namespace that the operator runs in and keeps its Lease in; empty means
+    that of the service account or of the kubeconfig context."""
+
+    pod_name: str = Field(default="", json_schema_extra={"environment": ["POD_NAME"]})
+    """pod_name is the name of the operator's pod, the readable part of its identity; empty means
+    the host name."""
+
+    max_concurrent_reconciles: int = Field(default=4, ge=1, le=1000)
+    """max_concurrent_reconciles is the number of objects that a controller reconciles at a time."""
+
+    reconcile_timeout_seconds: float = Field(default=300, gt=0, le=86_400)
+    """reconcile_timeout_seconds is the time after which one reconcile is cancelled and retried."""
+
+    resync_period_seconds: float = Field(default=36_000, ge=0)
+    """resync_period_seconds is the mean time between two reconciles of an object on which nothing
+    happens; 0 disables the resync."""
+
+    sweep_period_seconds: float = Field(default=600, ge=0)
+    """sweep_period_seconds is the mean time between two comparisons of the cache with a list from
+    the API, which find what a broken watch missed; 0 disables them."""
+
+    cache_sync_timeout_seconds: float = Field(default=120, gt=0)
+    """cache_sync_timeout_seconds is the time that the caches have to fill at the start; then the
+    process exits."""
+
+    backoff_base_seconds: float = Field(default=0.2, gt=0)
+    """backoff_base_seconds is the delay before the first retry of an object whose reconcile failed;
+    it doubles with each further failure."""
+
+    backoff_max_seconds: float = Field(default=300, gt=0)
+    """backoff_max_seconds is the longest delay between two retries of an object."""
+
+    min_interval_seconds: float = Field(default=0, ge=0, le=3600)
+    """min_interval_seconds is the least time between the starts of two reconciles of one object;
+    0 means no limit."""
+
+    max_requests_in_flight: int = Field(default=32, ge=1, le=10_000)
+    """max_requests_in_flight is the number of API requests that may wait for an answer at a
+    time."""
+
+    request_timeout_seconds: float = Field(default=30, gt=0, le=3600)
+    """request_timeout_seconds is the time after which an API request without an answer fails."""
+
+    leader_elect: bool = True
+    """leader_elect tells whether replicas elect a leader by a Lease; without it each one works, so
+    there must be one replica only."""
+
+    lease_name: str = Field(default="", validate_default=True, max_length=253)
+    """lease_name is the name of the Lease for the leader election; empty means the operator's
+    id."""
+
+    lease_duration_seconds: int = Field(default=15, ge=1, le=3600)
+    """lease_duration_seconds is the time that a standby waits after the last renewal it saw before
+    it takes over."""
+
+    renew_deadline_seconds: float = Field(default=10, gt=0)
+    """renew_deadline_seconds is the time that the leader tries to renew before it stops working;
+    less than lease_duration_seconds."""
+
+    retry_period_seconds: float = Field(default=2, gt=0)
+    """retry_period_seconds is the time between two tries to acquire or renew the Lease; less than
+    renew_deadline_seconds / 1.2."""
+
+    drain_timeout_seconds: float = Field(default=20, ge=0)
+    """drain_timeout_seconds is the time that running reconciles have to end after SIGTERM; less
+    than the pod's terminationGracePeriodSeconds."""
+
+    metrics_bind_address: str = ":8080"
+    """metrics_bind_address is the address that serves /metrics, such as `:8080` or
+    `127.0.0.1:8080`; `0` disables it."""
+
+    health_probe_bind_address: str = ":8081"
+    """health_probe_bind_address is the address that serves /healthz and /readyz; `0` disables
+    it."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """log_level is the least severity of the log lines that are written."""
+
+    log_format: Literal["json", "console"] = "json"
+    """log_format is `json` for one JSON object a line, or `console` for people."""
+
+    otlp_endpoint: str = Field(
+        default="", json_schema_extra={"environment": ["OTEL_EXPORTER_OTLP_ENDPOINT"]}
+    )
+    """otlp_endpoint is the base URL of an OTLP/HTTP receiver for traces, such as
+    `http://collector:4318`; empty disables tracing."""
+
+    trace_sample_ratio: float = Field(default=1.0, ge=0, le=1)
+    """trace_sample_ratio is the share of the reconciles that are traced, from 0 to 1."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read flags first, then our variables, then the standard ones; no files."""
+        return init_settings, env_settings, _StandardEnvironment(settings_cls)
+
+    @field_validator("log_level", "log_format", mode="before")
+    @classmethod
+    def _lower(cls, value: object) -> object:
+        return value.lower() if isinstance(value, str) else value
+
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _check_endpoint(cls, value: str) -> str:
+        if value and not value.startswith(("http://", "https://")):
+            raise ValueError("must be a URL that begins with http:// or https://")
+        return value.rstrip("/")
+
+    @field_validator("metrics_bind_address", "health_probe_bind_address")
+    @classmethod
+    def _check_bind_address(cls, value: str) -> str:
+        parse_bind_address(value)
+        return value
+
+    @field_validator("lease_name")
+    @classmethod
+    def _default_lease_name(cls, value: str) -> str:
+        return value or cls.operator_id()
+
+    @model_validator(mode="after")
+    def _check_election(self) -> Self:
+        if self.lease_duration_seconds <= self.renew_deadline_seconds:
+            raise ValueError(
+                f"lease_duration_seconds ({self.lease_duration_seconds:g}) must be greater than "
+                f"renew_deadline_seconds ({self.renew_deadline_seconds:g})"
+            )
+        if self.renew_deadline_seconds <= self.retry_period_seconds * _JITTER:
+            raise ValueError(
+                f"renew_deadline_seconds ({self.renew_deadline_seconds:g}) must be greater than "
+                f"{_JITTER} x retry_period_seconds ({self.retry_period_seconds:g})"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_backoff(self) -> Self:
+        if self.backoff_max_seconds < self.backoff_base_seconds:
+            raise ValueError(
+                f"backoff_max_seconds ({self.backoff_max_seconds:g}) must not be less than "
+                f"backoff_base_seconds ({self.backoff_base_seconds:g})"
+            )
+        return self
+
+    @classmethod
+    def operator_id(cls) -> str:
+        """Return the id of the operator, such as `podset`."""
+        return cls.model_config.get("title") or "operator"
+
+    @classmethod
+    def environment_prefix(cls) -> str:
+        """Return what the environment variables of the operator begin with, such as `PODSET_`."""
+        return cls.model_config.get("env_prefix") or ""
+
+    @property
+    def watches_all_namespaces(self) -> bool:
+        """Whether the operator watches the whole cluster."""
+        return "*" in self.watch_namespaces
+
+    def namespaces(self, own_namespace: str = "") -> tuple[str, ...]:
+        """Return the namespaces to watch, sorted; empty means all.
+
+        Args:
+            own_namespace: Used where pod_namespace is empty, such as that of a kubeconfig context.
+        """
+        if self.watches_all_namespaces:
+            return ()
+        own = self.pod_namespace or own_namespace or "default"
+        return tuple(sorted(set(self.watch_namespaces))) or (own,)
