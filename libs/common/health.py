@@ -1,0 +1,275 @@
+"""Serves /healthz, /readyz and /metrics to the kubelet and to Prometheus.
+
+The server starts before anything else, so that the kubelet sees a process that waits for its caches
+or for leadership as alive. Readiness must never depend on leadership: a standby that is not ready
+blocks the rolling update of its own Deployment.
+
+The pages are those of Kubernetes' own components: `ok`, or with `?verbose` and on failure one line
+a check, `[+]ping ok` or `[-]watch failed: no event for 901 s`. One check alone is at
+`/healthz/<name>`, and `?exclude=<name>` leaves one out.
+"""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, Literal, Self
+
+import structlog
+from aiohttp import web
+
+from libs.common.metric_specs import EVENT_LOOP_LAG
+from libs.common.metrics import CONTENT_TYPE, Metrics
+from libs.common.redaction import redact_text
+from libs.common.settings.addresses import BindAddress, parse_bind_address
+
+type Check = Callable[[], str | Awaitable[str | None] | None]
+"""Says why something is not well, or None when it is; an exception counts as a failure."""
+type ProbeName = Literal["healthz", "readyz"]
+
+# The kubelet waits one second by default; a check that takes longer is a failure of its own.
+_CHECK_TIMEOUT_SECONDS: Final = 0.8
+_PING: Final = "ping"
+
+log = structlog.get_logger("health")
+
+
+class HealthServer:
+    """One or two HTTP servers for probes and metrics.
+
+    Idiomatic use:
+
+        server = HealthServer(metrics, settings.metrics_bind_address, ...)
+        server.add_health_check("elector", elector.check)
+        async with server:
+            ...
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        metrics_bind_address: str = ":8080",
+        health_probe_bind_address: str = ":8081",
+    ) -> None:
+        """Take the addresses; nothing listens until start().
+
+        Args:
+            metrics: What /metrics shows.
+            metrics_bind_address: Such as `:8080`; `0` disables it.
+            health_probe_bind_address: Likewise, for /healthz and /readyz; both may be the same.
+
+        Raises:
+            ValueError: An address cannot be parsed.
+        """
+        self._metrics = metrics
+        self._addresses: dict[str, BindAddress | None] = {
+            "metrics": parse_bind_address(metrics_bind_address),
+            "probes": parse_bind_address(health_probe_bind_address),
+        }
+        self._checks: dict[ProbeName, dict[str, Check]] = {
+            "healthz": {_PING: lambda: None},
+            "readyz": {_PING: lambda: None},
+        }
+        self._failing: dict[ProbeName, frozenset[str]] = {}
+        self._runners: list[web.AppRunner] = []
+        self._ports: dict[str, int] = {}
+
+    def add_health_check(self, name: str, check: Check) -> None:
+        """Add a check to /healthz; while it fails, the kubelet restarts the container."""
+        self._checks["healthz"][name] = check
+
+    def add_ready_check(self, name: str, check: Check) -> None:
+        """Add a check to /readyz; it must not depend on who leads."""
+        self._checks["readyz"][name] = check
+
+    @property
+    def metrics_port(self) -> int:
+        """Port of /metrics, once started; 0 when disabled."""
+        return self._ports.get("metrics", 0)
+
+    @property
+    def probe_port(self) -> int:
+        """Port of /healthz and /readyz, once started; 0 when disabled."""
+        return self._ports.get("probes", 0)
+
+    async def start(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            OSError: An address is taken or not ours.
+        """
+        routes = {"metrics": self._metric_routes(), "probes": self._probe_routes()}
+        probes = self._addresses["probes"]
+        # Two times port 0 asks for two ports.
+        shared = bool(probes and probes.port and probes == self._addresses["metrics"])
+        if shared:
+            routes = {"probes": [*routes["metrics"], *routes["probes"]]}
+        try:
+            for name, handlers in routes.items():
+                if address := self._addresses[name]:
+                    self._ports[name] = await self._listen(address, handlers)
+        except OSError:
+            await self.close()
+            raise
+        if shared:
+            self._ports["metrics"] = self._ports["probes"]
+        log.info("Serving probes and metrics", **self._ports)
+
+    async def close(self) -> None:
+        """Stop to listen; requests under way are answered."""
+        while self._runners:
+            await self._runners.pop().cleanup()
+        self._ports.clear()
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close."""
+        await self.close()
+
+    async def _listen(self, address: BindAddress, routes: list[web.RouteDef]) -> int:
+        app = web.Application()
+        app.add_routes(routes)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        self._runners.append(runner)
+        await web.TCPSite(runner, address.host or None, address.port).start()
+        port: int = runner.addresses[0][1]
+        return port
+
+    def _metric_routes(self) -> list[web.RouteDef]:
+        return [web.get("/metrics", self._serve_metrics)]
+
+    def _probe_routes(self) -> list[web.RouteDef]:
+        return [
+            web.get(r"/{probe:healthz|livez|readyz}", self._serve_probe),
+            web.get(r"/{probe:healthz|livez|readyz}/{check}", self._serve_probe),
+        ]
+
+    async def _serve_metrics(self, _request: web.Request) -> web.Response:
+        return web.Response(
+            body=self._metrics.render(),
+            headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"},
+        )
+
+    async def _serve_probe(self, request: web.Request) -> web.Response:
+        probe: ProbeName = "readyz" if request.match_info["probe"] == "readyz" else "healthz"
+        checks = self._checks[probe]
+        if name := request.match_info.get("check"):
+            if name not in checks:
+                return web.Response(status=404, text=f"no check {name!r}\n")
+            checks = {name: checks[name]}
+        excluded = set(request.query.getall("exclude", []))
+        names = [name for name in checks if name not in excluded]
+        reasons = await asyncio.gather(*(_run_check(checks[name]) for name in names))
+        results = dict(zip(names, reasons, strict=True))
+        failing = frozenset(name for name, reason in results.items() if reason)
+        if not name:
+            self._log_change(probe, failing, results)
+        verbose = "verbose" in request.query or bool(failing)
+        return web.Response(
+            status=500 if failing else 200,
+            text=_render_results(probe, results) if verbose else "ok",
+            headers={"Cache-Control": "no-store"},
+        )
+
+    def _log_change(
+        self, probe: ProbeName, failing: frozenset[str], results: dict[str, str | None]
+    ) -> None:
+        # The kubelet asks every few seconds; only a change is news.
+        if failing == self._failing.get(probe, frozenset()):
+            return
+        self._failing[probe] = failing
+        reasons = {name: results[name] for name in sorted(failing)}
+        if failing:
+            log.warning("Failing a probe", probe=probe, reasons=reasons)
+        else:
+            log.info("Passing a probe again", probe=probe)
+
+
+async def _run_check(check: Check) -> str | None:
+    try:
+        async with asyncio.timeout(_CHECK_TIMEOUT_SECONDS):
+            result = check()
+            return await result if inspect.isawaitable(result) else result
+    except TimeoutError:
+        return f"no result within {_CHECK_TIMEOUT_SECONDS:g} s"
+    except Exception as err:  # noqa: BLE001 whatever a check raises means that it failed
+        return f"{type(err).__name__}: {err}"
+
+
+def _render_results(probe: ProbeName, results: dict[str, str | None]) -> str:
+    lines = [
+        f"[-]{name} failed: {redact_text(reason)}" if reason else f"[+]{name} ok"
+        for name, reason in results.items()
+    ]
+    verdict = "failed" if any(results.values()) else "passed"
+    return "\n".join([*lines, f"{probe} check {verdict}", ""])
+
+
+class LoopLagMonitor:
+    """Measures how much later than due the event loop runs its timers.
+
+    A lag means that something blocks the loop: watches, probes and renewals wait for it.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        *,
+        interval: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Publish the lag as a metric.
+
+        Args:
+            metrics: Where `operator_event_loop_lag_seconds` is declared.
+            interval: Seconds between two measurements.
+            clock: Gives seconds.
+        """
+        self._interval = interval
+        self._clock = clock
+        self._due: float | None = None
+        self._last_lag = 0.0
+        metrics.gauge(EVENT_LOOP_LAG).set_function(self.lag_seconds)
+
+    def lag_seconds(self) -> float:
+        """Return the last measured lag, or how long the running measurement is overdue."""
+        overdue = 0.0 if self._due is None else self._clock() - self._due
+        return max(self._last_lag, overdue, 0.0)
+
+    def check(self, limit: float = 30.0) -> str | None:
+        """Fail when the lag is greater than a limit in seconds; for add_health_check()."""
+        lag = self.lag_seconds()
+        return f"the event loop lags by {lag:.1f} s" if lag > limit else None
+
+    async def run(self) -> None:
+        """Measure until cancelled."""
+        while True:
+            self._due = self._clock() + self._interval
+            await asyncio.sleep(self._interval)
+            self.measured()
+
+    def measured(self) -> None:
+        """Take the time at which a timer ran that was due."""
+        if self._due is not None:
+            self._last_lag = max(0.0, self._clock() - self._due)
+
+
+def build_age_check(what: str, age: Callable[[], float], limit: float) -> Check:
+    """Build a check that fails when an age in seconds exceeds a limit.
+
+    Args:
+        what: Named in the reason, such as `event of pods`.
+        age: Gives the seconds since the last sign of life.
+        limit: Seconds.
+    """
+
+    def check() -> str | None:
+        seconds = age()
+        return f"no {what} for {seconds:.0f} s" if seconds > limit else None
+
+    return check

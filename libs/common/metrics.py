@@ -1,0 +1,332 @@
+"""Metrics under the names that controller-runtime gives them, so its dashboards and alerts work.
+
+A process has one `Metrics`, which owns a registry of its own; tests make as many as they like. What
+is measured is declared as data (`MetricSpec`), the framework's in metric_specs.py, an operator's in
+its `metrics.py`; the reference is generated from both. Counters whose labels are known begin at 0,
+so that rates are right from the first scrape.
+"""
+
+import time
+from collections.abc import Callable, Hashable, Iterable
+from typing import Final, Literal
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from libs.common import metric_specs as specs
+from libs.common.metric_specs import FRAMEWORK_METRICS, MetricKind, MetricSpec
+
+CONTENT_TYPE: Final = prometheus_client.CONTENT_TYPE_PLAIN_0_0_4
+"""Media type of `Metrics.render()`."""
+
+type Clock = Callable[[], float]
+type ReconcileResult = Literal["success", "error", "requeue", "requeue_after"]
+RECONCILE_RESULTS: Final[tuple[ReconcileResult, ...]] = (
+    "success",
+    "error",
+    "requeue",
+    "requeue_after",
+)
+
+# The time at which a series was made would double the number of series; client_golang has none.
+prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # not annotated there
+
+
+class Metrics:
+    """All metrics of one process."""
+
+    def __init__(
+        self,
+        operator_metrics: Iterable[MetricSpec] = (),
+        *,
+        clock: Clock = time.monotonic,
+        process: bool = True,
+    ) -> None:
+        """Declare the metrics.
+
+        Args:
+            operator_metrics: What the operator declares in its metrics.py.
+            clock: Gives seconds; for the metrics that tell a time since something.
+            process: Whether to add those of the process and of the garbage collector.
+        """
+        self.registry = CollectorRegistry()
+        self.clock = clock
+        self._specs = (*FRAMEWORK_METRICS, *operator_metrics)
+        self._families: dict[str, Counter | Gauge | Histogram] = {}
+        for spec in self._specs:
+            self._families[spec.name] = _build_family(spec, self.registry)
+        if process:
+            prometheus_client.ProcessCollector(registry=self.registry)
+            prometheus_client.PlatformCollector(registry=self.registry)
+            prometheus_client.GCCollector(registry=self.registry)
+
+    def describe(self) -> list[MetricSpec]:
+        """Return every declared metric by name."""
+        return sorted(self._specs, key=lambda spec: spec.name)
+
+    def render(self) -> bytes:
+        """Render the metrics in Prometheus' text format, of type CONTENT_TYPE."""
+        return prometheus_client.generate_latest(self.registry)
+
+    def value(self, name: str, /, **labels: str) -> float | None:
+        """Return the current value of a sample such as `workqueue_depth`, or None."""
+        return self.registry.get_sample_value(name, labels)
+
+    def counter(self, spec: MetricSpec) -> Counter:
+        """Return a declared counter.
+
+        Raises:
+            LookupError: Nobody declared it, or as another kind.
+        """
+        return self._find(spec, Counter)
+
+    def gauge(self, spec: MetricSpec) -> Gauge:
+        """Return a declared gauge; raises like counter()."""
+        return self._find(spec, Gauge)
+
+    def histogram(self, spec: MetricSpec) -> Histogram:
+        """Return a declared histogram; raises like counter()."""
+        return self._find(spec, Histogram)
+
+    def controller(self, name: str, max_concurrent_reconciles: int = 1) -> "ControllerMetrics":
+        """Return the metrics of a controller, its counters at 0."""
+        return ControllerMetrics(self, name, max_concurrent_reconciles)
+
+    def queue(self, name: str) -> "QueueMetrics":
+        """Return the metrics of the work queue of a controller."""
+        return QueueMetrics(self, name)
+
+    def client(self, host: str) -> "ClientMetrics":
+        """Return the metrics of a client of an API server, which is `host:port`."""
+        return ClientMetrics(self, host)
+
+    def leader(self, lease: str) -> "LeaderMetrics":
+        """Return the metrics of the election by a Lease."""
+        return LeaderMetrics(self, lease)
+
+    def cache(self, resource: str) -> "CacheMetrics":
+        """Return the metrics of the watch and cache of a resource such as `pods`."""
+        return CacheMetrics(self, resource)
+
+    def _find[T: (Counter, Gauge, Histogram)](self, spec: MetricSpec, kind: type[T]) -> T:
+        family = self._families.get(spec.name)
+        if not isinstance(family, kind):
+            raise LookupError(  # noqa: TRY004 the caller looked for what is not there
+                f"metric {spec.name}: is not declared as a {kind.__name__.lower()}; "
+                "list it where Metrics() is made"
+            )
+        return family
+
+
+def _build_family(spec: MetricSpec, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+    match spec.kind:
+        case MetricKind.COUNTER:
+            return Counter(spec.name, spec.help, spec.labels, registry=registry)
+        case MetricKind.GAUGE:
+            return Gauge(spec.name, spec.help, spec.labels, registry=registry)
+        case MetricKind.HISTOGRAM:
+            buckets = spec.buckets or Histogram.DEFAULT_BUCKETS
+            return Histogram(spec.name, spec.help, spec.labels, registry=registry, buckets=buckets)
+
+
+class ControllerMetrics:
+    """Metrics of one controller."""
+
+    def __init__(self, metrics: Metrics, controller: str, max_concurrent_reconciles: int) -> None:
+        """Begin the counters at 0 and publish the number of workers."""
+        total = metrics.counter(specs.RECONCILE_TOTAL)
+        self._results = {result: total.labels(controller, result) for result in RECONCILE_RESULTS}
+        self._errors = metrics.counter(specs.RECONCILE_ERRORS).labels(controller)
+        self._terminal = metrics.counter(specs.TERMINAL_RECONCILE_ERRORS).labels(controller)
+        self._panics = metrics.counter(specs.RECONCILE_PANICS).labels(controller)
+        self._timeouts = metrics.counter(specs.RECONCILE_TIMEOUTS).labels(controller)
+        self._seconds = metrics.histogram(specs.RECONCILE_TIME).labels(controller)
+        self._active = metrics.gauge(specs.ACTIVE_WORKERS).labels(controller)
+        self._stale = metrics.counter(specs.STALE_SYNC_SKIPS).labels(controller)
+        self._expired = metrics.counter(specs.EXPECTATIONS_EXPIRED).labels(controller)
+        metrics.gauge(specs.MAX_CONCURRENT_RECONCILES).labels(controller).set(
+            max_concurrent_reconciles
+        )
+
+    def observe_reconcile(
+        self,
+        result: ReconcileResult,
+        seconds: float,
+        *,
+        terminal: bool = False,
+        panic: bool = False,
+        timeout: bool = False,
+    ) -> None:
+        """Count one reconcile that ended.
+
+        Args:
+            result: How it ended; `error` counts as an error too.
+            seconds: How long it took.
+            terminal: The error was one that a retry cannot mend.
+            panic: The error was one that nobody expected.
+            timeout: It was cancelled because it took too long.
+        """
+        self._results[result].inc()
+        self._seconds.observe(seconds)
+        if result == "error":
+            self._errors.inc()
+        if terminal:
+            self._terminal.inc()
+        if panic:
+            self._panics.inc()
+        if timeout:
+            self._timeouts.inc()
+
+    def worker_started(self) -> None:
+        """Count a worker that took a key."""
+        self._active.inc()
+
+    def worker_finished(self) -> None:
+        """Count a worker that is done with its key."""
+        self._active.dec()
+
+    def stale_skipped(self) -> None:
+        """Count a reconcile that waits because the cache has not seen our own write."""
+        self._stale.inc()
+
+    def expectation_expired(self) -> None:
+        """Count an expected create or delete that was never seen."""
+        self._expired.inc()
+
+
+class QueueMetrics:
+    """Metrics of one work queue; the calls are those of client-go's queue, by key."""
+
+    def __init__(self, metrics: Metrics, name: str) -> None:
+        """Begin the counters at 0 and compute the ages of running work at each scrape."""
+        self._clock = metrics.clock
+        self._labels = (name, name)
+        self._depth = metrics.gauge(specs.QUEUE_DEPTH)
+        self._adds = metrics.counter(specs.QUEUE_ADDS).labels(*self._labels)
+        self._latency = metrics.histogram(specs.QUEUE_DURATION).labels(*self._labels)
+        self._work = metrics.histogram(specs.QUEUE_WORK_DURATION).labels(*self._labels)
+        self._retries = metrics.counter(specs.QUEUE_RETRIES).labels(*self._labels)
+        self._added: dict[Hashable, tuple[float, int]] = {}
+        self._started: dict[Hashable, float] = {}
+        self._depth.labels(*self._labels, "0").set(0)
+        unfinished = metrics.gauge(specs.QUEUE_UNFINISHED_WORK).labels(*self._labels)
+        unfinished.set_function(lambda: sum(self._ages()))
+        longest = metrics.gauge(specs.QUEUE_LONGEST_RUNNING).labels(*self._labels)
+        longest.set_function(lambda: max(self._ages(), default=0.0))
+
+    def added(self, key: Hashable, priority: int = 0) -> None:
+        """Note that a key became ready to be processed, or was raised to another priority."""
+        waiting = self._added.get(key)
+        if waiting is None:
+            self._adds.inc()
+            self._added[key] = (self._clock(), priority)
+        elif waiting[1] != priority:
+            self._added[key] = (waiting[0], priority)
+            self._depth_of(waiting[1]).dec()
+        else:
+            return
+        self._depth_of(priority).inc()
+
+    def removed(self, key: Hashable) -> None:
+        """Note that a key left the queue without being processed."""
+        if (waiting := self._added.pop(key, None)) is not None:
+            self._depth_of(waiting[1]).dec()
+
+    def started(self, key: Hashable) -> None:
+        """Note that a worker took a key."""
+        now = self._clock()
+        if (waiting := self._added.pop(key, None)) is not None:
+            self._latency.observe(now - waiting[0])
+            self._depth_of(waiting[1]).dec()
+        self._started[key] = now
+
+    def done(self, key: Hashable) -> None:
+        """Note that a worker is done with a key."""
+        if (started := self._started.pop(key, None)) is not None:
+            self._work.observe(self._clock() - started)
+
+    def retried(self) -> None:
+        """Count a key that was put back with a delay after an error."""
+        self._retries.inc()
+
+    def _depth_of(self, priority: int) -> Gauge:
+        return self._depth.labels(*self._labels, str(priority))
+
+    def _ages(self) -> list[float]:
+        # A scrape may come from another thread than the queue's, hence the copy.
+        now = self._clock()
+        return [now - started for started in self._started.copy().values()]
+
+
+class ClientMetrics:
+    """Metrics of the requests to one API server."""
+
+    def __init__(self, metrics: Metrics, host: str) -> None:
+        """Keep the families; series appear with the first request of each method."""
+        self._host = host
+        self._requests = metrics.counter(specs.CLIENT_REQUESTS)
+        self._seconds = metrics.histogram(specs.CLIENT_REQUEST_DURATION)
+        self._retries = metrics.counter(specs.CLIENT_RETRIES)
+
+    def observe_request(self, method: str, code: int | None, seconds: float) -> None:
+        """Count one request.
+
+        Args:
+            method: HTTP method in capitals.
+            code: HTTP status, or None when no answer came.
+            seconds: Time from sending to the end of the answer's head.
+        """
+        # client-go's word for a request that got no answer.
+        self._requests.labels("<error>" if code is None else str(code), method, self._host).inc()
+        self._seconds.labels(method, self._host).observe(seconds)
+
+    def retried(self, method: str, code: int | None) -> None:
+        """Count a request that is sent again after an answer, or after none."""
+        self._retries.labels("<error>" if code is None else str(code), method, self._host).inc()
+
+
+class LeaderMetrics:
+    """Metrics of the election by one Lease."""
+
+    def __init__(self, metrics: Metrics, lease: str) -> None:
+        """Begin as a standby."""
+        self._status = metrics.gauge(specs.LEADER_STATUS).labels(lease)
+        self._slow = metrics.counter(specs.LEADER_SLOWPATH).labels(lease)
+        self._status.set(0)
+
+    def set_leading(self, leading: bool) -> None:
+        """Publish whether this process leads."""
+        self._status.set(1 if leading else 0)
+
+    def slow_path(self) -> None:
+        """Count a renewal that had to read the Lease first, because somebody else changed it."""
+        self._slow.inc()
+
+
+class CacheMetrics:
+    """Metrics of the watch and the cache of one resource."""
+
+    def __init__(self, metrics: Metrics, resource: str) -> None:
+        """Begin the age now; it is computed at each scrape."""
+        self._clock = metrics.clock
+        self._last_event = self._clock()
+        self._objects = metrics.gauge(specs.CACHE_OBJECTS).labels(resource)
+        self._swept = metrics.counter(specs.CACHE_SWEPT).labels(resource)
+        age = metrics.gauge(specs.WATCH_LAST_EVENT_AGE).labels(resource)
+        age.set_function(self.age_seconds)
+
+    def event_seen(self) -> None:
+        """Note that the watch is alive: an event, a bookmark or a sweep that found no gap."""
+        self._last_event = self._clock()
+
+    def age_seconds(self) -> float:
+        """Return the seconds since the watch last gave a sign of life."""
+        return self._clock() - self._last_event
+
+    def set_objects(self, count: int) -> None:
+        """Publish how many objects the cache holds."""
+        self._objects.set(count)
+
+    def swept(self, count: int = 1) -> None:
+        """Count differences that a sweep found between the cache and the API."""
+        self._swept.inc(count)
