@@ -1,0 +1,201 @@
+"""Models of parts that many APIs share: metadata, references, selectors, conditions, templates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from libs.common.crd.markers import LIST_MAP_KEYS, LIST_TYPE, PRESERVE_UNKNOWN, ListMap, Verbatim
+from libs.common.crd.model import KubernetesModel
+from libs.common.crd.types import (
+    AnnotationMap,
+    DnsSubdomain,
+    LabelKey,
+    LabelMap,
+    LabelValue,
+    LongText,
+    ObservedGeneration,
+    Timestamp,
+    Uid,
+)
+from libs.common.kinds import Key, Manifest
+from libs.common.labels import matches_selector, render_selector
+
+
+class OwnerReference(KubernetesModel):
+    """OwnerReference names an owner of an object."""
+
+    api_version: str
+    """apiVersion is the group and version of the owner."""
+    kind: str
+    """kind is the kind of the owner."""
+    name: str
+    """name is the name of the owner."""
+    uid: str
+    """uid is the UID of the owner."""
+    controller: bool = False
+    """controller tells whether the owner is the managing controller."""
+    block_owner_deletion: bool = False
+    """blockOwnerDeletion tells whether foreground deletion of the owner waits for this object."""
+
+
+class ObjectMeta(KubernetesModel):
+    """ObjectMeta is the metadata of an object as far as operators read it."""
+
+    name: str = ""
+    """name is unique in the namespace."""
+    namespace: str = ""
+    """namespace is empty for cluster-scoped kinds."""
+    uid: str = ""
+    """uid is given by the API server."""
+    resource_version: str = ""
+    """resourceVersion changes with each write."""
+    generation: int = 0
+    """generation changes with each write of the spec."""
+    creation_timestamp: Timestamp | None = None
+    """creationTimestamp is when the object was created."""
+    deletion_timestamp: Timestamp | None = None
+    """deletionTimestamp is set once deletion was asked for."""
+    labels: dict[str, str] = {}
+    """labels are for selection."""
+    annotations: dict[str, str] = {}
+    """annotations are for everything else."""
+    finalizers: list[str] = []
+    """finalizers must be gone before the object goes."""
+    owner_references: list[OwnerReference] = []
+    """ownerReferences name the owners."""
+
+    @property
+    def key(self) -> Key:
+        """Namespace and name."""
+        return Key(self.namespace, self.name)
+
+    @property
+    def is_deleting(self) -> bool:
+        """Whether deletion has been asked for."""
+        return self.deletion_timestamp is not None
+
+
+class StatusCondition(KubernetesModel):
+    """StatusCondition is one fact about an object, as it stands in its status."""
+
+    type: Annotated[str, Field(min_length=1, max_length=316)]
+    """type is the state that this is about, in UpperCamel."""
+    status: Literal["True", "False", "Unknown"]
+    """status tells whether the state holds."""
+    observed_generation: ObservedGeneration | None = None
+    """observedGeneration is the generation of the spec that was looked at."""
+    last_transition_time: Timestamp
+    """lastTransitionTime is when status last changed."""
+    reason: Annotated[
+        str,
+        Field(min_length=1, max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"),
+    ]
+    """reason is the cause of the last change, in UpperCamel."""
+    message: LongText
+    """message is for people."""
+
+
+Conditions = Annotated[list[StatusCondition], ListMap("type"), Field(max_length=32)]
+"""The conditions of a status: one of each type."""
+
+
+class LabelSelectorRequirement(KubernetesModel):
+    """LabelSelectorRequirement is one rule of a label selector."""
+
+    key: LabelKey
+    """key is the label that the rule is about."""
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    """operator relates the label to the values."""
+    values: Annotated[list[LabelValue], Field(max_length=64)] = []
+    """values are those that In and NotIn compare with."""
+
+
+class LabelSelector(KubernetesModel):
+    """LabelSelector picks objects by their labels; an empty one picks all."""
+
+    match_labels: LabelMap = {}
+    """matchLabels are labels that must all be there with these values."""
+    match_expressions: Annotated[list[LabelSelectorRequirement], Field(max_length=32)] = []
+    """matchExpressions are rules that must all hold."""
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether labels satisfy the selector."""
+        return matches_selector(self.to_manifest(), labels)
+
+    def to_query(self) -> str:
+        """Render as the text that `kubectl -l` takes."""
+        return render_selector(self.to_manifest())
+
+
+class LocalObjectReference(KubernetesModel):
+    """LocalObjectReference names an object of a known kind in the same namespace."""
+
+    name: DnsSubdomain
+    """name is the name of the object."""
+
+
+class ObjectReference(KubernetesModel):
+    """ObjectReference names one object with its UID, for status fields."""
+
+    name: DnsSubdomain
+    """name is the name of the object."""
+    uid: Uid = ""
+    """uid tells the object from a later one of the same name."""
+
+
+_POD_SPEC: Final = {
+    "type": "object",
+    "required": ["containers"],
+    "properties": {
+        "containers": {
+            "description": "containers are the containers of the pod, as in any Pod.",
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 64,
+            "items": {
+                "type": "object",
+                "required": ["name"],
+                "properties": {
+                    "name": {
+                        "description": "name is unique in the pod.",
+                        "type": "string",
+                        "minLength": 1,
+                        "maxLength": 63,
+                    }
+                },
+                PRESERVE_UNKNOWN: True,
+            },
+            LIST_TYPE: "map",
+            LIST_MAP_KEYS: ["name"],
+        }
+    },
+    PRESERVE_UNKNOWN: True,
+}
+
+PodSpec = Annotated[Manifest, Verbatim(_POD_SPEC)]
+"""The spec of a pod as a raw object; the API server checks no more than that containers have names.
+
+The whole schema of a pod is half a megabyte in a CRD; what is wrong beyond names is said by the API
+server when the pod is created.
+"""
+
+
+class TemplateMeta(KubernetesModel):
+    """TemplateMeta is the metadata that objects made from a template get."""
+
+    labels: LabelMap = {}
+    """labels are put on each object."""
+    annotations: AnnotationMap = {}
+    """annotations are put on each object."""
+
+
+class PodTemplate(KubernetesModel):
+    """PodTemplate describes the pods to make."""
+
+    metadata: TemplateMeta = TemplateMeta()
+    """metadata holds the labels and annotations of the pods."""
+    spec: PodSpec
+    """spec is the spec of the pods, as in any Pod."""

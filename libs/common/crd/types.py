@@ -1,0 +1,129 @@
+"""Types for the fields of an API: each carries the bounds that the API server enforces.
+
+A string has a longest length, a list and a map a largest size: CEL rules are priced by them, and
+an object without bounds can grow until etcd refuses it. Pick a type from here, or say
+`Annotated[str, Field(max_length=...)]`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
+
+from libs.common.conditions import render_time
+from libs.common.crd.markers import INT_OR_STRING, PRESERVE_UNKNOWN, IntFormat, Verbatim
+from libs.common.crd.quantity import QUANTITY_PATTERN, parse_quantity
+from libs.common.kinds import Manifest
+
+_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_QUALIFIED: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+
+Int32 = Annotated[int, IntFormat("int32"), Field(ge=-(2**31), le=2**31 - 1)]
+"""A 32-bit number."""
+
+Count = Annotated[int, IntFormat("int32"), Field(ge=0)]
+"""A number of things that an operator counted."""
+
+ObservedGeneration = Annotated[int, IntFormat("int64"), Field(ge=0)]
+"""A `metadata.generation`."""
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+"""A TCP or UDP port."""
+
+DnsLabel = Annotated[str, Field(min_length=1, max_length=63, pattern=f"^{_LABEL}$")]
+"""A name of at most 63 lower-case letters, digits and dashes (RFC 1123 label)."""
+
+DnsSubdomain = Annotated[
+    str, Field(min_length=1, max_length=253, pattern=rf"^{_LABEL}(\.{_LABEL})*$")
+]
+"""The name of most objects: labels joined by dots, at most 253 characters (RFC 1123 subdomain)."""
+
+LabelKey = Annotated[
+    str, Field(min_length=1, max_length=317, pattern=rf"^({_LABEL}(\.{_LABEL})*/)?{_QUALIFIED}$")
+]
+"""The key of a label or annotation, with or without a prefix."""
+
+LabelValue = Annotated[str, Field(max_length=63, pattern=f"^({_QUALIFIED})?$")]
+"""The value of a label; may be empty."""
+
+Uid = Annotated[str, Field(max_length=128)]
+"""The `metadata.uid` of an object; opaque."""
+
+ShortText = Annotated[str, Field(max_length=256)]
+"""A line of text."""
+
+LongText = Annotated[str, Field(max_length=32_768)]
+"""Text of any shape, as long as a condition message may be."""
+
+Selector = Annotated[str, Field(max_length=4_096)]
+"""A label selector as text, as the scale subresource wants it."""
+
+LabelMap = Annotated[dict[str, LabelValue], Field(max_length=64)]
+"""Labels."""
+
+AnnotationMap = Annotated[dict[str, LongText], Field(max_length=64)]
+"""Annotations."""
+
+
+def _as_text(value: Any) -> Any:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_number else value
+
+
+def _check_quantity(value: str) -> str:
+    parse_quantity(value)
+    return value
+
+
+def _check_int_or_string(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("must be an integer or a string")
+    return value
+
+
+def _check_int_or_quantity(value: Any) -> Any:
+    value = _check_int_or_string(value)
+    return _check_quantity(value) if isinstance(value, str) else value
+
+
+_INT_OR_STRING: Final = {"anyOf": [{"type": "integer"}, {"type": "string"}], INT_OR_STRING: True}
+
+Quantity = Annotated[
+    str,
+    BeforeValidator(_as_text),
+    AfterValidator(_check_quantity),
+    Verbatim({**_INT_OR_STRING, "maxLength": 64, "pattern": QUANTITY_PATTERN}),
+]
+"""An amount such as `10Gi` or `500m`, kept as text; `parse_quantity` gives its value."""
+
+IntOrQuantity = Annotated[
+    int | str,
+    BeforeValidator(_check_int_or_quantity),
+    Verbatim({**_INT_OR_STRING, "maxLength": 64, "pattern": QUANTITY_PATTERN}),
+]
+"""A quantity that keeps whether it was written as a number, for APIs where a number has a unit."""
+
+IntOrString = Annotated[
+    int | str,
+    BeforeValidator(_check_int_or_string),
+    Verbatim({**_INT_OR_STRING, "maxLength": 64}),
+]
+"""A number or a text such as `25%` or a port name."""
+
+
+def _check_zone(value: datetime) -> datetime:
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+Timestamp = Annotated[
+    datetime,
+    AfterValidator(_check_zone),
+    PlainSerializer(render_time, return_type=str, when_used="json"),
+    Verbatim({"type": "string", "format": "date-time"}),
+]
+"""A moment in UTC, to the second on the wire."""
+
+RawObject = Annotated[Manifest, Verbatim({"type": "object", PRESERVE_UNKNOWN: True})]
+"""An object that is passed on as it is; the API server keeps every field of it."""
