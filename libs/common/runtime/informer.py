@@ -56,6 +56,7 @@ class Informer:
         self.optional = optional
         self.store = Store(kind, transform)
         self.relisted = asyncio.Event()
+        self.served = True
         self._clock = clock or SystemClock()
         self._metrics = metrics
         self._handlers: list[Handler] = []
@@ -83,6 +84,7 @@ class Informer:
 
     def heard(self) -> None:
         """Note that the source is alive, by an event, a bookmark or a listing."""
+        self.served = True
         self.last_event = self._clock.monotonic()
         if self._metrics is not None:
             self._metrics.event_seen()
@@ -124,6 +126,12 @@ class Informer:
         changes = self.store.replace(items, version, namespace or None)
         self._tell(changes)
         self.mark_synced(namespace)
+
+    def mark_unserved(self) -> None:
+        """Note that the API server does not know the kind; an optional one then counts as empty."""
+        self.served = False
+        for scope in self.scopes:
+            self.mark_synced(scope)
 
     def swept(self, objects: int) -> None:
         """Note deletions that no event had told of."""

@@ -79,6 +79,8 @@ class Reflector:
             except SlipwayError as err:
                 failures += 1
                 delay = self._delay(failures)
+                if isinstance(err, NotFound) and informer.optional:
+                    informer.mark_unserved()
                 _report(informer, scope, err, delay)
                 if isinstance(err, Forbidden | NotFound):
                     version = ""
@@ -116,6 +118,9 @@ class Reflector:
 
 
 def _report(informer: Informer, scope: str, err: SlipwayError, delay: float) -> None:
+    if not informer.served:
+        # The kind is not installed here, which is fine; it is asked for again in case it comes.
+        return
     log.warning(
         "Waiting to watch again",
         resource=informer.kind.resource,

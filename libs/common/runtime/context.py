@@ -1,0 +1,220 @@
+"""Context: what one pass over one object may see and do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, Protocol, TypeIs
+
+import structlog
+
+from libs.common.client import Client
+from libs.common.clock import Clock
+from libs.common.errors import Conflict, NotFound
+from libs.common.kinds import Key, Kind, Manifest, describe, uid_of
+from libs.common.ownership import build_owner_reference, controlled_by
+from libs.common.runtime.cache import Cache
+from libs.common.runtime.plan import Outcome, Step
+from libs.common.runtime.writer import Writer
+
+type Objects = list[Manifest]
+
+
+class Recorder(Protocol):
+    """Tell people what happened to an object, without ever blocking or failing a pass."""
+
+    def event(
+        self,
+        kind: Kind,
+        regarding: Mapping[str, Any],
+        event_type: Literal["Normal", "Warning"],
+        reason: str,
+        note: str,
+        *,
+        action: str = "",
+        related: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Queue an Event of events.k8s.io/v1."""
+
+
+class Context:
+    """Give a reconciler its object, a view of the others, and the ways to write.
+
+    What is read here comes from the cache, which holds our own writes as soon as they are
+    answered. Objects are shared with the cache: read them, build new ones, never change them.
+
+    Attributes:
+        key: Key of the primary.
+        primary: The primary itself.
+        kind: Kind of the primary.
+        client: Connection, for the rare read that must not come from the cache.
+        log: Logger that carries controller, object and reconcile id.
+    """
+
+    def __init__(
+        self,
+        *,
+        kind: Kind,
+        primary: Manifest,
+        key: Key,
+        client: Client,
+        cache: Cache,
+        writer: Writer,
+        recorder: Recorder,
+        clock: Clock,
+        field_manager: str,
+    ) -> None:
+        """Build the context of one pass; the runtime does."""
+        self.key = key
+        self.kind = kind
+        self.primary = primary
+        self.client = client
+        self.log: structlog.stdlib.BoundLogger = structlog.get_logger(field_manager)
+        self._cache = cache
+        self._writer = writer
+        self._recorder = recorder
+        self._clock = clock
+        self._manager = field_manager
+
+    def __str__(self) -> str:
+        """Name the primary as messages do: `PodSet default/web`."""
+        return describe(self.kind, self.key)
+
+    @property
+    def uid(self) -> str:
+        """UID of the primary."""
+        return uid_of(self.primary)
+
+    @property
+    def generation(self) -> int:
+        """Generation of the primary that this pass looks at."""
+        return int(self.primary["metadata"].get("generation") or 0)
+
+    def now(self) -> datetime:
+        """Return the time, in UTC."""
+        return self._clock.now()
+
+    def owner_reference(self) -> Manifest:
+        """Build the controller reference for a child of the primary."""
+        return build_owner_reference(self.kind, self.primary)
+
+    def children(self, kind: Kind) -> Objects:
+        """Return the objects that the primary controls, by name, terminating ones too."""
+        return self._cache.store(kind).owned_by(self.uid)
+
+    def get(self, kind: Kind, key: Key) -> Manifest | None:
+        """Return an object of a watched kind from the cache, or None."""
+        return self._cache.store(kind).get(key)
+
+    def is_served(self, kind: Kind) -> bool:
+        """Tell whether an optional kind that is watched exists on this cluster."""
+        return self._cache.informer(kind).served
+
+    def indexed(self, kind: Kind, index: str, value: str) -> Objects:
+        """Return what an index of a watched kind has under a value, by name."""
+        return self._cache.store(kind).indexed(index, value)
+
+    def list(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        selector: Mapping[str, Any] | None = None,
+    ) -> Objects:
+        """Return objects of a watched kind; by default those of the primary's namespace.
+
+        Args:
+            kind: A watched kind.
+            namespace: Namespace; None for that of the primary (all when it has none).
+            selector: A `LabelSelector`; None for all.
+        """
+        return self._cache.store(kind).list(namespace or self.key.namespace or None, selector)
+
+    async def live_get(self, kind: Kind, key: Key) -> Manifest | None:
+        """Read an object from the API server; None when it does not exist."""
+        try:
+            return await self.client.get(kind, key)
+        except NotFound:
+            return None
+
+    async def live_children(self, kind: Kind) -> Objects:
+        """List the objects that the primary controls at the API server."""
+        listing = await self.client.list(kind, self.key.namespace)
+        return controlled_by(listing.items, self.primary)
+
+    async def execute(self, *batches: Sequence[Step]) -> Outcome:
+        """Take the steps of a plan.
+
+        Batches are taken one after the other, the steps of a batch side by side with slow start.
+        What the API server refuses is told by the outcome, never raised.
+        """
+        return await self._writer.execute(batches)
+
+    async def apply_status(self, status: Mapping[str, Any]) -> bool:
+        """Make the status be exactly the given one.
+
+        Returns:
+            Whether a request was sent: an equal status is not written.
+        """
+        held = self._cache.store(self.kind).get(self.key)
+        if held is None or uid_of(held) != self.uid or _same_status(held.get("status"), status):
+            return False
+        manifest: Manifest = {
+            "apiVersion": self.kind.api_version,
+            "kind": self.kind.kind,
+            "metadata": {"name": self.key.name, "uid": self.uid},
+            "status": dict(status),
+        }
+        if self.key.namespace:
+            manifest["metadata"]["namespace"] = self.key.namespace
+        try:
+            answer = await self.client.apply(
+                self.kind, manifest, field_manager=f"{self._manager}-status", subresource="status"
+            )
+        except (NotFound, Conflict) as err:
+            # Deleted, or deleted and created again, since the look: not our object any more.
+            self.log.debug("Leaving status alone", error=str(err))
+            return False
+        self._cache.informer(self.kind).wrote(answer)
+        return True
+
+    def event(
+        self,
+        event_type: Literal["Normal", "Warning"],
+        reason: str,
+        note: str,
+        *,
+        action: str = "Reconcile",
+        related: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Tell people about the primary, as `kubectl describe` and `kubectl events` show it."""
+        self._recorder.event(
+            self.kind, self.primary, event_type, reason, note, action=action, related=related
+        )
+
+
+def _same_status(held: object, wanted: object) -> bool:
+    """Compare a status but for absent and empty members, and conditions of other writers."""
+    if isinstance(held, Mapping) and isinstance(wanted, Mapping):
+        names = {*held, *wanted}
+        return all(_same_status(held.get(name), wanted.get(name)) for name in names)
+    if _are_conditions(held) and _are_conditions(wanted):
+        types = {condition["type"] for condition in wanted}
+        ours = [condition for condition in held if condition["type"] in types]
+        return sorted(ours, key=_type_of) == sorted(wanted, key=_type_of)
+    return held == wanted or (not held and not wanted and _is_nothing(held) and _is_nothing(wanted))
+
+
+def _are_conditions(value: object) -> TypeIs[Objects]:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(item, Mapping) and "lastTransitionTime" in item for item in value)
+    )
+
+
+def _type_of(condition: Mapping[str, Any]) -> str:
+    return str(condition["type"])
+
+
+def _is_nothing(value: object) -> bool:
+    return value is None or value == "" or value == [] or value == {}

@@ -1,0 +1,143 @@
+"""Controller: the declaration of what is watched, and of who decides.
+
+A controller is data until a manager runs it:
+
+```python
+Controller("podset", primary=PODSET, reconcile=reconcile).owns(POD, transform=shrink_pod)
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from libs.common.kinds import Key, Kind, Manifest
+from libs.common.runtime.cache import Cache
+from libs.common.runtime.context import Context
+from libs.common.runtime.informer import SourceName
+from libs.common.runtime.plan import Outcome
+from libs.common.runtime.store import IndexFunction, Transform
+
+type Mapper = Callable[[Manifest, Cache], Iterable[Key]]
+"""Name the primaries that a change of a watched object concerns."""
+type Reconcile = Callable[[Context], Awaitable[Result | None]]
+"""Bring one primary closer to its spec; look at what is, never at what happened."""
+type Finalize = Callable[[Context], Awaitable[Result | None]]
+"""Clean up for a primary that is being deleted; None means that the clean-up is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Say when to look again.
+
+    Attributes:
+        requeue_after: Seconds until another pass that no event asks for; None for none.
+        error: What kept the pass from doing all it planned; the key is backed off.
+    """
+
+    requeue_after: float | None = None
+    error: Exception | None = None
+
+    @classmethod
+    def from_outcome(cls, outcome: Outcome, *, requeue_after: float | None = None) -> Result:
+        """Build the result of a pass whose steps may have failed."""
+        return cls(requeue_after, outcome.first_error())
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Say which kind is watched, how, and whose business it is.
+
+    Attributes:
+        kind: What is watched.
+        mapper: Names the primaries of a change; None enqueues the controlling owner.
+        transform: Keeps of an object only what the operator reads.
+        label_selector: Watches only what the server finds by it.
+        source: Which event source; None leaves it to the other watches of the kind.
+        optional: The operator works where the kind is not served.
+        indexes: Named functions by which objects are found in the cache.
+    """
+
+    kind: Kind
+    mapper: Mapper | None = None
+    transform: Transform | None = None
+    label_selector: str = ""
+    source: SourceName | None = None
+    optional: bool = False
+    indexes: Mapping[str, IndexFunction] = field(default_factory=dict)
+
+
+def always(_: Mapping[str, Any]) -> bool:
+    """Tell that every object needs the finalizer."""
+    return True
+
+
+@dataclass(slots=True)
+class Controller:
+    """Declare how one kind is reconciled.
+
+    Attributes:
+        name: Name in metrics, logs and the field manager of writes.
+        primary: Kind that is reconciled; its informer is made by the manager.
+        reconcile: Called with each primary that is not being deleted.
+        finalize: Called with each primary that is being deleted and carries the finalizer.
+        finalizer: Finalizer to add before the first reconcile; empty for none.
+        needs_finalizer: Tells which primaries need it; it is taken off the others.
+        source: Event source of the primary.
+        watched: Further kinds, added by `owns` and `watches`.
+    """
+
+    name: str
+    primary: Kind
+    reconcile: Reconcile
+    finalize: Finalize | None = None
+    finalizer: str = ""
+    needs_finalizer: Callable[[Mapping[str, Any]], bool] = always
+    source: SourceName = "kopf"
+    watched: list[Watch] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Refuse a finalizer that nobody would ever take off, and a clean-up never called.
+
+        Raises:
+            ValueError: Only one of `finalize` and `finalizer` is given.
+        """
+        if bool(self.finalizer) != (self.finalize is not None):
+            raise ValueError(f"Controller {self.name}: finalize and finalizer go together")
+
+    def owns(
+        self,
+        kind: Kind,
+        *,
+        transform: Transform | None = None,
+        label_selector: str = "",
+        source: SourceName | None = None,
+        optional: bool = False,
+        indexes: Mapping[str, IndexFunction] | None = None,
+    ) -> Self:
+        """Watch a kind of children: a change enqueues the primary that controls the object."""
+        return self._add(
+            Watch(kind, None, transform, label_selector, source, optional, indexes or {})
+        )
+
+    def watches(
+        self,
+        kind: Kind,
+        mapper: Mapper,
+        *,
+        transform: Transform | None = None,
+        label_selector: str = "",
+        source: SourceName | None = None,
+        optional: bool = False,
+        indexes: Mapping[str, IndexFunction] | None = None,
+    ) -> Self:
+        """Watch any kind: a change enqueues the primaries that the mapper names."""
+        return self._add(
+            Watch(kind, mapper, transform, label_selector, source, optional, indexes or {})
+        )
+
+    def _add(self, watch: Watch) -> Self:
+        self.watched.append(watch)
+        return self

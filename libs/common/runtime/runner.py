@@ -1,0 +1,370 @@
+"""Runner: the workers of one controller, from a key in the queue to a pass that is done.
+
+For each key at most one worker is at it, for one pass at most so long. What a pass ends with decides
+when the next one comes: nothing more (until something changes), a wish (`requeue_after`), or the
+back-off of the key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import structlog
+
+from libs.common import finalizers
+from libs.common.client import Client
+from libs.common.clock import Clock
+from libs.common.conditions import READY, Condition, build_conditions
+from libs.common.errors import (
+    ApiError,
+    Conflict,
+    Invalid,
+    NotFound,
+    SlipwayError,
+    TerminalError,
+    TransientError,
+    UnknownOutcome,
+    Unreachable,
+)
+from libs.common.kinds import Key, Kind, Manifest, describe, is_deleting, uid_of
+from libs.common.labels import PAUSED
+from libs.common.logs import reconcile_context
+from libs.common.metrics import ControllerMetrics
+from libs.common.ownership import controller_of
+from libs.common.runtime.cache import Cache
+from libs.common.runtime.context import Context, Recorder
+from libs.common.runtime.controller import Controller, Mapper, Result
+from libs.common.runtime.queue import (
+    PRIORITY_EXPEDITE,
+    PRIORITY_LIVE,
+    PRIORITY_RESYNC,
+    QueueClosed,
+    WorkQueue,
+)
+from libs.common.runtime.store import Change
+from libs.common.runtime.writer import Writer, look_up
+from libs.common.telemetry import Tracing
+
+log = structlog.get_logger(__name__)
+
+_STALE_RETRY: Final = 0.2
+"""Seconds until a pass that met a newer version than it looked at is tried again; the new version
+is on its way already, so an exponential back-off would only make it late."""
+_UNKNOWN_RETRY: Final = 1.0
+
+type Ending = Literal["success", "error", "requeue", "requeue_after"]
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Hold what the runners of one process share."""
+
+    client: Client
+    cache: Cache
+    recorder: Recorder
+    clock: Clock
+    tracing: Tracing
+
+
+class Runner:
+    """Run the passes of one controller.
+
+    Args:
+        controller: What is reconciled and how.
+        queue: Keys to work on.
+        services: Shared by all runners of the process.
+        metrics: Metrics of the controller.
+        timeout: Seconds that one pass may take.
+    """
+
+    def __init__(
+        self,
+        controller: Controller,
+        queue: WorkQueue,
+        services: Services,
+        metrics: ControllerMetrics,
+        *,
+        timeout: float,
+    ) -> None:
+        """Hook the controller up to the informers of what it watches."""
+        self.controller = controller
+        self.queue = queue
+        self._services = services
+        self._metrics = metrics
+        self._timeout = timeout
+        self._unknown: dict[Key, set[tuple[Kind, Key]]] = {}
+        self._settled: dict[str, tuple[str, str]] = {}
+        self.passes = 0
+        cache = services.cache
+        self._store = cache.store(controller.primary)
+        cache.informer(controller.primary).add_handler(self._primary_changed)
+        for watch in controller.watched:
+            handler = self._build_handler(watch.mapper)
+            cache.informer(watch.kind).add_handler(handler)
+
+    # What an event asks for.
+
+    def _primary_changed(self, change: Change, initial: bool) -> None:
+        priority = PRIORITY_RESYNC if initial else PRIORITY_LIVE
+        if change.new is not None and is_deleting(change.new):
+            priority = PRIORITY_EXPEDITE
+        self.queue.add(change.key, priority=priority)
+
+    def _build_handler(self, mapper: Mapper | None) -> Callable[[Change, bool], None]:
+        def handle(change: Change, initial: bool) -> None:
+            priority = PRIORITY_RESYNC if initial else PRIORITY_LIVE
+            for manifest in (change.old, change.new):
+                if manifest is None:
+                    continue
+                keys = mapper(manifest, self._services.cache) if mapper else self._owners(manifest)
+                for key in keys:
+                    self.queue.add(key, priority=priority)
+
+        return handle
+
+    def _owners(self, manifest: Manifest) -> list[Key]:
+        """Return the primary that controls an object, if it is the one that is named, by UID."""
+        reference = controller_of(manifest)
+        primary = self.controller.primary
+        if reference is None or not primary.matches(reference):
+            return []
+        namespace = manifest["metadata"].get("namespace") or "" if primary.namespaced else ""
+        key = Key(namespace, reference["name"])
+        held = self._store.get(key)
+        if held is not None and uid_of(held) != reference["uid"]:
+            # Left over from an earlier incarnation: the garbage collector's business.
+            return []
+        return [key]
+
+    def resync(self) -> None:
+        """Ask for a pass over every primary."""
+        for key in self._store:
+            self.queue.add(key, priority=PRIORITY_RESYNC)
+
+    # One worker, one pass.
+
+    async def work(self) -> None:
+        """Take keys until the queue is closed."""
+        while True:
+            try:
+                key = await self.queue.get()
+            except QueueClosed:
+                return
+            self._metrics.worker_started()
+            try:
+                await self.process(key)
+            finally:
+                self._metrics.worker_finished()
+                self.queue.done(key)
+
+    async def process(self, key: Key) -> None:
+        """Make one pass over a key and decide when the next one comes. Never raises an error."""
+        controller, started = self.controller, time.monotonic()
+        reconcile_id = str(uuid.uuid4())
+        with (
+            reconcile_context(controller.name, controller.primary, key, reconcile_id),
+            self._services.tracing.reconcile(
+                controller.name, controller.primary, key, reconcile_id
+            ) as span,
+        ):
+            flags: dict[str, bool] = {}
+            try:
+                async with asyncio.timeout(self._timeout):
+                    ending = self._settle(key, await self._pass(key))
+            except TimeoutError:
+                flags["timeout"] = True
+                log.error("Giving up on a pass", seconds=self._timeout)
+                self.queue.retry(key)
+                ending = "error"
+            except Exception as err:  # noqa: BLE001 a defect in one pass must not end the worker
+                ending = await self._failed(key, err, flags)
+            span.end(ending)
+        self.passes += 1
+        self._metrics.observe_reconcile(ending, time.monotonic() - started, **flags)
+
+    async def _pass(self, key: Key) -> Result | None:
+        await self._look_up_unknown(key)
+        primary = self._store.get(key)
+        if primary is None:
+            self.queue.drop(key)
+            self._unknown.pop(key, None)
+            return None
+        if (primary["metadata"].get("annotations") or {}).get(PAUSED) == "true":
+            log.info("Leaving a paused object alone")
+            return None
+        context = self._build_context(key, primary)
+        if is_deleting(primary):
+            return await self._finalize(context)
+        if await self._keep_finalizer(context):
+            # The write comes back as a change of our own, which enqueues nothing: go on with it.
+            held = self._store.get(key)
+            if held is None or uid_of(held) != uid_of(primary):
+                return None
+            context = self._build_context(key, held)
+        return await self.controller.reconcile(context)
+
+    def _settle(self, key: Key, result: Result | None) -> Ending:
+        if result is not None and result.error is not None:
+            raise result.error
+        self.queue.forget(key)
+        if result is None or result.requeue_after is None:
+            return "success"
+        if result.requeue_after <= 0:
+            self.queue.add(key)
+            return "requeue"
+        self.queue.add(key, after=result.requeue_after)
+        return "requeue_after"
+
+    async def _failed(self, key: Key, err: Exception, flags: dict[str, bool]) -> Ending:
+        match err:
+            case TerminalError():
+                flags["terminal"] = True
+                log.warning("Waiting for a change", reason=err.reason, error=str(err))
+                self.queue.forget(key)
+                await self._show(key, err)
+                return "error"
+            case UnknownOutcome():
+                delay = self.queue.retry(key, after=_UNKNOWN_RETRY)
+            case Conflict() | NotFound():
+                delay = self.queue.retry(key, after=self._stale_delay(key))
+            case TransientError():
+                delay = self.queue.retry(key, after=err.retry_after)
+            case ApiError():
+                delay = self.queue.retry(key, after=err.retry_after)
+            case SlipwayError():
+                delay = self.queue.retry(key)
+            case _:
+                flags["panic"] = True
+                delay = self.queue.retry(key)
+                log.error("Failing on a defect", exc_info=err, retry_in=round(delay, 1))
+                return "error"
+        level = log.info if isinstance(err, Conflict | Unreachable) else log.warning
+        level("Trying again", error=str(err), retry_in=round(delay, 1))
+        return "error"
+
+    def _stale_delay(self, key: Key) -> float | None:
+        """Return a short fixed delay for the first few conflicts, then the usual back-off."""
+        return _STALE_RETRY if self.queue.failures(key) < 5 else None  # noqa: PLR2004 a few
+
+    # Finalizers.
+
+    async def _keep_finalizer(self, context: Context) -> bool:
+        """Make the finalizer be there exactly if it is needed; tell whether it was written."""
+        finalizer, primary = self.controller.finalizer, context.primary
+        if not finalizer:
+            return False
+        build = (
+            finalizers.build_add_patch
+            if self.controller.needs_finalizer(primary)
+            else finalizers.build_remove_patch
+        )
+        return await self._patch_finalizers(context, build(primary, finalizer))
+
+    async def _finalize(self, context: Context) -> Result | None:
+        controller, primary = self.controller, context.primary
+        if controller.finalize is None or not finalizers.has_finalizer(
+            primary, controller.finalizer
+        ):
+            return None
+        if finalizers.is_forced(primary):
+            note = f"{context} is let go without clean-up, as its annotation asks"
+            context.event("Warning", "CleanUpSkipped", note, action="Finalize")
+        else:
+            result = await controller.finalize(context)
+            if result is not None:
+                return result
+        # The clean-up may have written the object, so the newest version is what is guarded.
+        held = self._store.get(context.key)
+        if held is not None and uid_of(held) == uid_of(primary):
+            patch = finalizers.build_remove_patch(held, controller.finalizer)
+            await self._patch_finalizers(context, patch)
+        return None
+
+    async def _patch_finalizers(self, context: Context, operations: list[Manifest]) -> bool:
+        if not operations:
+            return False
+        kind, client = self.controller.primary, self._services.client
+        try:
+            answer = await client.patch(
+                kind, context.key, operations, field_manager=self.controller.name
+            )
+        except NotFound:
+            return False
+        except Invalid as err:
+            # A failed `test` of a JSON patch is answered by 422: the object changed meanwhile.
+            raise Conflict(
+                409, "Conflict", str(err), operation=err.operation, details=err.details
+            ) from err
+        informer = self._services.cache.informer(kind)
+        if is_deleting(answer) and not answer["metadata"].get("finalizers"):
+            informer.vanished(context.key, uid_of(answer))
+        else:
+            informer.wrote(answer)
+        return True
+
+    # Helpers.
+
+    def _build_context(self, key: Key, primary: Manifest) -> Context:
+        services, name = self._services, self.controller.name
+        writer = Writer(
+            services.client,
+            services.cache,
+            field_manager=name,
+            owner_uid=uid_of(primary),
+            unknown=self._unknown.setdefault(key, set()),
+            settled=self._settled,
+        )
+        return Context(
+            kind=self.controller.primary,
+            primary=primary,
+            key=key,
+            client=services.client,
+            cache=services.cache,
+            writer=writer,
+            recorder=services.recorder,
+            clock=services.clock,
+            field_manager=name,
+        )
+
+    async def _look_up_unknown(self, key: Key) -> None:
+        unknown = self._unknown.get(key)
+        while unknown:
+            kind, child = next(iter(unknown))
+            log.info("Looking up a write without answer", object=describe(kind, child))
+            await look_up(self._services.client, self._services.cache, kind, child)
+            unknown.discard((kind, child))
+
+    async def _show(self, key: Key, err: TerminalError) -> None:
+        """State a terminal error in the condition Ready, keeping the rest of the status."""
+        primary = self._store.get(key)
+        if primary is None or is_deleting(primary):
+            return
+        context = self._build_context(key, primary)
+        status = build_error_status(primary, err, context)
+        try:
+            if await context.apply_status(status):
+                context.event("Warning", err.reason, str(err))
+        except SlipwayError as failure:
+            log.warning("Trying again to tell", error=str(failure))
+            self.queue.retry(key)
+
+
+def build_error_status(
+    primary: Mapping[str, Any], err: TerminalError, context: Context
+) -> Manifest:
+    """Build the status of an object that cannot be reconciled: as it is, but not Ready."""
+    status = dict(primary.get("status") or {})
+    current = status.get("conditions") or []
+    ready = build_conditions(
+        current,
+        [Condition.false(READY, err.reason, str(err))],
+        generation=context.generation,
+        now=context.now(),
+    )
+    others = [condition for condition in current if condition.get("type") != READY]
+    return {**status, "conditions": [*ready, *others]}
