@@ -16,6 +16,7 @@ SlipwayError
 │   └── ServerError     5xx
 ├── Unreachable                a read got no answer: backed off
 ├── UnknownOutcome             a write was sent, the answer was lost: looked up
+├── NotLeading                 the Lease is lost: nothing is written any more
 ├── TransientError             try again, after `retry_after` if given
 └── TerminalError              trying again is of no use until the spec changes
 ```
@@ -134,6 +135,14 @@ class Unreachable(SlipwayError):
         """Name the request that was not answered, and why."""
         self.operation = operation
         super().__init__(f"{operation}: cannot reach the API server ({cause})")
+
+
+class NotLeading(SlipwayError):
+    """This process does not lead, or no longer knows that it does: it must not write."""
+
+    def __init__(self) -> None:
+        """Say why a write was held back."""
+        super().__init__("Not sent: this process does not hold the Lease any more")
 
 
 class TransientError(SlipwayError):

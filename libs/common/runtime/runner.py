@@ -48,7 +48,7 @@ from libs.common.runtime.queue import (
 )
 from libs.common.runtime.store import Change
 from libs.common.runtime.writer import Writer, look_up
-from libs.common.telemetry import Tracing
+from libs.common.telemetry import Telemetry
 
 log = structlog.get_logger(__name__)
 
@@ -68,7 +68,7 @@ class Services:
     cache: Cache
     recorder: Recorder
     clock: Clock
-    tracing: Tracing
+    telemetry: Telemetry
 
 
 class Runner:
@@ -168,7 +168,7 @@ class Runner:
         reconcile_id = str(uuid.uuid4())
         with (
             reconcile_context(controller.name, controller.primary, key, reconcile_id),
-            self._services.tracing.reconcile(
+            self._services.telemetry.reconcile_span(
                 controller.name, controller.primary, key, reconcile_id
             ) as span,
         ):
@@ -183,7 +183,7 @@ class Runner:
                 ending = "error"
             except Exception as err:  # noqa: BLE001 a defect in one pass must not end the worker
                 ending = await self._failed(key, err, flags)
-            span.end(ending)
+            span.set_result(ending)
         self.passes += 1
         self._metrics.observe_reconcile(ending, time.monotonic() - started, **flags)
 

@@ -28,7 +28,15 @@ from libs.common.kinds import Key, Kind, Manifest, describe, uid_of
 from libs.common.labels import APPLIED_HASH
 from libs.common.ownership import controller_of, controller_uid
 from libs.common.runtime.cache import Cache
-from libs.common.runtime.plan import Apply, Create, Delete, Outcome, Patch, Step, StepFailure
+from libs.common.runtime.plan import (
+    Apply,
+    Create,
+    Delete,
+    Outcome,
+    Patch,
+    Step,
+    StepFailure,
+)
 
 log = structlog.get_logger(__name__)
 

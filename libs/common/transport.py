@@ -1,0 +1,238 @@
+"""Transport: how one request travels to the API server, and what its failure means.
+
+A write whose answer is lost may have happened, a read never matters, and a connection that could not
+be made means that nothing was sent. Callers get these three apart (`UnknownOutcome`, `Unreachable`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import aiohttp
+import orjson
+
+from libs.common.config import ConnectionConfig
+from libs.common.errors import (
+    ServerError,
+    TooManyRequests,
+    UnknownOutcome,
+    Unreachable,
+    api_error,
+)
+from libs.common.kinds import Manifest
+from libs.common.metrics import ClientMetrics
+from libs.common.telemetry import Telemetry
+
+type Query = dict[str, str]
+type Fence = Callable[[], None]
+"""Raise when this process must not write any more."""
+
+_RETRIES: Final = 4
+_RETRY_AFTER_LIMIT: Final = 10.0
+"""Longest wait that the client takes on itself; a longer one is the back-off's business."""
+_GATEWAY_TIMEOUT: Final = 504
+_FIRST_FAILURE: Final = 400
+
+
+@dataclass(slots=True)
+class Request:
+    """Hold one request before it is sent."""
+
+    method: str
+    path: str
+    query: Query = field(default_factory=dict)
+    body: object = None
+    content_type: str = "application/json"
+    accept: str = "application/json"
+
+    @property
+    def operation(self) -> str:
+        """Name the request in errors: `PATCH /api/v1/namespaces/x/pods/y`."""
+        return f"{self.method} {self.path}"
+
+    @property
+    def writes(self) -> bool:
+        """Whether the request may change something."""
+        return self.method != "GET"
+
+
+class Transport:
+    """Send requests to one API server, so many at a time.
+
+    Args:
+        config: Where it is and how to log in.
+        user_agent: Shown in audit logs and used by API priority and fairness.
+        max_in_flight: Requests sent at the same time, watches apart.
+        request_timeout: Seconds for one attempt of a request.
+        metrics: Told of each attempt.
+        telemetry: Makes a span of each attempt.
+        fence: Asked before each write.
+    """
+
+    def __init__(
+        self,
+        config: ConnectionConfig,
+        *,
+        user_agent: str,
+        max_in_flight: int,
+        request_timeout: float,
+        metrics: ClientMetrics | None,
+        telemetry: Telemetry,
+        fence: Fence | None,
+    ) -> None:
+        """Prepare; the connection is made by the first request, in the loop that sends it."""
+        self.config = config
+        self.timeout = request_timeout
+        self._user_agent = user_agent
+        self._gate = asyncio.Semaphore(max_in_flight)
+        self._metrics = metrics
+        self._telemetry = telemetry
+        self._fence = fence
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close the connections; streams end."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def send(self, request: Request) -> Manifest:
+        """Send a request, again where the server says when, and return the decoded answer."""
+        for attempt in range(_RETRIES):
+            last = attempt == _RETRIES - 1
+            try:
+                return await self._attempt(request)
+            except (TooManyRequests, ServerError) as err:
+                # Only an answer that says when to come back is retried here, as in client-go: the
+                # server promises that it did nothing. The rest is the back-off's business.
+                if last or err.retry_after is None or err.retry_after > _RETRY_AFTER_LIMIT:
+                    raise
+                self._retried(request, err.status)
+                await asyncio.sleep(err.retry_after)
+            except Unreachable:
+                if last or request.writes:
+                    raise
+                self._retried(request, None)
+                await asyncio.sleep(0.05 * 2**attempt)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _retried(self, request: Request, code: int | None) -> None:
+        if self._metrics is not None:
+            self._metrics.retried(request.method, code)
+
+    async def _attempt(self, request: Request) -> Manifest:
+        started = time.monotonic()
+        code: int | None = None
+        try:
+            async with self._gate:
+                if request.writes and self._fence is not None:
+                    self._fence()  # As late as can be: a wait for the gate may have been long.
+                with self._telemetry.request_span(request.method, request.path) as span:
+                    timeout = aiohttp.ClientTimeout(total=self.timeout)
+                    opened = await self.open(request, timeout, span.headers())
+                    async with opened as response:
+                        code = response.status
+                        span.set_status(code)
+                        body = await response.read()
+        except aiohttp.ClientConnectorError as err:
+            # Nothing was sent, so nothing can have happened.
+            raise Unreachable(request.operation, cause_of(err)) from err
+        except (aiohttp.ClientError, TimeoutError, OSError) as err:
+            lost = UnknownOutcome if request.writes else Unreachable
+            raise lost(request.operation, cause_of(err)) from err
+        finally:
+            if self._metrics is not None:
+                self._metrics.observe_request(request.method, code, time.monotonic() - started)
+        if response.status >= _FIRST_FAILURE:
+            raise failure_of(response, body, request)
+        answer: Manifest = orjson.loads(body) if body else {}
+        return answer
+
+    async def open(
+        self,
+        request: Request,
+        timeout: aiohttp.ClientTimeout,
+        span_headers: dict[str, str] | None = None,
+    ) -> aiohttp.ClientResponse:
+        """Send one attempt and return the answer with its body unread."""
+        headers = {"Accept": request.accept, **(span_headers or {})}
+        if authorization := await self.config.authorization():
+            headers["Authorization"] = authorization
+        data: bytes | None = None
+        if request.body is not None:
+            data = orjson.dumps(request.body)
+            headers["Content-Type"] = request.content_type
+        return await self._connect().request(
+            request.method,
+            self.config.server + request.path,
+            params=request.query,
+            data=data,
+            headers=headers,
+            timeout=timeout,
+            server_hostname=self.config.tls_server_name or None,
+            proxy=self.config.proxy or None,
+            allow_redirects=False,  # Credentials never follow a redirect.
+        )
+
+    def _connect(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            # Watches hold connections of their own beside the requests in flight.
+            connector = aiohttp.TCPConnector(
+                limit=0, keepalive_timeout=60, ssl=self.config.ssl_context() or True
+            )
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                headers={"User-Agent": self._user_agent},
+                auto_decompress=True,
+                trust_env=False,
+            )
+        return self._session
+
+
+def failure_of(response: aiohttp.ClientResponse, body: bytes, request: Request) -> Exception:
+    """Build the error of a failure answer."""
+    try:
+        status = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        status = None
+    if not isinstance(status, dict):
+        status = {"message": body[:256].decode(errors="replace")}
+    error = api_error(
+        response.status,
+        status,
+        operation=request.operation,
+        retry_after=_retry_after(response.headers.get("Retry-After")),
+    )
+    timed_out = error.status == _GATEWAY_TIMEOUT or error.reason == "Timeout"
+    if request.writes and timed_out:
+        # The server gave up waiting; storage may have taken the write all the same.
+        return UnknownOutcome(request.operation, f"{error.status} {error.reason}")
+    return error
+
+
+def _retry_after(text: str | None) -> float | None:
+    with contextlib.suppress(TypeError, ValueError):
+        return max(0.0, float(text or ""))
+    return None
+
+
+async def lines_of(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Split the stream into lines of any length; aiohttp's own reader refuses long ones."""
+    rest = b""
+    async for chunk in response.content.iter_any():
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            if line.strip():
+                yield line
+    if rest.strip():
+        yield rest
+
+
+def cause_of(err: BaseException) -> str:
+    """Return the text of an error, or its name when it has none."""
+    return str(err) or type(err).__name__
