@@ -36,7 +36,6 @@ from libs.common.crd.objects import (
     StatusCondition,
     TemplateMeta,
 )
-from libs.common.crd.quantity import parse_quantity
 from libs.common.crd.schema import StructuralSchema, build_schema
 from libs.common.crd.types import (
     AnnotationMap,
@@ -116,5 +115,4 @@ __all__ = [
     "kind_of",
     "lint_crd",
     "parse",
-    "parse_quantity",
 ]

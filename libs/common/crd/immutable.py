@@ -45,4 +45,4 @@ def build_immutable_rules(
     else:
         rule = f"has(self.{field}) == has(oldSelf.{field})"
         message = f"{name} cannot be set or removed after creation"
-    return own, [{"rule": rule, "message": message, "fieldPath": f".{field}"}]
+    return own, [{"rule": rule, "message": message, "fieldPath": f".{name}"}]

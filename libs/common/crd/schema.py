@@ -37,7 +37,7 @@ from libs.common.crd.markers import (
 )
 from libs.common.kinds import Manifest
 
-_ORDER: Final = (
+_ORDER: Final[tuple[str, ...]] = (
     *("description", "type", "format", "pattern", "enum", "default"),
     *("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf"),
     *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
@@ -288,7 +288,9 @@ def _shorten_default(default: Manifest, properties: Mapping[str, Manifest]) -> M
 
 def _keep_notes(node: Manifest) -> Manifest:
     """Keep what may stand beside a verbatim fragment."""
-    notes = {name: node[name] for name in ("description", "default", IMMUTABLE) if name in node}
+    notes: Manifest = {
+        name: node[name] for name in ("description", "default", IMMUTABLE) if name in node
+    }
     if VALIDATIONS in node:
         notes[VALIDATIONS] = node[VALIDATIONS]
     if "description" in notes:

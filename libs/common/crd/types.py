@@ -14,9 +14,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
 from libs.common.conditions import render_time
 from libs.common.crd.markers import INT_OR_STRING, PRESERVE_UNKNOWN, IntFormat, Verbatim
-from libs.common.crd.quantity import QUANTITY_PATTERN, parse_quantity
 from libs.common.kinds import Manifest
+from libs.common.quantity import parse_quantity
 
+QUANTITY_PATTERN: Final = (
+    r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"
+)
+"""What the API server takes as a quantity; RE2 reads it as well."""
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _QUALIFIED: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
 

@@ -1,0 +1,246 @@
+"""Permissions of operators, as data: what an operator may do, and the roles made from it.
+
+An operator lists its rules in `operators/<id>/rbac.py`; the generator adds those of the framework,
+merges them and writes them into the chart. Rules on namespaced kinds are granted in the watched
+namespaces only, so least privilege is the default; rules on cluster-scoped kinds are kept apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from libs.common.kinds import CLUSTER_ROLE, EVENT, LEASE, ROLE, Kind, Manifest
+
+READ_VERBS: Final = ("get", "list", "watch")
+"""What a cache needs."""
+WRITE_VERBS: Final = ("create", "update", "patch", "delete", "deletecollection")
+"""What a user who edits objects needs besides reading."""
+
+_VERB_ORDER: Final = {verb: i for i, verb in enumerate((*READ_VERBS, *WRITE_VERBS))}
+_FORBIDDEN_VERBS: Final = frozenset({"*", "escalate", "bind", "impersonate"})
+_SENSITIVE: Final = frozenset(
+    {
+        "secrets",
+        "pods/attach",
+        "pods/ephemeralcontainers",
+        "pods/eviction",
+        "pods/exec",
+        "pods/portforward",
+        "serviceaccounts/token",
+        "nodes/proxy",
+        "roles",
+        "rolebindings",
+        "clusterroles",
+        "clusterrolebindings",
+        "customresourcedefinitions",
+        "mutatingwebhookconfigurations",
+        "validatingwebhookconfigurations",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRule:
+    """Grant verbs on resources.
+
+    Attributes:
+        api_groups: API groups; the core group is the empty string.
+        resources: Plurals, with a subresource where one is meant: `pods/eviction`.
+        verbs: What may be done.
+        resource_names: Names of the only objects meant; empty means all. `list`, `watch` and
+            `create` cannot be confined by name.
+        cluster_scoped: Whether the resources do not live in namespaces.
+        why: Reason for readers of the chart; sensitive resources need one.
+    """
+
+    api_groups: tuple[str, ...]
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    resource_names: tuple[str, ...] = ()
+    cluster_scoped: bool = False
+    why: str = ""
+
+    def to_manifest(self) -> Manifest:
+        """Build the entry of `rules` in a Role."""
+        manifest: Manifest = {"apiGroups": list(self.api_groups), "resources": list(self.resources)}
+        if self.resource_names:
+            manifest["resourceNames"] = list(self.resource_names)
+        return {**manifest, "verbs": list(self.verbs)}
+
+
+def grant(kind: Kind, *verbs: str, subresource: str = "", why: str = "") -> PolicyRule:
+    """Grant verbs on a kind or on one of its subresources."""
+    resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
+    return PolicyRule(
+        (kind.group,), (resource,), verbs, cluster_scoped=not kind.namespaced, why=why
+    )
+
+
+def own(kind: Kind, *, finalizer: bool = True) -> tuple[PolicyRule, ...]:
+    """Grant what a controller needs on its primary kind: read, write status, own children.
+
+    Args:
+        kind: Kind that the controller reconciles.
+        finalizer: Whether the controller puts a finalizer on it, which is a patch of the object.
+    """
+    verbs = (*READ_VERBS, "patch") if finalizer else READ_VERBS
+    return (
+        grant(kind, *verbs, why="read the desired state" + (", set the finalizer" * finalizer)),
+        grant(kind, "get", "patch", subresource="status", why="report the observed state"),
+        # Where OwnerReferencesPermissionEnforcement is on, an owner reference that blocks the
+        # deletion of its owner needs this.
+        grant(kind, "update", subresource="finalizers", why="own children"),
+    )
+
+
+def children(kind: Kind, *verbs: str, why: str = "") -> tuple[PolicyRule, ...]:
+    """Grant reading a child kind, and the verbs with which the controller writes it."""
+    return (grant(kind, *READ_VERBS, *verbs, why=why or "keep the children"),)
+
+
+def reads(kind: Kind, *, why: str = "") -> tuple[PolicyRule, ...]:
+    """Grant reading a kind."""
+    return (grant(kind, *READ_VERBS, why=why),)
+
+
+def event_rules() -> tuple[PolicyRule, ...]:
+    """Return what any operator needs where its objects live: to write events."""
+    return (grant(EVENT, "create", "patch", why="tell what happened"),)
+
+
+def operator_namespace_rules(operator_id: str) -> tuple[PolicyRule, ...]:
+    """Return what any operator needs in its own namespace: its Lease, and events about it."""
+    lease = grant(LEASE, "get", "update", "patch", why="elect a leader")
+    return (
+        replace(lease, resource_names=(operator_id,)),
+        # Create cannot be confined by name.
+        grant(LEASE, "create", why="elect a leader"),
+        *event_rules(),
+    )
+
+
+def viewer_rules(kind: Kind) -> tuple[PolicyRule, ...]:
+    """Return what a person needs to look at objects of a kind."""
+    return (grant(kind, *READ_VERBS), grant(kind, "get", subresource="status"))
+
+
+def editor_rules(kind: Kind, *, scale: bool = False) -> tuple[PolicyRule, ...]:
+    """Return what a person needs to keep objects of a kind.
+
+    Args:
+        kind: Kind to edit.
+        scale: Whether the kind has a scale subresource.
+    """
+    rules = (
+        grant(kind, *READ_VERBS, *WRITE_VERBS),
+        grant(kind, "get", subresource="status"),
+    )
+    if not scale:
+        return rules
+    return (*rules, grant(kind, "get", "update", "patch", subresource="scale"))
+
+
+def merge_rules(rules: Iterable[PolicyRule]) -> tuple[PolicyRule, ...]:
+    """Merge rules into the shortest equal list, in an order that does not depend on theirs.
+
+    Verbs on the same resource are joined, then resources of a group with the same verbs. Reasons
+    are dropped, for a merged rule has several.
+    """
+    verbs: dict[tuple[bool, str, tuple[str, ...], str], set[str]] = {}
+    for rule in rules:
+        for group in rule.api_groups:
+            for resource in rule.resources:
+                place = (rule.cluster_scoped, group, tuple(sorted(rule.resource_names)), resource)
+                verbs.setdefault(place, set()).update(rule.verbs)
+    merged: dict[tuple[bool, str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for (cluster, group, names, resource), granted in verbs.items():
+        merged.setdefault((cluster, group, names, sort_verbs(granted)), []).append(resource)
+    return tuple(
+        PolicyRule((group,), tuple(sorted(resources)), granted, names, cluster)
+        for (cluster, group, names, granted), resources in sorted(
+            merged.items(), key=lambda item: (item[0][0], item[0][1], sorted(item[1]), item[0][2])
+        )
+    )
+
+
+def sort_verbs(verbs: Iterable[str]) -> tuple[str, ...]:
+    """Sort verbs as people list them: reading first, then writing, then the rest by name."""
+    return tuple(
+        sorted(set(verbs), key=lambda verb: (_VERB_ORDER.get(verb, len(_VERB_ORDER)), verb))
+    )
+
+
+def render_rules(rules: Iterable[PolicyRule]) -> list[Manifest]:
+    """Render merged rules as the `rules` of a role."""
+    return [rule.to_manifest() for rule in merge_rules(rules)]
+
+
+def build_role(
+    name: str, namespace: str, rules: Iterable[PolicyRule], labels: Mapping[str, str] | None = None
+) -> Manifest:
+    """Build a Role."""
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        **({"labels": dict(labels)} if labels else {}),
+    }
+    return {
+        "apiVersion": ROLE.api_version,
+        "kind": ROLE.kind,
+        "metadata": metadata,
+        "rules": render_rules(rules),
+    }
+
+
+def build_cluster_role(
+    name: str, rules: Iterable[PolicyRule], labels: Mapping[str, str] | None = None
+) -> Manifest:
+    """Build a ClusterRole."""
+    return {
+        "apiVersion": CLUSTER_ROLE.api_version,
+        "kind": CLUSTER_ROLE.kind,
+        "metadata": {"name": name, **({"labels": dict(labels)} if labels else {})},
+        "rules": render_rules(rules),
+    }
+
+
+def build_viewer_role(operator_id: str, kind: Kind) -> Manifest:
+    """Build the ClusterRole that lets everybody with `view` look at a kind."""
+    labels = {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in ("view",)}
+    return build_cluster_role(f"{operator_id}-{kind.plural}-viewer", viewer_rules(kind), labels)
+
+
+def build_editor_role(operator_id: str, kind: Kind, *, scale: bool = False) -> Manifest:
+    """Build the ClusterRole that lets everybody with `edit` or `admin` keep a kind."""
+    labels = {
+        f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in ("admin", "edit")
+    }
+    rules = editor_rules(kind, scale=scale)
+    return build_cluster_role(f"{operator_id}-{kind.plural}-editor", rules, labels)
+
+
+def lint_rules(rules: Sequence[PolicyRule]) -> list[str]:
+    """Check rules against least privilege; returns one sentence for each offense."""
+    return [problem for rule in rules for problem in _lint_rule(rule)]
+
+
+def _lint_rule(rule: PolicyRule) -> list[str]:
+    where = f"{','.join(rule.resources) or '(nothing)'}: "
+    problems = []
+    if "*" in (*rule.api_groups, *rule.resources, *rule.resource_names):
+        problems.append(where + "wildcards grant what nobody has thought of; name the resources")
+    if not (rule.api_groups and rule.resources and rule.verbs):
+        problems.append(where + "a rule needs groups, resources and verbs")
+    if bad := sorted(_FORBIDDEN_VERBS & set(rule.verbs)):
+        problems.append(where + f"{', '.join(bad)} would let the operator raise its own rights")
+    if rule.resource_names and {"create", "list", "watch"} & set(rule.verbs):
+        problems.append(where + "create, list and watch cannot be confined by name; split the rule")
+    if rule.cluster_scoped and "secrets" in rule.resources and {"list", "watch"} & set(rule.verbs):
+        problems.append(where + "secrets of all namespaces must not be listed; get them by name")
+    if sensitive := sorted(_SENSITIVE & set(rule.resources)):
+        writes_or_secret = "secrets" in sensitive or set(rule.verbs) - set(READ_VERBS)
+        if writes_or_secret and not rule.why:
+            problems.append(where + "is sensitive; say why the operator needs it")
+    return problems
