@@ -1,0 +1,1 @@
+"""Tools of the repository: the cluster, code generation, benchmarks, the gate."""

@@ -1,0 +1,1 @@
+"""From a bare machine to a kind cluster, and to the binaries that tests run against."""

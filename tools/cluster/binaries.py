@@ -1,0 +1,139 @@
+"""Kubernetes and its tools as programs, built from Go modules and kept in the user cache.
+
+All Kubernetes components are one binary (see `kube/main.go`) under several names, so the directory
+has the layout that envtest users know: `etcd`, `kube-apiserver`, `kubectl`, found by others through
+KUBEBUILDER_ASSETS.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+from tools.cluster.cache import Cache, digest_of
+from tools.cluster.errors import ToolError
+from tools.cluster.go_toolchain import ensure_go
+from tools.cluster.progress import Progress, open_progress
+from tools.cluster.versions import KUBERNETES, TOOL_DIRECTORIES, TOOL_MODULES
+
+COMPONENTS: Final = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-proxy",
+    "kube-scheduler",
+    "kubeadm",
+    "kubectl",
+    "kubelet",
+)
+"""Names under which the one binary is a component."""
+
+_HERE: Final = Path(__file__).parent
+_VERSION_PACKAGES: Final = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+
+
+def build_version_flags(version: str) -> str:
+    """Return the linker flags that make the components report `version`, such as v1.36.3."""
+    major, minor, _ = version.removeprefix("v").split(".")
+    values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    flags = [
+        f"-X {package}.{name}={value}"
+        for package in _VERSION_PACKAGES
+        for name, value in values.items()
+    ]
+    return " ".join(flags)
+
+
+def ensure_assets(progress: Progress | None = None, cache: Cache | None = None) -> Path:
+    """Return a directory with etcd, kube-apiserver, kubectl and the other components.
+
+    KUBEBUILDER_ASSETS is respected where it is set.
+
+    Raises:
+        ToolError: KUBEBUILDER_ASSETS lacks a program, or the build failed.
+    """
+    if chosen := os.environ.get("KUBEBUILDER_ASSETS"):
+        return _check_assets(Path(chosen))
+    cache = cache or Cache()
+    sources = [_HERE / "kube" / name for name in ("go.mod", "go.sum", "main.go")]
+    key = digest_of(*sources, build_version_flags(KUBERNETES))
+    if found := cache.find("kube", key):
+        return found
+    progress = progress or open_progress("kube", cache)
+
+    def build(directory: Path) -> None:
+        with progress.step(f"Kubernetes {KUBERNETES} from Go modules", "9 minutes, once"):
+            go = ensure_go(progress, cache)
+            flags = build_version_flags(KUBERNETES)
+            go.build(_HERE / "kube", ".", directory / "kube", flags)
+            for name in COMPONENTS:
+                (directory / name).symlink_to("kube")
+
+    return cache.ensure("kube", key, build, lambda: _say_waiting(progress, "kube"))
+
+
+def ensure_tool(name: str, progress: Progress | None = None, cache: Cache | None = None) -> Path:
+    """Return the program `name` at its pinned version, built when it is missing.
+
+    Args:
+        name: One of `TOOL_MODULES` and `TOOL_DIRECTORIES`: helm, kind, kustomize, kwok, crictl ...
+
+    Raises:
+        ToolError: The name is unknown, or the build failed.
+    """
+    known = sorted({*TOOL_MODULES, *TOOL_DIRECTORIES})
+    if name not in known:
+        raise ToolError(f"Tool {name!r} is unknown: name one of {', '.join(known)}")
+    cache = cache or Cache()
+    key = _tool_key(name)
+    if found := cache.find(f"tools/{name}", key):
+        return found / name
+    progress = progress or open_progress(name, cache)
+
+    def build(directory: Path) -> None:
+        with progress.step(f"{name} from its Go module", "up to 4 minutes, once"):
+            go = ensure_go(progress, cache)
+            if name in TOOL_MODULES:
+                go.install(TOOL_MODULES[name], directory / name)
+            else:
+                folder, package = TOOL_DIRECTORIES[name]
+                go.build(_HERE / folder, package, directory / name)
+
+    waiting = lambda: _say_waiting(progress, name)  # noqa: E731  a bound callback, used once
+    return cache.ensure(f"tools/{name}", key, build, waiting) / name
+
+
+def find_kubectl(cache: Cache | None = None, progress: Progress | None = None) -> Path:
+    """Return a kubectl: the one built here, else the one on PATH, else one built now."""
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    built = [Path(assets)] if assets else sorted((cache or Cache()).root.glob("kube/*"))
+    for directory in built:
+        if (directory / "kubectl").exists():
+            return directory / "kubectl"
+    if found := shutil.which("kubectl"):
+        return Path(found)
+    return ensure_assets(progress, cache) / "kubectl"
+
+
+def _tool_key(name: str) -> str:
+    if name in TOOL_MODULES:
+        return digest_of(TOOL_MODULES[name])
+    folder, package = TOOL_DIRECTORIES[name]
+    sources = sorted(path for path in (_HERE / folder).iterdir() if path.suffix in {".mod", ".sum", ".go"})
+    return digest_of(package, *sources)
+
+
+def _check_assets(directory: Path) -> Path:
+    missing = [name for name in ("etcd", "kube-apiserver", "kubectl") if not (directory / name).exists()]
+    if missing:
+        raise ToolError(
+            f"KUBEBUILDER_ASSETS={directory}: {', '.join(missing)} not found there;"
+            " unset the variable to have them built"
+        )
+    return directory
+
+
+def _say_waiting(progress: Progress, name: str) -> None:
+    progress.say(f"Waiting for another run that builds {name}.")

@@ -1,0 +1,64 @@
+"""Debian packages: what the machine lacks, and where its mirror is."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from tools.cluster import commands
+from tools.cluster.errors import ToolError
+from tools.cluster.progress import Progress
+
+DEFAULT_MIRROR: Final = "http://deb.debian.org/debian"
+
+
+def is_debian_root() -> bool:
+    """Tell whether packages can be installed here: Debian or a kin of it, and root."""
+    return shutil.which("apt-get") is not None and os.geteuid() == 0
+
+
+def install_packages(packages: Iterable[str], progress: Progress) -> None:
+    """Install Debian packages that are missing.
+
+    Raises:
+        ToolError: A package is missing and cannot be installed here.
+    """
+    missing = [package for package in packages if not _is_installed(package)]
+    if not missing:
+        return
+    if not is_debian_root():
+        raise ToolError(f"Missing packages: install {', '.join(missing)}, or run as root on Debian")
+    env = {"DEBIAN_FRONTEND": "noninteractive"}
+    with progress.step(f"Debian packages: {' '.join(missing)}", "about 20 seconds"):
+        progress.run(["apt-get", "update"], env=env)
+        progress.run(["apt-get", "install", "-y", "--no-install-recommends", *missing], env=env)
+
+
+def parse_mirror(sources: str) -> str | None:
+    """Return the first Debian archive of apt's sources, in either of their two formats."""
+    for line in sources.splitlines():
+        match = re.match(r"(?:URIs:|deb(?: \[[^]]*\])?)\s+(\S+)", line.strip())
+        if match and re.search(r"/debian/?$", match[1]):
+            return match[1].rstrip("/")
+    return None
+
+
+def find_mirror(root: Path = Path("/etc/apt")) -> str:
+    """Return the Debian archive that this machine uses, or the default one."""
+    files = [root / "sources.list", *sorted((root / "sources.list.d").glob("*"))]
+    for path in files:
+        if path.is_file() and (mirror := parse_mirror(path.read_text())):
+            return mirror
+    return DEFAULT_MIRROR
+
+
+def _is_installed(package: str) -> bool:
+    query = ["dpkg-query", "--show", "--showformat", "${db:Status-Status}", package]
+    try:
+        return commands.read(query) == "installed"
+    except ToolError:
+        return False

@@ -1,0 +1,190 @@
+"""A docker that answers: the user's own, else a private daemon where one can be started.
+
+The private daemon keeps its images, containers and socket under the cache, leaves the firewall of
+the machine alone and ends with `./dev down --all`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tools.cluster import commands, debian
+from tools.cluster.cache import Cache, digest_of
+from tools.cluster.capabilities import lacks_sys_resource
+from tools.cluster.errors import ToolError
+from tools.cluster.progress import Progress
+
+_START_SECONDS: Final = 60.0
+_STOP_SECONDS: Final = 30.0
+_PACKAGES: Final = ("docker.io", "containerd", "runc")
+_RUNC_WRAPPER: Final = Path(__file__).parent / "runc-without-sys-resource"
+
+_NO_DOCKER: Final = (
+    "No docker answers: start docker (https://docs.docker.com/engine/install), or set DOCKER_HOST,"
+    " or run as root on Debian, where it is installed and started for you"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Docker:
+    """Run docker commands against one daemon; `host` None is docker's own choice of one."""
+
+    host: str | None = None
+
+    def environment(self) -> dict[str, str]:
+        """Return what kind and docker need in their environment to reach this daemon."""
+        # Debian's docker has no buildx, without which BuildKit cannot be used.
+        return {"DOCKER_BUILDKIT": "0", **({"DOCKER_HOST": self.host} if self.host else {})}
+
+    def answers(self) -> bool:
+        """Tell whether the daemon is there."""
+        command = ["docker", "version", "--format", "{{.Server.Version}}"]
+        return commands.succeeds(command, env=self.environment())
+
+    def read(self, *arguments: str | Path, stdin: str | None = None, seconds: float = 60.0) -> str:
+        """Return what a short docker command prints."""
+        command = ["docker", *arguments]
+        return commands.read(command, env=self.environment(), stdin=stdin, seconds=seconds)
+
+    def has_image(self, image: str) -> bool:
+        """Tell whether the daemon holds the image."""
+        return commands.succeeds(["docker", "image", "inspect", image], env=self.environment())
+
+    def uses_cgroup_v1(self) -> bool:
+        """Tell whether containers run on the first version of cgroups."""
+        return self.read("info", "--format", "{{.CgroupVersion}}").strip() == "1"
+
+
+def find_docker(cache: Cache | None = None) -> Docker | None:
+    """Return a docker that answers now, without starting anything."""
+    if shutil.which("docker") is None:
+        return None
+    own = _own_docker(cache or Cache())
+    candidates = [Docker()] if os.environ.get("DOCKER_HOST") else [Docker(), own]
+    return next((docker for docker in candidates if docker.answers()), None)
+
+
+def ensure_docker(progress: Progress, cache: Cache | None = None) -> Docker:
+    """Return a docker that answers, installed and started when that is possible.
+
+    Raises:
+        ToolError: There is none and none can be started here; the message says how to get one.
+    """
+    cache = cache or Cache()
+    if docker := find_docker(cache):
+        return docker
+    if os.environ.get("DOCKER_HOST"):
+        raise ToolError(f"DOCKER_HOST={os.environ['DOCKER_HOST']} does not answer: start it or unset it")
+    if not debian.is_debian_root():
+        raise ToolError(_NO_DOCKER)
+    with cache.lock("docker"):
+        debian.install_packages(_PACKAGES, progress)
+        # Where there is a service manager, installing docker has just started it.
+        if docker := find_docker(cache):
+            return docker
+        return _start(progress, cache)
+
+
+def own_daemon_pid(cache: Cache | None = None) -> int | None:
+    """Return the process id of the private daemon, or None when it does not run."""
+    cache = cache or Cache()
+    try:
+        pid = int((_home(cache) / "docker.pid").read_text())
+        words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except (OSError, ValueError):
+        return None
+    # The number may belong to another process by now.
+    return pid if str(_home(cache) / "data") in words else None
+
+
+def stop_docker(cache: Cache | None = None) -> bool:
+    """Stop the private daemon and all that runs in it; tell whether there was one.
+
+    Raises:
+        ToolError: It does not end.
+    """
+    cache = cache or Cache()
+    pid = own_daemon_pid(cache)
+    if pid is None:
+        return False
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + _STOP_SECONDS
+    while own_daemon_pid(cache) is not None:
+        if time.monotonic() > deadline:
+            raise ToolError(f"dockerd (process {pid}) does not end: see {_home(cache)}/dockerd.log")
+        time.sleep(0.1)
+    return True
+
+
+def build_daemon_command(home: Path, runtime: Path, wrapper: Path | None) -> list[str]:
+    """Return the command line of a private daemon.
+
+    Args:
+        home: Where it keeps everything that outlives it.
+        runtime: Where it keeps sockets and state that do not.
+        wrapper: The runc to use in place of the stock one.
+    """
+    command = ["dockerd", "--data-root", home / "data", "--exec-root", runtime]
+    command += ["--pidfile", home / "docker.pid", "--host", f"unix://{home / 'docker.sock'}"]
+    # The firewall belongs to the machine; published ports go through docker's user-land proxy.
+    command += ["--iptables=false", "--ip6tables=false", "--ip-masq=false"]
+    command += ["--oom-score-adjust", "0", "--storage-driver", "overlay2"]
+    command += ["--bip", "10.250.0.1/24", "--default-address-pool", "base=10.251.0.0/16,size=24"]
+    if wrapper:
+        command += ["--add-runtime", f"capable={wrapper}", "--default-runtime", "capable"]
+    return [str(word) for word in command]
+
+
+def _start(progress: Progress, cache: Cache) -> Docker:
+    home = _home(cache)
+    docker = _own_docker(cache)
+    # A socket path may have 107 bytes; state under /run is gone after a reboot, as it must be.
+    runtime = Path("/run/slipway") / digest_of(str(home))
+    runtime.mkdir(parents=True, exist_ok=True)
+    (home / "docker.pid").unlink(missing_ok=True)
+    wrapper = _RUNC_WRAPPER if lacks_sys_resource() else None
+    with progress.step("Private docker daemon", "a few seconds"):
+        with (home / "dockerd.log").open("ab") as log:
+            process = subprocess.Popen(
+                build_daemon_command(home, runtime, wrapper),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        _wait_for_start(docker, process, home / "dockerd.log")
+    return docker
+
+
+def _wait_for_start(docker: Docker, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while not docker.answers():
+        if process.poll() is not None or time.monotonic() > deadline:
+            tail = "\n".join(log.read_text(errors="replace").splitlines()[-3:])
+            raise ToolError(f"dockerd did not start, see {log}\n{tail}")
+        time.sleep(0.2)
+
+
+def _home(cache: Cache) -> Path:
+    home = cache.path("docker", "data").parent
+    if len(str(home)) > 90:
+        raise ToolError(f"{home}: too long for a socket in it; set SLIPWAY_CACHE to a shorter path")
+    return home
+
+
+def _own_docker(cache: Cache) -> Docker:
+    return Docker(f"unix://{_home(cache) / 'docker.sock'}")
+
+
+def list_containers(docker: Docker, label: str) -> list[dict[str, str]]:
+    """Return the containers with a label, as docker describes them line by line."""
+    text = docker.read("ps", "--all", "--filter", f"label={label}", "--format", "{{json .}}")
+    return [json.loads(line) for line in text.splitlines()]

