@@ -14,7 +14,7 @@ from libs.common.errors import Conflict, NotFound
 from libs.common.kinds import Key, Kind, Manifest, describe, uid_of
 from libs.common.ownership import build_owner_reference, controlled_by
 from libs.common.runtime.cache import Cache
-from libs.common.runtime.plan import Outcome, Step
+from libs.common.plan import Outcome, Step
 from libs.common.runtime.writer import Writer
 
 type Objects = list[Manifest]

@@ -17,7 +17,7 @@ from libs.common.kinds import Key, Kind, Manifest
 from libs.common.runtime.cache import Cache
 from libs.common.runtime.context import Context
 from libs.common.runtime.informer import SourceName
-from libs.common.runtime.plan import Outcome
+from libs.common.plan import Outcome
 from libs.common.runtime.store import IndexFunction, Transform
 
 type Mapper = Callable[[Manifest, Cache], Iterable[Key]]

@@ -28,7 +28,7 @@ from libs.common.kinds import Key, Kind, Manifest, describe, uid_of
 from libs.common.labels import APPLIED_HASH
 from libs.common.ownership import controller_of, controller_uid
 from libs.common.runtime.cache import Cache
-from libs.common.runtime.plan import (
+from libs.common.plan import (
     Apply,
     Create,
     Delete,
@@ -156,7 +156,8 @@ class Writer:
         except AlreadyExists:
             live = await self._client.get(step.kind, step.key)
             self._wrote(step.kind, live)
-            self._refuse_foreign(step.kind, step.key, live)
+            if step.ours is None or not step.ours(live):
+                self._refuse_foreign(step.kind, step.key, live)
             return False
         self._wrote(step.kind, answer)
         return True

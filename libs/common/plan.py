@@ -7,7 +7,7 @@ reconcile from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,11 +21,18 @@ class Create:
     """Create an object that must not exist yet; its name is the lock.
 
     A name that is taken by an object of the same owner counts as done. Taken by anybody else, the
-    step fails with `AlreadyExists`, and nothing is changed.
+    step fails with `ForeignObject`, and nothing is changed.
+
+    Attributes:
+        kind: Kind of the object.
+        manifest: The object.
+        ours: Tells whether an object that has the name already is ours; None goes by the UID of
+            the controller.
     """
 
     kind: Kind
     manifest: Manifest
+    ours: Callable[[Manifest], bool] | None = None
 
     @property
     def key(self) -> Key:

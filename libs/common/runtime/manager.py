@@ -1,0 +1,387 @@
+"""Manager: one process of an operator, from the first probe to the last drained pass.
+
+The order is what makes it safe. Probes answer first, so that the kubelet can tell waiting from
+hanging. Then the kinds must be served and the caches filled, on every replica, so that a standby is
+hot. Only then is the Lease asked for. A new leader holds its caches against the API server once
+more, since what the last leader wrote may still be on its way, and only then do its workers start.
+The end goes the other way: no new passes, the running ones to their end, and then the Lease is
+given back, so that the next leader never works beside us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final
+
+import structlog
+
+from libs.common.client import Client
+from libs.common.clock import Clock, SystemClock
+from libs.common.config import ConnectionConfig
+from libs.common.election import Elector, LeaseElector, SoleLeader, Timing, build_identity
+from libs.common.errors import NotFound, NotLeading, SlipwayError
+from libs.common.events import EventRecorder
+from libs.common.health import HealthServer, LoopLagMonitor
+from libs.common.kinds import Key, Kind
+from libs.common.metric_specs import MetricSpec
+from libs.common.metrics import Metrics
+from libs.common.runtime.cache import Cache
+from libs.common.runtime.controller import Controller, Watch
+from libs.common.runtime.informer import EventSource, Informer, SourceName
+from libs.common.runtime.kopf_source import KopfSource
+from libs.common.runtime.queue import BackoffPolicy, WorkQueue
+from libs.common.runtime.reflector import Reflector
+from libs.common.runtime.runner import Runner, Services
+from libs.common.runtime.store import strip_noise
+from libs.common.runtime.sweep import Sweeper
+from libs.common.settings import CommonSettings
+from libs.common.telemetry import Telemetry, build_telemetry
+
+log = structlog.get_logger(__name__)
+
+_SERVED_POLL: Final = 2.0
+_WATCH_AGE_LIMIT: Final = 900.0
+"""Seconds of silence after which a watch counts as dead. Bookmarks come each minute and sweeps each
+ten, so a quiet kind is never mistaken for a dead one."""
+
+type Sources = Mapping[SourceName, EventSource]
+
+
+class Manager:
+    """Run the controllers of one operator in one process.
+
+    Args:
+        operator_id: Id of the operator.
+        settings: Settings of the process.
+        config: Connection to the API server.
+        controllers: What to run.
+        metrics: Metrics of the operator itself.
+        clock: Time source of the runtime.
+        rng: Source of jitter.
+        telemetry: Where spans go; None builds it from the settings.
+        hard_exit: Ends the process when leadership was lost and it does not end by itself.
+    """
+
+    def __init__(
+        self,
+        operator_id: str,
+        settings: CommonSettings,
+        config: ConnectionConfig,
+        controllers: Sequence[Controller],
+        *,
+        metrics: Sequence[MetricSpec] = (),
+        clock: Clock | None = None,
+        rng: Callable[[], float] = random.random,
+        telemetry: Telemetry | None = None,
+        hard_exit: Callable[[int], object] = os._exit,
+    ) -> None:
+        """Build everything; nothing is sent before `run`."""
+        self.id = operator_id
+        self.settings = settings
+        self.config = config
+        self.clock = clock or SystemClock()
+        self.metrics = Metrics(metrics)
+        self.namespaces = settings.namespaces(config.namespace)
+        self.telemetry = telemetry or build_telemetry(
+            settings.otlp_endpoint, operator_id, sample_ratio=settings.trace_sample_ratio
+        )
+        self._leading = asyncio.Event()
+        self._lost = asyncio.Event()
+        self.elector = self._build_elector(hard_exit)
+        self.client = self._build_client("", self._fence)
+        self.recorder = EventRecorder(self.client, operator_id, settings.pod_name or operator_id)
+        self.cache = self._build_cache(controllers)
+        self.sweeper = Sweeper(self.client, period=settings.sweep_period_seconds, clock=self.clock)
+        self.runners = [self._build_runner(controller, rng) for controller in controllers]
+        self.health = HealthServer(
+            self.metrics, settings.metrics_bind_address, settings.health_probe_bind_address
+        )
+        self.working = asyncio.Event()
+        self._rng = rng
+        self._lag = LoopLagMonitor(self.metrics)
+        self._add_checks()
+
+    async def run(self, stop: asyncio.Event) -> bool:
+        """Run until told to stop, or until something that cannot be mended happens.
+
+        Returns:
+            Whether the end was asked for.
+        """
+        failed = asyncio.Event()
+        tasks: list[asyncio.Task[None]] = []
+        sources_stop = asyncio.Event()
+
+        def start(name: str, work: Coroutine[Any, Any, None]) -> None:
+            tasks.append(asyncio.create_task(self._supervise(name, work, failed), name=name))
+
+        async with self.health:
+            log.info(
+                "Starting operator", operator=self.id, namespaces=list(self.namespaces) or ["*"]
+            )
+            start("loop-lag", self._lag.run())
+            start("main", self._lead(start, sources_stop, failed))
+            await _first(stop, failed)
+            log.info("Stopping operator", operator=self.id, asked=stop.is_set())
+            await self._shut_down(sources_stop, tasks)
+        return not failed.is_set()
+
+    async def _lead(
+        self,
+        start: Callable[[str, Coroutine[Any, Any, None]], None],
+        sources_stop: asyncio.Event,
+        failed: asyncio.Event,
+    ) -> None:
+        await self._wait_served()
+        self._start_sources(start, sources_stop)
+        try:
+            async with asyncio.timeout(self.settings.cache_sync_timeout_seconds):
+                for informer in self.cache:
+                    await informer.wait_synced()
+        except TimeoutError:
+            missing = [str(informer.kind) for informer in self.cache if not informer.synced]
+            log.error("Giving up on filling the caches", kinds=missing)
+            failed.set()
+            return
+        log.info("Filled the caches", objects=sum(len(each.store) for each in self.cache))
+        self.elector.start()
+        await self._leading.wait()
+        start("leadership", self._watch_leadership(failed))
+        log.info("Leading", operator=self.id)
+        await self._catch_up()
+        for runner in self.runners:
+            for number in range(self.settings.max_concurrent_reconciles):
+                start(f"{runner.controller.name}-{number}", runner.work())
+        start("resync", self._resync())
+        self.working.set()
+
+    async def _watch_leadership(self, failed: asyncio.Event) -> None:
+        await self._lost.wait()
+        log.error("Lost the Lease, stopping so that nobody works beside the new leader")
+        failed.set()
+
+    async def _catch_up(self) -> None:
+        """Hold the caches against the API server before the first write.
+
+        The watch of a standby may be behind what the last leader wrote in its last moment.
+        """
+        while True:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for informer in self.cache:
+                        if informer.served:
+                            group.create_task(self.sweeper.sweep(informer))
+            except* SlipwayError as errors:
+                log.warning("Trying again to catch up", error=str(errors.exceptions[0]))
+                await self.clock.sleep(1.0)
+            else:
+                return
+
+    async def _shut_down(
+        self, sources_stop: asyncio.Event, tasks: Sequence[asyncio.Task[None]]
+    ) -> None:
+        for runner in self.runners:
+            runner.queue.close()
+        drained = [asyncio.ensure_future(runner.queue.drained()) for runner in self.runners]
+        if drained:
+            _, late = await asyncio.wait(drained, timeout=self.settings.drain_timeout_seconds)
+            if late:
+                log.warning("Cutting passes short", controllers=len(late))
+        sources_stop.set()
+        for task in tasks:
+            if not task.get_name().startswith("source-"):
+                task.cancel()
+        await asyncio.gather(*tasks, *drained, return_exceptions=True)
+        await self.recorder.close()
+        # Last of all writes: whoever leads next must not meet one of ours.
+        await self.elector.stop()
+        await self.client.close()
+        await self.telemetry.close()
+        log.info("Stopped operator", operator=self.id)
+
+    # What is watched.
+
+    def _build_cache(self, controllers: Sequence[Controller]) -> Cache:
+        wanted: dict[tuple[str, str], list[Watch]] = {}
+        for controller in controllers:
+            primary = Watch(controller.primary, source=controller.source)
+            for watch in (primary, *controller.watched):
+                wanted.setdefault((watch.kind.group, watch.kind.kind), []).append(watch)
+        cache = Cache()
+        for watches in wanted.values():
+            cache.add(self._build_informer(watches))
+        return cache
+
+    def _build_informer(self, watches: Sequence[Watch]) -> Informer:
+        kind = watches[0].kind
+        optional = all(watch.optional for watch in watches)
+        source = _agree(kind, "source", {w.source for w in watches if w.source}) or "kopf"
+        transform = _agree(kind, "transform", {w.transform for w in watches if w.transform})
+        informer = Informer(
+            kind,
+            namespaces=self.namespaces,
+            label_selector=_agree(kind, "label_selector", {w.label_selector for w in watches})
+            or "",
+            transform=transform or strip_noise,
+            # kopf ends the process over a kind that is not there; the reflector waits for it.
+            source="reflector" if optional else source,
+            optional=optional,
+            clock=self.clock,
+            metrics=self.metrics.cache(kind.resource),
+        )
+        for watch in watches:
+            for name, function in watch.indexes.items():
+                informer.store.add_index(name, function)
+        return informer
+
+    def _start_sources(
+        self, start: Callable[[str, Coroutine[Any, Any, None]], None], stop: asyncio.Event
+    ) -> None:
+        by_source: dict[SourceName, list[Informer]] = {}
+        for informer in self.cache:
+            by_source.setdefault(informer.source, []).append(informer)
+        if reflected := by_source.get("reflector"):
+            source: EventSource = Reflector(self.client, clock=self.clock)
+            start("source-reflector", source.run(reflected, stop))
+        if watched := by_source.get("kopf"):
+            start("source-kopf", KopfSource(self.config).run(watched, stop))
+            for informer in watched:
+                start(f"sweep {informer.kind}", self.sweeper.keep(informer))
+
+    async def _wait_served(self) -> None:
+        """Wait until the API server serves the kinds: the CRDs may come after the operator."""
+        waiting = False
+        while True:
+            missing = [each.kind for each in self.cache if not await self._is_served(each)]
+            if not missing:
+                return
+            if not waiting:
+                log.warning("Waiting for kinds to be served", kinds=[str(kind) for kind in missing])
+                waiting = True
+            await self.clock.sleep(_SERVED_POLL)
+
+    async def _is_served(self, informer: Informer) -> bool:
+        if informer.optional:
+            return True
+        kind = informer.kind
+        try:
+            answer = await self.client.raw("GET", kind.base_path)
+        except NotFound:
+            return False
+        except SlipwayError as err:
+            log.warning("Waiting for the API server", error=str(err))
+            return False
+        return any(each.get("name") == kind.plural for each in answer.get("resources") or ())
+
+    # Parts.
+
+    def _build_client(self, suffix: str, fence: Callable[[], None] | None) -> Client:
+        settings = self.settings
+        return Client(
+            self.config,
+            user_agent=f"slipway-{self.id}{suffix}",
+            max_in_flight=settings.max_requests_in_flight,
+            request_timeout=settings.request_timeout_seconds,
+            metrics=self.metrics.client(self.config.server),
+            telemetry=self.telemetry,
+            fence=fence,
+        )
+
+    def _build_elector(self, hard_exit: Callable[[int], object]) -> Elector:
+        settings = self.settings
+        if not settings.leader_elect:
+            return SoleLeader(self._leading.set)
+        return LeaseElector(
+            lambda: self._build_client("/leader-election", None),
+            Key(settings.pod_namespace or self.config.namespace, settings.lease_name),
+            build_identity(settings.pod_name),
+            Timing(
+                settings.lease_duration_seconds,
+                settings.renew_deadline_seconds,
+                settings.retry_period_seconds,
+            ),
+            on_started_leading=self._leading.set,
+            on_stopped_leading=self._lost.set,
+            metrics=self.metrics.leader(settings.lease_name),
+            hard_exit=hard_exit,
+        )
+
+    def _build_runner(self, controller: Controller, rng: Callable[[], float]) -> Runner:
+        settings = self.settings
+        queue = WorkQueue(
+            backoff=BackoffPolicy(settings.backoff_base_seconds, settings.backoff_max_seconds),
+            min_interval=settings.min_interval_seconds,
+            clock=self.clock,
+            rng=rng,
+            metrics=self.metrics.queue(controller.name),
+        )
+        services = Services(self.client, self.cache, self.recorder, self.clock, self.telemetry)
+        metrics = self.metrics.controller(controller.name, settings.max_concurrent_reconciles)
+        timeout = settings.reconcile_timeout_seconds
+        return Runner(controller, queue, services, metrics, timeout=timeout)
+
+    def _add_checks(self) -> None:
+        self.health.add_health_check("event-loop", self._lag.check)
+        self.health.add_health_check("leader-election", self.elector.check)
+        self.health.add_health_check("watches", self._check_watches)
+        self.health.add_ready_check("caches", self._check_synced)
+
+    def _check_watches(self) -> str | None:
+        now = self.clock.monotonic()
+        silent = [
+            f"{informer.kind.resource} for {now - informer.last_event:.0f} s"
+            for informer in self.cache
+            if informer.synced and informer.served and now - informer.last_event > _WATCH_AGE_LIMIT
+        ]
+        return f"nothing heard of {', '.join(silent)}" if silent else None
+
+    def _check_synced(self) -> str | None:
+        waiting = [each.kind.resource for each in self.cache if not each.synced]
+        return f"waiting for {', '.join(waiting)}" if waiting else None
+
+    def _fence(self) -> None:
+        if not self.elector.is_leader():
+            raise NotLeading
+
+    async def _resync(self) -> None:
+        period = self.settings.resync_period_seconds
+        while period:
+            await self.clock.sleep(period * (0.9 + 0.2 * self._rng()))
+            for runner in self.runners:
+                runner.resync()
+
+    async def _supervise(
+        self, name: str, work: Coroutine[Any, Any, None], failed: asyncio.Event
+    ) -> None:
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("Stopping, since a part of the runtime failed", part=name)
+            failed.set()
+
+
+async def _first(*events: asyncio.Event) -> None:
+    waiters = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for waiter in waiters:
+            waiter.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await waiter
+
+
+def _agree[T](kind: Kind, what: str, wishes: set[T]) -> T | None:
+    """Return the one wish that all watches of a kind have.
+
+    Raises:
+        ValueError: They differ: a kind is watched once, for all.
+    """
+    if len(wishes) > 1:
+        raise ValueError(f"{kind} is watched with different {what} values; agree on one")
+    return next(iter(wishes), None)

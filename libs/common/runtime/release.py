@@ -1,0 +1,116 @@
+"""Release: let all objects of an operator go, for an uninstall that leaves nothing stuck.
+
+An operator that is gone takes no finalizer off any more. Before it goes, its Lease is taken over, so
+that no replica that still runs puts a finalizer back; then the finalizers are taken off. Objects and
+children stay as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import structlog
+
+from libs.common import finalizers
+from libs.common.client import Client
+from libs.common.config import ConnectionConfig
+from libs.common.errors import ApiError, Conflict, Invalid, NotFound
+from libs.common.kinds import LEASE, Key, Kind, Manifest, key_of
+from libs.common.settings import CommonSettings
+
+log = structlog.get_logger(__name__)
+
+_HOLDER: Final = "release"
+_HOLD_SECONDS: Final = 600
+"""How long the Lease stays held after the release; the uninstall removes it before."""
+_TRIES: Final = 5
+
+
+async def release(
+    operator_id: str,
+    settings: CommonSettings,
+    config: ConnectionConfig,
+    targets: Sequence[tuple[Kind, str]],
+) -> int:
+    """Take the finalizers of an operator off all objects of the watched namespaces.
+
+    Safe to repeat. A kind that is not served, or an object that is gone, has nothing to release.
+
+    Returns:
+        Number of objects that were released.
+
+    Raises:
+        ApiError: The API server refused; the message says what.
+    """
+    released = 0
+    async with Client(config, user_agent=f"slipway-{operator_id}/release") as client:
+        if settings.leader_elect and targets:
+            await _take_lease(client, settings, config)
+        for kind, finalizer in targets:
+            for namespace in settings.namespaces(config.namespace) or ("",):
+                with contextlib.suppress(NotFound):
+                    listing = await client.list(kind, namespace if kind.namespaced else "")
+                    for manifest in listing.items:
+                        released += await _release_one(client, kind, manifest, finalizer)
+    log.info("Released objects", objects=released)
+    return released
+
+
+async def _take_lease(client: Client, settings: CommonSettings, config: ConnectionConfig) -> None:
+    key = Key(settings.pod_namespace or config.namespace, settings.lease_name)
+    for attempt in range(_TRIES):
+        try:
+            await _hold_lease(client, await client.get(LEASE, key))
+        except NotFound:
+            return
+        except Conflict:
+            # The leader renewed it in between, which it does every other second.
+            if attempt == _TRIES - 1:
+                raise
+            continue
+        break
+    log.info("Waiting for the leader to stop", seconds=settings.renew_deadline_seconds)
+    # The leader finds the Lease taken at its next renewal, which is due within the deadline.
+    await asyncio.sleep(settings.renew_deadline_seconds)
+
+
+async def _hold_lease(client: Client, lease: Manifest) -> None:
+    spec = lease.get("spec") or {}
+    if spec.get("holderIdentity") == _HOLDER:
+        return
+    moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    lease["spec"] = {
+        **spec,
+        "holderIdentity": _HOLDER,
+        "leaseDurationSeconds": _HOLD_SECONDS,
+        "acquireTime": moment,
+        "renewTime": moment,
+        "leaseTransitions": int(spec.get("leaseTransitions") or 0) + 1,
+    }
+    await client.replace(LEASE, lease)
+
+
+async def _release_one(client: Client, kind: Kind, manifest: Manifest, finalizer: str) -> int:
+    for attempt in range(_TRIES):
+        operations = finalizers.build_remove_patch(manifest, finalizer)
+        if not operations:
+            return 0
+        try:
+            await client.patch(kind, key_of(manifest), operations)
+        except NotFound:
+            return 0
+        except (Conflict, Invalid) as err:
+            if attempt == _TRIES - 1:
+                raise _give_up(err) from err
+            manifest = await client.get(kind, key_of(manifest))
+        else:
+            return 1
+    raise AssertionError("unreachable: the last try returns or raises")
+
+
+def _give_up(err: ApiError) -> ApiError:
+    return ApiError(err.status, err.reason, f"{err.message}; still written by others, run again")
