@@ -122,9 +122,9 @@ class CustomResource(KubernetesModel):
 
     crd_meta: ClassVar[CrdMeta]
 
-    api_version: str = Field("", validate_default=True)
+    api_version: str = Field(default="", validate_default=True)
     """apiVersion is the group and version of the object."""
-    kind: str = Field("", validate_default=True)
+    kind: str = Field(default="", validate_default=True)
     """kind is the kind of the object."""
     metadata: ObjectMeta = ObjectMeta()
     """metadata names the object and tells its age."""

@@ -1,0 +1,395 @@
+"""Tests of the translation from pydantic models to structural schemas: one for each rule."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import Field
+
+from libs.common.crd.errors import SchemaError
+from libs.common.crd.markers import (
+    Immutable,
+    IntFormat,
+    ListMap,
+    ListSet,
+    MapAtomic,
+    Rule,
+    Waive,
+)
+from libs.common.crd.model import KubernetesModel
+from libs.common.crd.objects import Conditions, PodTemplate
+from libs.common.crd.schema import build_schema, reflow
+from libs.common.crd.types import (
+    Count,
+    DnsLabel,
+    IntOrQuantity,
+    IntOrString,
+    LabelMap,
+    Quantity,
+    RawObject,
+    Timestamp,
+)
+from libs.common.kinds import Manifest
+
+
+class Color(StrEnum):
+    """Colors that a thing may have."""
+
+    RED = "Red"
+    BLUE = "Blue"
+
+
+class Inner(KubernetesModel):
+    """Inner is a part."""
+
+    some_name: DnsLabel
+    """someName is a name."""
+    size: int = 3
+    """size is a size."""
+
+
+def field_schema(annotation: Any, default: Any = ...) -> Manifest:
+    """Build a model of one field `x` and return the schema of that field."""
+    namespace = {"__annotations__": {"x": annotation}, "__module__": __name__}
+    if default is not ...:
+        namespace["x"] = default
+    model = type("Probe", (KubernetesModel,), namespace)
+    schema: Manifest = build_schema(model).schema["properties"]["x"]
+    return schema
+
+
+def problems_of(annotation: Any, default: Any = ...) -> tuple[str, ...]:
+    with pytest.raises(SchemaError) as caught:
+        field_schema(annotation, default)
+    return caught.value.problems
+
+
+def test_reference_is_inlined_and_titles_go() -> None:
+    assert field_schema(Inner) == {
+        "description": "Inner is a part.",
+        "type": "object",
+        "required": ["someName"],
+        "properties": {
+            "someName": {
+                "description": "someName is a name.",
+                "type": "string",
+                "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+                "minLength": 1,
+                "maxLength": 63,
+            },
+            "size": {
+                "description": "size is a size.",
+                "type": "integer",
+                "format": "int64",
+                "default": 3,
+            },
+        },
+    }
+
+
+def test_optional_is_the_type_itself_and_not_required() -> None:
+    class Probe(KubernetesModel):
+        x: Inner | None = None
+
+    schema = build_schema(Probe).schema
+
+    assert schema["properties"]["x"]["type"] == "object"
+    assert "required" not in schema
+    assert "default" not in schema["properties"]["x"]
+
+
+def test_description_of_the_field_wins_over_that_of_its_type() -> None:
+    class Probe(KubernetesModel):
+        x: Inner
+        """x is
+        a part.
+
+        It has two paragraphs."""
+
+    schema = build_schema(Probe).schema["properties"]["x"]
+
+    assert schema["description"] == "x is a part.\n\nIt has two paragraphs."
+
+
+@pytest.mark.parametrize(
+    ("annotation", "default", "expected"),
+    [
+        (Literal["a"], ..., {"type": "string", "enum": ["a"]}),
+        (Literal["a", "b"], "a", {"type": "string", "enum": ["a", "b"], "default": "a"}),
+        (
+            Color,
+            Color.RED,
+            {
+                "description": "Colors that a thing may have.",
+                "type": "string",
+                "enum": ["Red", "Blue"],
+                "default": "Red",
+            },
+        ),
+        (bool, False, {"type": "boolean", "default": False}),
+        (Annotated[str, Field(max_length=3)] | None, None, {"type": "string", "maxLength": 3}),
+        (str, "", {"type": "string"}),
+        (Timestamp | None, None, {"type": "string", "format": "date-time"}),
+        (
+            Annotated[float, Field(gt=0)],
+            ...,
+            {"type": "number", "minimum": 0, "exclusiveMinimum": True},
+        ),
+    ],
+    ids=["const", "literal", "enum", "bool", "optional-text", "empty-text", "time", "float"],
+)
+def test_scalar_is_translated(annotation: Any, default: Any, expected: Manifest) -> None:
+    assert field_schema(annotation, default) == expected
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        (int, {"type": "integer", "format": "int64"}),
+        (Annotated[int, Field(ge=0)], {"type": "integer", "format": "int64", "minimum": 0}),
+        (
+            Annotated[int, Field(ge=0, le=9)],
+            {"type": "integer", "format": "int32", "minimum": 0, "maximum": 9},
+        ),
+        (
+            Annotated[int, Field(gt=0, lt=9)],
+            {
+                "type": "integer",
+                "format": "int32",
+                "minimum": 0,
+                "exclusiveMinimum": True,
+                "maximum": 9,
+                "exclusiveMaximum": True,
+            },
+        ),
+        (Annotated[int, IntFormat("int32")], {"type": "integer", "format": "int32"}),
+        (Count, {"type": "integer", "format": "int32", "minimum": 0}),
+    ],
+    ids=["unbounded", "half-bounded", "small", "exclusive", "marked", "count"],
+)
+def test_integer_gets_a_width(annotation: Any, expected: Manifest) -> None:
+    assert field_schema(annotation) == expected
+
+
+@pytest.mark.parametrize("annotation", [IntOrString, IntOrQuantity, Quantity])
+def test_number_or_text_is_one_type(annotation: Any) -> None:
+    schema = field_schema(annotation, "1")
+
+    assert schema["x-kubernetes-int-or-string"] is True
+    assert schema["anyOf"] == [{"type": "integer"}, {"type": "string"}]
+    assert "type" not in schema
+    assert schema["maxLength"] == 64
+    assert schema["default"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        (list[DnsLabel], {"x-kubernetes-list-type": "atomic"}),
+        (Annotated[list[DnsLabel], ListSet()], {"x-kubernetes-list-type": "set"}),
+        (frozenset[DnsLabel], {"x-kubernetes-list-type": "set"}),
+        (
+            Annotated[list[Inner], ListMap("someName")],
+            {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["someName"]},
+        ),
+        (
+            Conditions,
+            {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        ),
+    ],
+    ids=["plain", "set", "frozenset", "map", "conditions"],
+)
+def test_list_gets_a_list_type(annotation: Any, expected: Manifest) -> None:
+    schema = field_schema(annotation)
+
+    extensions = {name: schema[name] for name in schema if name.startswith("x-")}
+    assert extensions == expected
+    assert schema["type"] == "array"
+    assert "uniqueItems" not in schema
+
+
+def test_markers_work_around_an_optional_list() -> None:
+    schema = field_schema(Annotated[list[DnsLabel] | None, ListSet(), Field(max_length=3)], None)
+
+    assert (schema["maxItems"], schema["x-kubernetes-list-type"]) == (3, "set")
+
+
+def test_list_map_key_must_be_present_in_each_item() -> None:
+    assert problems_of(Annotated[list[Inner], ListMap("missing")]) == (
+        "x: list-map key 'missing' must be required or have a default",
+    )
+    assert field_schema(Annotated[list[Inner], ListMap("size")])
+
+
+def test_map_has_a_schema_for_its_values() -> None:
+    schema = field_schema(Annotated[LabelMap, MapAtomic()], {})
+
+    assert schema["type"] == "object"
+    assert schema["maxProperties"] == 64
+    assert schema["additionalProperties"]["maxLength"] == 63
+    assert schema["x-kubernetes-map-type"] == "atomic"
+    assert "default" not in schema
+
+
+def test_free_object_keeps_unknown_fields() -> None:
+    assert field_schema(RawObject) == {
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+    }
+
+
+def test_model_that_allows_extras_keeps_unknown_fields_beside_its_own() -> None:
+    class Open(KubernetesModel, extra="allow"):
+        name: DnsLabel
+
+    schema = field_schema(Open)
+
+    assert schema["x-kubernetes-preserve-unknown-fields"] is True
+    assert list(schema["properties"]) == ["name"]
+
+
+def test_model_that_forbids_extras_says_nothing_about_them() -> None:
+    class Closed(KubernetesModel, extra="forbid"):
+        name: DnsLabel
+
+    schema = field_schema(Closed)
+
+    assert "additionalProperties" not in schema
+
+
+def test_pod_template_has_typed_labels_and_a_free_spec() -> None:
+    schema = field_schema(PodTemplate)
+
+    assert "maxProperties" in schema["properties"]["metadata"]["properties"]["labels"]
+    spec = schema["properties"]["spec"]
+    assert spec["x-kubernetes-preserve-unknown-fields"] is True
+    assert spec["required"] == ["containers"]
+
+
+def test_rules_of_field_and_model_are_joined() -> None:
+    class Ruled(KubernetesModel, rules=(Rule("self.a > 0", "a must be positive"),)):
+        a: Count
+
+    class More(Ruled, rules=(Rule("self.a < 9", "a must be small", field_path=".a"),)):
+        pass
+
+    schema = field_schema(Annotated[More, Rule("self.a != 5", "a must not be five")])
+
+    assert schema["x-kubernetes-validations"] == [
+        {"rule": "self.a > 0", "message": "a must be positive"},
+        {"rule": "self.a < 9", "message": "a must be small", "fieldPath": ".a"},
+        {"rule": "self.a != 5", "message": "a must not be five"},
+    ]
+
+
+def test_rule_writes_only_what_differs_from_its_defaults() -> None:
+    rule = Rule(
+        "self > 0",
+        "must be positive",
+        reason="FieldValueForbidden",
+        message_expression="'got ' + string(self)",
+        optional_old_self=True,
+    )
+
+    assert rule.to_manifest() == {
+        "rule": "self > 0",
+        "message": "must be positive",
+        "messageExpression": "'got ' + string(self)",
+        "reason": "FieldValueForbidden",
+        "optionalOldSelf": True,
+    }
+
+
+def test_object_default_is_what_its_fields_do_not_fill_in() -> None:
+    filled, partly = Inner(some_name="a"), Inner(some_name="a", size=4)
+
+    assert field_schema(Inner, filled)["default"] == {"someName": "a"}
+    assert field_schema(Inner, partly)["default"] == {"someName": "a", "size": 4}
+
+
+def test_waivers_are_collected_by_path_and_leave_the_schema() -> None:
+    class Probe(KubernetesModel):
+        items: list[Annotated[bool, Waive("no-booleans", "old")]] = []
+        on: Annotated[bool | None, Waive("no-booleans", "old"), Waive("description", "old")] = None
+
+    built = build_schema(Probe)
+
+    assert built.waivers == {
+        "items[]": {"no-booleans": "old"},
+        "on": {"no-booleans": "old", "description": "old"},
+    }
+    assert "x-slipway" not in str(built.schema)
+
+
+def test_immutable_marker_leaves_the_schema() -> None:
+    schema = field_schema(Annotated[IntOrString, Immutable()])
+
+    assert "x-slipway" not in str(schema)
+    assert schema["x-kubernetes-validations"] == [
+        {"rule": "self == oldSelf", "message": "x is immutable"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "problem"),
+    [
+        (int | str, "x: a union needs IntOrString"),
+        (Inner | Color, "x: a union needs IntOrString"),
+        (dict[str, Any], "x: is an object of any shape"),
+        (Any, "x: has no type"),
+        (list[Any], "x[]: has no type"),
+        (list, "x[]: has no type"),
+        (datetime.timedelta, "x: format 'duration' is not known"),
+        (dict[DnsLabel, str], "x: keyword 'propertyNames' has no counterpart"),
+        (tuple[int, str], "x: keyword 'prefixItems' has no counterpart"),
+        (
+            Annotated[str, Field(json_schema_extra={"pattern": "(?=a)"})],
+            "x: the pattern looks around",
+        ),
+        (Annotated[str, Field(examples=["a"])], "x: keyword 'examples' has no counterpart"),
+        (Literal["a", 1], "x: has no type"),
+    ],
+    ids=str,
+)
+def test_what_has_no_counterpart_is_an_error_with_its_path(annotation: Any, problem: str) -> None:
+    assert any(found.startswith(problem) for found in problems_of(annotation))
+
+
+def test_recursive_model_is_an_error() -> None:
+    class Holder(KubernetesModel):
+        tree: Tree
+
+    Holder.model_rebuild(_types_namespace={"Tree": Tree})
+    with pytest.raises(SchemaError, match=r"tree\.children\[\]: Tree contains itself"):
+        build_schema(Holder)
+
+
+def test_type_without_json_schema_is_an_error() -> None:
+    with pytest.raises(SchemaError, match="Probe cannot become a structural schema"):
+        field_schema(Callable[[], int])
+
+
+def test_all_problems_are_listed_at_once() -> None:
+    class Probe(KubernetesModel):
+        a: int | str
+        b: dict[str, Any]
+
+    with pytest.raises(SchemaError) as caught:
+        build_schema(Probe)
+
+    assert [problem.partition(":")[0] for problem in caught.value.problems] == ["a", "b"]
+
+
+def test_reflow_joins_lines_and_keeps_paragraphs() -> None:
+    assert reflow("one\n  two\n\n three ") == "one two\n\nthree"
+
+
+class Tree(KubernetesModel):
+    """Tree holds trees."""
+
+    children: list[Tree] = []
+    """children are trees."""
