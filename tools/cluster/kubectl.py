@@ -1,0 +1,67 @@
+"""kubectl as an object: one program, one kubeconfig, one context."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tools.cluster import commands
+
+
+@dataclass(frozen=True, slots=True)
+class Kubectl:
+    """Run kubectl against one cluster; kubeconfig and context None are kubectl's own defaults."""
+
+    binary: Path
+    kubeconfig: Path | None = None
+    context: str | None = None
+
+    def command(self, *arguments: str | Path) -> list[str]:
+        """Return the whole command line for the arguments."""
+        words = [str(self.binary)]
+        if self.kubeconfig:
+            words += ["--kubeconfig", str(self.kubeconfig)]
+        if self.context:
+            words += ["--context", self.context]
+        return [*words, *(str(argument) for argument in arguments)]
+
+    def read(self, *arguments: str | Path, stdin: str | None = None, seconds: float = 60.0) -> str:
+        """Return what kubectl prints.
+
+        Raises:
+            CommandFailed: kubectl, or the server behind it, said no.
+        """
+        return commands.read(self.command(*arguments), stdin=stdin, seconds=seconds)
+
+    def get(self, *arguments: str) -> dict[str, Any]:
+        """Return the object or list of `kubectl get`."""
+        answer: dict[str, Any] = json.loads(self.read("get", *arguments, "--output", "json"))
+        return answer
+
+    def items(self, *arguments: str) -> list[dict[str, Any]]:
+        """Return the items of the list of `kubectl get`."""
+        found: list[dict[str, Any]] = self.get(*arguments)["items"]
+        return found
+
+    def answers(self) -> bool:
+        """Tell whether the API server is ready."""
+        command = self.command("get", "--raw", "/readyz", "--request-timeout", "5s")
+        return commands.succeeds(command)
+
+
+def is_condition_true(item: Mapping[str, Any], condition: str = "Ready") -> bool:
+    """Tell whether an object reports the condition as True."""
+    found = item.get("status", {}).get("conditions", [])
+    return any(one["type"] == condition and one["status"] == "True" for one in found)
+
+
+def list_unready(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> list[str]:
+    """Return the names of nodes and pods that are not ready; pods that have ended are left out."""
+    running: Callable[[dict[str, Any]], bool] = (
+        lambda pod: pod.get("status", {}).get("phase") != "Succeeded"
+    )
+    objects = [*nodes, *filter(running, pods)]
+    return [item["metadata"]["name"] for item in objects if not is_condition_true(item)]
