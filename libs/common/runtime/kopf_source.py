@@ -17,6 +17,7 @@ Neither is for the loop that the workers drain in.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -57,6 +58,8 @@ class KopfSource:
         Raises:
             KopfError: kopf gave up, for instance on an answer that it cannot handle.
         """
+        # It says that signals are left to the main thread, which is what we want.
+        logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
         ready = threading.Event()

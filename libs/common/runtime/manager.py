@@ -129,6 +129,13 @@ class Manager:
             await self._shut_down(sources_stop, tasks)
         return not failed.is_set()
 
+    async def abandon(self) -> None:
+        """Close the connections of a run that was canceled; for tests of crashes."""
+        for runner in self.runners:
+            runner.queue.close()
+        await self.health.close()
+        await self.client.close()
+
     async def _lead(
         self,
         start: Callable[[str, Coroutine[Any, Any, None]], None],
@@ -248,8 +255,8 @@ class Manager:
             start("source-reflector", source.run(reflected, stop))
         if watched := by_source.get("kopf"):
             start("source-kopf", KopfSource(self.config).run(watched, stop))
-            for informer in watched:
-                start(f"sweep {informer.kind}", self.sweeper.keep(informer))
+        for informer in self.cache:
+            start(f"sweep {informer.kind}", self.sweeper.keep(informer))
 
     async def _wait_served(self) -> None:
         """Wait until the API server serves the kinds: the CRDs may come after the operator."""

@@ -1,24 +1,26 @@
 """Sweep: hold a store against the API server, for sources that can lose deletions.
 
 A sweep lists metadata alone. What the store held before the listing and the listing does not have
-is gone, and the handlers are told so. What the listing has and the store has not is read and put
-in. Sweeps run at the start (until then the store is not synced), right after a source listed again,
-and from time to time, since a defect that nobody knows of must not be for ever.
+is gone, and the handlers are told so. What the listing has and the store has not, or has in an older
+version, is waited for a moment, then read and put in. Sweeps run at the start (for a source without
+listings the store is not synced until then), right after such a source listed again, when a process
+begins to lead, and from time to time, since a defect that nobody knows of must not be for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
 from libs.common.client import Client
 from libs.common.clock import Clock, SystemClock
 from libs.common.errors import NotFound, SlipwayError
-from libs.common.kinds import Key, key_of, uid_of
+from libs.common.kinds import Key, key_of, uid_of, version_of
 from libs.common.runtime.informer import Informer
 
 log = structlog.get_logger(__name__)
@@ -27,6 +29,11 @@ _SYNC_POLL: Final = 0.05
 _GRACE: Final = 2.0
 """Seconds that a source has to deliver what the listing named, before it is read one by one."""
 _RETRY: Final = 5.0
+
+
+class _Listed(NamedTuple):
+    key: Key
+    version: int
 
 
 class Sweeper:
@@ -57,8 +64,17 @@ class Sweeper:
         self._rng = rng
 
     async def keep(self, informer: Informer) -> None:
-        """Sync an informer, then sweep it for ever; a failing sweep is tried again."""
+        """Sync an informer, then sweep it for ever; a failing sweep is tried again.
+
+        An informer whose source lists is synced by that, and swept from then on.
+        """
+        if informer.source == "reflector":
+            await informer.wait_synced()
+            await self._wait(informer)
         while True:
+            if not informer.served:
+                await self._wait(informer)
+                continue
             try:
                 await self.sweep(informer)
             except SlipwayError as err:
@@ -83,32 +99,32 @@ class Sweeper:
             listing = await self._client.list(
                 informer.kind, scope, label_selector=informer.label_selector, metadata_only=True
             )
-            alive = {uid_of(item): key_of(item) for item in listing.items}
+            alive = {
+                uid_of(item): _Listed(key_of(item), version_of(item)) for item in listing.items
+            }
             version = int(listing.resource_version or 0)
             for uid, key in before.items():
                 if uid not in alive and informer.vanished(key, uid, version) is not None:
                     swept += 1
-            await self._fetch_missing(informer, scope, alive)
+            await self._fetch_behind(informer, alive)
         if swept:
             log.warning("Found missed deletions", resource=informer.kind.resource, objects=swept)
             informer.swept(swept)
         informer.heard()
         return swept
 
-    async def _fetch_missing(self, informer: Informer, scope: str, alive: dict[str, Key]) -> None:
+    async def _fetch_behind(self, informer: Informer, alive: dict[str, _Listed]) -> None:
+        behind = _behind(informer, alive)
         waited = 0.0
-        missing = _missing(informer, scope, alive)
-        while missing and waited < _GRACE:
+        while behind and waited < _GRACE:
             await self._clock.sleep(_SYNC_POLL)
             waited += _SYNC_POLL
-            missing = _missing(informer, scope, missing)
-        for uid, key in missing.items():
-            try:
-                manifest = await self._client.get(informer.kind, key)
-            except NotFound:
-                continue
-            if uid_of(manifest) == uid:
-                informer.put(manifest)
+            behind = _behind(informer, behind)
+        for uid, listed in behind.items():
+            with contextlib.suppress(NotFound):
+                manifest = await self._client.get(informer.kind, listed.key)
+                if uid_of(manifest) == uid:
+                    informer.put(manifest)
 
     async def _wait(self, informer: Informer) -> None:
         """Wait for the next period, or until the source listed again."""
@@ -127,6 +143,14 @@ class Sweeper:
             informer.relisted.clear()
 
 
-def _missing(informer: Informer, scope: str, alive: dict[str, Key]) -> dict[str, Key]:
-    held = informer.store.uids(scope or None)
-    return {uid: key for uid, key in alive.items() if uid not in held}
+def _behind(informer: Informer, listed: dict[str, _Listed]) -> dict[str, _Listed]:
+    """Return what the store does not have, or has in an older version than was listed."""
+    return {uid: entry for uid, entry in listed.items() if not _shows(informer, uid, entry)}
+
+
+def _shows(informer: Informer, uid: str, listed: _Listed) -> bool:
+    held = informer.store.get(listed.key)
+    if held is None:
+        return False
+    # Another incarnation under the same key is newer than the listing.
+    return uid_of(held) != uid or version_of(held) >= listed.version

@@ -1,0 +1,42 @@
+"""pytest fixtures of the test kit; the root conftest loads them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from libs.common.client import Client
+from libs.common.kinds import NAMESPACE
+from libs.common.testing.apiserver import AssetsMissing, ControlPlane
+
+_names = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def kube_apiserver() -> Iterator[ControlPlane]:
+    """Run a real API server for the whole test run; it starts in some seconds."""
+    try:
+        plane = ControlPlane()
+    except AssetsMissing as err:
+        pytest.skip(str(err))
+    with plane:
+        yield plane
+
+
+@pytest.fixture
+async def kube_client(kube_apiserver: ControlPlane) -> AsyncIterator[Client]:
+    """Connect to the real API server with all rights."""
+    async with Client(kube_apiserver.config, user_agent="test") as client:
+        yield client
+
+
+@pytest.fixture
+async def kube_namespace(kube_client: Client) -> str:
+    """Make a namespace on the real API server that no other test uses."""
+    name = f"test-{next(_names)}"
+    await kube_client.create(
+        NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    )
+    return name

@@ -1,0 +1,260 @@
+"""Harness: an operator in this process, against a fake or a real API server.
+
+```python
+async with OperatorHarness(OPERATOR, api.config) as harness:
+    await harness.client.create(PODSET, podset)
+    await harness.settled()
+```
+
+`settled` knows when nothing is left to do: no key is queued or worked on, and the caches show what
+the API server has. Tests that use it need neither sleeps nor guesses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+from libs.common.client import Client
+from libs.common.clock import Clock
+from libs.common.config import ConnectionConfig
+from libs.common.conditions import render_time
+from libs.common.kinds import LEASE, Key, Manifest, key_of, uid_of
+from libs.common.runtime.informer import Informer
+from libs.common.runtime.manager import Manager
+from libs.common.runtime.operator import Operator
+
+_POLL: Final = 0.01
+_TIMEOUT: Final = 20.0
+
+DEFAULTS: Final[Mapping[str, Any]] = {
+    "leader_elect": False,
+    "metrics_bind_address": "127.0.0.1:0",
+    "health_probe_bind_address": "127.0.0.1:0",
+    "backoff_base_seconds": 0.01,
+    "backoff_max_seconds": 0.5,
+    "drain_timeout_seconds": 5,
+    "request_timeout_seconds": 5,
+    "cache_sync_timeout_seconds": 20,
+}
+"""Settings of a harness: alone, on free ports, and quick to try again."""
+
+
+class OperatorHarness:
+    """Run one replica of an operator.
+
+    Args:
+        operator: What is run.
+        config: Connection of the operator; give it the rights of its service account to prove
+            that they are enough.
+        admin: Connection of the test itself; None for that of the operator.
+        clock: Time source of the runtime; None for real time.
+        settings: Settings of the operator, over `DEFAULTS`.
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        config: ConnectionConfig,
+        *,
+        admin: ConnectionConfig | None = None,
+        clock: Clock | None = None,
+        **settings: Any,
+    ) -> None:
+        """Prepare; the operator starts with the context."""
+        self.operator = operator
+        self.config = config
+        self.client = Client(admin or config, user_agent="harness")
+        self.exits: list[int] = []
+        self._clock = clock
+        self._settings = operator.settings(**{**DEFAULTS, **settings})
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[bool] | None = None
+        self.manager = self._build()
+
+    async def __aenter__(self) -> Self:
+        """Start, and wait until the operator works (a standby until its caches are filled)."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop the operator and close the connections."""
+        await self.stop()
+        await self.client.close()
+
+    async def start(self, *, wait: bool = True) -> None:
+        """Start the operator.
+
+        Args:
+            wait: Wait for its workers; give False for a replica that stands by.
+        """
+        self._stop = asyncio.Event()
+        self._task = asyncio.create_task(self.manager.run(self._stop), name="operator")
+        if wait:
+            await self.eventually(self.manager.working.is_set, "the operator works")
+        else:
+            await self.eventually(lambda: self.manager.cache.synced, "the caches are filled")
+
+    async def stop(self) -> bool:
+        """Stop as SIGTERM does; tell whether the end was an orderly one."""
+        if self._task is None:
+            return True
+        self._stop.set()
+        task, self._task = self._task, None
+        return await task
+
+    async def kill(self) -> None:
+        """End as a crash does: no drain, no release; what is in flight may or may not arrive."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await self.manager.abandon()
+
+    async def restart(self, *, crash: bool = False) -> None:
+        """End the operator and start a new process of it, with nothing in memory."""
+        await (self.kill() if crash else self.stop())
+        self.manager = self._build()
+        await self.start()
+
+    async def ended(self, timeout: float = _TIMEOUT) -> bool:
+        """Wait until the operator ends by itself; tell whether the end was an orderly one."""
+        assert self._task is not None  # noqa: S101 misuse of the harness
+        task = self._task
+        result = await asyncio.wait_for(asyncio.shield(task), timeout)
+        self._task = None
+        return result
+
+    async def settled(self, timeout: float = _TIMEOUT) -> None:
+        """Wait until nothing is left to do and the caches show what the API server has.
+
+        Keys that are backed off do not count: wait for what they will do with `eventually`.
+        """
+        async with _deadline(timeout, self._why_unsettled):
+            quiet = 0
+            passes = -1
+            while quiet < 2:  # noqa: PLR2004 once more after the first quiet look
+                if not self._idle() or passes != self._passes() or not await self._caught_up():
+                    quiet, passes = 0, self._passes()
+                    await asyncio.sleep(_POLL)
+                    continue
+                quiet += 1
+
+    async def eventually(
+        self,
+        probe: Callable[[], object | Awaitable[object]],
+        what: str = "the condition holds",
+        timeout: float = _TIMEOUT,
+    ) -> None:
+        """Wait until a probe returns something true, or stops raising AssertionError."""
+        last: BaseException | None = None
+
+        def why() -> str:
+            return f"waiting until {what}" + (f": {last}" if last else "")
+
+        async with _deadline(timeout, why):
+            while True:
+                try:
+                    result = probe()
+                    value = await result if isinstance(result, Awaitable) else result
+                except AssertionError as err:
+                    last, value = err, False
+                else:
+                    value = True if value is None else value
+                if value:
+                    return
+                await asyncio.sleep(_POLL)
+
+    async def lose_lease(self, holder: str = "somebody-else") -> None:
+        """Write another holder into the Lease, as a replica does that took it over."""
+        lease = await self.client.get(LEASE, self._lease_key())
+        moment = render_time(self.manager.clock.now()).replace("Z", ".000000Z")
+        lease["spec"] = {
+            **(lease.get("spec") or {}),
+            "holderIdentity": holder,
+            "acquireTime": moment,
+            "renewTime": moment,
+            "leaseTransitions": int((lease.get("spec") or {}).get("leaseTransitions") or 0) + 1,
+        }
+        await self.client.replace(LEASE, lease)
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Return the value of a metric of the operator, 0 when it has none."""
+        return self.manager.metrics.value(name, **labels) or 0.0
+
+    def _build(self) -> Manager:
+        return self.operator.build_manager(
+            self._settings, self.config, clock=self._clock, hard_exit=self.exits.append
+        )
+
+    def _lease_key(self) -> Key:
+        settings = self._settings
+        return Key(settings.pod_namespace or self.config.namespace, settings.lease_name)
+
+    def _idle(self) -> bool:
+        return all(runner.queue.idle for runner in self.manager.runners)
+
+    def _passes(self) -> int:
+        return sum(runner.passes for runner in self.manager.runners)
+
+    async def _caught_up(self) -> bool:
+        for informer in self.manager.cache:
+            if informer.served and not await self._shows(informer):
+                return False
+        return self._idle()
+
+    async def _shows(self, informer: Informer) -> bool:
+        for scope in informer.scopes:
+            listing = await self.client.list(
+                informer.kind, scope, label_selector=informer.label_selector
+            )
+            if len(listing.items) != len(informer.store.uids(scope or None)):
+                return False
+            if any(not _is_current(informer, item) for item in listing.items):
+                return False
+        return True
+
+    def _why_unsettled(self) -> str:
+        queues = {
+            runner.controller.name: (len(runner.queue), runner.queue.delayed)
+            for runner in self.manager.runners
+        }
+        return f"waiting until the operator is settled; ready and delayed keys: {queues}"
+
+
+def _is_current(informer: Informer, item: Manifest) -> bool:
+    held = informer.store.get(key_of(item))
+    if held is None or uid_of(held) != uid_of(item):
+        return False
+    version = item["metadata"].get("resourceVersion")
+    return bool(held["metadata"].get("resourceVersion") == version)
+
+
+class _deadline:  # noqa: N801 reads as a keyword
+    """Bound a block in time and say what it waited for."""
+
+    def __init__(self, seconds: float, why: Callable[[], str]) -> None:
+        self._why = why
+        self._seconds = seconds
+        self._timeout = asyncio.timeout(seconds)
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self._timeout.__aexit__(exc_type, exc, traceback)
+        except TimeoutError:
+            raise AssertionError(f"Gave up after {self._seconds} s {self._why()}") from None

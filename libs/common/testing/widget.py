@@ -1,0 +1,130 @@
+"""Widget: a small operator of nothing useful, on which the runtime itself is tested.
+
+A Widget asks for `spec.count` ConfigMaps named `<widget>-<number>`, with `spec.text` in them, and
+tells in its status how many there are.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from libs.common.conditions import READY, Condition, build_conditions
+from libs.common.errors import TerminalError
+from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest, key_of
+from libs.common.labels import MANAGED_BY
+from libs.common.plan import Apply, Delete, Step
+from libs.common.runtime import Context, Controller, Operator, Result
+from libs.common.runtime.informer import SourceName
+from libs.common.settings import CommonSettings, operator_settings
+
+WIDGET: Final = Kind("test.slipway.dev", "v1", "Widget", "widgets")
+FINALIZER: Final = "test.slipway.dev/finalizer"
+MAX_COUNT: Final = 100
+
+
+class Settings(CommonSettings):
+    """Settings of the widget operator."""
+
+    model_config = operator_settings("widget")
+
+    source: SourceName = "kopf"
+    """source is the event source of both kinds."""
+
+
+def build_widget(name: str = "w", namespace: str = "default", **spec: Any) -> Manifest:
+    """Build a Widget; `count` is 2 and `text` is `hello` unless given."""
+    return {
+        "apiVersion": WIDGET.api_version,
+        "kind": WIDGET.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"count": 2, "text": "hello", **spec},
+    }
+
+
+def build_config_map(context: Context, number: int) -> Manifest:
+    """Build one child."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": f"{context.key.name}-{number}",
+            "namespace": context.key.namespace,
+            "labels": {MANAGED_BY: "widget"},
+            "ownerReferences": [context.owner_reference()],
+        },
+        "data": {"text": context.primary["spec"]["text"]},
+    }
+
+
+def plan_widget(context: Context) -> list[Step]:
+    """Plan the children: apply those that are asked for, delete the others."""
+    count = context.primary["spec"]["count"]
+    wanted = [build_config_map(context, number) for number in range(count)]
+    names = {manifest["metadata"]["name"] for manifest in wanted}
+    surplus = [
+        manifest
+        for manifest in context.children(CONFIG_MAP)
+        if manifest["metadata"]["name"] not in names
+    ]
+    applies: list[Step] = [Apply(CONFIG_MAP, manifest) for manifest in wanted]
+    return [*applies, *(Delete.of(CONFIG_MAP, manifest) for manifest in surplus)]
+
+
+async def reconcile(context: Context) -> Result | None:
+    """Make the ConfigMaps be what the Widget asks for."""
+    count = context.primary["spec"]["count"]
+    if count > MAX_COUNT:
+        message = f"{context}: spec.count: {count} is more than {MAX_COUNT}; lower it"
+        raise TerminalError("TooMany", message, field="spec.count")
+    outcome = await context.execute(plan_widget(context))
+    await context.apply_status(_build_status(context, count))
+    return Result.from_outcome(outcome)
+
+
+async def finalize(context: Context) -> Result | None:
+    """Let a Widget go once nothing holds it: a ConfigMap `<widget>-hold` does."""
+    hold = Key(context.key.namespace, f"{context.key.name}-hold")
+    return Result(requeue_after=30.0) if context.get(CONFIG_MAP, hold) else None
+
+
+def _build_status(context: Context, count: int) -> Manifest:
+    made = len(context.children(CONFIG_MAP))
+    ready = (
+        Condition.true(READY, "AllMade")
+        if made == count
+        else Condition.false(READY, "Missing", f"{made} of {count} ConfigMaps exist")
+    )
+    held = (context.primary.get("status") or {}).get("conditions") or []
+    return {
+        "made": made,
+        "conditions": build_conditions(
+            held, [ready], generation=context.generation, now=context.now()
+        ),
+    }
+
+
+def map_hold(manifest: Manifest, _: object) -> list[Key]:
+    """Enqueue the Widget that a hold is for."""
+    key = key_of(manifest)
+    if not key.name.endswith("-hold"):
+        return []
+    return [Key(key.namespace, key.name.removesuffix("-hold"))]
+
+
+def build_controller(settings: Settings) -> Controller:
+    """Declare the controller of Widgets."""
+    return (
+        Controller(
+            "widget",
+            primary=WIDGET,
+            reconcile=reconcile,
+            finalize=finalize,
+            finalizer=FINALIZER,
+            source=settings.source,
+        )
+        .owns(CONFIG_MAP, source=settings.source)
+        .watches(CONFIG_MAP, map_hold)
+    )
+
+
+OPERATOR: Final = Operator("widget", Settings, (build_controller,), summary="Tests the runtime.")
