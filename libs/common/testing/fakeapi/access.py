@@ -1,0 +1,144 @@
+"""RBAC: refuse what no rule allows, and tell which rules the requests so far needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from libs.common.kinds import Manifest
+from libs.common.testing.fakeapi.requests import Request
+from libs.common.testing.fakeapi.statuses import StatusError
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    namespace: str
+    groups: frozenset[str]
+    resources: frozenset[str]
+    verbs: frozenset[str]
+    names: frozenset[str]
+
+    def allows(self, request: Request, verb: str) -> bool:
+        if self.namespace and request.key.namespace != self.namespace:
+            return False
+        if self.names and request.key.name not in self.names:
+            return False
+        return (
+            _in(verb, self.verbs)
+            and _in(request.group, self.groups)
+            and self._allows_resource(request)
+        )
+
+    def _allows_resource(self, request: Request) -> bool:
+        resource = resource_of(request)
+        if _in(resource, self.resources):
+            return True
+        return bool(request.subresource) and f"*/{request.subresource}" in self.resources
+
+
+def _in(value: str, allowed: frozenset[str]) -> bool:
+    return "*" in allowed or value in allowed
+
+
+def resource_of(request: Request) -> str:
+    """Return the resource as rules name it: `pods`, `pods/status`."""
+    return "/".join(part for part in (request.plural, request.subresource) if part)
+
+
+class Access:
+    """Decide which requests are allowed; everything is, until the first rule is added.
+
+    Attributes:
+        user: Who the client is, as named in refusals.
+    """
+
+    def __init__(self) -> None:
+        """Allow everything."""
+        self.user = "system:serviceaccount:default:operator"
+        self._rules: list[_Rule] | None = None
+
+    def allow(self, rules: Iterable[Any], *, namespace: str = "") -> None:
+        """Allow what these rules say; from now on all else is refused with 403.
+
+        Args:
+            rules: `PolicyRule` manifests, or objects whose `manifest()` returns one.
+            namespace: Namespace of the Role that holds them; empty for a ClusterRole.
+        """
+        if self._rules is None:
+            self._rules = []
+        self._rules.extend(_parse_rule(rule, namespace) for rule in rules)
+
+    def allow_all(self) -> None:
+        """Allow everything again."""
+        self._rules = None
+
+    def permits(self, request: Request, verb: str = "") -> bool:
+        """Tell whether a request is allowed; discovery always is."""
+        if self._rules is None or not request.plural:
+            return True
+        return any(rule.allows(request, verb or request.verb) for rule in self._rules)
+
+    def check(self, request: Request, verb: str = "") -> None:
+        """Refuse a request that no rule allows.
+
+        Raises:
+            StatusError: 403 in the words of the real authorizer.
+        """
+        if not self.permits(request, verb):
+            raise self._refusal(request, verb or request.verb)
+
+    def _refusal(self, request: Request, verb: str) -> StatusError:
+        group, key = request.group, request.key
+        qualified = f"{request.plural}.{group}" if group else request.plural
+        where = f'in the namespace "{key.namespace}"' if key.namespace else "at the cluster scope"
+        named = f'{qualified} "{key.name}"' if key.name else qualified
+        details: Manifest = {"kind": request.plural}
+        if key.name:
+            details["name"] = key.name
+        if group:
+            details["group"] = group
+        return StatusError(
+            403,
+            "Forbidden",
+            f'{named} is forbidden: User "{self.user}" cannot {verb} resource '
+            f'"{resource_of(request)}" in API group "{group}" {where}',
+            details=details,
+        )
+
+
+def _parse_rule(rule: Any, namespace: str) -> _Rule:
+    raw: Mapping[str, Any] = rule if isinstance(rule, Mapping) else rule.manifest()
+    return _Rule(
+        namespace,
+        *(
+            frozenset(raw.get(name) or ())
+            for name in ("apiGroups", "resources", "verbs", "resourceNames")
+        ),
+    )
+
+
+def build_used_rules(requests: Iterable[Request]) -> list[Manifest]:
+    """Build the smallest rules that allow the requests that were answered.
+
+    An apply or update that created its object needs `create` besides its own verb.
+    """
+    verbs: dict[tuple[str, str], set[str]] = {}
+    for request in requests:
+        if request.kind is None or request.status == 403:  # noqa: PLR2004 HTTP
+            continue
+        used = verbs.setdefault((request.group, resource_of(request)), set())
+        used.add(request.verb)
+        if request.created:
+            used.add("create")
+    return _grouped(verbs)
+
+
+def _grouped(verbs: Mapping[tuple[str, str], set[str]]) -> list[Manifest]:
+    rules: dict[tuple[str, Sequence[str]], list[str]] = {}
+    for (group, resource), used in sorted(verbs.items()):
+        rules.setdefault((group, tuple(sorted(used))), []).append(resource)
+    return [
+        {"apiGroups": [group], "resources": resources, "verbs": list(used)}
+        for (group, used), resources in rules.items()
+    ]

@@ -1,0 +1,237 @@
+"""Turn what a client sent into an object as it would be stored, or refuse it.
+
+Custom kinds are pruned, defaulted and validated by their schema. Built-in kinds lose unknown fields
+and nulls, are refused for wrong types, and get the defaults of `defaults.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from libs.common.kinds import Key, Manifest
+from libs.common.testing.fakeapi.defaults import fill_defaults
+from libs.common.testing.fakeapi.registry import Resource, Version
+from libs.common.testing.fakeapi.statuses import Cause, bad_request, invalid
+from libs.common.testing.fakeapi.validation import (
+    apply_defaults,
+    drop_nulls,
+    find_type_errors,
+    prune,
+    validate,
+)
+
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_LABEL_NAMED: Final = frozenset({"namespaces", "services"})
+_PATH_NAMED: Final = frozenset({"roles", "rolebindings", "clusterroles", "clusterrolebindings"})
+_SUBDOMAIN_LIMIT: Final = 253
+_LABEL_LIMIT: Final = 63
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Say what a request is about.
+
+    Attributes:
+        key: The object; the name is empty when a collection is meant.
+        subresource: Such as `status`; empty for the object itself.
+    """
+
+    resource: Resource
+    version: Version
+    key: Key
+    subresource: str = ""
+
+    @property
+    def api_version(self) -> str:
+        """The `apiVersion` that the request speaks."""
+        return self.resource.api_version(self.version.name)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Carry the query parameters of a write.
+
+    Attributes:
+        manager: Field manager.
+        dry_run: Whether nothing is to be stored.
+        force: Whether an apply takes fields from other managers.
+        validation: `Strict`, `Warn` or `Ignore`: what to do about unknown fields.
+        warnings: Collects texts for `Warning` headers.
+    """
+
+    manager: str = "unknown"
+    dry_run: bool = False
+    force: bool = False
+    validation: str = "Warn"
+    warnings: list[str] = field(default_factory=list)
+
+
+def decode(target: Target, body: Any, options: WriteOptions) -> Manifest:
+    """Return a new manifest, ready to be stored but for what the server itself sets.
+
+    Raises:
+        StatusError: The body is no such object (400).
+    """
+    _check_envelope(target, body)
+    schema = target.version.schema
+    dropped: list[str] = []
+    # Envelope first, for whoever reads dumps.
+    envelope: Manifest = {"apiVersion": "", "kind": "", "metadata": {}}
+    obj: Manifest = envelope | prune(body, schema, dropped=dropped)
+    if dropped:
+        _tell_unknown(target, dropped, options)
+    obj["apiVersion"], obj["kind"] = target.api_version, target.resource.kind
+    obj["metadata"] = drop_nulls(obj.get("metadata") or {})
+    wrong = list(find_type_errors(obj["metadata"], schema.properties["metadata"], "metadata"))
+    if target.resource.custom:
+        obj = apply_defaults(obj, schema)
+    else:
+        obj = drop_nulls(obj)
+        wrong = list(find_type_errors(obj, schema))
+    if wrong:
+        path, wanted, found = wrong[0]
+        raise bad_request(
+            f"{target.resource.kind} in version {_quote(target.version.name)} cannot be handled as a "
+            f"{target.resource.kind}: json: cannot unmarshal {found} into Go struct field "
+            f"{path} of type {wanted}"
+        )
+    if not target.resource.custom:
+        fill_defaults(target.resource, obj)
+    return obj
+
+
+def _quote(text: str) -> str:
+    return f'"{text}"'
+
+
+def _check_envelope(target: Target, body: Any) -> None:
+    if not isinstance(body, dict):
+        raise bad_request("the request body is not a JSON object")
+    wanted_kind, wanted_version = target.resource.kind, target.api_version
+    kind, version = body.get("kind"), body.get("apiVersion")
+    if target.resource.custom and not kind:
+        raise bad_request("Object 'Kind' is missing in the request body")
+    if (kind or wanted_kind) != wanted_kind:
+        raise bad_request(f"the kind in the data ({kind}) does not match ({wanted_kind})")
+    if (version or wanted_version) != wanted_version:
+        raise bad_request(
+            f"the API version in the data ({version}) does not match the expected API version "
+            f"({wanted_version})"
+        )
+
+
+def _tell_unknown(target: Target, dropped: list[str], options: WriteOptions) -> None:
+    texts = [f'unknown field "{path}"' for path in dropped]
+    if options.validation == "Strict":
+        kind = target.resource.kind
+        raise bad_request(
+            f"{kind} in version {_quote(target.version.name)} cannot be handled as a {kind}: "
+            f"strict decoding error: {', '.join(texts)}"
+        )
+    if options.validation == "Warn":
+        options.warnings.extend(texts)
+
+
+def check_valid(target: Target, obj: Manifest) -> None:
+    """Refuse an object whose name, metadata or content is not valid.
+
+    Raises:
+        StatusError: 422 with all causes.
+    """
+    resource, name = target.resource, obj["metadata"].get("name", "")
+    causes = _check_metadata(resource, obj["metadata"])
+    if resource.custom:
+        causes.extend(validate(obj, target.version.schema))
+    else:
+        causes.extend(_check_required(resource, obj))
+    if causes:
+        raise invalid(resource, name, causes)
+
+
+def _check_metadata(resource: Resource, metadata: Manifest) -> list[Cause]:
+    causes = []
+    name = metadata.get("name", "")
+    if not name:
+        why = "Required value: name or generateName is required"
+        causes.append(Cause("metadata.name", why, "FieldValueRequired"))
+    elif resource.plural not in _PATH_NAMED:
+        causes.extend(_check_name(resource, name))
+    for index, owner in enumerate(metadata.get("ownerReferences") or ()):
+        for part in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(part):
+                where = f"metadata.ownerReferences[{index}].{part}"
+                why = f"Invalid value: {_quote('')}: must not be empty"
+                causes.append(Cause(where.replace("apiVersion", "version"), why))
+    causes.extend(
+        Cause(
+            "metadata.finalizers",
+            f"Invalid value: {_quote(finalizer)}: name is neither a standard finalizer name nor is "
+            "it fully qualified",
+        )
+        for finalizer in metadata.get("finalizers") or ()
+        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS
+    )
+    return causes
+
+
+_STANDARD_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
+
+
+def _check_name(resource: Resource, name: str) -> list[Cause]:
+    label = resource.plural in _LABEL_NAMED
+    pattern, limit = (_LABEL, _LABEL_LIMIT) if label else (_SUBDOMAIN, _SUBDOMAIN_LIMIT)
+    what = "a lowercase RFC 1123 label" if label else "a lowercase RFC 1123 subdomain"
+    causes = []
+    if len(name) > limit:
+        why = f"Invalid value: {_quote(name)}: must be no more than {limit} bytes"
+        causes.append(Cause("metadata.name", why))
+    if not pattern.fullmatch(name):
+        allowed = "'-'" if label else "'-' or '.'"
+        why = (
+            f"{what} must consist of lower case alphanumeric characters, {allowed}, and must start "
+            "and end with an alphanumeric character"
+        )
+        causes.append(Cause("metadata.name", f"Invalid value: {_quote(name)}: {why}"))
+    return causes
+
+
+def _check_required(resource: Resource, obj: Manifest) -> list[Cause]:
+    """Check the few required fields of built-in kinds that operators forget."""
+    spec = obj.get("spec") or {}
+    if resource.group:
+        return []
+    if resource.plural == "pods":
+        return _check_pod(spec)
+    if resource.plural == "persistentvolumeclaims":
+        causes = []
+        if not spec.get("accessModes"):
+            why = "Required value: at least 1 access mode is required"
+            causes.append(Cause("spec.accessModes", why, "FieldValueRequired"))
+        if not ((spec.get("resources") or {}).get("requests") or {}).get("storage"):
+            why = "Required value"
+            causes.append(Cause("spec.resources[storage]", why, "FieldValueRequired"))
+        return causes
+    return []
+
+
+def _check_pod(spec: Manifest) -> list[Cause]:
+    containers = spec.get("containers") or []
+    if not containers:
+        return [Cause("spec.containers", "Required value", "FieldValueRequired")]
+    causes = []
+    names: set[str] = set()
+    for index, container in enumerate(containers):
+        where = f"spec.containers[{index}]"
+        name = container.get("name")
+        if not name:
+            causes.append(Cause(f"{where}.name", "Required value", "FieldValueRequired"))
+        elif name in names:
+            why = f"Duplicate value: {_quote(name)}"
+            causes.append(Cause(f"{where}.name", why, "FieldValueDuplicate"))
+        names.add(name)
+        if not container.get("image"):
+            causes.append(Cause(f"{where}.image", "Required value", "FieldValueRequired"))
+    return causes

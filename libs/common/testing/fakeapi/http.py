@@ -1,0 +1,218 @@
+"""The HTTP side: parse, check, delay, fail, answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import orjson
+from aiohttp import web
+
+from libs.common.kinds import Key
+from libs.common.testing.fakeapi import reading
+from libs.common.testing.fakeapi.access import Access
+from libs.common.testing.fakeapi.decode import Target
+from libs.common.testing.fakeapi.discovery import render_discovery
+from libs.common.testing.fakeapi.faults import Fault, Faults
+from libs.common.testing.fakeapi.handlers import Answer, Handlers
+from libs.common.testing.fakeapi.registry import Registry
+from libs.common.testing.fakeapi.requests import Request, RequestLog, parse_request
+from libs.common.testing.fakeapi.statuses import StatusError, no_such_path
+from libs.common.testing.fakeapi.store import Store
+from libs.common.testing.fakeapi.views import View, accepts_metadata, parse_selection
+from libs.common.testing.fakeapi.watching import Stream, Watches, pump, too_old
+
+_JSON = "application/json"
+
+
+@dataclass(slots=True)
+class WatchSettings:
+    """Hold what tests may switch about watches.
+
+    Attributes:
+        bookmark_seconds: Seconds between bookmarks on an idle watch.
+        gone: How a watch from before a compaction is refused: `stream` as a kube-apiserver usually
+            does, `http` as it and proxies sometimes do.
+    """
+
+    bookmark_seconds: float = 60.0
+    gone: str = "stream"
+
+
+@dataclass(slots=True)
+class Frontend:
+    """Serve requests.
+
+    Attributes:
+        token: Bearer token that clients must send; empty lets everybody in.
+    """
+
+    store: Store
+    registry: Registry
+    handlers: Handlers
+    watches: Watches
+    faults: Faults
+    access: Access
+    log: RequestLog
+    settings: WatchSettings = field(default_factory=WatchSettings)
+    token: str = ""
+
+    async def serve(self, http: web.BaseRequest) -> web.StreamResponse:
+        """Answer one HTTP request."""
+        raw = await http.read() if http.can_read_body else b""
+        request = parse_request(http.method, http.path, dict(http.query), http.headers, raw)
+        self.log.add(request)
+        delay = self.faults.latency_of(request)
+        if delay:
+            await asyncio.sleep(delay)
+        target = self._target(request)
+        fault = self.faults.take(request)
+        if fault is not None and fault.mode == "hang":
+            await fault.released.wait()
+            fault = None
+        if fault is not None and fault.mode == "dropped":
+            return _drop(http)
+        try:
+            self._check(request, http, fault)
+            if request.verb == "watch" and target is not None:
+                return await self._watch(request, http, target)
+            answer = self._answer(request, target)
+        except StatusError as error:
+            answer = _refusal(error)
+        if fault is not None and fault.mode == "lost":
+            return _drop(http)
+        request.status = answer.status
+        return web.Response(
+            body=answer.body,
+            status=answer.status,
+            headers={"Content-Type": _JSON, **answer.headers},
+        )
+
+    def _check(self, request: Request, http: web.BaseRequest, fault: Fault | None) -> None:
+        if self.token and http.headers.get("Authorization") != f"Bearer {self.token}":
+            raise StatusError(401, "Unauthorized", "Unauthorized")
+        self.access.check(request)
+        if fault is not None and fault.mode == "error":
+            raise fault.error()
+
+    def _target(self, request: Request) -> Target | None:
+        if not request.plural:
+            return None
+        found = self.registry.find(request.group, request.version, request.plural)
+        if found is None:
+            return None
+        resource, version = found
+        if not resource.namespaced:
+            request.key = Key("", request.key.name)
+        request.kind = resource.of_kind(version.name)
+        return Target(resource, version, request.key, request.subresource)
+
+    def _answer(self, request: Request, target: Target | None) -> Answer:
+        if target is not None:
+            return self.handlers.handle(request, target)
+        if request.method == "GET":
+            if request.path in ("/healthz", "/readyz", "/livez"):
+                return Answer(200, b"ok", {"Content-Type": "text/plain"})
+            document = render_discovery(self.registry, request.path)
+            if document is not None:
+                return Answer(200, orjson.dumps(document))
+        raise no_such_path()
+
+    async def _watch(
+        self, request: Request, http: web.BaseRequest, target: Target
+    ) -> web.StreamResponse:
+        view = View(target, accepts_metadata(request.accept))
+        selection = parse_selection(target, request.query, view)
+        table = target.resource.table
+        version = reading.parse_version(request.query.get("resourceVersion", ""))
+        stream = Stream(
+            table,
+            selection,
+            version,
+            bookmarks=request.query.get("allowWatchBookmarks") in ("true", "1"),
+        )
+        refusal = self.watches.take_refusal(table)
+        if refusal is None and version and version < self.store.oldest:
+            refusal = "http" if self.settings.gone == "http" else "stream"
+        if refusal == "http":
+            raise too_old(version, self.store.version)
+        if refusal == "stream":
+            stream.put_error(too_old(version, self.store.version))
+        else:
+            self._replay(stream, request.query)
+            self.watches.open(stream)
+        request.status = 200
+        timeout = float(request.query.get("timeoutSeconds") or 0) or None
+        return await self._stream(http, stream, timeout)
+
+    def _replay(self, stream: Stream, query: Mapping[str, str]) -> None:
+        """Queue what the client does not know yet."""
+        initial = query.get("sendInitialEvents")
+        check_initial(query)
+        if initial == "true" or (initial is None and not stream.version):
+            records = self.store.table(stream.table)
+            for key in sorted(records):
+                if stream.selection.includes(key, records[key].obj):
+                    stream.put("ADDED", records[key])
+            stream.version = self.store.version
+            if initial == "true" and stream.bookmarks:
+                stream.put_bookmark(initial=True)
+        elif stream.version:
+            for change in self.store.changes_since(stream.version, stream.table):
+                stream.feed(change)
+        else:
+            stream.version = self.store.version
+
+    async def _stream(
+        self, http: web.BaseRequest, stream: Stream, timeout: float | None
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": _JSON})
+        response.enable_chunked_encoding()
+        try:
+            await response.prepare(http)
+            await pump(
+                stream,
+                self.watches,
+                response.write,
+                timeout=timeout,
+                bookmark_interval=self.settings.bookmark_seconds,
+            )
+            if stream.closing == "abrupt":
+                return _drop(http)
+        except (ConnectionError, asyncio.CancelledError):
+            # The client went away: nobody is left to tell.
+            pass
+        finally:
+            self.watches.close(stream)
+        return response
+
+
+def check_initial(query: Mapping[str, str]) -> None:
+    """Refuse `sendInitialEvents` without what it needs.
+
+    Raises:
+        StatusError: 422.
+    """
+    initial, match = query.get("sendInitialEvents"), query.get("resourceVersionMatch")
+    why = ""
+    if initial is not None and match != "NotOlderThan":
+        why = "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+    elif initial is None and match:
+        why = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+    if why:
+        raise StatusError(422, "Invalid", f'ListOptions.meta.k8s.io "" is invalid: {why}')
+
+
+def _refusal(error: StatusError) -> Answer:
+    answer = Answer(error.code, orjson.dumps(error.body))
+    if error.retry_after is not None:
+        answer.headers["Retry-After"] = str(int(error.retry_after))
+    return answer
+
+
+def _drop(http: web.BaseRequest) -> web.StreamResponse:
+    """Close the connection without an answer."""
+    if http.transport is not None:
+        http.transport.abort()
+    raise ConnectionResetError("The fake API dropped the connection on purpose")

@@ -1,0 +1,126 @@
+"""Label and field selectors, parsed as the API server does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from libs.common.kinds import Manifest
+from libs.common.testing.fakeapi.statuses import StatusError, bad_request
+
+type Predicate = Callable[[Mapping[str, Any]], bool]
+
+_SET = re.compile(r"^\s*([^\s,!=()]+)\s+(in|notin)\s+\(([^)]*)\)\s*$")
+_EQUAL = re.compile(r"^\s*([^\s,!=()]+)\s*(==|=|!=)\s*([^\s,!=()]*)\s*$")
+_EXISTS = re.compile(r"^\s*(!?)\s*([^\s,!=()]+)\s*$")
+
+FIELDS: Mapping[str, frozenset[str]] = {
+    "pods": frozenset(
+        {
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
+        }
+    ),
+    "events": frozenset(
+        {
+            *(f"involvedObject.{f}" for f in ("kind", "namespace", "name", "uid", "apiVersion")),
+            *(f"regarding.{f}" for f in ("kind", "namespace", "name", "uid", "apiVersion")),
+            "reason",
+            "type",
+            "source",
+            "reportingComponent",
+            "reportingController",
+        }
+    ),
+    "secrets": frozenset({"type"}),
+    "namespaces": frozenset({"status.phase"}),
+    "nodes": frozenset({"spec.unschedulable"}),
+    "jobs": frozenset({"status.successful"}),
+    "replicasets": frozenset({"status.replicas"}),
+}
+"""Fields besides metadata.name and metadata.namespace that a built-in resource can select by."""
+
+
+def parse_labels(text: str) -> Predicate | None:
+    """Parse a label selector into a predicate on labels; None selects everything."""
+    if not text.strip():
+        return None
+    checks = [_label_check(part) for part in _split(text)]
+    return lambda labels: all(check(labels) for check in checks)
+
+
+def _split(text: str) -> list[str]:
+    # Commas inside parentheses belong to a set requirement.
+    return [part for part in re.split(r",(?![^(]*\))", text) if part.strip()]
+
+
+def _label_check(part: str) -> Predicate:
+    if found := _SET.match(part):
+        key, operator, listed = found.groups()
+        values = frozenset(value.strip() for value in listed.split(","))
+        if operator == "in":
+            return lambda labels: labels.get(key) in values
+        return lambda labels: labels.get(key) not in values
+    if found := _EQUAL.match(part):
+        key, operator, value = found.groups()
+        if operator == "!=":
+            return lambda labels: labels.get(key) != value
+        return lambda labels: labels.get(key) == value
+    if found := _EXISTS.match(part):
+        absent, key = found.groups()
+        return lambda labels: (key in labels) is not bool(absent)
+    raise bad_request(f"unable to parse requirement: found {part.strip()!r}")
+
+
+def parse_fields(text: str, plural: str, selectable: frozenset[str]) -> Predicate | None:
+    """Parse a field selector into a predicate on objects; None selects everything.
+
+    Args:
+        text: Such as `metadata.name=web,status.phase!=Failed`.
+        plural: Resource, named in the error.
+        selectable: Fields that this resource supports besides name and namespace.
+    """
+    if not text.strip():
+        return None
+    checks = [_field_check(part, plural, selectable) for part in text.split(",") if part.strip()]
+    return lambda manifest: all(check(manifest) for check in checks)
+
+
+def _field_check(part: str, plural: str, selectable: frozenset[str]) -> Predicate:
+    found = _EQUAL.match(part)
+    if found is None:
+        raise bad_request(f"invalid selector: '{part}'; can't understand '{part}'")
+    path, operator, value = found.groups()
+    if path not in {"metadata.name", "metadata.namespace", *selectable}:
+        raise _unsupported_field(path, plural)
+    equal = operator != "!="
+    return lambda manifest: (field_text(manifest, path) == value) is equal
+
+
+def _unsupported_field(path: str, plural: str) -> StatusError:
+    return bad_request(f"field label not supported: {path}" if plural else path)
+
+
+def field_text(manifest: Mapping[str, Any], path: str) -> str:
+    """Return the value at a dotted path as field selectors compare it: as text, "" when absent."""
+    value: Any = manifest
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    if value is None:
+        return "false" if path in {"spec.hostNetwork", "spec.unschedulable"} else ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def labels_of(manifest: Manifest) -> Mapping[str, str]:
+    """Return the labels of an object, empty when it has none."""
+    found: Mapping[str, str] = manifest.get("metadata", {}).get("labels") or {}
+    return found

@@ -1,0 +1,262 @@
+"""What the API server does to objects by their schema: default, prune, check types and values.
+
+CEL rules and `format` (other than through `pattern`) are not evaluated. Tests that depend on them need a
+real kube-apiserver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from libs.common.kinds import Manifest
+from libs.common.testing.fakeapi.fields import item_element
+from libs.common.testing.fakeapi.schema import Schema
+from libs.common.testing.fakeapi.statuses import Cause
+
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+}
+_ENVELOPE = ("apiVersion", "kind", "metadata")
+
+
+def apply_defaults(value: Any, schema: Schema) -> Any:
+    """Return the value with the defaults of its schema filled in."""
+    if isinstance(value, dict):
+        out = {}
+        for name, child in value.items():
+            declared = schema.field(name)
+            if child is None and declared is not None and _null_takes_default(declared):
+                continue
+            out[name] = child if declared is None else apply_defaults(child, declared)
+        for name, declared in schema.properties.items():
+            if name not in out and declared.has_default:
+                out[name] = apply_defaults(_copy(declared.default), declared)
+        return out
+    if isinstance(value, list):
+        return [apply_defaults(item, schema.items) for item in value]
+    return value
+
+
+def _null_takes_default(schema: Schema) -> bool:
+    return schema.has_default and not schema.raw.get("nullable")
+
+
+def _copy(value: Any) -> Any:
+    return orjson.loads(orjson.dumps(value)) if isinstance(value, (dict, list)) else value
+
+
+def prune(value: Any, schema: Schema, *, path: str = "", dropped: list[str] | None = None) -> Any:
+    """Return the value without undeclared fields.
+
+    Args:
+        value: What the client sent.
+        schema: What is declared.
+        path: Where the value is, for `dropped`.
+        dropped: Collects the paths of what was removed.
+    """
+    if isinstance(value, dict):
+        out = {}
+        for name, child in value.items():
+            declared = schema.field(name)
+            where = f"{path}.{name}" if path else name
+            if declared is None:
+                if dropped is not None:
+                    dropped.append(where)
+                continue
+            out[name] = prune(child, declared, path=where, dropped=dropped)
+        return out
+    if isinstance(value, list):
+        return [
+            prune(item, schema.items, path=f"{path}[{index}]", dropped=dropped)
+            for index, item in enumerate(value)
+        ]
+    return value
+
+
+def drop_nulls(value: Any) -> Any:
+    """Return the value without null fields, as decoding into a built-in type leaves them out."""
+    if isinstance(value, dict):
+        return {name: drop_nulls(child) for name, child in value.items() if child is not None}
+    if isinstance(value, list):
+        return [drop_nulls(item) for item in value]
+    return value
+
+
+def find_type_errors(value: Any, schema: Schema, path: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield `(path, expected, found)` for each value of a wrong type, for built-in kinds."""
+    if value is None:
+        return
+    if schema.type and not _has_type(value, schema):
+        yield path, schema.type, _type_name(value)
+    elif isinstance(value, dict):
+        for name, child in value.items():
+            declared = schema.field(name)
+            if declared is not None:
+                yield from find_type_errors(child, declared, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for item in value:
+            yield from find_type_errors(item, schema.items, path)
+
+
+def _has_type(value: Any, schema: Schema) -> bool:
+    if isinstance(value, bool):
+        return schema.type == "boolean"
+    if schema.type == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _TYPES[schema.type])
+
+
+def _type_name(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    for name in ("object", "array", "string", "integer", "number"):
+        if isinstance(value, _TYPES[name]):
+            return name
+    return "null"
+
+
+def validate(manifest: Manifest, schema: Schema) -> list[Cause]:
+    """Return what the schema of a custom kind refuses, in the order of the fields."""
+    causes: list[Cause] = []
+    for name, declared in schema.properties.items():
+        if name in manifest and name not in _ENVELOPE:
+            causes.extend(_check(manifest[name], declared, name))
+    for name in schema.raw.get("required", ()):
+        if name not in manifest:
+            causes.append(Cause(name, "Required value", "FieldValueRequired"))
+    return causes
+
+
+def _check(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
+    if value is None:
+        if not schema.raw.get("nullable") and schema.type:
+            yield _wrong_type(value, schema, path)
+        return
+    if schema.int_or_string:
+        if isinstance(value, bool) or not isinstance(value, (int, str)):
+            yield _wrong_type(value, schema, path)
+        return
+    if schema.type and not _has_type(value, schema):
+        yield _wrong_type(value, schema, path)
+        return
+    yield from _check_value(value, schema, path)
+    if isinstance(value, dict):
+        yield from _check_object(value, schema, path)
+    elif isinstance(value, list):
+        yield from _check_list(value, schema, path)
+
+
+def _wrong_type(value: Any, schema: Schema, path: str) -> Cause:
+    wanted = "integer,string" if schema.int_or_string else schema.type
+    found = _type_name(value)
+    shown = f'"{found}"'
+    return Cause(
+        path,
+        f"Invalid value: {shown}: {path} in body must be of type {wanted}: {shown}",
+        "FieldValueTypeInvalid",
+    )
+
+
+def _quote(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+def _check_value(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
+    raw = schema.raw
+    if "enum" in raw and value not in raw["enum"]:
+        listed = ", ".join(_quote(option) for option in raw["enum"])
+        yield Cause(
+            path,
+            f"Unsupported value: {_quote(value)}: supported values: {listed}",
+            "FieldValueNotSupported",
+        )
+    if isinstance(value, str):
+        yield from _check_text(value, schema, path)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield from _check_number(value, schema, path)
+
+
+def _check_text(value: str, schema: Schema, path: str) -> Iterator[Cause]:
+    raw = schema.raw
+    if "maxLength" in raw and len(value) > raw["maxLength"]:
+        yield Cause(
+            path,
+            f"Too long: may not be more than {raw['maxLength']} bytes",
+            "FieldValueTooLong",
+        )
+    if "minLength" in raw and len(value) < raw["minLength"]:
+        limit = raw["minLength"]
+        yield _refuse(value, path, f"should be at least {limit} chars long")
+    if schema.pattern is not None and not schema.pattern.search(value):
+        yield _refuse(value, path, f"should match '{raw['pattern']}'")
+
+
+def _check_number(value: float, schema: Schema, path: str) -> Iterator[Cause]:
+    raw = schema.raw
+    if "minimum" in raw:
+        low, strict = raw["minimum"], bool(raw.get("exclusiveMinimum"))
+        if value < low or (strict and value == low):
+            words = "greater than" if strict else "greater than or equal to"
+            yield _refuse(value, path, f"should be {words} {low:g}")
+    if "maximum" in raw:
+        high, strict = raw["maximum"], bool(raw.get("exclusiveMaximum"))
+        if value > high or (strict and value == high):
+            words = "less than" if strict else "less than or equal to"
+            yield _refuse(value, path, f"should be {words} {high:g}")
+    if "multipleOf" in raw and value % raw["multipleOf"]:
+        yield _refuse(value, path, f"should be a multiple of {raw['multipleOf']:g}")
+
+
+def _refuse(value: Any, path: str, why: str) -> Cause:
+    return Cause(path, f"Invalid value: {_quote(value)}: {path} in body {why}")
+
+
+def _check_object(value: Manifest, schema: Schema, path: str) -> Iterator[Cause]:
+    for name, child in value.items():
+        declared = schema.field(name)
+        if declared is not None:
+            yield from _check(child, declared, f"{path}.{name}")
+    for name in schema.raw.get("required", ()):
+        if name not in value:
+            yield Cause(f"{path}.{name}", "Required value", "FieldValueRequired")
+    if len(value) > schema.raw.get("maxProperties", len(value)):
+        most = schema.raw["maxProperties"]
+        yield Cause(
+            path, f"Too many: {len(value)}: must have at most {most} items", "FieldValueTooMany"
+        )
+    if len(value) < schema.raw.get("minProperties", 0):
+        least = schema.raw["minProperties"]
+        yield _refuse(len(value), path, f"should have at least {least} properties")
+
+
+def _check_list(value: list[Any], schema: Schema, path: str) -> Iterator[Cause]:
+    for index, item in enumerate(value):
+        yield from _check(item, schema.items, f"{path}[{index}]")
+    if len(value) > schema.raw.get("maxItems", len(value)):
+        most = schema.raw["maxItems"]
+        yield Cause(
+            path, f"Too many: {len(value)}: must have at most {most} items", "FieldValueTooMany"
+        )
+    if len(value) < schema.raw.get("minItems", 0):
+        least = schema.raw["minItems"]
+        yield _refuse(len(value), path, f"should have at least {least} items")
+    if schema.list_type in ("set", "map"):
+        yield from _check_unique(value, schema, path)
+
+
+def _check_unique(value: list[Any], schema: Schema, path: str) -> Iterator[Cause]:
+    seen: set[str] = set()
+    for index, item in enumerate(value):
+        element = item_element(item, schema)
+        if element in seen:
+            shown = _quote(item) if schema.list_type == "set" else element.partition(":")[2]
+            yield Cause(f"{path}[{index}]", f"Duplicate value: {shown}", "FieldValueDuplicate")
+        seen.add(element)

@@ -1,0 +1,471 @@
+"""Create, update, patch and apply, with all that the API server does around a write.
+
+Every method is synchronous: between reading and storing nothing else runs, as in a transaction.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from libs.common.kinds import Key, Manifest
+from libs.common.testing.fakeapi import strategies
+from libs.common.testing.fakeapi.decode import Target, WriteOptions, check_valid, decode
+from libs.common.testing.fakeapi.fields import remove_fields
+from libs.common.testing.fakeapi.managers import ManagerId, Managers
+from libs.common.testing.fakeapi.registry import Registry
+from libs.common.testing.fakeapi.statuses import (
+    Cause,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    internal,
+    invalid,
+    not_found,
+)
+from libs.common.testing.fakeapi.store import Record, Store
+from libs.common.testing.fakeapi.validation import prune
+
+_SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_KEPT_BY_UPDATE = (
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "generateName",
+    "selfLink",
+)
+NAMESPACES = ("", "namespaces")
+
+
+@dataclass(slots=True)
+class WriterSettings:
+    """Hold what tests may switch.
+
+    Attributes:
+        require_namespaces: Whether creating in a namespace that does not exist answers 404.
+        track_managers: Whether updates are recorded in `managedFields`; off for fast preloading.
+    """
+
+    require_namespaces: bool = False
+    track_managers: bool = True
+
+
+class Writer:
+    """Perform writes on a store."""
+
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        *,
+        now: Callable[[], datetime],
+        seed: int = 0,
+        settings: WriterSettings | None = None,
+    ) -> None:
+        """Keep the collaborators; the seed decides UIDs and generated names."""
+        self.store = store
+        self.registry = registry
+        self.settings = settings or WriterSettings()
+        self.now = now
+        self._random = random.Random(seed)  # noqa: S311 reproducible names, no secrets
+
+    def timestamp(self) -> str:
+        """Return the time as metadata carries it."""
+        return self.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def create(self, target: Target, body: Any, options: WriteOptions) -> Record:
+        """Create an object.
+
+        Raises:
+            StatusError: The name is taken (409), the object is not valid (422 or 400), or its
+                namespace is missing (404) or being deleted (403).
+        """
+        obj = decode(target, body, options)
+        self._place(target, obj)
+        if obj["metadata"].get("resourceVersion"):
+            raise internal("resourceVersion should not be set on objects to be created")
+        managed = obj["metadata"].pop("managedFields", None)
+        return self._insert(
+            target,
+            obj,
+            options,
+            Managers(managed or ()),
+            ManagerId(options.manager, "Update", target.api_version),
+        )
+
+    def update(self, target: Target, body: Any, options: WriteOptions) -> tuple[Record, bool]:
+        """Replace an object or a subresource; tells whether it was created instead.
+
+        Raises:
+            StatusError: Absent (404), changed since (409), or not valid (400, 422).
+        """
+        current = self.store.get(target.resource.table, target.key)
+        if current is None:
+            if strategies.creates_on_update(target.resource) and not target.subresource:
+                return self.create(replace(target), body, options), True
+            raise not_found(target.resource, target.key.name)
+        obj = decode(target, body, options)
+        self._check_identity(target, obj)
+        if strategies.requires_version(target.resource) and not obj["metadata"].get(
+            "resourceVersion"
+        ):
+            why = "Invalid value: 0: must be specified for an update"
+            raise invalid(
+                target.resource, target.key.name, [Cause("metadata.resourceVersion", why)]
+            )
+        return self._replace(target, current, obj, options), False
+
+    def patch(
+        self, target: Target, change: Callable[[Manifest], Any], options: WriteOptions
+    ) -> Record:
+        """Change an object by a function from its present form to the wanted one.
+
+        Raises:
+            StatusError: As `update`.
+        """
+        current = self.store.get(target.resource.table, target.key)
+        if current is None:
+            raise not_found(target.resource, target.key.name)
+        obj = decode(target, change(self.present(target, current)), options)
+        self._check_identity(target, obj)
+        return self._replace(target, current, obj, options)
+
+    def present(self, target: Target, record: Record) -> Manifest:
+        """Return the object in the version that the request speaks; not to be changed."""
+        if record.obj["apiVersion"] == target.api_version:
+            return record.obj
+        return {**record.obj, "apiVersion": target.api_version}
+
+    def apply(
+        self,
+        target: Target,
+        config: Any,
+        options: WriteOptions,
+        *,
+        authorize_create: Callable[[], None] = lambda: None,
+    ) -> tuple[Record, bool]:
+        """Apply a configuration (server-side apply); tells whether it created the object.
+
+        Raises:
+            StatusError: Field conflicts (409), not valid (422), malformed (400).
+        """
+        self._check_config(target, config)
+        manager = ManagerId(options.manager, "Apply", target.api_version, target.subresource)
+        current = self.store.get(target.resource.table, target.key)
+        if current is None:
+            if target.subresource:
+                raise not_found(target.resource, target.key.name)
+            authorize_create()
+        ignored = strategies.ignored_fields(target.resource, target.version, target.subresource)
+        config = self._strip(target, config, ignored[0])
+        if current is None:
+            return self._apply_new(target, config, options, manager), True
+        wanted = config["metadata"].get("resourceVersion")
+        if wanted and wanted != current.obj["metadata"]["resourceVersion"]:
+            raise conflict(target.resource, target.key.name)
+        live = self.present(target, current)
+        managers = self._managers_of(live, target)
+        merged = managers.apply(
+            live,
+            config,
+            target.version.schema,
+            manager,
+            force=options.force,
+            now=self.timestamp(),
+        )
+        obj = decode(target, merged, replace(options, validation="Ignore"))
+        return self._replace(target, current, obj, options, managers), False
+
+    # -- apply --------------------------------------------------------------------------------
+
+    def _check_config(self, target: Target, config: Any) -> None:
+        if not isinstance(config, dict) or not config.get("kind") or not config.get("apiVersion"):
+            raise bad_request("apiVersion and kind must be set in the applied configuration")
+        metadata = config.get("metadata") or {}
+        if metadata.get("managedFields"):
+            raise bad_request("metadata.managedFields must be nil")
+        dropped: list[str] = []
+        prune(config, target.version.schema, dropped=dropped)
+        if dropped:
+            where = f"{target.key}; {target.api_version}, Kind={target.resource.kind}"
+            raise internal(
+                f"failed to create typed patch object ({where}): "
+                + "; ".join(f".{path}: field not declared in schema" for path in dropped)
+            )
+        self._check_names(target, metadata)
+
+    def _strip(self, target: Target, config: Manifest, dropped: Any) -> Manifest:
+        config = {**config, "metadata": dict(config.get("metadata") or {})}
+        kept = {
+            k: config["metadata"][k]
+            for k in ("name", "namespace", "uid", "resourceVersion")
+            if k in config["metadata"]
+        }
+        out: Manifest = remove_fields(config, set(dropped), target.version.schema)
+        out["metadata"] = {**out.get("metadata", {}), **kept}
+        out["metadata"]["name"] = target.key.name
+        if target.key.namespace:
+            out["metadata"]["namespace"] = target.key.namespace
+        return out
+
+    def _apply_new(
+        self, target: Target, config: Manifest, options: WriteOptions, manager: ManagerId
+    ) -> Record:
+        if config["metadata"].get("uid"):
+            raise conflict(
+                target.resource, target.key.name, "uid mismatch: the object does not exist"
+            )
+        managers = Managers()
+        merged = managers.apply(
+            {}, config, target.version.schema, manager, force=True, now=self.timestamp()
+        )
+        obj = decode(target, merged, replace(options, validation="Ignore"))
+        self._place(target, obj)
+        return self._insert(target, obj, options, managers, None)
+
+    def _managers_of(self, live: Manifest, target: Target) -> Managers:
+        entries = live["metadata"].get("managedFields") or ()
+        managers = Managers(entries)
+        if not managers:
+            # Whatever nobody is recorded for belongs to an unknown earlier writer.
+            earlier = ManagerId("before-first-apply", "Update", target.api_version)
+            managers.update({}, live, target.version.schema, earlier, now=self.timestamp())
+        return managers
+
+    # -- create -------------------------------------------------------------------------------
+
+    def _place(self, target: Target, obj: Manifest) -> None:
+        metadata = obj["metadata"]
+        if target.resource.namespaced:
+            if metadata.get("namespace", target.key.namespace) != target.key.namespace:
+                raise bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the "
+                    "request"
+                )
+            metadata["namespace"] = target.key.namespace
+            self._check_namespace(target, metadata.get("name", ""))
+        else:
+            metadata.pop("namespace", None)
+        if target.key.name:
+            self._check_names(target, metadata)
+        if not metadata.get("name") and metadata.get("generateName"):
+            suffix = "".join(self._random.choices(_SUFFIX_ALPHABET, k=5))
+            metadata["name"] = metadata["generateName"][:58] + suffix
+
+    def _check_namespace(self, target: Target, name: str) -> None:
+        namespace = target.key.namespace
+        record = self.store.get(NAMESPACES, Key("", namespace))
+        if record is None:
+            if self.settings.require_namespaces:
+                found = self.registry.find("", "v1", "namespaces")
+                assert found is not None
+                raise not_found(found[0], namespace)
+        elif record.obj["metadata"].get("deletionTimestamp"):
+            why = (
+                f"unable to create new content in namespace {namespace} because it is being "
+                "terminated"
+            )
+            cause = {
+                "reason": "NamespaceTerminating",
+                "message": f"namespace {namespace} is being terminated",
+                "field": "metadata.namespace",
+            }
+            raise forbidden(target.resource, name, why, [cause])
+
+    def _insert(
+        self,
+        target: Target,
+        obj: Manifest,
+        options: WriteOptions,
+        managers: Managers,
+        manager: ManagerId | None,
+    ) -> Record:
+        resource, metadata = target.resource, obj["metadata"]
+        for name in (*_KEPT_BY_UPDATE[:5], "selfLink", "resourceVersion"):
+            metadata.pop(name, None)
+        metadata["uid"] = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+        metadata["creationTimestamp"] = self.timestamp()
+        if strategies.counts_generations(resource):
+            metadata["generation"] = 1
+        if "status" in target.version.subresources:
+            obj.pop("status", None)
+        check_valid(target, obj)
+        initial = None if resource.custom else strategies.build_initial_status(resource, obj)
+        key = Key(metadata.get("namespace", ""), metadata["name"])
+        if self.store.get(resource.table, key) is not None:
+            raise already_exists(resource, key.name)
+        if manager is not None and self.settings.track_managers:
+            managers.update({}, obj, target.version.schema, manager, now=self.timestamp())
+        if managers:
+            metadata["managedFields"] = managers.encode()
+        if initial is not None:
+            obj["status"] = initial
+        return self._store(target, key, obj, options)
+
+    # -- update -------------------------------------------------------------------------------
+
+    def _check_identity(self, target: Target, obj: Manifest) -> None:
+        self._check_names(target, obj["metadata"])
+        obj["metadata"]["name"] = target.key.name
+        if target.key.namespace:
+            obj["metadata"]["namespace"] = target.key.namespace
+
+    def _check_names(self, target: Target, metadata: Mapping[str, Any]) -> None:
+        name, namespace = target.key.name, target.key.namespace
+        if metadata.get("name", name) != name:
+            raise bad_request(
+                f"the name of the object ({metadata['name']}) does not match the name on the URL "
+                f"({name})"
+            )
+        if (metadata.get("namespace") or namespace) != namespace:
+            raise bad_request(
+                f"the namespace of the object ({metadata['namespace']}) does not match the namespace "
+                f"on the request ({namespace})"
+            )
+
+    def _replace(
+        self,
+        target: Target,
+        current: Record,
+        obj: Manifest,
+        options: WriteOptions,
+        managers: Managers | None = None,
+    ) -> Record:
+        old = self.present(target, current)
+        resource = target.resource
+        self._check_preconditions(target, old["metadata"], obj["metadata"])
+        sent = obj["metadata"].pop("managedFields", None)
+        self._carry_over(target, old["metadata"], obj["metadata"])
+        if target.subresource == "status":
+            obj = strategies.merge_status_write(resource, old, obj)
+        elif "status" in target.version.subresources:
+            obj.pop("status", None)
+            if "status" in old:
+                obj["status"] = old["status"]
+        check_valid(target, obj)
+        causes = _check_finalizers(old, obj) + strategies.find_immutable_changes(resource, old, obj)
+        if causes:
+            raise invalid(resource, target.key.name, causes)
+        obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+        self._bump_generation(target, old, obj)
+        self._own(target, old, obj, options, managers, sent)
+        if _same(old, obj):
+            return current
+        return self._store(target, target.key, obj, options, current)
+
+    def _check_preconditions(self, target: Target, old: Manifest, new: Manifest) -> None:
+        name = target.key.name
+        if new.get("uid", old["uid"]) != old["uid"]:
+            why = (
+                f"Precondition failed: UID in precondition: {new['uid']}, UID in object meta: "
+                f"{old['uid']}"
+            )
+            raise conflict(target.resource, name, why)
+        if (new.get("resourceVersion") or old["resourceVersion"]) != old["resourceVersion"]:
+            raise conflict(target.resource, name)
+
+    def _carry_over(self, target: Target, old: Manifest, new: Manifest) -> None:
+        for name in _KEPT_BY_UPDATE:
+            if name in old:
+                new[name] = old[name]
+            else:
+                new.pop(name, None)
+        if not target.resource.namespaced:
+            new.pop("namespace", None)
+
+    def _bump_generation(self, target: Target, old: Manifest, new: Manifest) -> None:
+        if not strategies.counts_generations(target.resource) or target.subresource == "status":
+            return
+        skipped = {"metadata", "apiVersion", "kind"}
+        if not target.resource.custom or "status" in target.version.subresources:
+            skipped.add("status")
+        before, after = ({k: v for k, v in obj.items() if k not in skipped} for obj in (old, new))
+        if before != after:
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+    def _own(
+        self,
+        target: Target,
+        old: Manifest,
+        obj: Manifest,
+        options: WriteOptions,
+        managers: Managers | None,
+        sent: list[Manifest] | None,
+    ) -> None:
+        metadata = obj["metadata"]
+        before = old["metadata"].get("managedFields") or []
+        if managers is None:
+            if sent == [{}]:
+                metadata.pop("managedFields", None)
+                return
+            managers = Managers(sent or before)
+            if managers and self.settings.track_managers:
+                managers.update(
+                    old,
+                    obj,
+                    target.version.schema,
+                    ManagerId(options.manager, "Update", target.api_version, target.subresource),
+                    now=self.timestamp(),
+                    ignored=strategies.ignored_fields(
+                        target.resource, target.version, target.subresource
+                    ),
+                )
+        encoded = managers.encode()
+        if encoded:
+            metadata["managedFields"] = encoded
+        else:
+            metadata.pop("managedFields", None)
+
+    def _store(
+        self,
+        target: Target,
+        key: Key,
+        obj: Manifest,
+        options: WriteOptions,
+        current: Record | None = None,
+    ) -> Record:
+        obj["apiVersion"] = target.resource.api_version(target.resource.storage)
+        if options.dry_run:
+            return Record(obj, current.version if current else 0)
+        if current is not None and is_finished(obj):
+            # The real server does not store the emptied finalizers: it deletes at once, and the
+            # DELETED event shows the object as it was before.
+            self.store.delete(target.resource.table, key)
+            return Record(obj, current.version)
+        return self.store.put(target.resource.table, key, obj)
+
+
+def is_finished(obj: Manifest) -> bool:
+    """Tell whether nothing holds back the removal of an object that is being deleted."""
+    metadata = obj["metadata"]
+    if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
+        return False
+    if obj["kind"] == "Namespace" and (obj.get("spec") or {}).get("finalizers"):
+        return False
+    return not metadata.get("deletionGracePeriodSeconds")
+
+
+def _same(old: Manifest, new: Manifest) -> bool:
+    return old == new
+
+
+def _check_finalizers(old: Manifest, new: Manifest) -> list[Cause]:
+    if not old["metadata"].get("deletionTimestamp"):
+        return []
+    before = set(old["metadata"].get("finalizers") or ())
+    added = [f for f in new["metadata"].get("finalizers") or () if f not in before]
+    if not added:
+        return []
+    listed = "{" + ", ".join(f'"{finalizer}"' for finalizer in added) + "}"
+    why = (
+        "Forbidden: no new finalizers can be added if the object is being deleted, found new "
+        f"finalizers []string{listed}"
+    )
+    return [Cause("metadata.finalizers", why, "FieldValueForbidden")]
