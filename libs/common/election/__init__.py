@@ -1,0 +1,17 @@
+"""Leader election by a Lease: at most one replica works, the others stand by with warm caches."""
+
+from libs.common.election.core import LeaseCore, Timing, Verdict, decide
+from libs.common.election.elector import Elector, LeaseElector, SoleLeader, build_identity
+from libs.common.election.lease import LeaseRecord
+
+__all__ = [
+    "Elector",
+    "LeaseCore",
+    "LeaseElector",
+    "LeaseRecord",
+    "SoleLeader",
+    "Timing",
+    "Verdict",
+    "build_identity",
+    "decide",
+]

@@ -1,0 +1,405 @@
+"""Tests of the rules of the election, also under every schedule that chance finds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from libs.common.election.core import Decision, LeaseCore, Step, Timing, Verb, Verdict, decide
+from libs.common.election.lease import LeaseRecord
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+HELD = LeaseRecord("other", 15, 3, "t0", "t1", "7")
+
+
+@pytest.mark.parametrize(
+    ("record", "now", "expected"),
+    [
+        pytest.param(LeaseRecord(), 0, Decision(Verdict.FREE), id="no-lease"),
+        pytest.param(replace(HELD, holder=""), 0, Decision(Verdict.FREE), id="released"),
+        pytest.param(replace(HELD, holder="me"), 999, Decision(Verdict.MINE), id="mine"),
+        pytest.param(HELD, 14.9, Decision(Verdict.HELD, 15), id="held"),
+        pytest.param(HELD, 15, Decision(Verdict.FREE, 15), id="expired"),
+        pytest.param(
+            replace(HELD, duration_seconds=30), 20, Decision(Verdict.HELD, 30), id="their-duration"
+        ),
+        pytest.param(
+            replace(HELD, duration_seconds=0), 5, Decision(Verdict.HELD, 10), id="no-duration"
+        ),
+        pytest.param(
+            replace(HELD, resource_version=""), 14, Decision(Verdict.HELD, 15), id="deleted"
+        ),
+    ],
+)
+def test_verdict_follows_from_record_and_time(
+    record: LeaseRecord, now: float, expected: Decision
+) -> None:
+    assert decide(record, 0, now, "me", 10) == expected
+
+
+def lead(core: LeaseCore, at: float = 0.0) -> LeaseRecord:
+    core.was_read(None, at)
+    step = core.next_step(at, NOON, 0)
+    record = replace(step.record, resource_version="1")
+    core.was_written(record, at, at, 0)
+    return record
+
+
+def test_leadership_ends_at_the_deadline_from_the_start_of_the_last_renewal() -> None:
+    core = LeaseCore("me", Timing())
+    record = lead(core)
+    core.was_written(record, 2.0, 6.0, 0)
+
+    assert core.is_leader(11.9)
+    assert not core.is_leader(12.0), "though nobody has run the elector since"
+    assert core.next_step(12.0, NOON, 0).verb is Verb.STOP
+    assert not core.is_leader(3.0), "lost is lost"
+
+
+def test_leader_renews_without_reading() -> None:
+    core = LeaseCore("me", Timing())
+    lead(core)
+
+    assert core.next_step(0.5, NOON, 0) == Step(Verb.WAIT, 1.5)
+    step = core.next_step(2.0, NOON + timedelta(seconds=2), 0)
+    assert step.verb is Verb.REPLACE
+    assert step.record.renew_time > step.record.acquire_time
+
+
+def test_leader_reads_after_a_conflict_and_goes_on_when_it_still_holds() -> None:
+    core = LeaseCore("me", Timing())
+    record = lead(core)
+    core.failed(2.0, 0, conflict=True)
+
+    assert core.next_step(2.0, NOON, 0).verb is Verb.READ
+    core.was_read(replace(record, resource_version="9"), 2.1)
+    step = core.next_step(2.1, NOON, 0)
+    assert (step.verb, step.record.resource_version) == (Verb.REPLACE, "9")
+
+
+def test_leader_does_not_spin_when_somebody_writes_all_the_time() -> None:
+    core = LeaseCore("me", Timing())
+    lead(core)
+    core.failed(2.0, 0, conflict=True)
+    core.failed(2.1, 0, conflict=True)
+
+    step = core.next_step(2.1, NOON, 0)
+    assert step.verb is Verb.WAIT
+    assert step.seconds == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("holder", ["other", ""])
+def test_leader_loses_when_it_reads_another_holder(holder: str) -> None:
+    core = LeaseCore("me", Timing())
+    lead(core)
+    core.failed(2.0, 0, conflict=True)
+    core.was_read(replace(HELD, holder=holder), 2.1)
+
+    assert not core.is_leader(2.1)
+    assert core.next_step(2.1, NOON, 0).verb is Verb.STOP
+
+
+def test_leader_makes_a_deleted_lease_anew_in_the_same_term() -> None:
+    core = LeaseCore("me", Timing())
+    record = lead(core)
+    core.failed(2.0, 0, conflict=True)
+    core.was_read(None, 2.1)
+    step = core.next_step(2.1, NOON, 0)
+
+    assert step.verb is Verb.CREATE
+    assert step.record.transitions == record.transitions
+    assert step.record.acquire_time == record.acquire_time
+
+
+def test_standby_waits_for_expiry_although_the_lease_is_deleted() -> None:
+    core = LeaseCore("me", Timing())
+    core.was_read(HELD, 0)
+    assert core.next_step(0, NOON, 0).verb is Verb.WAIT
+    core.was_read(None, 2.0)
+
+    assert core.next_step(2.0, NOON, 0).verb is Verb.WAIT
+    core.was_read(None, 15.0)
+    step = core.next_step(15.0, NOON, 0)
+    assert (step.verb, step.record.transitions) == (Verb.CREATE, HELD.transitions + 1)
+
+
+def test_standby_counts_from_what_it_saw_and_not_from_the_times_in_the_lease() -> None:
+    core = LeaseCore("me", Timing())
+    for second, renewed in enumerate(["1999-01-01", "2099-01-01", "1970-01-01"]):
+        core.was_read(replace(HELD, renew_time=renewed), second * 10.0)
+        assert core.next_step(second * 10.0, NOON, 0).verb is Verb.WAIT
+
+    core.was_read(replace(HELD, renew_time="1970-01-01", resource_version="8"), 34.9)
+    assert core.next_step(34.9, NOON, 0).verb is Verb.WAIT
+    core.was_read(replace(HELD, renew_time="1970-01-01", resource_version="9"), 35.0)
+    step = core.next_step(35.0, NOON, 0)
+    assert step.verb is Verb.REPLACE, "an edit of labels does not prolong the leadership"
+    assert (step.record.transitions, step.record.resource_version) == (4, "9")
+
+
+def test_standby_takes_a_released_lease_at_once() -> None:
+    core = LeaseCore("me", Timing())
+    core.was_read(HELD, 0)
+    core.next_step(0, NOON, 0)
+    core.was_read(replace(HELD, holder="", renew_time="t2"), 2.0)
+
+    assert core.next_step(2.0, NOON, 0).verb is Verb.REPLACE
+
+
+def test_standby_looks_again_at_the_expiry_at_the_latest() -> None:
+    core = LeaseCore("me", Timing())
+    core.was_read(HELD, 0)
+    core.next_step(0, NOON, 1)
+    core.was_read(HELD, 14.0)
+
+    assert core.next_step(14.0, NOON, 1) == Step(Verb.WAIT, 1.0)
+
+
+def test_lost_answer_to_an_acquisition_is_found_by_reading() -> None:
+    core = LeaseCore("me", Timing())
+    core.was_read(None, 0)
+    claimed = core.next_step(0, NOON, 0).record
+    core.failed(5.0, 0)
+    core.was_read(replace(claimed, resource_version="1"), 7.0)
+
+    assert not core.is_leader(7.0)
+    step = core.next_step(7.0, NOON, 0)
+    assert step.verb is Verb.REPLACE
+    assert step.record.acquire_time == claimed.acquire_time
+
+
+def test_release_hands_over_what_is_ours_only() -> None:
+    mine, other = LeaseCore("me", Timing()), LeaseCore("me", Timing())
+    lead(mine)
+    other.was_read(HELD, 0)
+
+    released = mine.release(NOON)
+    assert released is not None
+    assert released.holder == ""
+    assert not mine.is_leader(0.1)
+    assert other.release(NOON) is None
+
+
+def test_release_after_a_loss_by_outage_hands_over_too() -> None:
+    core = LeaseCore("me", Timing())
+    lead(core)
+    core.next_step(10.0, NOON, 0)
+
+    assert core.lost_reason
+    assert core.release(NOON) is not None
+
+
+@pytest.mark.parametrize(
+    ("now", "timeout"), [(2.0, 4.0), (6.0, 2.0), (9.5, 0.5)], ids=["half", "retry", "rest"]
+)
+def test_request_leaves_time_for_another_try(now: float, timeout: float) -> None:
+    core = LeaseCore("me", Timing())
+    lead(core)
+
+    assert core.next_step(now, NOON, 0).seconds == timeout
+
+
+# A world of several replicas and one server, moved by chance.
+
+
+@dataclass
+class Sent:
+    """A request on its way; the server may carry it out at any later time, or never."""
+
+    step: Step
+    started: float
+    done: bool = False
+    answer: LeaseRecord | None = None
+    conflict: bool = False
+
+
+@dataclass
+class Replica:
+    """A replica with a clock that is off, runs a little too fast or slow, and may stand still."""
+
+    core: LeaseCore
+    offset: float
+    rate: float
+    wall: datetime
+    now: float = 0.0
+    sent: Sent | None = None
+    wakes_at: float = float("-inf")
+    late: list[Sent] = field(default_factory=list)
+
+    def move(self, seconds: float) -> None:
+        self.now += seconds * self.rate
+
+    def clock(self) -> float:
+        return self.now + self.offset
+
+
+class World:
+    """One Lease on one server, and those who want it."""
+
+    def __init__(self, replicas: list[Replica]) -> None:
+        self.replicas = replicas
+        self.lease: LeaseRecord | None = None
+        self.version = 0
+        self.tokens: list[tuple[int, str]] = []
+
+    def serve(self, sent: Sent) -> None:
+        """Carry a request out as the API server does."""
+        sent.done = True
+        step = sent.step
+        if step.verb is Verb.READ:
+            sent.answer = self.lease
+            return
+        expected = self.lease.resource_version if self.lease else ""
+        if step.record.resource_version != expected:
+            sent.conflict = True
+            return
+        self.version += 1
+        self.lease = replace(step.record, resource_version=str(self.version))
+        sent.answer = self.lease
+
+    def begin(self, replica: Replica) -> None:
+        if replica.sent is not None or replica.clock() < replica.wakes_at:
+            return
+        step = replica.core.next_step(replica.clock(), replica.wall, 0.5)
+        if step.verb is Verb.WAIT:
+            replica.wakes_at = replica.clock() + step.seconds
+        elif step.verb is not Verb.STOP:
+            replica.sent = Sent(step, replica.clock())
+
+    def finish(self, replica: Replica) -> None:
+        sent = replica.sent
+        if sent is None or not sent.done:
+            return
+        replica.sent = None
+        now = replica.clock()
+        if sent.conflict:
+            replica.core.failed(now, 0.5, conflict=True)
+        elif sent.step.verb is Verb.READ:
+            replica.core.was_read(sent.answer, now)
+        elif sent.answer is not None:
+            led = replica.core.leading
+            replica.core.was_written(sent.answer, sent.started, now, 0.5)
+            if not led and replica.core.is_leader(now):
+                self.tokens.append((sent.answer.transitions, replica.core.me))
+
+    def give_up(self, replica: Replica) -> None:
+        """Lose the answer; the request itself may still arrive."""
+        if replica.sent is not None:
+            replica.late.append(replica.sent)
+            replica.sent = None
+            replica.core.failed(replica.clock(), 0.5)
+
+    def restart(self, replica: Replica) -> None:
+        """Begin anew under another identity, while old requests may still arrive."""
+        self.give_up(replica)
+        replica.core = LeaseCore(f"{replica.core.me}+", Timing())
+        replica.wakes_at = float("-inf")
+
+    def leaders(self) -> list[str]:
+        return [r.core.me for r in self.replicas if r.core.is_leader(r.clock())]
+
+
+# Mostly all goes well: schedules in which nothing ever succeeds find no error.
+_ACTIONS = st.sampled_from(
+    ["turn"] * 12
+    + ["begin", "serve", "finish"] * 2
+    + ["give_up", "late", "jump", "edit", "release", "restart"]
+)
+_EVENTS = st.lists(
+    st.tuples(_ACTIONS, st.integers(0, 2), st.sampled_from([0.0, 0.0, 0.0, 0.5, 1.0, 2.0, 4.0])),
+    min_size=60,
+    max_size=160,
+)
+
+
+def build_replica(name: str, offset: float, rate: float) -> Replica:
+    return Replica(LeaseCore(name, Timing()), offset, rate, NOON)
+
+
+def act(world: World, action: str, replica: Replica, seconds: float) -> None:
+    """Do one thing to a replica; what cannot be done now is nothing."""
+    sent = replica.sent
+    if action in ("begin", "turn"):
+        if replica.core.lost_reason:
+            world.restart(replica)
+        world.begin(replica)
+        sent = replica.sent
+    if action in ("serve", "turn") and sent and not sent.done:
+        world.serve(sent)
+    if action in ("finish", "turn"):
+        world.finish(replica)
+    if action in _DISTURBANCES:
+        _DISTURBANCES[action](world, replica, seconds)
+
+
+def arrive_late(world: World, replica: Replica, _: float) -> None:
+    if replica.late and not (sent := replica.late.pop()).done:
+        world.serve(sent)
+
+
+def edit_labels(world: World, _: Replica, __: float) -> None:
+    if world.lease:
+        world.version += 1
+        world.lease = replace(world.lease, resource_version=str(world.version))
+
+
+def release(world: World, replica: Replica, _: float) -> None:
+    if record := replica.core.release(replica.wall):
+        world.serve(Sent(Step(Verb.REPLACE, record=record), 0))
+    replica.core.lose("stopped")
+
+
+def jump(_: World, replica: Replica, seconds: float) -> None:
+    replica.wall += timedelta(days=seconds - 1)
+
+
+_DISTURBANCES: dict[str, Callable[[World, Replica, float], None]] = {
+    "give_up": lambda world, replica, _: world.give_up(replica),
+    "restart": lambda world, replica, _: world.restart(replica),
+    "late": arrive_late,
+    "edit": edit_labels,
+    "release": release,
+    "jump": jump,
+}
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    events=_EVENTS,
+    offsets=st.tuples(*[st.sampled_from([0.0, 1e6, -1e6])] * 3),
+    rates=st.tuples(*[st.sampled_from([0.9, 1.0, 1.1])] * 3),
+)
+def test_two_replicas_never_lead_at_once(
+    events: list[tuple[str, int, float]],
+    offsets: tuple[float, float, float],
+    rates: tuple[float, float, float],
+) -> None:
+    replicas = [
+        build_replica(name, offset, rate)
+        for name, offset, rate in zip("abc", offsets, rates, strict=True)
+    ]
+    world = World(replicas)
+    for action, index, seconds in events:
+        act(world, action, replicas[index], seconds)
+        assert len(world.leaders()) <= 1
+        for replica in replicas:
+            replica.move(seconds)
+        assert len(world.leaders()) <= 1
+
+    numbers = [token for token, _ in world.tokens]
+    assert numbers == sorted(set(numbers)), "each leader has a greater fencing token"
+
+
+def test_someone_leads_in_the_end_when_all_goes_well() -> None:
+    replicas = [build_replica(name, 0.0, 1.0) for name in "abc"]
+    world = World(replicas)
+    for _ in range(40):
+        for replica in replicas:
+            act(world, "turn", replica, 0)
+            replica.move(1.0)
+
+    assert len(world.leaders()) == 1
+    assert len(world.tokens) == 1

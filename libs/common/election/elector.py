@@ -1,0 +1,402 @@
+"""Runs the election in a thread of its own and tells the main loop who leads.
+
+A thread, since a main loop that is blocked must neither hide that the Lease was lost nor lose it.
+The thread has an event loop and a client of its own.
+"""
+
+import asyncio
+import inspect
+import os
+import random
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+
+import structlog
+
+from libs.common.election.core import LeaseCore, Step, Timing, Verb
+from libs.common.election.lease import LeaseRecord, build_lease, parse_lease
+from libs.common.errors import AlreadyExists, Conflict, NotFound
+from libs.common.kinds import LEASE, Key, Kind, Manifest
+from libs.common.metrics import LeaderMetrics
+
+# What a release may take: it only spares the next leader a wait.
+_RELEASE_SECONDS: Final = 2.0
+_LAST_REQUEST_SECONDS: Final = 1.0
+
+log = structlog.get_logger("election")
+
+
+class LeaseClient(Protocol):
+    """What the election needs of a client."""
+
+    async def get(self, kind: Kind, key: Key) -> Manifest:
+        """Read an object; raises NotFound."""
+
+    async def create(self, kind: Kind, manifest: Manifest) -> Manifest:
+        """Create an object; raises AlreadyExists."""
+
+    async def replace(self, kind: Kind, manifest: Manifest) -> Manifest:
+        """Replace an object of the manifest's resource version; raises Conflict."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+class Elector(Protocol):
+    """Tells whether this process leads."""
+
+    def start(self) -> None:
+        """Begin, from within the main loop."""
+
+    def is_leader(self) -> bool:
+        """Tell whether this process leads now; may be asked from any thread, at no cost."""
+
+    @property
+    def fencing_token(self) -> int:
+        """A number that grows with each new leader."""
+
+    def check(self) -> str | None:
+        """Say what is wrong, or None; for /healthz."""
+
+    async def stop(self) -> None:
+        """Hand the leadership over and end; call it after the work was drained."""
+
+
+class ElectionClock(Protocol):
+    """The times that the election needs."""
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back, and that go on while the machine is suspended."""
+
+    def now(self) -> datetime:
+        """Return the wall clock, for the times in the Lease that people read."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait in the running loop."""
+
+
+class BootClock:
+    """The clock of this machine that counts the time of a suspension too."""
+
+    def monotonic(self) -> float:
+        """Return the seconds since the machine started."""
+        # Linux has it; without it, a suspension is noticed at the first failing renewal only.
+        boot: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+        return time.monotonic() if boot is None else time.clock_gettime(boot)
+
+    def now(self) -> datetime:
+        """Return the wall clock in UTC."""
+        return datetime.now(UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait in the running loop."""
+        await asyncio.sleep(seconds)
+
+
+def build_identity(pod_name: str = "") -> str:
+    """Return an identity that no other process ever has: `<pod>_<uuid>`.
+
+    A container that restarts in the same pod is another holder: what the first one had begun is
+    not known to the second.
+    """
+    return f"{pod_name or socket.gethostname()}_{uuid.uuid4()}"
+
+
+class SoleLeader:
+    """Stands in where there is no election: this process always leads."""
+
+    def __init__(self, on_started_leading: Callable[[], None] = lambda: None) -> None:
+        """Take what is called at the start."""
+        self._on_started = on_started_leading
+        self._leading = False
+
+    def start(self) -> None:
+        """Lead."""
+        self._leading = True
+        self._on_started()
+
+    def is_leader(self) -> bool:
+        """Tell whether start() was called and stop() was not."""
+        return self._leading
+
+    @property
+    def fencing_token(self) -> int:
+        """Always 0."""
+        return 0
+
+    def check(self) -> str | None:
+        """Return None: nothing can go wrong."""
+        return None
+
+    async def stop(self) -> None:
+        """Stop leading."""
+        self._leading = False
+
+
+class LeaseElector:
+    """Takes part in the election by one Lease.
+
+    Once the leadership is lost, `is_leader` is false at once and for good: the process must end and
+    begin anew. If it has not called stop() by the time at which another replica may take over, the
+    process is ended hard.
+    """
+
+    def __init__(
+        self,
+        client_factory: Callable[[], LeaseClient | Awaitable[LeaseClient]],
+        key: Key,
+        identity: str,
+        timing: Timing | None = None,
+        *,
+        on_started_leading: Callable[[], None] = lambda: None,
+        on_stopped_leading: Callable[[], None] = lambda: None,
+        metrics: LeaderMetrics | None = None,
+        clock: ElectionClock | None = None,
+        hard_exit: Callable[[int], object] = os._exit,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """Prepare; nothing happens until start().
+
+        Args:
+            client_factory: Makes a client, within the elector's own loop.
+            key: Namespace and name of the Lease.
+            identity: See build_identity().
+            timing: The defaults of client-go unless given.
+            on_started_leading: Called in the main loop once this process leads.
+            on_stopped_leading: Called in the main loop once it no longer does.
+            metrics: Where to publish who leads.
+            clock: For tests.
+            hard_exit: Ends the process with a status; for tests.
+            chance: Gives a random number from 0 to 1; for tests.
+        """
+        self._client_factory = client_factory
+        self._key = key
+        self._core = LeaseCore(identity, timing or Timing())
+        self._on_started = on_started_leading
+        self._on_stopped = on_stopped_leading
+        self._metrics = metrics
+        self._clock: ElectionClock = clock or BootClock()
+        self._hard_exit = hard_exit
+        self._chance = chance
+        self._main_loop: asyncio.AbstractEventLoop | None = None
+        self._own_loop: asyncio.AbstractEventLoop | None = None
+        self._stop_event: asyncio.Event | None = None
+        self._thread: threading.Thread | None = None
+        self._exit_timer: threading.Timer | None = None
+        self._stopping = False
+        self._announced = False
+        self._beat = 0.0
+        self._base: Manifest | None = None
+        self._trouble = ""
+
+    @property
+    def identity(self) -> str:
+        """Identity of this process in the Lease."""
+        return self._core.me
+
+    @property
+    def fencing_token(self) -> int:
+        """The Lease's leaseTransitions, which grow with each new leader."""
+        return self._core.record.transitions
+
+    @property
+    def holder(self) -> str:
+        """Identity of the leader as last seen; empty for nobody."""
+        return self._core.record.holder
+
+    def is_leader(self) -> bool:
+        """Tell whether this process leads, by its own deadline; from any thread.
+
+        False as soon as the last renewal is too old, even if the elector's thread has had no time
+        to notice, as after the process was paused.
+        """
+        return self._core.is_leader(self._clock.monotonic())
+
+    def start(self) -> None:
+        """Begin, from within the main loop, which gets the callbacks."""
+        self._main_loop = asyncio.get_running_loop()
+        self._beat = self._clock.monotonic()
+        self._thread = threading.Thread(target=self._main, name="elector", daemon=True)
+        self._thread.start()
+
+    def check(self) -> str | None:
+        """Say what is wrong with the election; standing by is not."""
+        if self._stopping or self._thread is None:
+            return None
+        if not self._thread.is_alive():
+            return "the elector thread is dead"
+        if self._core.lost_reason:
+            return f"lost the Lease {self._key}: {self._core.lost_reason}"
+        silent = self._clock.monotonic() - self._beat
+        limit = self._core.timing.lease_duration + self._core.timing.renew_deadline
+        return f"the elector did nothing for {silent:.0f} s" if silent > limit else None
+
+    async def stop(self) -> None:
+        """Release the Lease if it is ours, and end the thread; bounded to some seconds.
+
+        Call it after the work was drained: from here on another replica may lead.
+        """
+        self._stopping = True
+        if self._own_loop is not None and self._stop_event is not None:
+            # A loop that is closed has nothing left to stop.
+            with suppress(RuntimeError):
+                self._own_loop.call_soon_threadsafe(self._stop_event.set)
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join, _RELEASE_SECONDS + 2 * _LAST_REQUEST_SECONDS)
+        if self._exit_timer is not None:
+            self._exit_timer.cancel()
+
+    # What follows runs in the elector's thread.
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._run())
+        except BaseException:
+            log.exception("Ending the elector thread on an unexpected error")
+            if not self._core.lost_reason:
+                self._core.lose("the elector thread died")
+        finally:
+            self._announce(leading=False)
+            if not self._stopping:
+                self._arm_hard_exit()
+
+    async def _run(self) -> None:
+        self._stop_event = asyncio.Event()
+        self._own_loop = asyncio.get_running_loop()
+        if self._stopping:
+            return
+        made = self._client_factory()
+        client = await made if inspect.isawaitable(made) else made
+        stop = asyncio.ensure_future(self._stop_event.wait())
+        try:
+            while not stop.done():
+                self._beat = now = self._clock.monotonic()
+                step = self._core.next_step(now, self._clock.now(), self._chance())
+                if step.verb is Verb.STOP:
+                    log.error("Losing the leadership", reason=self._core.lost_reason)
+                    self._announce(leading=False)
+                    self._arm_hard_exit()
+                    # A Lease that is still ours is handed over once the work is drained.
+                    await stop
+                    break
+                await self._do(client, step, stop)
+            await self._release(client)
+        finally:
+            stop.cancel()
+            await client.close()
+
+    async def _do(self, client: LeaseClient, step: Step, stop: "asyncio.Future[Any]") -> None:
+        action = asyncio.ensure_future(
+            self._clock.sleep(step.seconds)
+            if step.verb is Verb.WAIT
+            else self._request(client, step)
+        )
+        await asyncio.wait((action, stop), return_when=asyncio.FIRST_COMPLETED)
+        if not action.done() and step.verb is not Verb.WAIT:
+            # A write that is cut off leaves open which version the Lease has.
+            await asyncio.wait((action,), timeout=_LAST_REQUEST_SECONDS)
+        action.cancel()
+
+    async def _request(self, client: LeaseClient, step: Step) -> None:
+        try:
+            async with asyncio.timeout(step.seconds):
+                if step.verb is Verb.READ:
+                    await self._read(client)
+                else:
+                    await self._write(client, step)
+        except (Conflict, AlreadyExists, NotFound):
+            # Somebody wrote or deleted it since it was read.
+            if self._metrics and self._core.leading:
+                self._metrics.slow_path()
+            self._core.failed(self._clock.monotonic(), self._chance(), conflict=True)
+        except Exception as err:  # noqa: BLE001 whatever it is, the next try may succeed
+            self._note_trouble(err)
+            self._core.failed(self._clock.monotonic(), self._chance())
+        else:
+            self._trouble = ""
+
+    async def _read(self, client: LeaseClient) -> None:
+        before = self._core.record.holder
+        record: LeaseRecord | None = None
+        try:
+            self._base = await client.get(LEASE, self._key)
+            record = parse_lease(self._base)
+        except NotFound:
+            self._base = None
+        self._core.was_read(record, self._clock.monotonic())
+        holder = self._core.record.holder
+        if holder not in (before, "", self.identity):
+            log.info("Standing by", lease=str(self._key), holder=holder)
+
+    async def _write(self, client: LeaseClient, step: Step) -> None:
+        manifest = build_lease(self._key, step.record, self._base)
+        started = self._clock.monotonic()
+        if step.verb is Verb.CREATE:
+            self._base = await client.create(LEASE, manifest)
+        else:
+            self._base = await client.replace(LEASE, manifest)
+        record = parse_lease(self._base)
+        self._core.was_written(record, started, self._clock.monotonic(), self._chance())
+        if self.is_leader() and not self._stopping:
+            self._announce(leading=True)
+
+    async def _release(self, client: LeaseClient) -> None:
+        record = self._core.release(self._clock.now())
+        self._announce(leading=False)
+        if record is None:
+            return
+        try:
+            async with asyncio.timeout(_RELEASE_SECONDS):
+                try:
+                    await client.replace(LEASE, build_lease(self._key, record, self._base))
+                except Conflict:
+                    # Our last renewal may have been carried out though its answer was lost.
+                    await self._read(client)
+                    if record := self._core.release(self._clock.now()):
+                        await client.replace(LEASE, build_lease(self._key, record, self._base))
+        except NotFound:
+            # Deleted with the release of the chart; it is not ours to make it anew.
+            return
+        except Exception as err:  # noqa: BLE001 the Lease then expires by itself
+            log.warning("Failing to release the Lease", lease=str(self._key), error=repr(err))
+        else:
+            log.info("Released the Lease", lease=str(self._key))
+
+    def _announce(self, *, leading: bool) -> None:
+        if leading == self._announced:
+            return
+        self._announced = leading
+        if self._metrics is not None:
+            self._metrics.set_leading(leading)
+        if leading:
+            log.info("Becoming the leader", lease=str(self._key), fencing_token=self.fencing_token)
+        if self._main_loop is not None:
+            # A main loop that is closed has nobody left to tell.
+            with suppress(RuntimeError):
+                self._main_loop.call_soon_threadsafe(
+                    self._on_started if leading else self._on_stopped
+                )
+
+    def _arm_hard_exit(self) -> None:
+        if self._exit_timer is not None or self._stopping or not self._core.ever_led:
+            return
+        left = max(0.0, self._core.expires_at - self._clock.monotonic())
+        self._exit_timer = threading.Timer(left, self._exit)
+        self._exit_timer.daemon = True
+        self._exit_timer.start()
+
+    def _exit(self) -> None:
+        log.error("Exiting hard, since the work did not end before the Lease expires")
+        self._hard_exit(1)
+
+    def _note_trouble(self, err: Exception) -> None:
+        # Once a kind of error: the tries come every two seconds.
+        if type(err).__name__ != self._trouble:
+            self._trouble = type(err).__name__
+            log.warning("Failing to reach the Lease", lease=str(self._key), error=repr(err))
