@@ -1,0 +1,114 @@
+"""Render the kustomize bases from the charts, which needs helm.
+
+Kept apart from the other renderers: helm reads the tree, so those must have been written before,
+and a machine without helm can do all but this.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from libs.common.kinds import Manifest
+from tools.generate.errors import GenerateError
+from tools.generate.sources import ROOT, find_operators
+from tools.generate.text import render_yaml
+
+_NAMESPACE: Final = "default"
+_TIMEOUT_SECONDS: Final = 60
+_MONITORING: Final = ("serviceMonitor.enabled", "prometheusRule.enabled", "dashboard.enabled")
+_MONITORING_KINDS: Final = frozenset({"ServiceMonitor", "PrometheusRule"})
+_HOOK: Final = "helm.sh/hook"
+
+
+def render_bases(
+    helm: Path, root: Path = ROOT, ids: Iterable[str] | None = None
+) -> dict[Path, str]:
+    """Render the base and the monitoring component of each operator that has a chart.
+
+    Args:
+        helm: The helm binary.
+        root: Root of the repository.
+        ids: Operators to render, all by default.
+
+    Raises:
+        GenerateError: helm cannot render a chart; carries its words.
+    """
+    files: dict[Path, str] = {}
+    for operator_id in find_operators(root) if ids is None else ids:
+        if not (root / "helm" / operator_id / "Chart.yaml").is_file():
+            continue
+        base = render_chart(helm, root, operator_id)
+        files |= _render_base(operator_id, base)
+        watched = render_chart(helm, root, operator_id, _MONITORING)
+        files |= _render_monitoring(operator_id, _without(watched, base))
+    return files
+
+
+def render_chart(
+    helm: Path, root: Path, operator_id: str, switched_on: Sequence[str] = ()
+) -> list[Manifest]:
+    """Render a chart with its default values into manifests, hooks left out."""
+    command = [str(helm), "template", operator_id, f"helm/{operator_id}", "-n", _NAMESPACE]
+    for value in switched_on:
+        command += ["--set", f"{value}=true"]
+    run = subprocess.run(  # noqa: S603 fixed words and ids of directories
+        command, cwd=root, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
+    )
+    if run.returncode:
+        raise GenerateError([f"helm/{operator_id}: {run.stderr.strip()}"])
+    documents = (document for document in yaml.safe_load_all(run.stdout) if document)
+    return [document for document in documents if not _is_hook(document)]
+
+
+def _render_base(operator_id: str, manifests: list[Manifest]) -> dict[Path, str]:
+    folder = Path("deploy", "kustomize", "base", operator_id)
+    return {
+        folder / "manifests.yaml": _render_documents(operator_id, manifests),
+        folder / "kustomization.yaml": _render_kustomization(operator_id, "Kustomization"),
+    }
+
+
+def _render_monitoring(operator_id: str, manifests: list[Manifest]) -> dict[Path, str]:
+    if not manifests:
+        return {}
+    folder = Path("deploy", "kustomize", "components", "monitoring", operator_id)
+    return {
+        folder / "manifests.yaml": _render_documents(operator_id, manifests),
+        folder / "kustomization.yaml": _render_kustomization(operator_id, "Component"),
+    }
+
+
+def _render_documents(operator_id: str, manifests: list[Manifest]) -> str:
+    header, *rest = (render_yaml(manifest) for manifest in manifests)
+    first = render_yaml(manifests[0], source=f"helm/{operator_id}")
+    return "---\n".join([first, *rest]) if header else ""
+
+
+def _render_kustomization(operator_id: str, kind: str) -> str:
+    version = "v1alpha1" if kind == "Component" else "v1beta1"
+    document = {
+        "apiVersion": f"kustomize.config.k8s.io/{version}",
+        "kind": kind,
+        "resources": ["manifests.yaml"],
+    }
+    return render_yaml(document, source=f"helm/{operator_id}")
+
+
+def _is_hook(manifest: Manifest) -> bool:
+    return _HOOK in (manifest["metadata"].get("annotations") or {})
+
+
+def _without(manifests: list[Manifest], base: list[Manifest]) -> list[Manifest]:
+    """Return the manifests that the base does not have."""
+    known = {_identify(manifest) for manifest in base}
+    return [manifest for manifest in manifests if _identify(manifest) not in known]
+
+
+def _identify(manifest: Manifest) -> tuple[Any, ...]:
+    metadata = manifest["metadata"]
+    return manifest["apiVersion"], manifest["kind"], metadata.get("namespace"), metadata["name"]

@@ -1,0 +1,63 @@
+"""Reference pages: API, conditions, metrics, permissions and settings of each operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tools.generate.docs.api import render_api, render_api_summary
+from tools.generate.docs.tables import (
+    render_conditions,
+    render_metrics,
+    render_permissions_tables,
+    render_settings_table,
+)
+from tools.generate.sources import OperatorSource
+from tools.generate.text import render_page, render_table
+
+
+def render_reference(operator: OperatorSource) -> dict[Path, str]:
+    """Render the reference pages of an operator."""
+    folder = Path("docs", "reference", operator.id)
+    pages: Mapping[str, tuple[str, str, str]] = {
+        "api": ("API", render_api(operator), "api"),
+        "conditions": ("Conditions and reasons", render_conditions(operator), "api"),
+        "metrics": ("Metrics", render_metrics(operator), "metrics.py"),
+        "rbac": ("Permissions", render_permissions_tables(operator), "rbac.py"),
+        "settings": ("Settings", render_settings_table(operator), "settings.py"),
+    }
+    return {
+        folder
+        / f"{name}.md": render_page(
+            f"{operator.id}: {title}", [body], source=operator.path_of(source)
+        )
+        for name, (title, body, source) in pages.items()
+    }
+
+
+def render_index(operators: Sequence[OperatorSource]) -> dict[Path, str]:
+    """Render the page that lists the reference pages of all operators."""
+    pages = ("api", "conditions", "settings", "metrics", "rbac")
+    rows = [
+        (
+            operator.id,
+            ", ".join(f"`{kind}`" for _, kind in operator.kinds()),
+            ", ".join(f"[{page}]({operator.id}/{page}.md)" for page in pages),
+        )
+        for operator in operators
+    ]
+    intro = "Every page here is generated: `./dev generate` writes them from the code."
+    table = render_table(("Operator", "Kinds", "Pages"), rows)
+    text = render_page("Reference", [intro, table], source="operators")
+    return {Path("docs", "reference", "README.md"): text}
+
+
+def build_blocks(operator: OperatorSource) -> dict[str, str]:
+    """Build the texts that READMEs can have between markers, by name."""
+    return {
+        "api": render_api_summary(operator),
+        "conditions": render_conditions(operator, heading="###"),
+        "metrics": render_metrics(operator, heading="###", framework=False),
+        "rbac": render_permissions_tables(operator, heading="###"),
+        "settings": render_settings_table(operator),
+    }

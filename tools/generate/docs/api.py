@@ -1,0 +1,175 @@
+"""The API page of an operator: every field with its type, bounds, default and sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+from libs.common.crd import CustomResource, build_object_schema
+from libs.common.crd.markers import (
+    INT_OR_STRING,
+    LIST_MAP_KEYS,
+    LIST_TYPE,
+    PRESERVE_UNKNOWN,
+    VALIDATIONS,
+)
+from libs.common.kinds import Manifest
+from tools.generate.sources import OperatorSource
+from tools.generate.text import render_code, render_table
+
+_HEAD: Final = ("Field", "Type", "Default", "Description")
+# Each StatusCondition has the same fields: a page says them once, elsewhere.
+_FOLDED: Final = frozenset({"status.conditions"})
+_LONG_PATTERN: Final = 60
+
+
+def render_api(operator: OperatorSource) -> str:
+    """Render all kinds and versions of an operator."""
+    return "\n\n".join(_render_kind(model) for model in operator.resources)
+
+
+def render_api_summary(operator: OperatorSource) -> str:
+    """Render one table with the fields of each spec, for READMEs."""
+    parts = []
+    for model in operator.resources:
+        schema = build_object_schema(model).schema
+        spec = schema["properties"].get("spec", {})
+        rows = _render_rows(spec, "spec")
+        parts.append(f"### {_render_title(model)}\n\n{render_table(_HEAD, rows)}")
+    return "\n\n".join(parts)
+
+
+def _render_kind(model: type[CustomResource]) -> str:
+    schema = build_object_schema(model).schema
+    parts = [f"## {_render_title(model)}", schema.get("description", ""), _render_facts(model)]
+    for name, field in schema["properties"].items():
+        if name in ("apiVersion", "kind", "metadata"):
+            continue
+        rows = _render_rows(field, name)
+        parts += [f"### {name}", field.get("description", ""), render_table(_HEAD, rows)]
+    parts.append(_render_rules(schema))
+    parts.append(_render_columns(model))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _render_title(model: type[CustomResource]) -> str:
+    kind = model.crd_meta.kind
+    return f"{kind.kind} {kind.api_version}"
+
+
+def _render_facts(model: type[CustomResource]) -> str:
+    meta = model.crd_meta
+    names = ", ".join(render_code(name) for name in (meta.kind.plural, *meta.short_names))
+    facts = [f"kubectl names: {names}", "namespaced" if meta.kind.namespaced else "cluster-scoped"]
+    if meta.categories:
+        facts.append("categories: " + ", ".join(render_code(name) for name in meta.categories))
+    if meta.scale:
+        facts.append(f"`kubectl scale` sets `{meta.scale.spec_replicas.removeprefix('.')}`")
+    if meta.deprecated:
+        facts.append(f"**deprecated: {meta.deprecated}**")
+    return "; ".join(facts) + "."
+
+
+def _render_rows(schema: Manifest, path: str) -> Iterator[tuple[str, str, str, str]]:
+    if path in _FOLDED:
+        return
+    required = schema.get("required", ())
+    for name, field in schema.get("properties", {}).items():
+        place = f"{path}.{name}"
+        kind = describe_type(field) + (", required" if name in required else "")
+        default = render_code(json.dumps(field["default"])) if "default" in field else ""
+        yield render_code(place), kind, default, field.get("description", "")
+        yield from _render_rows(field, place)
+        if "items" in field:
+            yield from _render_rows(field["items"], f"{place}[]")
+        if isinstance(field.get("additionalProperties"), dict):
+            yield from _render_rows(field["additionalProperties"], f"{place}{{}}")
+
+
+def describe_type(schema: Manifest) -> str:
+    """Describe type and bounds of a field in a few words."""
+    if INT_OR_STRING in schema:
+        return "integer or string"
+    kind = schema.get("type", "any")
+    if kind == "array":
+        return _describe_list(schema)
+    if isinstance(schema.get("additionalProperties"), dict):
+        return f"map of {describe_type(schema['additionalProperties'])}{_describe_size(schema)}"
+    if kind == "object" and "properties" not in schema and PRESERVE_UNKNOWN in schema:
+        return "any object"
+    if "enum" in schema:
+        return " or ".join(render_code(str(value)) for value in schema["enum"])
+    if kind == "integer":
+        return f"integer{_describe_range(schema)}"
+    return _describe_text(schema) if kind == "string" else kind
+
+
+def _describe_list(schema: Manifest) -> str:
+    kind = "set" if schema.get(LIST_TYPE) == "set" else "list"
+    keys = ", ".join(schema.get(LIST_MAP_KEYS, ()))
+    by = f" by {keys}" if keys else ""
+    return f"{kind} of {describe_type(schema['items'])}{by}{_describe_size(schema)}"
+
+
+def _describe_size(schema: Manifest) -> str:
+    low = schema.get("minItems") or schema.get("minProperties")
+    high = schema.get("maxItems") or schema.get("maxProperties")
+    if high is None:
+        return ""
+    return f" ({low} to {high})" if low else f" (at most {high})"
+
+
+def _describe_range(schema: Manifest) -> str:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    above = "more than " if schema.get("exclusiveMinimum") else ""
+    below = "less than " if schema.get("exclusiveMaximum") else ""
+    if low is None and high is None:
+        return ""
+    if low is None:
+        return f" ({below or 'at most '}{high})"
+    if high is None:
+        return f" ({above or 'at least '}{low})"
+    return f" ({above}{low} to {below}{high})"
+
+
+def _describe_text(schema: Manifest) -> str:
+    if "format" in schema:
+        return f"string ({schema['format']})"
+    words = []
+    if "maxLength" in schema:
+        words.append(f"at most {schema['maxLength']} characters")
+    if len(pattern := schema.get("pattern", "")) in range(1, _LONG_PATTERN):
+        words.append(render_code(pattern))
+    return f"string ({', '.join(words)})" if words else "string"
+
+
+def _render_rules(schema: Manifest) -> str:
+    rows = [
+        (render_code(path or "the object"), rule["message"], render_code(rule["rule"]))
+        for path, rule in _walk_rules(schema, "")
+    ]
+    table = render_table(("Where", "What must hold", "CEL"), rows)
+    return (
+        f"### Rules\n\nThe API server refuses what breaks one of these.\n\n{table}" if rows else ""
+    )
+
+
+def _walk_rules(schema: Manifest, path: str) -> Iterator[tuple[str, Manifest]]:
+    for rule in schema.get(VALIDATIONS, ()):
+        yield path + rule.get("fieldPath", "") if path else rule.get("fieldPath", "")[1:], rule
+    for name, field in schema.get("properties", {}).items():
+        yield from _walk_rules(field, f"{path}.{name}" if path else name)
+    if "items" in schema:
+        yield from _walk_rules(schema["items"], f"{path}[]")
+    if isinstance(schema.get("additionalProperties"), dict):
+        yield from _walk_rules(schema["additionalProperties"], f"{path}{{}}")
+
+
+def _render_columns(model: type[CustomResource]) -> str:
+    rows = [
+        (column.name, render_code(column.json_path), "with `-o wide`" if column.priority else "")
+        for column in model.crd_meta.columns
+    ]
+    table = render_table(("Column", "Shows", ""), rows)
+    return f"### Columns of kubectl get\n\n{table}" if rows else ""

@@ -1,0 +1,92 @@
+"""Reference tables: conditions, metrics, permissions and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from libs.common.metric_specs import FRAMEWORK_METRICS, MetricSpec
+from libs.common.rbac import PolicyRule, operator_namespace_rules, sort_verbs
+from libs.common.settings import describe_settings
+from tools.generate.enums import member_docs
+from tools.generate.permissions import cluster_rules, namespaced_rules
+from tools.generate.settings import render_default
+from tools.generate.sources import OperatorSource
+from tools.generate.text import render_code, render_table
+
+
+def render_conditions(operator: OperatorSource, *, heading: str = "##") -> str:
+    """Render the condition types and reasons of each kind."""
+    parts = []
+    for models in operator.kinds().values():
+        meta = models[0].crd_meta
+        parts.append(f"{heading} {meta.kind.kind}")
+        for enum, title in ((meta.conditions, "Condition"), (meta.reasons, "Reason")):
+            if enum is not None:
+                rows = [(render_code(value), text) for value, text in member_docs(enum).items()]
+                parts.append(render_table((title, "Meaning"), rows))
+    return "\n\n".join(part for part in parts if part)
+
+
+def render_metrics(operator: OperatorSource, *, heading: str = "##", framework: bool = True) -> str:
+    """Render the metrics of an operator, then those that every operator has."""
+    parts = []
+    if operator.metrics:
+        parts += [f"{heading} Of this operator", _render_metrics(operator.metrics)]
+    if framework:
+        parts += [f"{heading} Of every operator", _render_metrics(FRAMEWORK_METRICS)]
+    return "\n\n".join(parts)
+
+
+def render_permissions_tables(operator: OperatorSource, *, heading: str = "##") -> str:
+    """Render what the operator may do where, and why."""
+    places = (
+        ("In each watched namespace", namespaced_rules(operator)),
+        ("In the whole cluster", cluster_rules(operator)),
+        ("In the namespace of the operator", operator_namespace_rules(operator.id)),
+    )
+    parts = []
+    for title, rules in places:
+        if rules:
+            parts += [f"{heading} {title}", _render_rules(rules)]
+    return "\n\n".join(parts)
+
+
+def render_settings_table(operator: OperatorSource) -> str:
+    """Render every setting with its flag, variable, default and sentence."""
+    rows = [
+        (
+            render_code(spec.flag),
+            ", ".join(render_code(name) for name in spec.environment),
+            render_default(spec),
+            spec.description,
+        )
+        for spec in describe_settings(operator.settings)
+    ]
+    return render_table(("Flag", "Environment", "Default", "Description"), rows)
+
+
+def _render_metrics(metrics: Iterable[MetricSpec]) -> str:
+    rows = [
+        (
+            render_code(metric.name),
+            metric.kind.value,
+            ", ".join(render_code(label) for label in metric.labels),
+            metric.help,
+        )
+        for metric in sorted(metrics, key=lambda metric: metric.name)
+    ]
+    return render_table(("Metric", "Type", "Labels", "Meaning"), rows)
+
+
+def _render_rules(rules: Iterable[PolicyRule]) -> str:
+    rows = [
+        (
+            ", ".join(render_code(group) if group else "core" for group in rule.api_groups),
+            ", ".join(render_code(resource) for resource in rule.resources)
+            + "".join(f" named `{name}`" for name in rule.resource_names),
+            ", ".join(sort_verbs(rule.verbs)),
+            rule.why,
+        )
+        for rule in rules
+    ]
+    return render_table(("API group", "Resources", "Verbs", "Why"), rows)

@@ -1,0 +1,68 @@
+"""Render the permissions of an operator in the form that the library chart reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from libs.common.kinds import Manifest
+from libs.common.rbac import (
+    PolicyRule,
+    editor_rules,
+    event_rules,
+    lint_rules,
+    operator_namespace_rules,
+    render_rules,
+    viewer_rules,
+)
+from tools.generate.errors import GenerateError
+from tools.generate.sources import OperatorSource
+from tools.generate.text import render_yaml
+
+
+def namespaced_rules(operator: OperatorSource) -> tuple[PolicyRule, ...]:
+    """Return what is granted in each watched namespace."""
+    own = tuple(rule for rule in operator.rules if not rule.cluster_scoped)
+    return (*own, *event_rules())
+
+
+def cluster_rules(operator: OperatorSource) -> tuple[PolicyRule, ...]:
+    """Return what is granted on the cluster: kinds that do not live in namespaces."""
+    own = tuple(rule for rule in operator.rules if rule.cluster_scoped)
+    has_cluster_kind = any(not model.crd_meta.kind.namespaced for model in operator.resources)
+    # Events about cluster-scoped objects go to the namespace default.
+    return (*own, *event_rules()) if has_cluster_kind else own
+
+
+def build_permissions(operator: OperatorSource) -> Manifest:
+    """Build the document that the chart makes roles of.
+
+    Raises:
+        GenerateError: A rule breaks the least-privilege lint; lists every finding.
+    """
+    if problems := lint_rules(operator.rules):
+        raise GenerateError([f"{operator.path_of('rbac.py')}: {problem}" for problem in problems])
+    return {
+        "rules": render_rules(namespaced_rules(operator)),
+        "clusterRules": render_rules(cluster_rules(operator)),
+        "operatorNamespaceRules": render_rules(operator_namespace_rules(operator.id)),
+        "kinds": [
+            {
+                "kind": meta.kind.kind,
+                "group": meta.kind.group,
+                "plural": meta.kind.plural,
+                "scope": "Namespaced" if meta.kind.namespaced else "Cluster",
+                "viewer": render_rules(viewer_rules(meta.kind)),
+                "editor": render_rules(
+                    editor_rules(meta.kind, scale=any(m.crd_meta.scale for m in models))
+                ),
+            }
+            for models in operator.kinds().values()
+            for meta in [models[0].crd_meta]
+        ],
+    }
+
+
+def render_permissions(operator: OperatorSource) -> dict[Path, str]:
+    """Render `files/rbac.yaml` of the chart."""
+    text = render_yaml(build_permissions(operator), source=operator.path_of("rbac.py"))
+    return {Path("helm", operator.id, "files", "rbac.yaml"): text}

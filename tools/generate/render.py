@@ -1,0 +1,77 @@
+"""Render every generated file of the repository, as text by path, without writing any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tools.generate.crds import render_crds
+from tools.generate.docs import build_blocks, render_index, render_reference
+from tools.generate.errors import GenerateError
+from tools.generate.permissions import render_permissions
+from tools.generate.settings import BEGIN, END, render_settings_map, render_values_block
+from tools.generate.sources import ROOT, OperatorSource, find_operators, load_operators
+from tools.generate.text import replace_blocks, replace_lines
+from tools.generate.values import render_values_schema, render_values_table
+
+
+def render_all(root: Path = ROOT, ids: Iterable[str] | None = None) -> dict[Path, str]:
+    """Render all files that need nothing but the sources.
+
+    What is written by hand around a generated block is read from the tree and kept.
+
+    Args:
+        root: Root of the repository.
+        ids: Operators to render, all by default; the index is left out when some are missing.
+
+    Raises:
+        GenerateError: Sources are missing or break a lint; lists every problem.
+    """
+    operators = load_operators(root, ids)
+    problems: list[str] = []
+    files: dict[Path, str] = {}
+    for operator in operators:
+        try:
+            files |= render_operator(operator, root)
+        except GenerateError as err:
+            problems.extend(err.problems)
+    if problems:
+        raise GenerateError(problems)
+    if {operator.id for operator in operators} == set(find_operators(root)):
+        files |= render_index(operators)
+    return dict(sorted(files.items()))
+
+
+def render_operator(operator: OperatorSource, root: Path) -> dict[Path, str]:
+    """Render the files of one operator."""
+    return {
+        **render_crds(operator),
+        **render_permissions(operator),
+        **render_settings_map(operator),
+        **render_values_schema(operator),
+        **render_reference(operator),
+        **_render_values(operator, root),
+        **_render_readmes(operator, root),
+    }
+
+
+def _render_values(operator: OperatorSource, root: Path) -> dict[Path, str]:
+    path = Path("helm", operator.id, "values.yaml")
+    if not (root / path).is_file():
+        return {}
+    text = (root / path).read_text(encoding="utf-8")
+    block = render_values_block(operator)
+    return {path: replace_lines(text, BEGIN, END, block, path=path.as_posix())}
+
+
+def _render_readmes(operator: OperatorSource, root: Path) -> dict[Path, str]:
+    files = {}
+    for path in (
+        Path("operators", operator.id, "README.md"),
+        Path("helm", operator.id, "README.md"),
+    ):
+        if (root / path).is_file():
+            text = (root / path).read_text(encoding="utf-8")
+            blocks = {**build_blocks(operator), "values": render_values_table(operator, root)}
+            files[path] = replace_blocks(text, blocks, path=path.as_posix())
+    return files
