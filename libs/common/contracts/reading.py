@@ -1,0 +1,64 @@
+"""Read fields of raw objects that other people write: what does not fit counts as absent.
+
+A view must never fail on an object that a newer or a broken writer made: a reconcile that dies on
+somebody else's object stops for a reason that its own user cannot see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from libs.common.quantity import parse_quantity
+
+
+def map_at(manifest: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    """Return the map at a path, empty when there is none."""
+    value: Any = manifest
+    for name in path:
+        if not isinstance(value, Mapping):
+            return {}
+        value = value.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def text_at(manifest: Mapping[str, Any], *path: str) -> str:
+    """Return the text at a path, empty when there is none."""
+    value = map_at(manifest, *path[:-1]).get(path[-1])
+    return value if isinstance(value, str) else ""
+
+
+def is_set_at(manifest: Mapping[str, Any], *path: str) -> bool:
+    """Tell whether the value at a path is true; a text such as `"true"` is not."""
+    return map_at(manifest, *path[:-1]).get(path[-1]) is True
+
+
+def maps_at(manifest: Mapping[str, Any], *path: str) -> list[Mapping[str, Any]]:
+    """Return the maps of the list at a path, and nothing else that is in it."""
+    value = map_at(manifest, *path[:-1]).get(path[-1])
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def texts_at(manifest: Mapping[str, Any], *path: str) -> tuple[str, ...]:
+    """Return the texts of the list at a path, and nothing else that is in it."""
+    value = map_at(manifest, *path[:-1]).get(path[-1])
+    return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
+
+
+def text_map_at(manifest: Mapping[str, Any], *path: str) -> dict[str, str]:
+    """Return the entries of the map at a path whose values are texts."""
+    return {
+        name: value for name, value in map_at(manifest, *path).items() if isinstance(value, str)
+    }
+
+
+def quantity_at(manifest: Mapping[str, Any], *path: str) -> Fraction | None:
+    """Return the quantity at a path in base units, None when there is none that can be read."""
+    value = map_at(manifest, *path[:-1]).get(path[-1])
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return None
+    try:
+        return parse_quantity(value)
+    except ValueError:
+        return None

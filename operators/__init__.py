@@ -1,0 +1,1 @@
+"""The operators: each is installed on its own and imports none of the others."""

@@ -1,0 +1,1 @@
+"""Operator of DemoVolume: a volume that becomes a PersistentVolumeClaim and is kept safe."""

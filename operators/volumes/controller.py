@@ -1,0 +1,172 @@
+"""The controller: what is watched, and observe, plan, execute, state for each DemoVolume."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from libs.common.conditions import find_condition
+from libs.common.contracts.claims import shrink_pod
+from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
+from libs.common.crd import ParseError
+from libs.common.kinds import POD, PVC, STORAGE_CLASS, Key, Manifest, is_deleting, uid_of
+from libs.common.plan import Outcome
+from libs.common.runtime import Context, Controller, Operator, Result
+from operators.volumes.api.v1alpha1 import DEMO_VOLUME, ConditionType, DemoVolume, Reason
+from operators.volumes.metrics import METRICS
+from operators.volumes.naming import FINALIZER, OPERATOR as ID
+from operators.volumes.observe import (
+    POD_INDEXES,
+    VOLUME_INDEXES,
+    map_claim,
+    map_class,
+    map_pod,
+    map_snapshot,
+    map_volume,
+    observe,
+    observe_claim,
+)
+from operators.volumes.observed import Observed
+from operators.volumes.reconcile import Action, plan_finalize, plan_volume
+from operators.volumes.settings import Settings
+from operators.volumes.status import build_final_status, build_status
+
+_STALE_SECONDS: Final = 1.0
+"""Seconds until another look at a DemoVolume that turned out to be newer than the cache has it."""
+
+
+def build_controller(settings: Settings) -> Controller:
+    """Build the controller of DemoVolume."""
+    reconciler = Reconciler(settings)
+    return (
+        Controller(
+            ID,
+            primary=DEMO_VOLUME,
+            reconcile=reconciler.reconcile,
+            finalize=reconciler.finalize,
+            finalizer=FINALIZER,
+        )
+        .watches(DEMO_VOLUME, map_volume, indexes=VOLUME_INDEXES)
+        .watches(PVC, map_claim)
+        .watches(POD, map_pod, transform=shrink_pod, source="reflector", indexes=POD_INDEXES)
+        .watches(STORAGE_CLASS, map_class)
+        .watches(VOLUME_SNAPSHOT, map_snapshot, optional=True)
+    )
+
+
+class Reconciler:
+    """Bring claims in line with DemoVolumes.
+
+    Args:
+        settings: Settings of the process.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Keep the settings; there is no other state."""
+        self._settings = settings
+
+    async def reconcile(self, ctx: Context) -> Result | None:
+        """Make one pass over a DemoVolume that is to be there."""
+        volume = DemoVolume.parse(ctx.primary)
+        observed = observe(ctx, volume)
+        plan = plan_volume(volume, observed)
+        if plan.takes_over and not await _is_current(ctx):
+            return Result(requeue_after=_STALE_SECONDS)
+        outcome = await ctx.execute(*plan.batches)
+        _tell(ctx, plan.actions, outcome)
+        observed = observe(ctx, volume)
+        status = build_status(
+            volume,
+            observed,
+            plan.refusals(outcome),
+            current=_conditions_of(ctx.primary),
+            now=ctx.now(),
+        )
+        _tell_conflict(ctx, status)
+        await ctx.apply_status(status)
+        return Result.from_outcome(outcome, requeue_after=self._next_look(volume, observed))
+
+    async def finalize(self, ctx: Context) -> Result | None:
+        """Make one pass over a DemoVolume that is being deleted; None lets it go."""
+        try:
+            volume = DemoVolume.parse(ctx.primary)
+        except ParseError as err:
+            # Without a policy that can be read, neither keeping nor deleting would be right.
+            ctx.event("Warning", Reason.INVALID_SPEC, str(err), action="Finalize")
+            raise
+        observed = await _observe_for_deletion(ctx, volume)
+        plan = plan_finalize(volume, observed)
+        if plan.done:
+            return None
+        outcome = await ctx.execute(*([action.step] for action in plan.actions))
+        _tell(ctx, plan.actions, outcome)
+        observed = observe(ctx, volume)
+        rest = plan_finalize(volume, observed)
+        if outcome.ok and rest.done:
+            return None
+        status = build_final_status(
+            volume,
+            observed,
+            rest,
+            plan.refusals(outcome),
+            current=_conditions_of(ctx.primary),
+            now=ctx.now(),
+        )
+        await ctx.apply_status(status)
+        return Result.from_outcome(outcome, requeue_after=self._next_look(volume, observed))
+
+    def _next_look(self, volume: DemoVolume, observed: Observed) -> float | None:
+        """Return when to look again though nothing happens: a kind that appears is no event."""
+        waits = volume.needs_snapshots and not observed.snapshots_served
+        return self._settings.snapshot_api_poll_seconds if waits else None
+
+
+async def _is_current(ctx: Context) -> bool:
+    """Tell whether the API server has the DemoVolume just as the cache has it."""
+    live = await ctx.live_get(DEMO_VOLUME, ctx.key)
+    return (
+        live is not None
+        and uid_of(live) == ctx.uid
+        and not is_deleting(live)
+        and live["metadata"].get("generation") == ctx.primary["metadata"].get("generation")
+    )
+
+
+async def _observe_for_deletion(ctx: Context, volume: DemoVolume) -> Observed:
+    """Look around; that there is no claim is confirmed, for nobody looks again afterwards."""
+    observed = observe(ctx, volume)
+    if observed.claim is not None:
+        return observed
+    live = await ctx.live_get(PVC, Key(ctx.key.namespace, volume.claim_name))
+    return observed if live is None else observe_claim(ctx, live, observed)
+
+
+def _tell(ctx: Context, actions: Iterable[Action], outcome: Outcome) -> None:
+    done = {id(step) for step in outcome.done}
+    for action in actions:
+        if id(action.step) in done:
+            ctx.log.info(action.note, reason=str(action.reason))
+            ctx.event("Warning" if action.warning else "Normal", action.reason, action.note)
+
+
+def _tell_conflict(ctx: Context, status: Manifest) -> None:
+    """Tell of a conflict when it begins; the condition tells of it as long as it lasts."""
+    before = find_condition(ctx.primary, ConditionType.CONFLICT)
+    now = find_condition({"status": status}, ConditionType.CONFLICT)
+    began = before is None or before["status"] != "True"
+    if now is not None and now["status"] == "True" and began:
+        ctx.event("Warning", now["reason"], now["message"])
+
+
+def _conditions_of(primary: Manifest) -> Sequence[Mapping[str, Any]]:
+    return (primary.get("status") or {}).get("conditions") or ()
+
+
+OPERATOR: Final = Operator(
+    ID,
+    Settings,
+    (build_controller,),
+    metrics=METRICS,
+    summary="Keeps a PersistentVolumeClaim for each DemoVolume.",
+)
+"""The operator, as the process and the tests run it."""

@@ -1,0 +1,41 @@
+"""Names that the operator gives, one function each, and the marks that it leaves on claims.
+
+Which claim belongs to a DemoVolume
+-----------------------------------
+The manifests that must keep working say `spec.name` and promise "a claim of the same name", so the
+claim is named by `spec.name`; without it, by the DemoVolume. Two DemoVolumes may thus name one
+claim: whoever creates it has it, the other shows the condition Conflict.
+
+A claim says whose it is by UID, in one of two ways:
+
+* reclaimPolicy Delete: a controller reference. Kubernetes' garbage collector deletes the claim with
+  its owner, also where this operator is not there any more.
+* reclaimPolicy Retain or Snapshot: the annotation `storage.slipway.dev/kept-for`, and *no* owner
+  reference. A reference would put the data at the mercy of the garbage collector: a foreground
+  deletion (the default of some GitOps tools) deletes what refers to an owner before a finalizer of
+  the owner can say no, and so does a restore from backup, after which the UID of the owner differs.
+  StatefulSets keep the references of their claims by the same rule.
+
+Whoever can write either mark can delete the claim anyway, so neither is stronger than the other.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from libs.common.naming import DNS_SUBDOMAIN_LIMIT, build_name, short_hash
+from operators.volumes.api.v1alpha1 import GROUP
+
+OPERATOR: Final = "volumes"
+"""Id of the operator: package, chart, release, field manager, value of the managed-by label."""
+FINALIZER: Final = f"{GROUP}/finalizer"
+"""Finalizer on each DemoVolume."""
+KEPT_FOR: Final = f"{GROUP}/kept-for"
+"""Annotation on a claim without owner reference: UID of the DemoVolume that it belongs to."""
+SNAPSHOT_OF: Final = f"{GROUP}/snapshot-of"
+"""Annotation on a last snapshot: UID of the claim that it was taken of."""
+
+
+def snapshot_name(claim: str, claim_uid: str) -> str:
+    """Name the last snapshot of a claim; another incarnation of the claim gets another name."""
+    return build_name(claim, "final", short_hash(claim_uid), limit=DNS_SUBDOMAIN_LIMIT)

@@ -1,0 +1,223 @@
+"""What was seen around a DemoVolume, and what follows for whose its claim is; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from fractions import Fraction
+from typing import Self, assert_never
+
+from libs.common.conditions import Condition
+from libs.common.contracts.claims import ClaimUser, ClaimView, StorageClassView
+from libs.common.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
+from libs.common.kinds import PVC, describe
+from libs.common.quantity import render_quantity
+from operators.volumes.api.v1alpha1 import AdoptPolicy, ConditionType, DemoVolume, Reason
+from operators.volumes.naming import KEPT_FOR
+
+
+class Standing(Enum):
+    """Say whose the claim of that name is."""
+
+    ABSENT = auto()
+    OURS = auto()
+    UNOWNED = auto()
+    FOREIGN = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceView:
+    """Show what a new volume is to be filled from.
+
+    Attributes:
+        ready: Whether there is something to copy.
+        size: Bytes that the copy needs at least; None while not known.
+        volume_mode: Mode that the copy must have; empty when any will do.
+        claim: Name of the claim to clone; empty for a snapshot.
+    """
+
+    ready: bool
+    size: Fraction | None
+    volume_mode: str = ""
+    claim: str = ""
+
+    @classmethod
+    def of_snapshot(cls, snapshot: VolumeSnapshotView) -> Self:
+        """Show a snapshot as a source."""
+        return cls(snapshot.ready and not snapshot.deleting, snapshot.restore_size)
+
+    @classmethod
+    def of_claim(cls, claim: ClaimView) -> Self:
+        """Show the claim of another DemoVolume as a source."""
+        ready = claim.bound and not claim.deleting
+        return cls(ready, claim.capacity, claim.volume_mode, claim.key.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Show what there is around one DemoVolume.
+
+    Attributes:
+        claim: Claim of the name that the DemoVolume asks for, whoever has it.
+        holder: Who else the claim belongs to, for people; empty when nobody else does.
+        storage_class: Class of the claim; None when it has none or one that does not exist.
+        users: Pods that hold the claim, by name.
+        snapshots_served: Whether the cluster serves VolumeSnapshot.
+        source: What the volume is to be filled from; None when it does not exist.
+        snapshot: Last snapshot of the claim, by its name.
+    """
+
+    claim: ClaimView | None = None
+    holder: str = ""
+    storage_class: StorageClassView | None = None
+    users: tuple[ClaimUser, ...] = ()
+    snapshots_served: bool = True
+    source: SourceView | None = None
+    snapshot: VolumeSnapshotView | None = None
+
+    def without_claim(self) -> Observed:
+        """Return the same without the claim."""
+        return replace(self, claim=None)
+
+
+def is_ours(volume: DemoVolume, claim: ClaimView) -> bool:
+    """Tell whether a claim belongs to this very incarnation of a DemoVolume."""
+    uid = volume.metadata.uid
+    if claim.owner is not None:
+        return bool(uid) and claim.owner.get("uid") == uid
+    return bool(uid) and claim.annotations.get(KEPT_FOR) == uid
+
+
+def find_standing(volume: DemoVolume, observed: Observed) -> Standing:
+    """Find out whose the claim of that name is."""
+    claim = observed.claim
+    if claim is None:
+        return Standing.ABSENT
+    if is_ours(volume, claim):
+        return Standing.OURS
+    return Standing.FOREIGN if claim.owner is not None or observed.holder else Standing.UNOWNED
+
+
+def judge_conflict(volume: DemoVolume, observed: Observed, refusal: str = "") -> Condition:
+    """State whether somebody else has the claim of that name.
+
+    Args:
+        volume: What is asked for.
+        observed: What there is.
+        refusal: What the API server said to an adoption; empty for nothing.
+    """
+    standing = find_standing(volume, observed)
+    match standing:
+        case Standing.ABSENT | Standing.OURS:
+            return Condition.false(ConditionType.CONFLICT, Reason.NO_CONFLICT)
+        case Standing.FOREIGN:
+            return _conflict(
+                Reason.FOREIGN_CLAIM,
+                f"{_claim_of(observed)} belongs to {observed.holder or 'somebody else'} and is "
+                "left alone; make a DemoVolume with another spec.name",
+            )
+        case Standing.UNOWNED:
+            return _judge_unowned(volume, observed, refusal)
+        case unknown:
+            assert_never(unknown)
+
+
+def list_mismatches(volume: DemoVolume, observed: Observed) -> list[str]:
+    """List everything for which a claim without owner cannot be adopted."""
+    claim, spec = observed.claim, volume.spec
+    if claim is None:
+        return []
+    problems = []
+    if claim.deleting:
+        problems.append("it is being deleted")
+    if set(claim.access_modes) != set(spec.access_modes):
+        problems.append(_differ("accessModes", ",".join(claim.access_modes)))
+    if claim.volume_mode != spec.volume_mode:
+        problems.append(_differ("volumeMode", claim.volume_mode))
+    if spec.storage_class_name is not None and claim.storage_class != spec.storage_class_name:
+        problems.append(_differ("storageClassName", claim.storage_class or "not set"))
+    if claim.requested is not None and claim.requested > spec.size_bytes:
+        problems.append(f"{_differ('size', render_quantity(claim.requested))}, which is more")
+    if not _is_filled_from_source(volume, observed, claim):
+        problems.append("it was not filled from spec.source")
+    return problems
+
+
+def find_source_problem(volume: DemoVolume, observed: Observed) -> Condition | None:
+    """State why a volume cannot be filled yet; None when it can, or starts empty."""
+    wanted, source = volume.spec.source, observed.source
+    if wanted is None:
+        return None
+    if wanted.snapshot is not None and not observed.snapshots_served:
+        return _not_ready(Reason.SNAPSHOT_API_MISSING, explain_missing_api("spec.source.snapshot"))
+    name = f"VolumeSnapshot {wanted.snapshot}" if wanted.snapshot else f"DemoVolume {wanted.volume}"
+    if source is None:
+        return _not_ready(Reason.SOURCE_MISSING, f"{name}, the spec.source, has no volume to copy")
+    if not source.ready:
+        return _not_ready(Reason.SOURCE_NOT_READY, f"{name}, the spec.source, is not ready")
+    problems = []
+    if source.size is not None and source.size > volume.spec.size_bytes:
+        problems.append(f"it has {render_quantity(source.size)}, which spec.size does not cover")
+    if source.volume_mode and source.volume_mode != volume.spec.volume_mode:
+        problems.append(f"its volumeMode is {source.volume_mode}, unlike spec.volumeMode")
+    if problems:
+        return _not_ready(Reason.SOURCE_MISMATCH, f"{name}: {'; '.join(problems)}")
+    return None
+
+
+def explain_missing_api(field: str) -> str:
+    """Say that a field needs a kind that the cluster does not serve."""
+    return (
+        f"{field} needs {VOLUME_SNAPSHOT.resource}, which this cluster does not serve; "
+        "install the snapshot CRDs and controller"
+    )
+
+
+def render_users(users: Iterable[ClaimUser], limit: int = 3) -> str:
+    """Render who uses a claim for a message: `pods a, b and 2 more`."""
+    names = [str(user) for user in users]
+    shown = ", ".join(names[:limit])
+    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return f"{'pod' if len(names) == 1 else 'pods'} {shown}{rest}"
+
+
+def _judge_unowned(volume: DemoVolume, observed: Observed, refusal: str) -> Condition:
+    claim = _claim_of(observed)
+    if volume.spec.adopt is AdoptPolicy.NEVER:
+        return _conflict(
+            Reason.UNOWNED_CLAIM,
+            f"{claim} was there before and is left alone; "
+            "set spec.adopt to IfMatching to take it over, or delete it",
+        )
+    problems = list_mismatches(volume, observed)
+    if problems:
+        return _conflict(Reason.MISMATCH, f"{claim} cannot be adopted: {'; '.join(problems)}")
+    return _conflict(Reason.UNOWNED_CLAIM, f"{claim} is not adopted yet: {refusal}".rstrip(": "))
+
+
+def _is_filled_from_source(volume: DemoVolume, observed: Observed, claim: ClaimView) -> bool:
+    wanted = volume.spec.source
+    if wanted is None:
+        return True
+    if wanted.snapshot is not None:
+        return claim.data_source == (VOLUME_SNAPSHOT.kind, wanted.snapshot)
+    kind, name = claim.data_source
+    return kind == PVC.kind and (observed.source is None or observed.source.claim == name)
+
+
+def _claim_of(observed: Observed) -> str:
+    assert observed.claim is not None  # noqa: S101 only a claim that is there is in conflict
+    return describe(PVC, observed.claim.key)
+
+
+def _differ(field: str, held: str) -> str:
+    return f"its {field} is {held}, unlike spec.{field}"
+
+
+def _conflict(reason: Reason, message: str) -> Condition:
+    return Condition.true(ConditionType.CONFLICT, reason, message)
+
+
+def _not_ready(reason: Reason, message: str) -> Condition:
+    return Condition.false(ConditionType.READY, reason, message)

@@ -1,0 +1,253 @@
+"""What to do next for a DemoVolume; pure: no input or output, no clock.
+
+Each plan is a function of what was seen, so a crash between any two steps is one more thing to
+see. Once a plan was carried out, the plan of what is there then is empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from libs.common.contracts.claims import ClaimView
+from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
+from libs.common.kinds import PVC, describe
+from libs.common.quantity import render_quantity
+from libs.common.plan import Create, Delete, Outcome, Patch, Step
+from operators.volumes.api.v1alpha1 import AdoptPolicy, DemoVolume, Reason, ReclaimPolicy
+from operators.volumes.growth import find_rule, plan_request
+from operators.volumes.naming import SNAPSHOT_OF
+from operators.volumes.observed import (
+    Observed,
+    Standing,
+    explain_missing_api,
+    find_source_problem,
+    find_standing,
+    list_mismatches,
+    render_users,
+)
+from operators.volumes.resources import (
+    build_claim,
+    build_metadata_patch,
+    build_release_patch,
+    build_request_patch,
+    build_snapshot,
+)
+
+_ORPHAN: Final = "orphan"
+"""Finalizer that Kubernetes sets while it deletes an object with `--cascade=orphan`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One step, and what to tell people once it is taken.
+
+    Attributes:
+        step: The write.
+        reason: Reason of the event, and of a refusal.
+        note: Sentence of the event.
+        warning: Whether people should worry.
+    """
+
+    step: Step
+    reason: Reason
+    note: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Say what to do for a DemoVolume that is to be there.
+
+    Attributes:
+        actions: Taken one after the other.
+        takes_over: Whether the mark of the owner is written on a claim that exists. The DemoVolume
+            must be confirmed with the API server first: a mark of an owner that is gone already
+            hands the claim to the garbage collector.
+    """
+
+    actions: tuple[Action, ...] = ()
+    takes_over: bool = False
+
+    @property
+    def batches(self) -> list[list[Step]]:
+        """The steps as `Context.execute` takes them."""
+        return [[action.step] for action in self.actions]
+
+    def refusals(self, outcome: Outcome) -> dict[Reason, str]:
+        """Return what the API server said to steps that failed, by the reason of their action."""
+        errors = {id(failure.step): failure.error for failure in outcome.failures}
+        return {
+            action.reason: _explain(errors[id(action.step)])
+            for action in self.actions
+            if id(action.step) in errors
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FinalPlan:
+    """Say what to do for a DemoVolume that is being deleted.
+
+    Attributes:
+        actions: Taken one after the other.
+        done: Whether nothing is left to do, so that the DemoVolume may go.
+        reason: What it waits for.
+        message: The same for people.
+    """
+
+    actions: tuple[Action, ...] = ()
+    done: bool = False
+    reason: Reason = Reason.TERMINATING
+    message: str = ""
+
+    def refusals(self, outcome: Outcome) -> dict[Reason, str]:
+        """Return what the API server said to steps that failed, by the reason of their action."""
+        return Plan(self.actions).refusals(outcome)
+
+
+def plan_volume(volume: DemoVolume, observed: Observed) -> Plan:
+    """Decide what brings the claim in line with the spec.
+
+    A claim of somebody else is never touched, and no step ever asks for less than there is.
+    """
+    claim = observed.claim
+    match find_standing(volume, observed):
+        case Standing.ABSENT:
+            return _plan_creation(volume, observed)
+        case Standing.OURS if claim is not None and not claim.deleting:
+            return _plan_correction(volume, observed, claim)
+        case Standing.UNOWNED if claim is not None and may_adopt(volume, observed):
+            action = _patch_metadata(volume, claim, Reason.ADOPTED, "Took over the claim")
+            return Plan(action, takes_over=True)
+        case _:
+            return Plan()
+
+
+def plan_finalize(volume: DemoVolume, observed: Observed) -> FinalPlan:
+    """Decide what has to happen before a DemoVolume may go.
+
+    The policy is that of this moment: it may be changed while the deletion waits.
+    """
+    claim = observed.claim
+    if claim is None or find_standing(volume, observed) is not Standing.OURS:
+        return FinalPlan(done=True)
+    if is_orphaning(volume) or volume.spec.reclaim_policy is ReclaimPolicy.RETAIN:
+        return _plan_release(volume, claim)
+    # A claim that never had a volume has nothing to keep, and one that is going already can no
+    # longer be snapshotted.
+    if (
+        volume.spec.reclaim_policy is ReclaimPolicy.SNAPSHOT
+        and claim.volume_name
+        and not claim.deleting
+        and (waiting := _plan_snapshot(volume, observed, claim)) is not None
+    ):
+        return waiting
+    return _plan_deletion(observed, claim)
+
+
+def may_adopt(volume: DemoVolume, observed: Observed) -> bool:
+    """Tell whether a claim that belongs to nobody may be taken over."""
+    return volume.spec.adopt is AdoptPolicy.IF_MATCHING and not list_mismatches(volume, observed)
+
+
+def is_orphaning(volume: DemoVolume) -> bool:
+    """Tell whether the DemoVolume is deleted with `--cascade=orphan`, which keeps the claim."""
+    return _ORPHAN in volume.metadata.finalizers
+
+
+def _plan_creation(volume: DemoVolume, observed: Observed) -> Plan:
+    if find_source_problem(volume, observed) is not None:
+        # A claim that is created with a source that does not fit stays pending for ever, and
+        # pending claims cannot be changed.
+        return Plan()
+    source_claim = observed.source.claim if observed.source is not None else ""
+    manifest = build_claim(volume, source_claim)
+    step = Create(PVC, manifest)
+    name = describe(PVC, step.key)
+    if volume.status is not None and volume.status.pvc_ref is not None:
+        note = f"Created {name} anew and empty; the one before is gone"
+        return Plan((Action(step, Reason.REPLACED, note, warning=True),))
+    return Plan((Action(step, Reason.CREATED, f"Created {name}"),))
+
+
+def _plan_correction(volume: DemoVolume, observed: Observed, claim: ClaimView) -> Plan:
+    metadata = _patch_metadata(volume, claim, Reason.CORRECTED, "Corrected labels or owner")
+    rule = find_rule(claim, observed.storage_class)
+    size = plan_request(volume.spec.size_bytes, claim, rule)
+    if size is None:
+        return Plan(metadata, takes_over=bool(metadata))
+    step = Patch(PVC, claim.key, claim.uid, build_request_patch(claim, size))
+    note = f"Asked for {render_quantity(size)} instead of {claim.requested_text}"
+    return Plan((*metadata, Action(step, Reason.RESIZING, note)), takes_over=bool(metadata))
+
+
+def _patch_metadata(
+    volume: DemoVolume, claim: ClaimView, reason: Reason, note: str
+) -> tuple[Action, ...]:
+    operations = build_metadata_patch(volume, claim)
+    if not operations:
+        return ()
+    # Owner references are replaced as a list, so another writer's change in between must fail us.
+    step = Patch(PVC, claim.key, claim.uid, operations, resource_version=claim.resource_version)
+    return (Action(step, reason, f"{note} of {describe(PVC, claim.key)}"),)
+
+
+def _plan_release(volume: DemoVolume, claim: ClaimView) -> FinalPlan:
+    operations = build_release_patch(volume, claim)
+    step = Patch(PVC, claim.key, claim.uid, operations, resource_version=claim.resource_version)
+    note = f"Kept {describe(PVC, claim.key)}, which belongs to nobody now"
+    return FinalPlan(
+        (Action(step, Reason.RELEASED, note),), reason=Reason.RELEASED, message="The claim is kept"
+    )
+
+
+def _plan_snapshot(volume: DemoVolume, observed: Observed, claim: ClaimView) -> FinalPlan | None:
+    """Decide what has to happen before the claim may be deleted; None when nothing has."""
+    snapshot = observed.snapshot
+    if not observed.snapshots_served:
+        hint = f"{explain_missing_api('reclaimPolicy Snapshot')}, or set Retain or Delete"
+        return FinalPlan(reason=Reason.SNAPSHOT_API_MISSING, message=hint)
+    if observed.users:
+        # What a pod writes after the snapshot would be lost with the claim.
+        return _wait_for_users(observed, "the last snapshot follows")
+    if snapshot is None:
+        step = Create(VOLUME_SNAPSHOT, build_snapshot(volume, claim))
+        name = describe(VOLUME_SNAPSHOT, step.key)
+        action = Action(step, Reason.SNAPSHOTTING, f"Taking {name}")
+        return FinalPlan((action,), reason=Reason.SNAPSHOTTING, message=f"Taking {name}")
+    name = describe(VOLUME_SNAPSHOT, snapshot.key)
+    is_of_claim = snapshot.annotations.get(SNAPSHOT_OF) == claim.uid
+    if not is_of_claim or snapshot.source_claim != claim.key.name or snapshot.deleting:
+        return FinalPlan(
+            reason=Reason.SNAPSHOT_CONFLICT,
+            message=f"{name} is not the last snapshot of the claim; delete it",
+        )
+    if snapshot.ready:
+        return None
+    if snapshot.error:
+        hint = "; set reclaimPolicy to Retain or Delete to go on without"
+        return FinalPlan(
+            reason=Reason.SNAPSHOT_FAILED, message=f"{name} failed: {snapshot.error[:120]}{hint}"
+        )
+    return FinalPlan(reason=Reason.SNAPSHOTTING, message=f"Waiting for {name} to be ready")
+
+
+def _plan_deletion(observed: Observed, claim: ClaimView) -> FinalPlan:
+    name = describe(PVC, claim.key)
+    actions: tuple[Action, ...] = ()
+    if not claim.deleting:
+        step = Delete(PVC, claim.key, claim.uid)
+        actions = (Action(step, Reason.DELETING_CLAIM, f"Deleting {name}"),)
+    if observed.users:
+        waiting = _wait_for_users(observed, f"{name} goes when they do")
+        return FinalPlan(actions, reason=waiting.reason, message=waiting.message)
+    return FinalPlan(actions, reason=Reason.DELETING_CLAIM, message=f"Waiting for {name} to go")
+
+
+def _wait_for_users(observed: Observed, consequence: str) -> FinalPlan:
+    message = f"In use by {render_users(observed.users)}; {consequence}"
+    return FinalPlan(reason=Reason.IN_USE, message=message)
+
+
+def _explain(error: Exception) -> str:
+    return str(getattr(error, "message", "") or error)

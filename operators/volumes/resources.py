@@ -1,0 +1,171 @@
+"""Manifests and patches of what a DemoVolume makes; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from libs.common.contracts.claims import ClaimView
+from libs.common.contracts.snapshots import SNAPSHOT_GROUP, VOLUME_SNAPSHOT
+from libs.common.kinds import PVC, Manifest
+from libs.common.labels import INSTANCE, MANAGED_BY
+from libs.common.naming import label_value
+from libs.common.ownership import build_owner_reference
+from libs.common.quantity import canonicalize_quantity, render_quantity
+from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume, ReclaimPolicy
+from operators.volumes.naming import KEPT_FOR, OPERATOR, SNAPSHOT_OF, snapshot_name
+
+
+def build_labels(volume: DemoVolume) -> dict[str, str]:
+    """Build the labels that each child carries."""
+    return {MANAGED_BY: OPERATOR, INSTANCE: label_value(volume.metadata.name)}
+
+
+def build_claim(volume: DemoVolume, source_claim: str = "") -> Manifest:
+    """Build the claim of a DemoVolume.
+
+    Args:
+        volume: What is asked for.
+        source_claim: Name of the claim of the DemoVolume to clone, if one is.
+    """
+    spec: Manifest = {
+        "accessModes": [str(mode) for mode in volume.spec.access_modes],
+        "volumeMode": str(volume.spec.volume_mode),
+        "resources": {"requests": {"storage": render_size(volume)}},
+    }
+    if volume.spec.storage_class_name is not None:
+        spec["storageClassName"] = volume.spec.storage_class_name
+    source = build_data_source(volume, source_claim)
+    if source is not None:
+        spec["dataSource"] = source
+    metadata: Manifest = {
+        "name": volume.claim_name,
+        "namespace": volume.metadata.namespace,
+        "labels": build_labels(volume),
+    }
+    if volume.spec.reclaim_policy is ReclaimPolicy.DELETE:
+        metadata["ownerReferences"] = [build_reference(volume)]
+    else:
+        metadata["annotations"] = {KEPT_FOR: volume.metadata.uid}
+    return {
+        "apiVersion": PVC.api_version,
+        "kind": PVC.kind,
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def build_data_source(volume: DemoVolume, source_claim: str) -> Manifest | None:
+    """Build what a claim is filled from; None for an empty volume."""
+    source = volume.spec.source
+    if source is None:
+        return None
+    if source.snapshot is not None:
+        return {
+            "apiGroup": SNAPSHOT_GROUP,
+            "kind": VOLUME_SNAPSHOT.kind,
+            "name": source.snapshot,
+        }
+    return {"kind": PVC.kind, "name": source_claim}
+
+
+def build_snapshot(volume: DemoVolume, claim: ClaimView) -> Manifest:
+    """Build the last snapshot of a claim; it has no owner, so that it outlives everything."""
+    spec: Manifest = {"source": {"persistentVolumeClaimName": claim.key.name}}
+    if volume.spec.snapshot_class_name is not None:
+        spec["volumeSnapshotClassName"] = volume.spec.snapshot_class_name
+    return {
+        "apiVersion": VOLUME_SNAPSHOT.api_version,
+        "kind": VOLUME_SNAPSHOT.kind,
+        "metadata": {
+            "name": snapshot_name(claim.key.name, claim.uid),
+            "namespace": claim.key.namespace,
+            "labels": build_labels(volume),
+            "annotations": {SNAPSHOT_OF: claim.uid},
+        },
+        "spec": spec,
+    }
+
+
+def build_reference(volume: DemoVolume) -> Manifest:
+    """Build the controller reference of a claim under reclaimPolicy Delete."""
+    metadata = {"name": volume.metadata.name, "uid": volume.metadata.uid}
+    return build_owner_reference(DEMO_VOLUME, {"metadata": metadata})
+
+
+def build_metadata_patch(volume: DemoVolume, claim: ClaimView) -> list[Manifest]:
+    """Build the operations that give a claim its labels and the mark of its owner.
+
+    Returns:
+        Operations; empty when the claim has it all.
+    """
+    owned = volume.spec.reclaim_policy is ReclaimPolicy.DELETE
+    return [
+        *_set_references(claim, [build_reference(volume)] if owned else [], volume.metadata.uid),
+        *_set_entry(
+            "annotations", claim.annotations, KEPT_FOR, "" if owned else volume.metadata.uid
+        ),
+        *_merge("labels", claim.labels, build_labels(volume)),
+    ]
+
+
+def build_release_patch(volume: DemoVolume, claim: ClaimView) -> list[Manifest]:
+    """Build the operations that make a claim belong to nobody; empty when it does already."""
+    kept = claim.annotations.get(KEPT_FOR) == volume.metadata.uid
+    return [
+        *_set_references(claim, [], volume.metadata.uid),
+        *(_set_entry("annotations", claim.annotations, KEPT_FOR, "") if kept else ()),
+    ]
+
+
+def build_request_patch(claim: ClaimView, size: Fraction) -> list[Manifest]:
+    """Build the operations that change the size a claim asks for.
+
+    The size that was looked at is tested first: what was decided on for another one is not written.
+    """
+    path = "/spec/resources/requests/storage"
+    return [
+        {"op": "test", "path": path, "value": claim.requested_text},
+        {"op": "replace", "path": path, "value": render_quantity(size)},
+    ]
+
+
+def render_size(volume: DemoVolume) -> str:
+    """Render the size of a spec as Kubernetes writes it: 5 becomes `5Gi`."""
+    size = volume.spec.size
+    return f"{size}Gi" if isinstance(size, int) else canonicalize_quantity(size)
+
+
+def _set_references(claim: ClaimView, wanted: Sequence[Manifest], uid: str) -> list[Manifest]:
+    """Make `wanted` the references that have our UID, and leave those of others alone."""
+    held = [dict(reference) for reference in claim.owner_references]
+    if [reference for reference in held if reference.get("uid") == uid] == list(wanted):
+        return []
+    others = [reference for reference in held if reference.get("uid") != uid]
+    return [{"op": "add", "path": "/metadata/ownerReferences", "value": [*others, *wanted]}]
+
+
+def _set_entry(field: str, held: Mapping[str, str], name: str, value: str) -> list[Manifest]:
+    """Set one entry of a metadata map; an empty value takes it out."""
+    if held.get(name, "") == value:
+        return []
+    path = f"/metadata/{field}"
+    if not value:
+        return [{"op": "remove", "path": f"{path}/{_escape(name)}"}]
+    if not held:
+        return [{"op": "add", "path": path, "value": {name: value}}]
+    return [{"op": "add", "path": f"{path}/{_escape(name)}", "value": value}]
+
+
+def _merge(field: str, held: Mapping[str, str], wanted: Mapping[str, str]) -> list[Manifest]:
+    if not held:
+        return [{"op": "add", "path": f"/metadata/{field}", "value": dict(wanted)}]
+    return [
+        operation
+        for name, value in wanted.items()
+        for operation in _set_entry(field, held, name, value)
+    ]
+
+
+def _escape(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,16 @@
+"""Settings of the volumes operator."""
+
+from pydantic import Field
+
+from libs.common.settings import CommonSettings, operator_settings
+from operators.volumes.naming import OPERATOR
+
+
+class Settings(CommonSettings):
+    """Settings of the volumes operator; each has a flag and an environment variable."""
+
+    model_config = operator_settings(OPERATOR)
+
+    snapshot_api_poll_seconds: float = Field(default=60, ge=1)
+    """snapshot_api_poll_seconds is how often a DemoVolume that needs snapshots looks whether the
+    cluster has come to serve them."""

@@ -1,0 +1,218 @@
+"""What a DemoVolume shows of itself; pure.
+
+Ready is True when a pod can use the volume at the size that the spec asks for. It is also True
+while a class waits for the first consumer: nothing is left to do but for a pod to come, and who
+waits for Ready before making that pod would wait for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from libs.common.conditions import Condition, build_conditions
+from libs.common.contracts.claims import ClaimView
+from libs.common.crd import ObjectReference
+from libs.common.kinds import PVC, Manifest, describe
+from libs.common.quantity import render_quantity
+from operators.volumes.api.v1alpha1 import (
+    USERS_SHOWN,
+    ConditionType,
+    DemoVolume,
+    DemoVolumeStatus,
+    Reason,
+    ReclaimPolicy,
+)
+from operators.volumes.growth import find_rule, judge_growth
+from operators.volumes.observed import (
+    Observed,
+    Standing,
+    explain_missing_api,
+    find_source_problem,
+    find_standing,
+    judge_conflict,
+)
+from operators.volumes.reconcile import FinalPlan
+from operators.volumes.resources import build_metadata_patch
+
+type Refusals = Mapping[Reason, str]
+"""What the API server said to steps that failed, by the reason of their action."""
+
+
+def build_status(
+    volume: DemoVolume,
+    observed: Observed,
+    refusals: Refusals,
+    *,
+    current: Iterable[Mapping[str, Any]],
+    now: datetime,
+) -> Manifest:
+    """Build the status of a DemoVolume that is to be there.
+
+    Args:
+        volume: What is asked for.
+        observed: What there is, after the steps of this pass.
+        refusals: Steps of this pass that failed.
+        current: Conditions as the object shows them.
+        now: Time of the transitions that happen here.
+    """
+    conditions = [*_judge(volume, observed, refusals), *_judge_snapshot_api(volume, observed)]
+    return _build(volume, observed, conditions, current, now)
+
+
+def build_final_status(
+    volume: DemoVolume,
+    observed: Observed,
+    plan: FinalPlan,
+    refusals: Refusals,
+    *,
+    current: Iterable[Mapping[str, Any]],
+    now: datetime,
+) -> Manifest:
+    """Build the status of a DemoVolume that waits to be deleted; arguments as for `build_status`."""
+    message = "; ".join([plan.message, *dict.fromkeys(refusals.values())])
+    conditions = [
+        Condition.false(ConditionType.READY, Reason.TERMINATING, message),
+        Condition.true(ConditionType.TERMINATING, plan.reason, message),
+        *_judge(volume, observed, refusals)[1:],
+        *_judge_snapshot_api(volume, observed),
+    ]
+    return _build(volume, observed, conditions, current, now)
+
+
+def _build(
+    volume: DemoVolume,
+    observed: Observed,
+    conditions: Sequence[Condition],
+    current: Iterable[Mapping[str, Any]],
+    now: datetime,
+) -> Manifest:
+    status = DemoVolumeStatus(
+        observed_generation=volume.metadata.generation, name=volume.claim_name
+    ).to_manifest()
+    claim = observed.claim
+    if claim is not None and find_standing(volume, observed) is Standing.OURS:
+        status |= _show_claim(claim, observed).to_manifest()
+        status |= {"observedGeneration": volume.metadata.generation, "name": volume.claim_name}
+    status["conditions"] = build_conditions(
+        current, conditions, generation=volume.metadata.generation, now=now
+    )
+    return status
+
+
+def _show_claim(claim: ClaimView, observed: Observed) -> DemoVolumeStatus:
+    return DemoVolumeStatus(
+        pvc_ref=ObjectReference(name=claim.key.name, uid=claim.uid),
+        volume_name=claim.volume_name or None,
+        storage_class_name=claim.storage_class or None,
+        requested=claim.requested_text or None,
+        capacity=None if claim.capacity is None else render_quantity(claim.capacity),
+        used_by_count=len(observed.users),
+        used_by=[user.name for user in observed.users[:USERS_SHOWN]],
+    )
+
+
+def _judge(volume: DemoVolume, observed: Observed, refusals: Refusals) -> list[Condition]:
+    """State all conditions but those of a few policies; Ready comes first."""
+    conflict = judge_conflict(volume, observed, refusals.get(Reason.ADOPTED, ""))
+    claim = observed.claim
+    if claim is None or find_standing(volume, observed) is not Standing.OURS:
+        return _judge_without_claim(volume, observed, refusals, conflict)
+    bound = _judge_bound(claim, observed)
+    resized = judge_growth(
+        volume.spec.size_bytes,
+        claim,
+        find_rule(claim, observed.storage_class),
+        refusals.get(Reason.RESIZING, ""),
+    )
+    drifted = _judge_drift(volume, claim, refusals)
+    return [_judge_ready(claim, bound, resized), bound, resized, drifted, conflict]
+
+
+def _judge_without_claim(
+    volume: DemoVolume, observed: Observed, refusals: Refusals, conflict: Condition
+) -> list[Condition]:
+    ready = _explain_absence(volume, observed, refusals)
+    if conflict.status == "True":
+        ready = Condition.false(ConditionType.READY, conflict.reason, conflict.message)
+    nothing = "there is no claim of this DemoVolume"
+    return [
+        ready,
+        Condition.false(ConditionType.BOUND, ready.reason, nothing),
+        Condition.unknown(ConditionType.RESIZED, Reason.NOT_BOUND, nothing),
+        Condition.unknown(ConditionType.DRIFTED, Reason.NOT_BOUND, nothing),
+        conflict,
+    ]
+
+
+def _explain_absence(volume: DemoVolume, observed: Observed, refusals: Refusals) -> Condition:
+    problem = find_source_problem(volume, observed)
+    if problem is not None:
+        return problem
+    refusal = refusals.get(Reason.CREATED) or refusals.get(Reason.REPLACED)
+    if refusal is not None:
+        return Condition.false(ConditionType.READY, Reason.CREATE_FAILED, refusal)
+    return Condition.false(ConditionType.READY, Reason.CREATING, "the claim is being created")
+
+
+def _judge_ready(claim: ClaimView, bound: Condition, resized: Condition) -> Condition:
+    if claim.deleting:
+        message = f"{describe(PVC, claim.key)} is being deleted; a new, empty one follows"
+        return Condition.false(ConditionType.READY, Reason.CLAIM_TERMINATING, message)
+    if bound.reason == Reason.WAITING_FOR_FIRST_CONSUMER:
+        return Condition.true(ConditionType.READY, bound.reason, bound.message)
+    if bound.status != "True":
+        return Condition.false(ConditionType.READY, bound.reason, bound.message)
+    if resized.status != "True":
+        return Condition.false(ConditionType.READY, resized.reason, resized.message)
+    return Condition.true(ConditionType.READY, Reason.BOUND, resized.message)
+
+
+def _judge_bound(claim: ClaimView, observed: Observed) -> Condition:
+    name = describe(PVC, claim.key)
+    if claim.bound:
+        return Condition.true(ConditionType.BOUND, Reason.BOUND, f"bound to {claim.volume_name}")
+    if claim.phase == "Lost":
+        message = (
+            f"the volume {claim.volume_name} of {name} is gone; delete the claim to start anew"
+        )
+        return Condition.false(ConditionType.BOUND, Reason.LOST, message)
+    waits = observed.storage_class is not None and observed.storage_class.waits_for_consumer
+    if waits and not claim.volume_name and not claim.has_consumer:
+        message = f"the volume is made when a pod uses {name}"
+        return Condition.false(ConditionType.BOUND, Reason.WAITING_FOR_FIRST_CONSUMER, message)
+    message = f"{name} waits for its volume; see its events"
+    return Condition.false(ConditionType.BOUND, Reason.PROVISIONING, message)
+
+
+def _judge_drift(volume: DemoVolume, claim: ClaimView, refusals: Refusals) -> Condition:
+    refused = refusals.get(Reason.CORRECTED)
+    if refused is not None and build_metadata_patch(volume, claim):
+        return Condition.true(ConditionType.DRIFTED, Reason.CORRECTION_FAILED, refused)
+    size = volume.spec.size_bytes
+    if claim.requested is not None and claim.requested > size:
+        message = (
+            f"the claim asks for {claim.requested_text}, spec.size is {render_quantity(size)}, "
+            "and a volume cannot shrink; set spec.size to what there is"
+        )
+        return Condition.true(ConditionType.DRIFTED, Reason.LARGER_THAN_SPEC, message)
+    return Condition.false(ConditionType.DRIFTED, Reason.IN_SYNC)
+
+
+def _judge_snapshot_api(volume: DemoVolume, observed: Observed) -> list[Condition]:
+    """State whether snapshots can be had, where the spec needs them."""
+    source = volume.spec.source
+    fields = []
+    if volume.spec.reclaim_policy is ReclaimPolicy.SNAPSHOT:
+        fields.append("spec.reclaimPolicy Snapshot")
+    if source is not None and source.snapshot is not None:
+        fields.append("spec.source.snapshot")
+    if not fields:
+        return []
+    if observed.snapshots_served:
+        return [Condition.true(ConditionType.SNAPSHOTS_AVAILABLE, Reason.SNAPSHOT_API_FOUND)]
+    message = explain_missing_api(" and ".join(fields))
+    return [
+        Condition.false(ConditionType.SNAPSHOTS_AVAILABLE, Reason.SNAPSHOT_API_MISSING, message)
+    ]
