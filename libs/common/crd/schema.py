@@ -226,7 +226,7 @@ class _Converter:
         if rules:
             node[VALIDATIONS] = [*node.get(VALIDATIONS, ()), *rules]
         if isinstance(node.get("default"), dict):
-            node["default"] = _shorten_default(node["default"], properties)
+            node["default"] = _clean_default(node["default"], properties)
 
     def _convert_array(self, node: Manifest, path: str, seen: tuple[str, ...]) -> None:
         if not isinstance(node.get("items"), dict):
@@ -271,18 +271,19 @@ def _drop_empty_default(node: Manifest) -> None:
         del node["default"]
 
 
-def _shorten_default(default: Manifest, properties: Mapping[str, Manifest]) -> Manifest:
-    """Leave out what the defaults of the properties fill in, or what means absent."""
+def _clean_default(default: Manifest, properties: Mapping[str, Manifest]) -> Manifest:
+    """Leave out of an object's default what means absent.
+
+    What the defaults of the properties would fill in stays: the API server checks the default
+    against the rules of the object before it fills anything in.
+    """
     kept: Manifest = {}
     for name, value in default.items():
-        schema = properties.get(name, {})
-        if isinstance(value, dict) and "properties" in schema:
-            value = _shorten_default(
-                value, schema["properties"]
-            )  # noqa: PLW2901 same value, shorter
-        if value in (None, "", [], {}) or value == schema.get("default", ...):
-            continue
-        kept[name] = value
+        nested = properties.get(name, {}).get("properties")
+        if isinstance(value, dict) and nested is not None:
+            kept[name] = _clean_default(value, nested)
+        elif value not in (None, "", [], {}):
+            kept[name] = value
     return kept
 
 
