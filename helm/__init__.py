@@ -1,0 +1,1 @@
+"""Charts of the operators, and the tests that all of them pass."""

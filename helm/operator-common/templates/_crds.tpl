@@ -1,0 +1,20 @@
+{{/*
+operator-common.crds: the CRDs of files/crds/ (generated), as one YAML stream. They are templates
+and not in Helm's own crds/ directory, because Helm never upgrades what lies there.
+*/}}
+{{- define "operator-common.crds" -}}
+{{- if .Values.crds.install -}}
+{{- $root := . -}}
+{{- range $path, $_ := .Files.Glob "files/crds/*.yaml" }}
+{{- $crd := $root.Files.Get $path | fromYaml }}
+{{- $labels := include "operator-common.labels" $root | fromYaml }}
+{{- $_ := set $crd.metadata "labels" (merge $labels ($crd.metadata.labels | default dict)) }}
+{{- if $root.Values.crds.keep }}
+{{- $annotations := merge (dict "helm.sh/resource-policy" "keep") ($crd.metadata.annotations | default dict) }}
+{{- $_ := set $crd.metadata "annotations" $annotations }}
+{{- end }}
+---
+{{ toYaml $crd }}
+{{- end }}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,183 @@
+{{/*
+operator-common.dashboardRows: what the dashboard of any operator shows, as {rows: [...]}. A panel
+has a title, queries (expr, legend) and, where they differ from the default, type (timeseries),
+unit (short), width (8 of 24) and thresholds. A row's panels all have its height (8).
+*/}}
+{{- define "operator-common.dashboardRows" -}}
+rows:
+  - title: At a glance
+    height: 4
+    panels:
+      - title: Replicas up
+        type: stat
+        width: 4
+        thresholds: [{color: red, value: null}, {color: green, value: 1}]
+        queries:
+          - expr: sum(up{SELECTOR})
+      - title: Leaders
+        description: One in each installation. 0 means that nothing is reconciled.
+        type: stat
+        width: 4
+        thresholds: [{color: red, value: null}, {color: green, value: 1}]
+        queries:
+          - expr: sum(leader_election_master_status{SELECTOR})
+      - title: Reconciles
+        type: stat
+        unit: reqps
+        width: 4
+        queries:
+          - expr: sum(rate(controller_runtime_reconcile_total{SELECTOR}[$__rate_interval]))
+      - title: Failing reconciles
+        type: stat
+        unit: percentunit
+        width: 4
+        thresholds: [{color: green, value: null}, {color: orange, value: 0.01}, {color: red, value: 0.1}]
+        queries:
+          - expr: |-
+              sum(rate(controller_runtime_reconcile_errors_total{SELECTOR}[$__rate_interval]))
+                / sum(rate(controller_runtime_reconcile_total{SELECTOR}[$__rate_interval]))
+      - title: Waiting in queues
+        type: stat
+        width: 4
+        thresholds: [{color: green, value: null}, {color: orange, value: 100}, {color: red, value: 1000}]
+        queries:
+          - expr: sum(workqueue_depth{SELECTOR})
+      - title: Oldest watch
+        description: Time since the quietest watch last gave a sign of life. Bookmarks come about every minute.
+        type: stat
+        unit: s
+        width: 4
+        thresholds: [{color: green, value: null}, {color: orange, value: 300}, {color: red, value: 900}]
+        queries:
+          - expr: max(operator_watch_last_event_age_seconds{SELECTOR})
+
+  - title: Reconciles
+    panels:
+      - title: Rate by result
+        unit: reqps
+        queries:
+          - expr: sum by (controller, result) (rate(controller_runtime_reconcile_total{SELECTOR}[$__rate_interval]))
+            legend: <controller> <result>
+      - title: Errors
+        description: Terminal errors wait for a change of the object; panics are bugs; timeouts are cancelled and retried.
+        unit: reqps
+        queries:
+          - expr: sum by (controller) (rate(controller_runtime_reconcile_errors_total{SELECTOR}[$__rate_interval]))
+            legend: <controller> error
+          - expr: sum by (controller) (rate(controller_runtime_terminal_reconcile_errors_total{SELECTOR}[$__rate_interval]))
+            legend: <controller> terminal
+          - expr: sum by (controller) (rate(controller_runtime_reconcile_panics_total{SELECTOR}[$__rate_interval]))
+            legend: <controller> panic
+          - expr: sum by (controller) (rate(controller_runtime_reconcile_timeouts_total{SELECTOR}[$__rate_interval]))
+            legend: <controller> timeout
+      - title: Duration
+        unit: s
+        queries:
+          - expr: histogram_quantile(0.5, sum by (controller, le) (rate(controller_runtime_reconcile_time_seconds_bucket{SELECTOR}[$__rate_interval])))
+            legend: <controller> p50
+          - expr: histogram_quantile(0.99, sum by (controller, le) (rate(controller_runtime_reconcile_time_seconds_bucket{SELECTOR}[$__rate_interval])))
+            legend: <controller> p99
+
+  - title: Queue
+    panels:
+      - title: Depth
+        queries:
+          - expr: sum by (name, priority) (workqueue_depth{SELECTOR})
+            legend: <name> priority <priority>
+      - title: Time in the queue
+        unit: s
+        queries:
+          - expr: histogram_quantile(0.5, sum by (name, le) (rate(workqueue_queue_duration_seconds_bucket{SELECTOR}[$__rate_interval])))
+            legend: <name> p50
+          - expr: histogram_quantile(0.99, sum by (name, le) (rate(workqueue_queue_duration_seconds_bucket{SELECTOR}[$__rate_interval])))
+            legend: <name> p99
+      - title: Workers
+        queries:
+          - expr: sum by (controller) (controller_runtime_active_workers{SELECTOR})
+            legend: <controller> active
+          - expr: max by (controller) (controller_runtime_max_concurrent_reconciles{SELECTOR})
+            legend: <controller> most
+      - title: Adds and retries
+        unit: ops
+        queries:
+          - expr: sum by (name) (rate(workqueue_adds_total{SELECTOR}[$__rate_interval]))
+            legend: <name> adds
+          - expr: sum by (name) (rate(workqueue_retries_total{SELECTOR}[$__rate_interval]))
+            legend: <name> retries
+      - title: Longest running
+        description: Growth without an end means a stuck worker.
+        unit: s
+        queries:
+          - expr: max by (name) (workqueue_longest_running_processor_seconds{SELECTOR})
+            legend: <name>
+      - title: Put off or given up
+        description: Reconciles put off since the cache had not seen the last write, and expected changes that never came.
+        unit: ops
+        queries:
+          - expr: sum by (controller) (rate(operator_stale_sync_skips_total{SELECTOR}[$__rate_interval]))
+            legend: <controller> put off
+          - expr: sum by (controller) (rate(operator_expectations_expired_total{SELECTOR}[$__rate_interval]))
+            legend: <controller> expired
+
+  - title: Cache and watches
+    panels:
+      - title: Objects in the cache
+        queries:
+          - expr: max by (resource) (operator_cache_objects{SELECTOR})
+            legend: <resource>
+      - title: Age of the last sign of life
+        unit: s
+        queries:
+          - expr: max by (resource) (operator_watch_last_event_age_seconds{SELECTOR})
+            legend: <resource>
+      - title: Missed changes found by the sweep
+        unit: ops
+        queries:
+          - expr: sum by (resource) (rate(operator_cache_swept_total{SELECTOR}[$__rate_interval]))
+            legend: <resource>
+
+  - title: API requests
+    panels:
+      - title: Requests by status code
+        unit: reqps
+        queries:
+          - expr: sum by (code, method) (rate(rest_client_requests_total{SELECTOR}[$__rate_interval]))
+            legend: <method> <code>
+      - title: API request latency
+        unit: s
+        queries:
+          - expr: histogram_quantile(0.5, sum by (verb, le) (rate(rest_client_request_duration_seconds_bucket{SELECTOR}[$__rate_interval])))
+            legend: <verb> p50
+          - expr: histogram_quantile(0.99, sum by (verb, le) (rate(rest_client_request_duration_seconds_bucket{SELECTOR}[$__rate_interval])))
+            legend: <verb> p99
+      - title: Retries and Events
+        unit: reqps
+        queries:
+          - expr: sum by (code) (rate(rest_client_request_retries_total{SELECTOR}[$__rate_interval]))
+            legend: retry after <code>
+          - expr: sum by (result) (rate(operator_events_total{SELECTOR}[$__rate_interval]))
+            legend: Event <result>
+
+  - title: Process
+    panels:
+      - title: Leader
+        queries:
+          - expr: leader_election_master_status{SELECTOR}
+            legend: <namespace> <pod>
+      - title: Memory
+        unit: bytes
+        queries:
+          - expr: process_resident_memory_bytes{SELECTOR}
+            legend: <pod>
+      - title: CPU
+        width: 4
+        queries:
+          - expr: rate(process_cpu_seconds_total{SELECTOR}[$__rate_interval])
+            legend: <pod>
+      - title: Event loop lag
+        width: 4
+        unit: s
+        queries:
+          - expr: operator_event_loop_lag_seconds{SELECTOR}
+            legend: <pod>
+{{- end -}}
