@@ -1,0 +1,1 @@
+"""The PodSet operator: keeps a number of identical pods running."""

@@ -1,0 +1,327 @@
+"""PodSet v1: the kind, its conditions and reasons."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from libs.common.crd import (
+    AGE,
+    Conditions,
+    Count,
+    CustomResource,
+    DnsSubdomain,
+    Immutable,
+    IntOrString,
+    KubernetesModel,
+    LabelSelector,
+    ListSet,
+    ObservedGeneration,
+    PodTemplate,
+    PrinterColumn,
+    Rule,
+    Scale,
+    Selector,
+    Waive,
+)
+
+POD_NAMES_LIMIT: Final = 1000
+"""Most names that `status.podNames` shows."""
+
+_SHARE_RULE: Final = Rule(
+    "type(self) == int ? self >= 0 : string(self).matches('^(100|[1-9]?[0-9])%$')",
+    "must be a number that is not negative or a percentage such as '25%'",
+)
+
+Share = Annotated[IntOrString, _SHARE_RULE]
+"""A number of pods, or a percentage of spec.replicas."""
+Seconds = Annotated[int, Field(ge=0, le=31_536_000)]
+"""A time of at most a year."""
+
+
+class ConditionType(StrEnum):
+    """Conditions of a PodSet."""
+
+    READY = "Ready"
+    """Ready is True when as many pods are available as spec.replicas asks for, no more exist, and
+    no update is under way."""
+
+    AVAILABLE = "Available"
+    """Available is True when enough pods are available to do the work: spec.replicas, less what
+    the update strategy lets be missing."""
+
+    PROGRESSING = "Progressing"
+    """Progressing is True while pods are being made, deleted, replaced or waited for."""
+
+    REPLICA_FAILURE = "ReplicaFailure"
+    """ReplicaFailure is True when the API server refused to create or delete a pod."""
+
+    STALLED = "Stalled"
+    """Stalled is True while slots wait to be filled again since their pods keep failing at once."""
+
+    CONFLICT = "Conflict"
+    """Conflict is True while pods of others have names that belong to slots of the set."""
+
+
+class Reason(StrEnum):
+    """Reasons of the conditions and events of a PodSet."""
+
+    ALL_AVAILABLE = "AllAvailable"
+    """AllAvailable means that every pod that was asked for is available."""
+    SCALING_UP = "ScalingUp"
+    """ScalingUp means that pods are still to be created."""
+    SCALING_DOWN = "ScalingDown"
+    """ScalingDown means that surplus pods are still to be deleted."""
+    UPDATING = "Updating"
+    """Updating means that pods of an older template are being replaced."""
+    PODS_NOT_READY = "PodsNotReady"
+    """PodsNotReady means that all pods exist, and some are not ready or not yet for long enough."""
+    TERMINATING = "WaitingForTermination"
+    """WaitingForTermination means that pods on their way out are in the place of new ones."""
+    BACK_OFF = "BackOff"
+    """BackOff means that pods failed at once, and new ones come after a delay."""
+    PAUSED = "Paused"
+    """Paused means that spec.paused keeps the operator from changing pods."""
+    FAILED_CREATE = "FailedCreate"
+    """FailedCreate means that the API server refused a pod: a quota, admission, the template."""
+    FAILED_DELETE = "FailedDelete"
+    """FailedDelete means that the API server refused to delete a pod."""
+    FAILED_UPDATE = "FailedUpdate"
+    """FailedUpdate means that the API server refused to change the owner of a pod."""
+    NAME_TAKEN = "NameTaken"
+    """NameTaken means that a pod that the set does not control has the name of a slot."""
+    MINIMUM_AVAILABLE = "MinimumAvailable"
+    """MinimumAvailable means that at least as many pods as must be are available."""
+    MINIMUM_UNAVAILABLE = "MinimumUnavailable"
+    """MinimumUnavailable means that fewer pods than must be are available."""
+    NONE = "None"
+    """None means that there is nothing to report."""
+    INVALID_SPEC = "InvalidSpec"
+    """InvalidSpec means that the spec contradicts itself; the message names the field."""
+    PODS_CREATED = "PodsCreated"
+    """PodsCreated tells how many pods were created."""
+    PODS_DELETED = "PodsDeleted"
+    """PodsDeleted tells how many pods were deleted."""
+    PODS_ENDED = "PodsEnded"
+    """PodsEnded names a pod that ended and is replaced, with what is known of the cause."""
+    PODS_ADOPTED = "PodsAdopted"
+    """PodsAdopted tells how many orphans were taken in."""
+    PODS_RELEASED = "PodsReleased"
+    """PodsReleased tells how many pods were let go since the selector does not match them."""
+
+
+class UpdateType(StrEnum):
+    """UpdateType names the ways in which pods of an older template are replaced."""
+
+    ON_DELETE = "OnDelete"
+    """OnDelete leaves running pods alone; a pod that is replaced gets the new template."""
+    RECREATE = "Recreate"
+    """Recreate replaces the pods step by step."""
+
+
+class PodReplacementPolicy(StrEnum):
+    """PodReplacementPolicy names the moments at which a pod that goes is replaced."""
+
+    TERMINATION_STARTED = "TerminationStarted"
+    """TerminationStarted replaces a pod at once, in the next free slot, as a ReplicaSet does."""
+    TERMINATION_COMPLETE = "TerminationComplete"
+    """TerminationComplete waits until the pod is gone and fills its slot again."""
+
+
+class RecreateUpdate(KubernetesModel):
+    """RecreateUpdate bounds the replacement of pods of an older template."""
+
+    max_unavailable: Share = "25%"
+    """maxUnavailable is how many pods, or which percentage of spec.replicas rounded down, may be
+    unavailable; it counts as 1 when maxSurge is 0 too."""
+
+    max_surge: Share = 0
+    """maxSurge is how many pods, or which percentage of spec.replicas rounded up, may exist beyond
+    spec.replicas."""
+
+    partition: Share = 0
+    """partition is how many pods, or which percentage of spec.replicas rounded up, keep their older
+    template; lower it step by step to try a template on a few pods first."""
+
+
+class UpdateStrategy(
+    KubernetesModel,
+    rules=(
+        Rule(
+            "!has(self.recreate) || self.type == 'Recreate'",
+            "recreate may be set only when type is Recreate",
+            field_path=".recreate",
+        ),
+    ),
+):
+    """UpdateStrategy tells how pods of an older template are replaced."""
+
+    type: UpdateType = UpdateType.ON_DELETE
+    """type is OnDelete to leave running pods alone, Recreate to replace them step by step."""
+
+    recreate: RecreateUpdate | None = None
+    """recreate bounds the replacement when type is Recreate."""
+
+
+class PodBackoff(
+    KubernetesModel,
+    rules=(
+        Rule("self.baseSeconds <= self.maxSeconds", "baseSeconds must not exceed maxSeconds"),
+    ),
+):
+    """PodBackoff is the delay before a slot is filled again whose pods fail at once."""
+
+    base_seconds: Annotated[int, Field(ge=1, le=3600)] = 10
+    """baseSeconds is the delay before the second replacement in a row, the first comes at once;
+    each further failure doubles it."""
+
+    max_seconds: Annotated[int, Field(ge=1, le=86_400)] = 300
+    """maxSeconds is the longest delay, and the age at which a pod that ends did not fail at
+    once."""
+
+
+class PodSetSpec(
+    KubernetesModel,
+    rules=(
+        Rule(
+            "!has(self.selector) || has(self.template)",
+            "selector needs a template that has its labels",
+            field_path=".selector",
+        ),
+        Rule(
+            "!has(self.selector) || !has(self.template) || !has(self.selector.matchLabels) || "
+            "self.selector.matchLabels.all(k, has(self.template.metadata) && "
+            "has(self.template.metadata.labels) && k in self.template.metadata.labels && "
+            "self.template.metadata.labels[k] == self.selector.matchLabels[k])",
+            "template.metadata.labels must have every label of selector.matchLabels",
+            field_path=".template",
+        ),
+        Rule(
+            "!has(self.selector) || "
+            "(has(self.selector.matchLabels) && size(self.selector.matchLabels) > 0) || "
+            "(has(self.selector.matchExpressions) && size(self.selector.matchExpressions) > 0)",
+            "selector must not be empty: it would match every pod of the namespace",
+            field_path=".selector",
+        ),
+    ),
+):
+    """PodSetSpec is what a user asks for."""
+
+    replicas: Annotated[int, Field(ge=0, le=10_000)] = 1
+    """replicas is the number of pods to keep."""
+
+    selector: Annotated[LabelSelector | None, Immutable()] = None
+    """selector picks the pods that belong to the set: orphans that match are adopted, pods that
+    match no longer are released. Without it the set keeps the pods that it made."""
+
+    template: PodTemplate | None = None
+    """template is the pod to make; without it a busybox that sleeps for an hour."""
+
+    min_ready_seconds: Seconds = 0
+    """minReadySeconds is how long a pod must have been ready to count as available."""
+
+    update_strategy: UpdateStrategy = UpdateStrategy()
+    """updateStrategy tells how pods of an older template are replaced."""
+
+    pod_replacement_policy: PodReplacementPolicy = PodReplacementPolicy.TERMINATION_STARTED
+    """podReplacementPolicy is TerminationStarted to replace a pod as soon as it is being deleted,
+    TerminationComplete to wait until it is gone, so that at no time more pods exist than replicas
+    and maxSurge allow."""
+
+    pods_to_delete: Annotated[list[DnsSubdomain], ListSet(), Field(max_length=1000)] = []
+    """podsToDelete names pods that go first when the set shrinks."""
+
+    backoff: PodBackoff = PodBackoff()
+    """backoff is the delay before a slot is filled again whose pods fail at once."""
+
+    failed_pods_history_limit: Annotated[int, Field(ge=0, le=100)] = 0
+    """failedPodsHistoryLimit is how many pods that ended are kept after they were replaced, for
+    people to look at; each keeps its slot."""
+
+    paused: Annotated[
+        bool, Waive("no-booleans", "Deployment has the same switch under the same name")
+    ] = False
+    """paused keeps the operator from creating, deleting, adopting and releasing pods; the status
+    is still kept."""
+
+
+class PodSetStatus(KubernetesModel):
+    """PodSetStatus is what the operator observed."""
+
+    conditions: Conditions = []
+    """conditions tell how the set is doing."""
+
+    observed_generation: ObservedGeneration = 0
+    """observedGeneration is the generation of the spec that this status is about."""
+
+    replicas: Count = 0
+    """replicas is the number of pods that count: those that have not ended and are not being
+    deleted."""
+
+    ready_replicas: Count = 0
+    """readyReplicas is the number of pods that are ready."""
+
+    available_replicas: Count = 0
+    """availableReplicas is the number of pods that have been ready for minReadySeconds."""
+
+    updated_replicas: Count = 0
+    """updatedReplicas is the number of pods that were made from the template as it is now."""
+
+    terminating_replicas: Count = 0
+    """terminatingReplicas is the number of pods that are being deleted and still exist."""
+
+    selector: Selector = ""
+    """selector is the label selector of the pods as text, for autoscalers."""
+
+    pod_names: Annotated[list[DnsSubdomain], Field(max_length=POD_NAMES_LIMIT)] = []
+    """podNames are the names of the pods that count, by slot; of more than 1,000 pods, the first
+    1,000."""
+
+
+class PodSet(
+    CustomResource,
+    group="batch.tutorial.kubebuilder.io",
+    version="v1",
+    plural="podsets",
+    categories=("slipway",),
+    scale=Scale(
+        spec_replicas=".spec.replicas",
+        status_replicas=".status.replicas",
+        label_selector=".status.selector",
+    ),
+    columns=(
+        PrinterColumn("Desired", "integer", ".spec.replicas", "Number of pods asked for."),
+        PrinterColumn("Current", "integer", ".status.replicas", "Number of pods that count."),
+        PrinterColumn("Ready", "integer", ".status.readyReplicas", "Number of ready pods."),
+        PrinterColumn(
+            "Updated", "integer", ".status.updatedReplicas", "Pods of the newest template."
+        ),
+        PrinterColumn(
+            "Available", "integer", ".status.availableReplicas", "Number of available pods."
+        ),
+        PrinterColumn(
+            "Status",
+            "string",
+            '.status.conditions[?(@.type=="Ready")].reason',
+            "Why the set is ready, or why not.",
+        ),
+        AGE,
+        PrinterColumn("Selector", "string", ".status.selector", "Selector of the pods.", 1),
+    ),
+    rules=(
+        Rule(
+            "size(self.metadata.name) <= 63",
+            "name must have at most 63 characters: it becomes the value of a label",
+        ),
+    ),
+    conditions=ConditionType,
+    reasons=Reason,
+):
+    """PodSet keeps a number of identical pods running."""
+
+    spec: PodSetSpec
+    """spec is what is asked for."""
+    status: PodSetStatus | None = None
+    """status is what was observed."""

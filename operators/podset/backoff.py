@@ -1,0 +1,109 @@
+"""When pods that ended are replaced, and which of them are kept.
+
+Everything follows from the pods that exist, so a restart forgets nothing. A pod that ended keeps its
+name, hence its slot, until it is deleted. How often pods failed at once in a row is written on the
+replacement (annotation `attempt`); when it ended is in its status.
+
+As many of the ended pods as there are vacancies wait to be replaced: those that ended last, since
+vacancies are filled in the order in which they came up. The others were replaced already: they are
+history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from operators.podset.api.v1 import PodBackoff
+from operators.podset.view import PodView, seconds_of
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Hold one ended pod that has not been replaced yet.
+
+    Attributes:
+        pod: The pod.
+        retry_at: When it may be replaced, in seconds since 1970.
+        next_attempt: What its replacement has to carry.
+    """
+
+    pod: PodView
+    retry_at: float
+    next_attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Vacancies:
+    """Tell how the vacancies of a set are to be filled.
+
+    Attributes:
+        fresh: Number of pods to create that replace no ended pod.
+        due: Ended pods to replace now.
+        waiting: Ended pods whose replacement has to wait, the first one to come first.
+        history: Ended pods that were replaced already, the last one to end first.
+    """
+
+    fresh: int
+    due: tuple[Failure, ...]
+    waiting: tuple[Failure, ...]
+    history: tuple[PodView, ...]
+
+    def obsolete(self, limit: int) -> list[PodView]:
+        """Return the ended pods to delete so that at most `limit` are kept as history."""
+        ended = [*(failure.pod for failure in self.due), *self.history]
+        return sorted(ended, key=_last_ended, reverse=True)[limit:]
+
+
+def plan_vacancies(
+    ended: Sequence[PodView], vacancies: int, now: float, template_hash: str, policy: PodBackoff
+) -> Vacancies:
+    """Decide which vacancies are filled now and which ended pods have to wait.
+
+    Args:
+        ended: Pods that ended and are not being deleted.
+        vacancies: Pods that are missing.
+        now: Seconds since 1970.
+        template_hash: Hash of the template; a pod of another template is replaced at once.
+        policy: Delays.
+    """
+    newest_first = sorted(ended, key=_last_ended, reverse=True)
+    failures = [
+        build_failure(pod, template_hash, policy) for pod in newest_first[: max(vacancies, 0)]
+    ]
+    waiting = [failure for failure in failures if failure.retry_at > now]
+    return Vacancies(
+        fresh=max(vacancies, 0) - len(failures),
+        due=tuple(failure for failure in failures if failure.retry_at <= now),
+        waiting=tuple(sorted(waiting, key=lambda failure: failure.retry_at)),
+        history=tuple(newest_first[max(vacancies, 0) :]),
+    )
+
+
+def build_failure(pod: PodView, template_hash: str, policy: PodBackoff) -> Failure:
+    """Work out when an ended pod may be replaced.
+
+    A pod that lived for `maxSeconds` did not fail at once, and a pod of another template says
+    nothing about this one: both are replaced without delay, and counting starts anew.
+    """
+    ended, created = seconds_of(pod.ended) or 0.0, seconds_of(pod.created) or 0.0
+    if pod.template_hash != template_hash or ended - created >= policy.max_seconds:
+        return Failure(pod, ended, 0)
+    return Failure(pod, ended + delay_after(pod.attempt, policy), pod.attempt + 1)
+
+
+def delay_after(attempt: int, policy: PodBackoff) -> int:
+    """Return the seconds between the end of a pod and its replacement.
+
+    Args:
+        attempt: How many pods before it failed at once; the first failure costs nothing.
+        policy: Delays.
+    """
+    if attempt == 0:
+        return 0
+    # Beyond thirty doublings every delay is the longest one; the shift is kept small.
+    return min(policy.base_seconds << min(attempt - 1, 30), policy.max_seconds)
+
+
+def _last_ended(pod: PodView) -> tuple[str, str]:
+    return (pod.ended, pod.uid)

@@ -1,0 +1,220 @@
+"""What the podset operator watches, and the pass over one set: observe, plan, write, tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from libs.common.conditions import find_condition
+from libs.common.crd import kind_of
+from libs.common.kinds import POD, Key, Kind, Manifest, is_deleting, uid_of
+from libs.common.labels import INSTANCE, matches_selector
+from libs.common.ownership import controller_of
+from libs.common.plan import Create, Delete, Outcome, Patch, Step
+from libs.common.runtime import Cache, Context, Controller, ForeignObject, Operator, Result
+from operators.podset.api.v1 import ConditionType, PodSet, Reason
+from operators.podset.metrics import METRICS
+from operators.podset.naming import parse_pod_name
+from operators.podset.reconcile import Desired, Observed, Plan, build_desired, plan_podset
+from operators.podset.resources import OPERATOR_ID
+from operators.podset.settings import Settings
+from operators.podset.status import build_status
+from operators.podset.view import PodView, parse_pod, shrink_pod
+
+PODSET: Final[Kind] = kind_of(PodSet)
+
+_ORPHANS: Final = "orphans"
+_ROUNDS: Final = 8
+"""Plans that one pass carries out at most; two or three are usual, an update needs no more."""
+_SHOWN: Final = 3
+_NOTHING: Final[Manifest] = {"matchExpressions": [{"key": INSTANCE, "operator": "In", "values": []}]}
+"""Selector that no pod matches, for sets that have none."""
+
+
+@dataclass(slots=True)
+class Work:
+    """Collect what a pass did, over all of its rounds."""
+
+    done: list[Step]
+    replaced: list[PodView]
+    outcome: Outcome
+    requeue_after: float | None = None
+
+    def add(self, plan: Plan, outcome: Outcome) -> None:
+        """Take in one round."""
+        self.done.extend(outcome.done)
+        if any(isinstance(step, Create) for step in outcome.done):
+            self.replaced.extend(plan.replaced)
+        self.outcome = outcome
+        self.requeue_after = plan.requeue_after
+
+
+async def reconcile(context: Context, *, image: str) -> Result | None:
+    """Bring one set closer to its spec."""
+    podset = PodSet.parse(context.primary)
+    desired = build_desired(podset, context.owner_reference(), image=image)
+    observed = await _observe(context, desired)
+    if observed is None:
+        # The set is being deleted, or is another one by now; its events are on their way.
+        return None
+    work = Work([], [], Outcome())
+    for _ in range(_ROUNDS):
+        plan = plan_podset(desired, observed, context.now())
+        if not plan.steps:
+            work.requeue_after = plan.requeue_after
+            break
+        outcome = await context.execute(*plan.batches)
+        work.add(plan, outcome)
+        observed = observe(context, desired)
+        if _must_stop(outcome):
+            break
+    else:
+        work.requeue_after = 0.0
+    await _tell(context, desired, observed, work)
+    return Result.from_outcome(work.outcome, requeue_after=work.requeue_after)
+
+
+def observe(context: Context, desired: Desired) -> Observed:
+    """Read from the cache what concerns a set, without the orphans that it might adopt."""
+    podset, namespace = desired.podset, context.key.namespace
+    children, released = context.children(POD), []
+    if podset.spec.selector is not None:
+        selector = desired.blueprint.selector
+        released = [pod for pod in children if not _matches(pod, selector)]
+        children = [pod for pod in children if _matches(pod, selector)]
+
+    def lookup(name: str) -> Manifest | None:
+        return context.get(POD, Key(namespace, name))
+
+    return Observed(
+        pods=tuple(parse_pod(pod, context.key.name) for pod in children),
+        # A pod that is being deleted is let go when it is gone.
+        released=tuple(pod for pod in released if not is_deleting(pod)),
+        lookup=lookup,
+    )
+
+
+async def _observe(context: Context, desired: Desired) -> Observed | None:
+    """Read what concerns a set; None when the set itself is not there any more."""
+    observed = observe(context, desired)
+    orphans = _find_orphans(context, desired)
+    if not orphans or desired.podset.spec.paused:
+        return observed
+    # The garbage collector may have made them orphans since the set was deleted: ask the API
+    # server, never the cache, before anything is adopted.
+    live = await context.live_get(PODSET, context.key)
+    if live is None or uid_of(live) != context.uid or is_deleting(live):
+        return None
+    return replace(observed, orphans=tuple(orphans))
+
+
+def _find_orphans(context: Context, desired: Desired) -> list[Manifest]:
+    selector, name = desired.blueprint.selector, context.key.name
+    orphans = context.indexed(POD, _ORPHANS, context.key.namespace)
+    return [
+        pod
+        for pod in orphans
+        if _matches(pod, selector) and parse_pod(pod, name).is_active
+    ]
+
+
+def _matches(pod: Manifest, selector: Manifest) -> bool:
+    return matches_selector(selector, pod["metadata"].get("labels") or {})
+
+
+def _must_stop(outcome: Outcome) -> bool:
+    """Tell whether a failure ends the pass: a name that is taken does not, another one is used."""
+    return any(not isinstance(failure.error, ForeignObject) for failure in outcome.failures)
+
+
+async def _tell(context: Context, desired: Desired, observed: Observed, work: Work) -> None:
+    """Write the status, and events for what was done and what went wrong."""
+    before = context.primary
+    status = build_status(desired, observed, context.now(), work.outcome)
+    for reason, note in describe_work(work):
+        context.event("Normal", reason, note)
+    for pod in work.replaced:
+        note = f"{pod.name} ended and is replaced: {pod.trouble or pod.phase}"
+        context.event("Warning", Reason.PODS_ENDED, note)
+    if await context.apply_status(status):
+        for name in (ConditionType.REPLICA_FAILURE, ConditionType.STALLED, ConditionType.CONFLICT):
+            now = find_condition({"status": status}, name)
+            old = find_condition(before, name)
+            if now and now["status"] == "True" and (not old or old["status"] != "True"):
+                context.event("Warning", now["reason"], now["message"])
+
+
+def describe_work(work: Work) -> Iterable[tuple[Reason, str]]:
+    """Sum up what was done as events, one for each sort of step."""
+    adopts = [step for step in work.done if isinstance(step, Patch) and _adopts(step)]
+    releases = [step for step in work.done if isinstance(step, Patch) and not _adopts(step)]
+    sorts: tuple[tuple[Reason, str, list[str]], ...] = (
+        (Reason.PODS_ADOPTED, "Adopted", [step.key.name for step in adopts]),
+        (Reason.PODS_RELEASED, "Released", [step.key.name for step in releases]),
+        (Reason.PODS_CREATED, "Created", _names(work.done, Create)),
+        (Reason.PODS_DELETED, "Deleted", _names(work.done, Delete)),
+    )
+    for reason, verb, names in sorts:
+        if names:
+            shown = ", ".join(names[:_SHOWN])
+            rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            yield reason, f"{verb} {shown}{rest}"
+
+
+def _names(steps: Iterable[Step], sort: type[Create] | type[Delete]) -> list[str]:
+    return [step.key.name for step in steps if isinstance(step, sort)]
+
+
+def _adopts(step: Patch) -> bool:
+    return any(operation["op"] == "add" for operation in step.operations)
+
+
+def index_orphans(pod: Manifest) -> list[str]:
+    """Index pods without a controller by namespace."""
+    return [] if controller_of(pod) else [pod["metadata"].get("namespace") or ""]
+
+
+def map_pod(pod: Manifest, cache: Cache) -> list[Key]:
+    """Name the sets that a pod concerns which they do not control.
+
+    These are the set whose slot it has the name of, and for an orphan those that may adopt it.
+    """
+    metadata = pod["metadata"]
+    namespace = metadata.get("namespace") or ""
+    labels = metadata.get("labels") or {}
+    sets = cache.store(PODSET)
+    names = {parse_pod_name(metadata["name"])[0]}
+    if controller_of(pod) is None:
+        names.add(labels.get(INSTANCE, ""))
+        names.update(
+            held["metadata"]["name"]
+            for held in sets.list(namespace)
+            if matches_selector((held.get("spec") or {}).get("selector") or _NOTHING, labels)
+        )
+    keys = [Key(namespace, name) for name in sorted(names) if name]
+    return [key for key in keys if sets.get(key) is not None]
+
+
+def build_controller(settings: Settings) -> Controller:
+    """Declare the controller of PodSets."""
+    return (
+        Controller(
+            OPERATOR_ID,
+            primary=PODSET,
+            reconcile=partial(reconcile, image=settings.default_image),
+        )
+        .owns(POD, transform=shrink_pod, source="reflector", indexes={_ORPHANS: index_orphans})
+        .watches(POD, map_pod)
+    )
+
+
+OPERATOR: Final = Operator(
+    OPERATOR_ID,
+    Settings,
+    (build_controller,),
+    metrics=METRICS,
+    summary="Keeps a number of identical pods running.",
+)
+"""The operator, as `main` and the tests run it."""

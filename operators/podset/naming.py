@@ -1,0 +1,47 @@
+"""Names, labels and annotations of the pods of a set.
+
+The name of a pod is a lock: the API server lets one object of a name exist at a time, so two
+writers that want the same slot cannot both get it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROUP: Final = "batch.tutorial.kubebuilder.io"
+"""API group of PodSet, and prefix of the labels and annotations that belong to it."""
+SLOT_LABEL: Final = f"{GROUP}/slot"
+"""Label on each pod: the number of its slot, as the name has it."""
+TEMPLATE_HASH_LABEL: Final = f"{GROUP}/template-hash"
+"""Label on each pod: hash of the template that it was made from."""
+ATTEMPT_ANNOTATION: Final = f"{GROUP}/attempt"
+"""Annotation on a pod: how many pods before it in a row failed at once in its place."""
+DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
+"""Annotation of Kubernetes on a pod: pods of low cost go first when the set shrinks."""
+
+_INFIX: Final = "-pod-"
+_SLOT_DIGITS: Final = 9
+
+
+def pod_name(set_name: str, slot: int) -> str:
+    """Return the name of the pod in a slot: `<set>-pod-<slot>`."""
+    return f"{set_name}{_INFIX}{slot}"
+
+
+def parse_slot(set_name: str, name: str) -> int | None:
+    """Return the slot that a pod name of the set has, or None for any other name."""
+    owner, slot = parse_pod_name(name)
+    return slot if owner == set_name else None
+
+
+def parse_pod_name(name: str) -> tuple[str, int | None]:
+    """Return the name of the set and the slot that a pod name stands for.
+
+    Returns:
+        An empty name and None for a name that no set would give: `web-pod-01`, `web-pod-`.
+    """
+    owner, infix, digits = name.rpartition(_INFIX)
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _SLOT_DIGITS
+    if not infix or not owner or not is_number or str(int(digits)) != digits:
+        return "", None
+    return owner, int(digits)

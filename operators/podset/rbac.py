@@ -1,0 +1,17 @@
+"""What the podset operator may do, in each namespace that it watches."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from libs.common.crd import kind_of
+from libs.common.kinds import POD
+from libs.common.rbac import PolicyRule, children, own
+from operators.podset.api import PodSet
+
+RULES: Final[tuple[PolicyRule, ...]] = (
+    *own(kind_of(PodSet), finalizer=False),
+    # patch is for the owner references of pods that are adopted or released.
+    *children(POD, "create", "delete", "patch", why="keep the pods of the sets"),
+)
+"""Rules beyond those of the framework."""

@@ -1,0 +1,140 @@
+"""Manifests of the pods of a set."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from libs.common.kinds import Manifest
+from libs.common.labels import INSTANCE, MANAGED_BY
+from libs.common.naming import short_hash
+from operators.podset.api.v1 import PodSet
+from operators.podset.naming import (
+    ATTEMPT_ANNOTATION,
+    SLOT_LABEL,
+    TEMPLATE_HASH_LABEL,
+    pod_name,
+)
+
+OPERATOR_ID: Final = "podset"
+DEFAULT_IMAGE: Final = "busybox"
+"""Image of the pods of a set without a template."""
+_HASH_LENGTH: Final = 10
+_NOBODY: Final = 65534
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """Hold what all pods of one template have in common.
+
+    Attributes:
+        labels: Labels of a pod but for its slot.
+        annotations: Annotations that the template asks for.
+        spec: Spec of a pod; shared by all manifests, never changed.
+        template_hash: Hash of the template.
+        selector: Selector that finds the pods.
+    """
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    spec: Manifest
+    template_hash: str
+    selector: Manifest
+
+
+def build_blueprint(podset: PodSet, *, default_image: str = DEFAULT_IMAGE) -> Blueprint:
+    """Build what the pods of a set have in common."""
+    name, template = podset.metadata.name, podset.spec.template
+    if template is None:
+        labels = {"app": name, "version": "v0.1"}
+        annotations: Mapping[str, str] = {}
+        spec = build_default_spec(default_image)
+    else:
+        labels, annotations = dict(template.metadata.labels), template.metadata.annotations
+        spec = template.spec
+    template_hash = _hash_of({"labels": labels, "annotations": dict(annotations), "spec": spec})
+    return Blueprint(
+        labels={
+            **labels,
+            MANAGED_BY: OPERATOR_ID,
+            INSTANCE: name,
+            TEMPLATE_HASH_LABEL: template_hash,
+        },
+        annotations=annotations,
+        spec=spec,
+        template_hash=template_hash,
+        selector=build_selector(podset),
+    )
+
+
+def build_selector(podset: PodSet) -> Manifest:
+    """Build the selector that finds the pods of a set; without one in the spec, those it made."""
+    selector = podset.spec.selector
+    if selector is not None:
+        return selector.to_manifest()
+    return {"matchLabels": {MANAGED_BY: OPERATOR_ID, INSTANCE: podset.metadata.name}}
+
+
+def build_pod(
+    podset: PodSet, blueprint: Blueprint, slot: int, owner: Manifest, *, attempt: int = 0
+) -> Manifest:
+    """Build the pod of a slot.
+
+    Args:
+        podset: The set.
+        blueprint: What its pods have in common.
+        slot: Number of the slot.
+        owner: Controller reference to the set.
+        attempt: How many pods before this one failed at once.
+    """
+    metadata: Manifest = {
+        "name": pod_name(podset.metadata.name, slot),
+        "namespace": podset.metadata.namespace,
+        "labels": {**blueprint.labels, SLOT_LABEL: str(slot)},
+        "ownerReferences": [owner],
+    }
+    annotations = dict(blueprint.annotations)
+    if attempt:
+        annotations[ATTEMPT_ANNOTATION] = str(attempt)
+    if annotations:
+        metadata["annotations"] = annotations
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": blueprint.spec}
+
+
+def build_default_spec(image: str) -> Manifest:
+    """Build the spec of the default pod: a busybox that sleeps for an hour.
+
+    It fits the restricted pod security standard, so that it runs in a locked-down namespace too.
+    """
+    return {
+        "containers": [
+            {
+                "name": "busybox",
+                "image": image,
+                # An image that is on the node already is used, also where nothing can be pulled.
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["sleep", "3600"],
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "capabilities": {"drop": ["ALL"]},
+                    "readOnlyRootFilesystem": True,
+                },
+            }
+        ],
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _NOBODY,
+            "runAsGroup": _NOBODY,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "automountServiceAccountToken": False,
+        # As process 1 `sleep` ignores SIGTERM; there is nothing to wait for.
+        "terminationGracePeriodSeconds": 1,
+    }
+
+
+def _hash_of(template: Mapping[str, Any]) -> str:
+    text = json.dumps(template, sort_keys=True, separators=(",", ":"), default=str)
+    return short_hash(text, length=_HASH_LENGTH)

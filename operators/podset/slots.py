@@ -1,0 +1,83 @@
+"""Slots: the numbers in the names of pods, and who holds them.
+
+A slot is held by whatever pod has its name: one of ours in any state, also a terminating one, or one
+of somebody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from libs.common.kinds import Manifest, is_deleting
+from libs.common.ownership import controller_of
+from operators.podset.naming import GROUP, pod_name
+
+type Lookup = Callable[[str], Manifest | None]
+"""Return the pod of a name in the namespace of the set, as the cache has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Know the slots of one set, in one snapshot.
+
+    Attributes:
+        set_name: Name of the set.
+        own: Slots that pods of the set hold, in whatever state these are.
+        expected: Names of orphans that are about to be adopted.
+        lookup: Finds any pod of the namespace by name.
+    """
+
+    set_name: str
+    own: frozenset[int]
+    expected: frozenset[str]
+    lookup: Lookup
+
+    def free(self, *, besides: Iterable[int] = (), limit: int | None = None) -> Iterator[int]:
+        """Yield the slots that nobody holds, the lowest first.
+
+        Args:
+            besides: Slots that are held now and will be free, or are promised already.
+            limit: First number that is out of bounds; None for no bound.
+        """
+        released = frozenset(besides)
+        slot = 0
+        while limit is None or slot < limit:
+            held = slot in self.own and slot not in released
+            if not held and (slot in released or self.lookup(self.name_of(slot)) is None):
+                yield slot
+            slot += 1
+
+    def conflicts(self, limit: int) -> list[str]:
+        """Return, in words, the pods of others that hold slots below `limit`."""
+        found = []
+        for slot in range(limit):
+            if slot in self.own or self.name_of(slot) in self.expected:
+                continue
+            pod = self.lookup(self.name_of(slot))
+            if pod is not None and not self._is_leaving(pod):
+                found.append(f"{self.name_of(slot)} ({describe_holder(pod)})")
+        return found
+
+    def name_of(self, slot: int) -> str:
+        """Return the name of the pod in a slot."""
+        return pod_name(self.set_name, slot)
+
+    def _is_leaving(self, pod: Mapping[str, Any]) -> bool:
+        """Tell whether a pod will be gone without anybody's help.
+
+        Pods of an earlier set of the same name are left to the garbage collector.
+        """
+        reference = controller_of(pod) or {}
+        group = str(reference.get("apiVersion", "")).rpartition("/")[0]
+        earlier = reference.get("name") == self.set_name and group == GROUP
+        return is_deleting(pod) or earlier
+
+
+def describe_holder(pod: Mapping[str, Any]) -> str:
+    """Say whose a pod is: `of ReplicaSet web`."""
+    reference = controller_of(pod)
+    if reference is None:
+        return "of nobody"
+    return f"of {reference.get('kind')} {reference.get('name')}"

@@ -1,0 +1,214 @@
+"""What the status of a set says. Pure: equal pods give an equal status, so that nothing is written twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from libs.common.conditions import Condition, build_conditions
+from libs.common.errors import ApiError
+from libs.common.kinds import Manifest
+from libs.common.labels import render_selector
+from libs.common.plan import Create, Delete, Outcome
+from operators.podset.api.v1 import POD_NAMES_LIMIT, ConditionType, Reason
+from operators.podset.reconcile import Assessment, Desired, Observed, assess
+from operators.podset.view import PodView
+
+_SHOWN: Final = 3
+"""Names that a message lists before it counts the rest."""
+_LAST: Final = 1 << 31
+_FORBIDDEN: Final = 403
+_REFUSALS: Final = frozenset({400, _FORBIDDEN, 422})
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Hold what the API server refused in a pass.
+
+    Attributes:
+        reason: Reason of the condition.
+        message: Words of the API server.
+    """
+
+    reason: Reason
+    message: str
+
+
+def build_status(
+    desired: Desired, observed: Observed, now: datetime, outcome: Outcome | None = None
+) -> Manifest:
+    """Build the whole status of a set.
+
+    Args:
+        desired: What the spec asks for.
+        observed: The pods as they are after the writes of the pass.
+        now: Time of conditions that change, and from which ages are measured.
+        outcome: What became of the writes; None when there were none.
+    """
+    facts = assess(desired, observed, now)
+    podset = desired.podset
+    template_hash = desired.blueprint.template_hash
+    current = podset.status.to_manifest()["conditions"] if podset.status is not None else []
+    named = sorted(facts.active, key=_by_slot)
+    return {
+        "conditions": build_conditions(
+            current,
+            state_conditions(desired, facts, find_refusal(outcome)),
+            generation=podset.metadata.generation,
+            now=now,
+        ),
+        "observedGeneration": podset.metadata.generation,
+        "replicas": len(facts.active),
+        "readyReplicas": sum(pod.is_ready for pod in facts.active),
+        "availableReplicas": len(facts.available),
+        "updatedReplicas": sum(pod.template_hash == template_hash for pod in facts.active),
+        "terminatingReplicas": len(facts.terminating),
+        "selector": render_selector(desired.blueprint.selector),
+        "podNames": [pod.name for pod in named[:POD_NAMES_LIMIT]],
+    }
+
+
+def find_refusal(outcome: Outcome | None) -> Refusal | None:
+    """Return the first step that the API server refused for good reason; None for none.
+
+    What trying again settles is none: a lost connection, a conflict of versions, a JSON patch
+    whose test of the version failed (422).
+    """
+    for failure in outcome.failures if outcome is not None else ():
+        error, step = failure.error, failure.step
+        if not isinstance(error, ApiError) or error.status not in _REFUSALS:
+            continue
+        if isinstance(step, Create):
+            return Refusal(Reason.FAILED_CREATE, error.message or str(error))
+        if isinstance(step, Delete):
+            return Refusal(Reason.FAILED_DELETE, error.message or str(error))
+        if error.status == _FORBIDDEN:
+            return Refusal(Reason.FAILED_UPDATE, error.message or str(error))
+    return None
+
+
+def state_conditions(
+    desired: Desired, facts: Assessment, refusal: Refusal | None
+) -> list[Condition]:
+    """State the conditions of a set, always all of them and in the same order."""
+    ready = _state_ready(desired, facts, refusal)
+    return [
+        ready,
+        _state_available(desired, facts),
+        _state_progressing(ready),
+        _state_failure(refusal),
+        _state_stalled(facts),
+        _state_conflict(desired, facts),
+    ]
+
+
+def _state_ready(desired: Desired, facts: Assessment, refusal: Refusal | None) -> Condition:
+    wanted, available = desired.podset.spec.replicas, len(facts.available)
+    exact = len(facts.active) == facts.rollout.target == wanted
+    if exact and not facts.rollout.pending and available >= wanted:
+        return Condition.true(
+            ConditionType.READY, Reason.ALL_AVAILABLE, f"{_count(wanted, 'pod')} available"
+        )
+    reason, message = _explain(desired, facts, refusal)
+    return Condition.false(ConditionType.READY, reason, message)
+
+
+def _explain(desired: Desired, facts: Assessment, refusal: Refusal | None) -> tuple[Reason, str]:
+    """Say what stands between a set and its spec, the most pressing first."""
+    wanted, active = desired.podset.spec.replicas, len(facts.active)
+    if desired.podset.spec.paused:
+        return Reason.PAUSED, f"spec.paused is set: {active} of {_count(wanted, 'pod')} exist"
+    if refusal is not None:
+        return refusal.reason, refusal.message
+    if facts.vacancies.waiting:
+        return Reason.BACK_OFF, _describe_waiting(facts)
+    if active < facts.rollout.target:
+        if facts.missing <= 0 and facts.terminating:
+            count = _count(len(facts.terminating), "pod")
+            return Reason.TERMINATING, f"{count} being deleted must be gone first"
+        return Reason.SCALING_UP, f"{active} of {_count(facts.rollout.target, 'pod')} exist"
+    if facts.surplus:
+        return Reason.SCALING_DOWN, f"{_count(facts.surplus, 'pod')} to delete"
+    if facts.rollout.pending:
+        return Reason.UPDATING, f"{_count(facts.rollout.pending, 'pod')} of an older template left"
+    return Reason.PODS_NOT_READY, _describe_unready(facts, wanted)
+
+
+def _state_available(desired: Desired, facts: Assessment) -> Condition:
+    needed = max(0, desired.podset.spec.replicas - desired.budget.unavailable)
+    available = len(facts.available)
+    message = f"{available} of at least {_count(needed, 'pod')} available"
+    if available >= needed:
+        return Condition.true(ConditionType.AVAILABLE, Reason.MINIMUM_AVAILABLE, message)
+    return Condition.false(ConditionType.AVAILABLE, Reason.MINIMUM_UNAVAILABLE, message)
+
+
+def _state_progressing(ready: Condition) -> Condition:
+    """Say whether work is under way: it is unless the set is ready or held up."""
+    held_up = {
+        Reason.PAUSED,
+        Reason.BACK_OFF,
+        Reason.FAILED_CREATE,
+        Reason.FAILED_DELETE,
+        Reason.FAILED_UPDATE,
+    }
+    if ready.status == "True" or ready.reason in held_up:
+        return Condition.false(ConditionType.PROGRESSING, ready.reason)
+    return Condition.true(ConditionType.PROGRESSING, ready.reason, ready.message)
+
+
+def _state_failure(refusal: Refusal | None) -> Condition:
+    if refusal is None:
+        return Condition.false(ConditionType.REPLICA_FAILURE, Reason.NONE)
+    return Condition.true(ConditionType.REPLICA_FAILURE, refusal.reason, refusal.message)
+
+
+def _state_stalled(facts: Assessment) -> Condition:
+    if not facts.vacancies.waiting:
+        return Condition.false(ConditionType.STALLED, Reason.NONE)
+    return Condition.true(ConditionType.STALLED, Reason.BACK_OFF, _describe_waiting(facts))
+
+
+def _state_conflict(desired: Desired, facts: Assessment) -> Condition:
+    taken = facts.slots.conflicts(facts.window)
+    if not taken:
+        return Condition.false(ConditionType.CONFLICT, Reason.NONE)
+    remedy = "their slots stay empty" if desired.is_strict else "other slots are used"
+    message = f"Names taken by pods of others, {remedy}: {_list(taken)}"
+    return Condition.true(ConditionType.CONFLICT, Reason.NAME_TAKEN, message)
+
+
+def _describe_waiting(facts: Assessment) -> str:
+    # Without times: the message changes with the pods, not with the clock.
+    waiting = facts.vacancies.waiting
+    pods = sorted((failure.pod for failure in waiting), key=_by_slot)
+    names = _list([_describe_pod(pod) for pod in pods])
+    return f"{_count(len(waiting), 'pod')} failed at once and will be replaced after a delay: {names}"
+
+
+def _describe_unready(facts: Assessment, wanted: int) -> str:
+    available = len(facts.available)
+    waiting = [pod for pod in facts.active if pod.name not in facts.available]
+    troubled = next((pod for pod in sorted(waiting, key=_by_slot) if pod.trouble), None)
+    message = f"{available} of {_count(wanted, 'pod')} available"
+    return f"{message}; {_describe_pod(troubled)}" if troubled is not None else message
+
+
+def _describe_pod(pod: PodView) -> str:
+    return f"{pod.name} ({pod.trouble})" if pod.trouble else pod.name
+
+
+def _by_slot(pod: PodView) -> tuple[int, str]:
+    return (pod.slot if pod.slot is not None else _LAST, pod.name)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _list(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_SHOWN])
+    rest = len(names) - _SHOWN
+    return f"{shown} and {rest} more" if rest > 0 else shown
