@@ -30,6 +30,15 @@ _READY_SECONDS: Final = 300.0
 _POLL_SECONDS: Final = 0.5
 _LABEL: Final = "io.x-k8s.kind.cluster"
 _STORAGE_NAMESPACE: Final = "local-path-storage"
+_EXPECTED: Final = (
+    "coredns",
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "local-path-provisioner",
+)
+"""Parts of names that must be among the system pods before their readiness says anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,14 +211,14 @@ class KindCluster:
     def _unready(self, kubectl: Kubectl) -> list[str]:
         if not kubectl.answers():
             return ["the API server"]
-        system = kubectl.items("pods", "--namespace", "kube-system")
-        if len(system) < len(_STATIC_PODS):
-            return ["the static pods"]
-        storage = kubectl.items("pods", "--namespace", _STORAGE_NAMESPACE)
-        return list_unready(kubectl.items("nodes"), [*system, *storage])
-
-
-_STATIC_PODS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+        workloads = [
+            item
+            for namespace in ("kube-system", _STORAGE_NAMESPACE)
+            for item in kubectl.items("pods,deployments", "--namespace", namespace)
+        ]
+        names = " ".join(item["metadata"]["name"] for item in workloads)
+        missing = [name for name in _EXPECTED if name not in names]
+        return missing or list_unready([*kubectl.items("nodes"), *workloads])
 
 
 def up(

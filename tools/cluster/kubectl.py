@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,10 +58,14 @@ def is_condition_true(item: Mapping[str, Any], condition: str = "Ready") -> bool
     return any(one["type"] == condition and one["status"] == "True" for one in found)
 
 
-def list_unready(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> list[str]:
-    """Return the names of nodes and pods that are not ready; pods that have ended are left out."""
-    running: Callable[[dict[str, Any]], bool] = (
-        lambda pod: pod.get("status", {}).get("phase") != "Succeeded"
-    )
-    objects = [*nodes, *filter(running, pods)]
-    return [item["metadata"]["name"] for item in objects if not is_condition_true(item)]
+def is_ready(item: Mapping[str, Any]) -> bool:
+    """Tell whether a node, pod or Deployment is ready, or has done its work."""
+    if item["kind"] == "Deployment":
+        return is_condition_true(item, "Available")
+    ended: bool = item.get("status", {}).get("phase") == "Succeeded"
+    return ended or is_condition_true(item)
+
+
+def list_unready(items: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the nodes, pods and Deployments that are not ready."""
+    return [item["metadata"]["name"] for item in items if not is_ready(item)]
