@@ -111,7 +111,7 @@ def build_identity(pod_name: str = "") -> str:
 class SoleLeader:
     """Stands in where there is no election: this process always leads."""
 
-    def __init__(self, on_started_leading: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, on_started_leading: Callable[[], object] = lambda: None) -> None:
         """Take what is called at the start."""
         self._on_started = on_started_leading
         self._leading = False
@@ -154,8 +154,8 @@ class LeaseElector:
         identity: str,
         timing: Timing | None = None,
         *,
-        on_started_leading: Callable[[], None] = lambda: None,
-        on_stopped_leading: Callable[[], None] = lambda: None,
+        on_started_leading: Callable[[], object] = lambda: None,
+        on_stopped_leading: Callable[[], object] = lambda: None,
         metrics: LeaderMetrics | None = None,
         clock: ElectionClock | None = None,
         hard_exit: Callable[[int], object] = os._exit,
@@ -258,9 +258,9 @@ class LeaseElector:
         try:
             asyncio.run(self._run())
         except BaseException:
+            # The gate first: a log may block.
+            self._core.lose("the elector thread died")
             log.exception("Ending the elector thread on an unexpected error")
-            if not self._core.lost_reason:
-                self._core.lose("the elector thread died")
         finally:
             self._announce(leading=False)
             if not self._stopping:
@@ -301,6 +301,9 @@ class LeaseElector:
         if not action.done() and step.verb is not Verb.WAIT:
             # A write that is cut off leaves open which version the Lease has.
             await asyncio.wait((action,), timeout=_LAST_REQUEST_SECONDS)
+        if action.done():
+            # What is raised here is a defect of ours, on which the thread ends.
+            action.result()
         action.cancel()
 
     async def _request(self, client: LeaseClient, step: Step) -> None:
