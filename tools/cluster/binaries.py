@@ -105,7 +105,7 @@ def ensure_tool(name: str, progress: Progress | None = None, cache: Cache | None
                 folder, package = TOOL_DIRECTORIES[name]
                 go.build(_HERE / folder, package, directory / name)
 
-    waiting = lambda: _say_waiting(progress, name)  # noqa: E731  a bound callback, used once
+    waiting = lambda: _say_waiting(progress, name)
     return cache.ensure(f"tools/{name}", key, build, waiting) / name
 
 

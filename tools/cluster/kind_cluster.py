@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -115,8 +116,8 @@ class KindCluster:
             shutil.rmtree(self._marker.parent, ignore_errors=True)
         return found
 
-    def load(self, image: str, progress: Progress) -> None:
-        """Copy an image of the docker daemon into every node.
+    def load(self, images: Sequence[str], progress: Progress) -> None:
+        """Copy images of the docker daemon into every node.
 
         Raises:
             ToolError: There is no docker, no cluster, or no such image.
@@ -124,9 +125,9 @@ class KindCluster:
         docker = find_docker(self.cache)
         if docker is None or not self.nodes(docker):
             raise ToolError(f"Cluster {self.name} is not there: run `./dev up` first")
-        with progress.step(f"Loading {image} into the nodes"):
+        with progress.step(f"Loading {images[0]} into the nodes"):
             kind = ensure_tool("kind", progress, self.cache)
-            command = [str(kind), "load", "docker-image", image, "--name", self.name]
+            command = [str(kind), "load", "docker-image", *images, "--name", self.name]
             progress.run(command, env=docker.environment())
 
     @property
@@ -228,3 +229,8 @@ def up(
     cluster = KindCluster(name)
     cluster.up(progress or open_progress("up", cluster.cache), workers)
     return cluster
+
+
+def list_clusters(cache: Cache) -> list[str]:
+    """Return the names of the clusters that were made with this cache."""
+    return sorted(path.name for path in (cache.root / "clusters").glob("*") if path.is_dir())

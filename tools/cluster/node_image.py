@@ -131,9 +131,7 @@ def _build(docker: Docker, progress: Progress, cache: Cache) -> NodeImage:
 
 
 def _ensure_programs(progress: Progress, cache: Cache) -> Programs:
-    tool: Callable[[str], Path] = lambda name: ensure_tool(
-        name, progress, cache
-    )  # noqa: E731  short
+    tool: Callable[[str], Path] = lambda name: ensure_tool(name, progress, cache)
     return Programs(
         # Our own multi-call binary, also where KUBEBUILDER_ASSETS names another directory.
         kube=ensure_assets(progress, cache, environ={}) / "kube",

@@ -13,11 +13,32 @@ from tools.cluster.node_payload import Programs
 from tools.cluster.progress import Progress
 from tools.cluster.versions import DEBIAN, KUBERNETES, PAUSE
 
-PACKAGES: Final = (
-    "bash busybox-static ca-certificates conntrack containerd containernetworking-plugins curl dbus"
-    " e2fsprogs ethtool hostname iproute2 iptables jq kmod libseccomp2 mount nftables pigz procps"
-    " runc socat systemd util-linux"
-).split()
+PACKAGES: Final = [
+    "bash",
+    "busybox-static",
+    "ca-certificates",
+    "conntrack",
+    "containerd",
+    "containernetworking-plugins",
+    "curl",
+    "dbus",
+    "e2fsprogs",
+    "ethtool",
+    "hostname",
+    "iproute2",
+    "iptables",
+    "jq",
+    "kmod",
+    "libseccomp2",
+    "mount",
+    "nftables",
+    "pigz",
+    "procps",
+    "runc",
+    "socat",
+    "systemd",
+    "util-linux",
+]
 _UNUSED: Final = ("doc", "man", "locale", "info")
 """Directories of /usr/share that no node needs."""
 _IDLE_UNITS: Final = (

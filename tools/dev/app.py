@@ -1,0 +1,25 @@
+"""The commands of ./dev, put together."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import typer
+
+from tools.dev import cluster_commands, code_commands, demo_command, operator_commands
+
+app: Final = typer.Typer(
+    help="Slipway, from a bare machine to running operators. Each command can be run again at any"
+    " point: it goes on where the last one stopped.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+# The order here is the order of the groups in --help.
+demo_command.register(app)
+cluster_commands.register(app)
+operator_commands.register(app)
+code_commands.register(app)

@@ -1,0 +1,55 @@
+"""Commands on the code: test, generate, bench, sweep; each is a package of tools of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from tools.cluster.errors import ToolError
+from tools.dev.operators import ROOT, has_module
+from tools.dev.options import OperatorId
+
+_PANEL = "The code"
+_PASSING = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line; their arguments are passed on as they are."""
+    for function in (test, generate, bench, sweep):
+        app.command(rich_help_panel=_PANEL, context_settings=_PASSING)(function)
+
+
+def test(context: typer.Context) -> None:
+    """Run everything that CI runs: lint, types, unit, integration, e2e."""
+    delegate("tools.gate", context.args)
+
+
+def generate(context: typer.Context) -> None:
+    """Write what is generated: CRDs, RBAC, values, reference docs; --check compares only."""
+    delegate("tools.generate", context.args)
+
+
+def bench(context: typer.Context, operator: OperatorId) -> None:
+    """Run the benchmarks of an operator."""
+    delegate(f"tools.bench.{operator}", context.args)
+
+
+def sweep(context: typer.Context) -> None:
+    """Run the fault sweeps."""
+    delegate("tools.sweep", context.args)
+
+
+def delegate(module: str, arguments: Sequence[str]) -> None:
+    """Become `python -m module` in the root of the checkout.
+
+    Raises:
+        ToolError: This checkout has no such module.
+    """
+    if not has_module(module):
+        raise ToolError(f"{module.replace('.', '/')} is not in this checkout: nothing to run")
+    os.chdir(ROOT)
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])

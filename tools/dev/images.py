@@ -1,0 +1,85 @@
+"""Images of operators: built, loaded into the cluster, remembered by their content."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Final
+
+from tools.cluster.docker import Docker, ensure_docker
+from tools.cluster.errors import ToolError
+from tools.cluster.kind_cluster import KindCluster
+from tools.cluster.progress import Progress
+from tools.dev.operators import ROOT, has_module
+
+TAG: Final = "dev"
+"""Tag of what was built last; the loaded image also has one that names its content."""
+
+
+def load_operator(
+    operator: str, cluster: KindCluster, progress: Progress, *, build: bool = True
+) -> str:
+    """Build the image of an operator, load it into the cluster and return its reference.
+
+    The reference names the content, so installing it restarts the operator when, and only when,
+    the image has changed.
+
+    Args:
+        build: Build it; otherwise take what was built last under the tag `dev`.
+    """
+    docker = ensure_docker(progress, cluster.cache)
+    image = f"slipway/{operator}:{TAG}"
+    if build:
+        with progress.step(f"Image of {operator}", "2 minutes the first time"):
+            image = build_image(operator, docker, progress)
+    elif not docker.has_image(image):
+        raise ToolError(f"Image {image} is not built: run `./dev load {operator}`")
+    reference = tag_by_content(docker, image)
+    marker = _marker(operator, cluster)
+    if read_loaded(operator, cluster) == reference:
+        progress.say(f"Image {reference} is in the cluster already.")
+        return reference
+    cluster.load([image, reference], progress)
+    cluster.cache.write(marker, reference)
+    return reference
+
+
+def read_loaded(operator: str, cluster: KindCluster) -> str | None:
+    """Return the reference of the image that was loaded last, or None."""
+    marker = _marker(operator, cluster)
+    return marker.read_text().strip() if marker.exists() else None
+
+
+def build_image(operator: str, docker: Docker, progress: Progress) -> str:
+    """Build the image with Pants, by way of `tools.images`, and return its reference.
+
+    Raises:
+        ToolError: The build failed, or this checkout has no tools.images.
+    """
+    if not has_module("tools.images", runnable=False):
+        raise ToolError("tools/images is not in this checkout: images cannot be built")
+    # A process of its own: what Pants prints belongs in the log, and docker's address in its environment.
+    call = "import sys; from tools.images import build; print(build(*sys.argv[1:]))"
+    environment = {**docker.environment(), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", call, operator, TAG]
+    output = progress.run(command, env=environment, cwd=ROOT)
+    return output.strip().splitlines()[-1]
+
+
+def tag_by_content(docker: Docker, image: str) -> str:
+    """Give the image a second tag that names its content, and return that reference."""
+    identity = docker.read("image", "inspect", "--format", "{{.Id}}", image).strip()
+    reference = content_reference(image, identity)
+    docker.read("tag", image, reference)
+    return reference
+
+
+def content_reference(image: str, identity: str) -> str:
+    """Return the reference for an image id such as `sha256:0123...`."""
+    digest = re.sub("^sha256:", "", identity)[:12]
+    return f"{image.rpartition(':')[0]}:{TAG}-{digest}"
+
+
+def _marker(operator: str, cluster: KindCluster) -> Path:
+    return cluster.cache.path("clusters", cluster.name, "images", operator)

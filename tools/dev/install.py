@@ -1,0 +1,158 @@
+"""Installing an operator: helm, then the roll-out, watched until it is done or cannot be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tools.cluster.binaries import ensure_tool
+from tools.cluster.errors import ToolError
+from tools.cluster.kubectl import Kubectl
+from tools.cluster.progress import Progress
+from tools.dev.operators import chart_of
+from tools.dev.options import Target
+
+_ROLLOUT_SECONDS: Final = 180.0
+_POLL_SECONDS: Final = 0.5
+_HOPELESS: Final = frozenset(
+    {"ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError"}
+)
+"""Reasons that no waiting mends."""
+_PATIENCE: Final = 3
+"""Restarts or failed pulls after which a roll-out counts as failed."""
+_LOG_LINES: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Name what is installed where."""
+
+    operator: str
+    namespace: str
+
+    @property
+    def selector(self) -> str:
+        """Return the label selector of the operator's Deployment and pods."""
+        return f"app.kubernetes.io/name={self.operator},app.kubernetes.io/instance={self.operator}"
+
+
+def build_helm_command(
+    helm: str, release: Release, target: Target, image: str | None, values: Sequence[str] = ()
+) -> list[str]:
+    """Return the helm command that installs or upgrades the release.
+
+    Args:
+        image: `repository:tag` to run; None leaves the chart's own.
+        values: Further `key=value` pairs.
+    """
+    command = [helm, "upgrade", release.operator, str(chart_of(release.operator)), "--install"]
+    command += ["--namespace", release.namespace, "--create-namespace", *target.helm_flags()]
+    if image:
+        repository, _, tag = image.rpartition(":")
+        command += ["--set-string", f"image.repository={repository}"]
+        command += ["--set-string", f"image.tag={tag}"]
+    for pair in values:
+        command += ["--set", pair]
+    return command
+
+
+def install(
+    release: Release,
+    target: Target,
+    image: str | None,
+    progress: Progress,
+    values: Sequence[str] = (),
+) -> None:
+    """Install or upgrade an operator and wait until it is rolled out.
+
+    Raises:
+        ToolError: helm failed, or the roll-out did; the message has the events and logs.
+    """
+    helm = ensure_tool("helm", progress)
+    with progress.step(f"Installing {release.operator} into namespace {release.namespace}"):
+        progress.run(build_helm_command(str(helm), release, target, image, values))
+        _wait_for_rollout(release, target.kubectl, progress)
+
+
+def uninstall(release: Release, target: Target, progress: Progress) -> None:
+    """Remove an operator; its CRDs and the objects of its kinds stay.
+
+    Raises:
+        CommandFailed: helm failed, or there is no such release.
+    """
+    helm = ensure_tool("helm", progress)
+    with progress.step(f"Uninstalling {release.operator} from namespace {release.namespace}"):
+        command = [str(helm), "uninstall", release.operator, "--namespace", release.namespace]
+        progress.run([*command, "--wait", *target.helm_flags()])
+
+
+def is_rolled_out(deployment: Mapping[str, Any]) -> bool:
+    """Tell whether all replicas of a Deployment are of its newest version and available."""
+    status = deployment.get("status", {})
+    wanted = deployment["spec"].get("replicas", 1)
+    counts = [status.get(key, 0) for key in ("updatedReplicas", "availableReplicas", "replicas")]
+    observed: bool = status.get("observedGeneration", 0) >= deployment["metadata"]["generation"]
+    return observed and all(count == wanted for count in counts)
+
+
+def describe_pod(pod: Mapping[str, Any]) -> str:
+    """Return in a few words what a pod is waiting for."""
+    status = pod.get("status", {})
+    for container in status.get("containerStatuses", []):
+        waiting = container.get("state", {}).get("waiting")
+        if waiting:
+            return f"{pod['metadata']['name']}: {waiting.get('reason', 'waiting')}"
+        if not container.get("ready"):
+            return f"{pod['metadata']['name']}: running, not ready"
+    return f"{pod['metadata']['name']}: {status.get('phase', 'Pending')}"
+
+
+def find_failure(pods: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return why a roll-out cannot succeed, or None while it still may."""
+    for pod in pods:
+        for container in pod.get("status", {}).get("containerStatuses", []):
+            waiting = container.get("state", {}).get("waiting", {})
+            reason = waiting.get("reason", "")
+            crashed = reason == "CrashLoopBackOff" and container["restartCount"] >= _PATIENCE
+            if reason in _HOPELESS or reason == "ImagePullBackOff" or crashed:
+                return f"{pod['metadata']['name']}: {reason}: {waiting.get('message', '')}".strip()
+    return None
+
+
+def _wait_for_rollout(release: Release, kubectl: Kubectl, progress: Progress) -> None:
+    scope = ("--namespace", release.namespace, "--selector", release.selector)
+    deadline = time.monotonic() + _ROLLOUT_SECONDS
+    while True:
+        deployments = kubectl.items("deployments", *scope)
+        if deployments and all(map(is_rolled_out, deployments)):
+            return
+        hashes = kubectl.items("pods", *scope)
+        failure = find_failure(hashes)
+        if failure is None and time.monotonic() > deadline:
+            failure = f"not ready after {_ROLLOUT_SECONDS:g} s"
+        if failure:
+            raise ToolError(_explain(release, kubectl, failure))
+        progress.note(", ".join(map(describe_pod, hashes)) or "waiting for pods")
+        time.sleep(_POLL_SECONDS)
+
+
+def _explain(release: Release, kubectl: Kubectl, failure: str) -> str:
+    scope = ("--namespace", release.namespace)
+    parts = [f"Operator {release.operator} in namespace {release.namespace}: {failure}"]
+    # One object's line says more than a hundred of the whole namespace.
+    prefix = f"/{release.operator}-"
+    questions = {
+        "Events": ("get", "events", *scope, "--sort-by", ".lastTimestamp", "--no-headers"),
+        "Logs": ("logs", *scope, "--selector", release.selector, "--tail", str(_LOG_LINES)),
+    }
+    for title, question in questions.items():
+        try:
+            lines = kubectl.read(*question).splitlines()
+        except ToolError as err:
+            lines = str(err).splitlines()
+        kept = [line for line in lines if title == "Logs" or prefix in line][-_LOG_LINES:]
+        if kept:
+            parts.append("\n".join([f"{title}:", *(f"  {line}" for line in kept)]))
+    return "\n".join(parts)

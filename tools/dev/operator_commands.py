@@ -1,0 +1,171 @@
+"""Commands on one operator: load, install, uninstall, logs, run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tools.cluster.errors import ToolError
+from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster
+from tools.cluster.kubectl import Kubectl
+from tools.cluster.progress import Progress, open_progress
+from tools.dev import install as installer
+from tools.dev.images import load_operator, read_loaded
+from tools.dev.install import Release
+from tools.dev.operators import ROOT, chart_of, check_operator, environment_prefix
+from tools.dev.options import (
+    ContextName,
+    Kubeconfig,
+    Name,
+    Namespace,
+    OperatorId,
+    Target,
+    find_target,
+)
+
+_PANEL = "One operator"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    for function in (load, install, uninstall, logs):
+        app.command(rich_help_panel=_PANEL)(function)
+    # What follows the id goes to the operator itself.
+    passing = {"allow_extra_args": True, "ignore_unknown_options": True}
+    app.command(rich_help_panel=_PANEL, context_settings=passing)(run)
+
+
+def load(operator: OperatorId, name: Name = DEFAULT_NAME) -> None:
+    """Build the operator's image and load it into the kind cluster."""
+    check_operator(operator)
+    target = find_target(None, None, name)
+    assert target.kind is not None  # A target without kubeconfig and context is a kind cluster.
+    progress = open_progress(f"load-{operator}")
+    print(load_operator(operator, target.kind, progress))
+
+
+def install(
+    operator: OperatorId,
+    namespace: Namespace = "default",
+    name: Name = DEFAULT_NAME,
+    kubeconfig: Kubeconfig = None,
+    context: ContextName = None,
+    image: Annotated[
+        str | None,
+        typer.Option("--image", help="repository:tag to run instead of the local build."),
+    ] = None,
+    values: Annotated[
+        list[str] | None, typer.Option("--set", help="A chart value, as key=value; repeatable.")
+    ] = None,
+) -> None:
+    """Install or upgrade an operator with its chart and wait until it runs."""
+    check_operator(operator)
+    progress = open_progress(f"install-{operator}")
+    target = find_target(kubeconfig, context, name)
+    chosen = image or find_image(operator, target.kind, progress)
+    installer.install(Release(operator, namespace), target, chosen, progress, values or ())
+
+
+def uninstall(
+    operator: OperatorId,
+    namespace: Namespace = "default",
+    name: Name = DEFAULT_NAME,
+    kubeconfig: Kubeconfig = None,
+    context: ContextName = None,
+) -> None:
+    """Uninstall an operator; its CRDs and the objects of its kinds stay."""
+    check_operator(operator)
+    target = find_target(kubeconfig, context, name)
+    installer.uninstall(
+        Release(operator, namespace), target, open_progress(f"uninstall-{operator}")
+    )
+
+
+def logs(
+    operator: OperatorId,
+    namespace: Namespace = "default",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come.")] = False,
+    name: Name = DEFAULT_NAME,
+    kubeconfig: Kubeconfig = None,
+    context: ContextName = None,
+) -> None:
+    """Show the logs of an operator that runs in the cluster."""
+    check_operator(operator)
+    target = find_target(kubeconfig, context, name)
+    arguments = [
+        "logs",
+        "--namespace",
+        namespace,
+        "--selector",
+        Release(operator, namespace).selector,
+    ]
+    arguments += ["--tail", "-1", "--prefix", *(["--follow"] if follow else [])]
+    command = target.kubectl.command(*arguments)
+    sys.stdout.flush()
+    os.execv(command[0], command)
+
+
+def run(
+    extra: typer.Context,
+    operator: OperatorId,
+    namespace: Namespace = "default",
+    name: Name = DEFAULT_NAME,
+    kubeconfig: Kubeconfig = None,
+    context: ContextName = None,
+) -> None:
+    """Run an operator as a local process against the cluster; further arguments are its own."""
+    check_operator(operator)
+    target = find_target(kubeconfig, context, name)
+    _refuse_second(Release(operator, namespace), target.kubectl)
+    _apply_crds(operator, target, open_progress(f"run-{operator}"))
+    environment = {**build_local_settings(operator, namespace, target), **os.environ}
+    environment["PYTHONPATH"] = str(ROOT)
+    command = [sys.executable, "-m", f"operators.{operator}", *extra.args]
+    sys.stdout.flush()
+    os.execve(command[0], command, environment)
+
+
+def build_local_settings(operator: str, namespace: str, target: Target) -> dict[str, str]:
+    """Return the settings for a local process; the environment and arguments win over them."""
+    prefix = environment_prefix(operator)
+    settings = {
+        "LOG_FORMAT": "console",
+        # One local process has nobody to share with, and leaves no Lease behind.
+        "LEADER_ELECT": "false",
+        "WATCH_NAMESPACES": namespace,
+        # Local ports may be taken; the operator's own flags bring the endpoints back.
+        "METRICS_BIND_ADDRESS": "0",
+        "HEALTH_PROBE_BIND_ADDRESS": "0",
+        "KUBECONFIG": str(target.kubectl.kubeconfig or ""),
+        "CONTEXT": target.kubectl.context or "",
+    }
+    local = {f"{prefix}{key}": value for key, value in settings.items() if value}
+    return {"POD_NAMESPACE": namespace, **local}
+
+
+def find_image(operator: str, cluster: KindCluster | None, progress: Progress) -> str | None:
+    """Return the image to install: the loaded one of a kind cluster, loaded first if need be."""
+    if cluster is None:
+        return None
+    return read_loaded(operator, cluster) or load_operator(operator, cluster, progress)
+
+
+def _refuse_second(release: Release, kubectl: Kubectl) -> None:
+    scope = ("--namespace", release.namespace, "--selector", release.selector)
+    if any(one["spec"].get("replicas", 1) for one in kubectl.items("deployments", *scope)):
+        raise ToolError(
+            f"Operator {release.operator} runs in namespace {release.namespace} already, and two at"
+            f" once would fight: run `./dev uninstall {release.operator}` first"
+        )
+
+
+def _apply_crds(operator: str, target: Target, progress: Progress) -> None:
+    crds: Path = chart_of(operator) / "files" / "crds"
+    if any(crds.glob("*.yaml")):
+        with progress.step(f"CRDs of {operator}"):
+            command = ["apply", "--server-side", "--force-conflicts", "--filename", str(crds)]
+            progress.run(target.kubectl.command(*command))

@@ -1,0 +1,57 @@
+"""The operators of this checkout, as the tools see them."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Final
+
+from tools.cluster.errors import ToolError
+
+ROOT: Final = Path(__file__).parents[2]
+
+
+def list_operators(root: Path = ROOT) -> list[str]:
+    """Return the ids of all operators that can be run."""
+    return sorted(path.parent.name for path in (root / "operators").glob("*/__main__.py"))
+
+
+def check_operator(operator: str, root: Path = ROOT) -> str:
+    """Return the id if there is such an operator.
+
+    Raises:
+        ToolError: There is none; the message lists those that there are.
+    """
+    known = list_operators(root)
+    if operator not in known:
+        raise ToolError(f"There is no operator {operator!r}: name one of {', '.join(known)}")
+    return operator
+
+
+def chart_of(operator: str, root: Path = ROOT) -> Path:
+    """Return the chart of an operator.
+
+    Raises:
+        ToolError: It has none.
+    """
+    chart = root / "helm" / operator
+    if not (chart / "Chart.yaml").exists():
+        raise ToolError(f"Operator {operator} has no chart: {chart} is missing")
+    return chart
+
+
+def environment_prefix(operator: str) -> str:
+    """Return what the names of the operator's settings start with in the environment."""
+    return f"{operator.upper()}_"
+
+
+def has_module(module: str, *, runnable: bool = True) -> bool:
+    """Tell whether the checkout has a module; `runnable` asks for one that `python -m` can run."""
+    try:
+        found = importlib.util.find_spec(module)
+        package = found is not None and found.submodule_search_locations is not None
+        if found and package and runnable:
+            return importlib.util.find_spec(f"{module}.__main__") is not None
+    except ModuleNotFoundError:
+        return False
+    return found is not None
