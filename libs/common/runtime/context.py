@@ -10,7 +10,7 @@ import structlog
 
 from libs.common.client import Client
 from libs.common.clock import Clock
-from libs.common.errors import Conflict, NotFound
+from libs.common.errors import NotFound
 from libs.common.kinds import Key, Kind, Manifest, describe, uid_of
 from libs.common.ownership import build_owner_reference, controlled_by
 from libs.common.runtime.cache import Cache
@@ -154,6 +154,9 @@ class Context:
 
         Returns:
             Whether a request was sent: an equal status is not written.
+
+        Raises:
+            ApiError: The server refused; let it out of the pass, which is then tried again.
         """
         held = self._cache.store(self.kind).get(self.key)
         if held is None or uid_of(held) != self.uid or _same_status(held.get("status"), status):
@@ -170,9 +173,8 @@ class Context:
             answer = await self.client.apply(
                 self.kind, manifest, field_manager=f"{self._manager}-status", subresource="status"
             )
-        except (NotFound, Conflict) as err:
-            # Deleted, or deleted and created again, since the look: not our object any more.
-            self.log.debug("Leaving status alone", error=str(err))
+        except NotFound:
+            # Deleted since the look. (Deleted and created again is a conflict: the next pass sees.)
             return False
         self._cache.informer(self.kind).wrote(answer)
         return True

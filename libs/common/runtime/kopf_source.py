@@ -188,7 +188,8 @@ def _build_settings(informers: Sequence[Informer]) -> kopf.OperatorSettings:
     settings.watching.initial_streaming = False
     settings.queueing.worker_limit = None
     settings.networking.request_timeout = 30
-    settings.process.ultimate_exiting_timeout = _EXIT_SECONDS
+    # kopf would send SIGKILL to the process; how long an end may take is for the manager to say.
+    settings.process.ultimate_exiting_timeout = None
     for informer in informers:
         if informer.label_selector:
             kind = informer.kind

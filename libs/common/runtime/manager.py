@@ -101,6 +101,7 @@ class Manager:
             self.metrics, settings.metrics_bind_address, settings.health_probe_bind_address
         )
         self.working = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
         self._rng = rng
         self._lag = LoopLagMonitor(self.metrics)
         self._add_checks()
@@ -112,7 +113,7 @@ class Manager:
             Whether the end was asked for.
         """
         failed = asyncio.Event()
-        tasks: list[asyncio.Task[None]] = []
+        tasks = self._tasks
         sources_stop = asyncio.Event()
 
         def start(name: str, work: Coroutine[Any, Any, None]) -> None:
@@ -129,10 +130,17 @@ class Manager:
             await self._shut_down(sources_stop, tasks)
         return not failed.is_set()
 
+    async def resweep(self) -> None:
+        """Hold all caches against the API server now."""
+        for informer in self.cache:
+            if informer.served:
+                await self.sweeper.sweep(informer)
+
     async def abandon(self) -> None:
         """Close the connections of a run that was canceled; for tests of crashes."""
-        for runner in self.runners:
-            runner.queue.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.health.close()
         await self.client.close()
 

@@ -150,6 +150,11 @@ class WorkQueue:
         """Return how many passes over a key failed in a row."""
         return self._failures.get(key, 0)
 
+    @property
+    def failing(self) -> int:
+        """Number of keys whose last pass failed."""
+        return len(self._failures)
+
     async def get(self) -> Key:
         """Take the next key; the caller gives it back with `done`.
 

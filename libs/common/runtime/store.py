@@ -73,7 +73,7 @@ class Store:
     def __init__(self, kind: Kind, transform: Transform = strip_noise) -> None:
         """Start empty."""
         self.kind = kind
-        self._transform = transform
+        self.transform = transform
         self._objects: dict[Key, Manifest] = {}
         self._by_owner: dict[str, set[Key]] = {}
         self._indexes: dict[str, tuple[IndexFunction, dict[str, set[Key]]]] = {}
@@ -139,7 +139,7 @@ class Store:
         old = self._objects.get(key)
         if old is not None and self._is_newer(old, uid, version):
             return None
-        new = self._transform(manifest)
+        new = self.transform(manifest)
         self._keep(key, old, new)
         if old is not None and _same(old, new):
             return None

@@ -68,6 +68,7 @@ class OperatorHarness:
         self.config = config
         self.client = Client(admin or config, user_agent="harness")
         self.exits: list[int] = []
+        self.restarting = False
         self._clock = clock
         self._settings = operator.settings(**{**DEFAULTS, **settings})
         self._stop = asyncio.Event()
@@ -120,9 +121,11 @@ class OperatorHarness:
 
     async def restart(self, *, crash: bool = False) -> None:
         """End the operator and start a new process of it, with nothing in memory."""
+        self.restarting = True
         await (self.kill() if crash else self.stop())
         self.manager = self._build()
         await self.start()
+        self.restarting = False
 
     async def ended(self, timeout: float = _TIMEOUT) -> bool:
         """Wait until the operator ends by itself; tell whether the end was an orderly one."""
@@ -146,6 +149,19 @@ class OperatorHarness:
                     await asyncio.sleep(_POLL)
                     continue
                 quiet += 1
+
+    async def idle(self, timeout: float = _TIMEOUT) -> None:
+        """Wait until no key is queued or worked on, whatever the caches have missed."""
+        async with _deadline(timeout, self._why_unsettled):
+            passes = -1
+            while not self._idle() or passes != self._passes():
+                passes = self._passes()
+                await asyncio.sleep(_POLL)
+
+    @property
+    def failing(self) -> bool:
+        """Whether some key is backed off after a failure."""
+        return any(runner.queue.failing for runner in self.manager.runners)
 
     async def eventually(
         self,
@@ -185,7 +201,7 @@ class OperatorHarness:
         }
         await self.client.replace(LEASE, lease)
 
-    def metric(self, name: str, **labels: str) -> float:
+    def metric(self, name: str, /, **labels: str) -> float:
         """Return the value of a metric of the operator, 0 when it has none."""
         return self.manager.metrics.value(name, **labels) or 0.0
 
@@ -199,7 +215,8 @@ class OperatorHarness:
         return Key(settings.pod_namespace or self.config.namespace, settings.lease_name)
 
     def _idle(self) -> bool:
-        return all(runner.queue.idle for runner in self.manager.runners)
+        idle = all(runner.queue.idle for runner in self.manager.runners)
+        return idle and not self.restarting
 
     def _passes(self) -> int:
         return sum(runner.passes for runner in self.manager.runners)

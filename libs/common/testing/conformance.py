@@ -1,0 +1,470 @@
+"""Conformance: what every operator must withstand, inherited by a class of ten lines.
+
+```python
+class TestPodSetConformance(OperatorConformance):
+    subject = Subject(OPERATOR, crds=(build_crd(PodSet),), rules=RULES, objects=build_objects,
+                      change={"spec": {"replicas": 5}})
+```
+
+Each test runs the operator in this process against the fake API over HTTP, harms it in one way, and
+asks for the same end: the state that an undisturbed run reaches, the same creations and deletions,
+and silence afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+import pytest
+
+from libs.common.kinds import EVENT, LEASE, Key, Kind, Manifest, key_of
+from libs.common.labels import APPLIED_HASH
+from libs.common.rbac import PolicyRule, event_rules, operator_namespace_rules
+from libs.common.runtime.operator import Operator
+from libs.common.testing.fakeapi import FakeApi, Request
+from libs.common.testing.harness import OperatorHarness
+
+type Drive = Callable[[FakeApi], None]
+"""Do what the rest of the cluster does, such as make pods run; safe to repeat."""
+
+NAMESPACE: Final = "default"
+_NOISE: Final = frozenset(
+    {
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+        "managedFields",
+        "generation",
+        "observedGeneration",
+        APPLIED_HASH,  # It covers the UID of the owner.
+    }
+)
+_SETTLE_SECONDS: Final = 20.0
+_POLL: Final = 0.005
+_TIMES: Final = frozenset({"lastTransitionTime", "startTime", "ownerUid"})
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Say how an operator is tried.
+
+    Attributes:
+        operator: The operator.
+        crds: CRDs of its kinds.
+        objects: Builds what a user applies, in that order; the first is the primary.
+        change: Merge patch that a user applies to the primary later.
+        children: Kinds that the operator makes.
+        rules: Rights that its service account has, beside those of the framework.
+        world: Objects that are there before, such as storage classes; built anew each time.
+        drive: What the rest of the cluster does, called again and again.
+        settings: Settings of the operator.
+    """
+
+    operator: Operator
+    crds: Sequence[Mapping[str, Any]]
+    objects: Callable[[], Sequence[Manifest]]
+    change: Mapping[str, Any]
+    children: Sequence[Kind]
+    rules: Sequence[PolicyRule] = ()
+    world: Callable[[], Sequence[Manifest]] = tuple
+    drive: Drive = lambda _: None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def primary(self) -> Kind:
+        """Kind of the first object."""
+        return self.operator.build_controllers(self.operator.settings(**self.settings))[0].primary
+
+
+@dataclass(frozen=True)
+class Run:
+    """Hold what a run led to."""
+
+    state: dict[str, Manifest]
+    creates: Counter[str]
+    deletes: Counter[str]
+    writes: list[Request]
+
+
+class OperatorConformance:
+    """Inherit from this, name it `Test...`, and set `subject`."""
+
+    subject: ClassVar[Subject]
+
+    async def test_zero_writes_when_settled(self) -> None:
+        """A settled operator is silent: also after a restart, a re-apply, a touched annotation."""
+        async with self.api() as api, self.harness(api) as harness:
+            await self.workload(api, harness)
+
+            mark = api.mark()
+            await harness.restart()
+            await self.settle(api, harness)
+            assert _ours(api, mark) == [], "writes after a restart"
+
+            for manifest in self.subject.objects():
+                await self._apply_again(harness, manifest)
+            api.patch(
+                self.subject.primary,
+                self.primary_key(),
+                {"metadata": {"annotations": {"example.com/touched": "yes"}}},
+            )
+            mark = api.mark()
+            await self.settle(api, harness)
+            assert _ours(api, mark) == [], "writes after a re-apply"
+
+    async def test_crash_at_each_write_changes_nothing(self) -> None:
+        """A crash before, inside and after each write ends where an undisturbed run ends."""
+        expected = await self.run()
+        assert expected.writes, "a workload without writes proves nothing"
+        for index in range(len(expected.writes)):
+            for mode in ("dropped", "lost", "after"):
+                got = await self.run(lambda api, n=index, m=mode: _Crash(api, n, m))
+                self._assert_same(got, expected, f"crash {mode} at write {index}")
+
+    async def test_lost_answer_at_each_write_changes_nothing(self) -> None:
+        """A write whose answer is lost is looked up, never repeated blindly."""
+        expected = await self.run()
+        for index in range(len(expected.writes)):
+            got = await self.run(lambda api, n=index: _Fail(api, n, lost_answer=True))
+            self._assert_same(got, expected, f"answer of write {index} lost")
+
+    @pytest.mark.parametrize("status", [403, 409, 429, 500, 503])
+    async def test_refused_writes_are_tried_again(self, status: int) -> None:
+        """A refusal of each write ends where an undisturbed run ends."""
+        expected = await self.run()
+        for index in range(len(expected.writes)):
+            retry = 0.01 if status == 429 else None  # noqa: PLR2004 HTTP's number
+            got = await self.run(
+                lambda api, n=index, s=status, r=retry: _Fail(api, n, status=s, retry_after=r)
+            )
+            self._assert_same(got, expected, f"{status} at write {index}")
+
+    async def test_conflict_storm_passes(self) -> None:
+        """When each write meets three conflicts, the end is the same."""
+        expected = await self.run()
+        seen: Counter[str] = Counter()
+
+        def storm(request: Request) -> bool:
+            if not _is_ours(request):
+                return False
+            seen[str(request.kind) + str(request.key)] += 1
+            return seen[str(request.kind) + str(request.key)] <= 3  # noqa: PLR2004 three
+
+        async with self.api() as api:
+            api.fail(status=409, times=None, where=storm)
+            async with self.harness(api) as harness:
+                await self.workload(api, harness)
+                got = self.outcome(api, 0)
+        self._assert_same(got, expected, "conflict storm", counts=False)
+
+    async def test_child_deleted_in_a_gap_comes_back(self) -> None:
+        """A child that vanishes while no watch is open is found missing and made again."""
+        for form in ("stream", "http"):
+            async with self.api() as api, self.harness(api) as harness:
+                await self.workload(api, harness)
+                before = self.outcome(api, 0).state
+                for kind in self.subject.children:
+                    for child in api.objects(kind, NAMESPACE):
+                        api.watches.pause(kind)
+                        api.vanish(kind, key_of(child))
+                        api.watches.expire(kind, form)
+                        api.watches.resume(kind)
+                        break
+                await self.settle(api, harness, extra=harness.manager.resweep)
+                assert self.outcome(api, 0).state.keys() == before.keys(), f"410 by {form}"
+
+    async def test_stale_cache_makes_nothing_twice(self) -> None:
+        """While the watch of the children is behind, nothing is made or deleted twice."""
+        expected = await self.run()
+        async with self.api() as api, self.harness(api) as harness:
+            for kind in self.subject.children:
+                api.watches.pause(kind)
+            await self._create_all(api)
+            await harness.idle()
+            for kind in self.subject.children:
+                api.watches.resume(kind)
+            await self.settle(api, harness)
+            await self._change(api, harness)
+            got = self.outcome(api, 0)
+        self._assert_same(got, expected, "stale cache")
+
+    async def test_duplicate_events_change_nothing(self) -> None:
+        """Each event may come twice."""
+        expected = await self.run()
+        async with self.api() as api, self.harness(api) as harness:
+            for kind in (self.subject.primary, *self.subject.children):
+                api.watches.duplicate_next(kind, 100)
+            await self.workload(api, harness)
+            got = self.outcome(api, 0)
+        self._assert_same(got, expected, "duplicate events")
+
+    async def test_leader_handover_is_clean(self) -> None:
+        """A standby with warm caches takes over, the old leader ends, nothing is done twice."""
+        expected = await self.run()
+        lease = {
+            "leader_elect": True,
+            "lease_duration_seconds": 3,
+            "renew_deadline_seconds": 2,
+            "retry_period_seconds": 0.2,
+        }
+        async with self.api() as api, self.harness(api, **lease) as first:
+            standby = OperatorHarness(
+                self.subject.operator, api.config, **{**dict(self._settings()), **lease}
+            )
+            await standby.start(wait=False)
+            assert not standby.manager.working.is_set()
+            await self._create_all(api)
+            await self.settle(api, first)
+            await first.stop()
+            await standby.eventually(standby.manager.working.is_set, "the standby works")
+            await self._change(api, standby)
+            got = self.outcome(api, 0)
+            await standby.stop()
+            await standby.client.close()
+        self._assert_same(got, expected, "leader handover")
+
+    async def test_lost_lease_ends_the_process(self) -> None:
+        """A leader whose Lease was taken stops by itself and writes nothing any more."""
+        lease = {"leader_elect": True, "lease_duration_seconds": 3, "renew_deadline_seconds": 2}
+        async with (
+            self.api() as api,
+            self.harness(api, **lease, retry_period_seconds=0.1) as harness,
+        ):
+            await harness.lose_lease()
+            orderly = await harness.ended()
+            assert not orderly
+            mark = api.mark()
+            await self._create_all(api)
+            assert _ours(api, mark) == []
+
+    async def test_rights_are_enough_and_all_used(self) -> None:
+        """The workload runs with the rights of the chart and nothing more."""
+        if not self.subject.rules:
+            pytest.skip("the subject declares no rules: it is not an operator that ships")
+        async with self.api() as api:
+            api.allow(
+                (
+                    *self.subject.rules,
+                    *event_rules(),
+                    *operator_namespace_rules(self.subject.operator.id),
+                )
+            )
+            async with self.harness(api) as harness:
+                await self.workload(api, harness)
+            denied = [
+                str(each) for each in api.requests if each.status == 403
+            ]  # noqa: PLR2004 HTTP
+        assert denied == []
+
+    async def test_cache_is_never_changed_by_a_pass(self) -> None:
+        """What the cache holds is what the API server has: no pass writes into it."""
+        async with self.api() as api, self.harness(api) as harness:
+            await self.workload(api, harness)
+            for informer in harness.manager.cache:
+                for key in informer.store:
+                    held = informer.store.get(key)
+                    transformed = informer.store.transform(api.get(informer.kind, key))
+                    assert held == transformed, f"{informer.kind} {key} was changed in the cache"
+
+    async def test_metrics_tell_of_the_work(self) -> None:
+        """The metrics that dashboards and alerts read are there."""
+        async with self.api() as api, self.harness(api) as harness:
+            await self.workload(api, harness)
+            name = harness.manager.runners[0].controller.name
+            total = harness.metric(
+                "controller_runtime_reconcile_total", controller=name, result="success"
+            )
+            assert total > 0
+            assert harness.metric("workqueue_adds_total", name=name, controller=name) > 0
+
+    # What tests are made of.
+
+    @asynccontextmanager
+    async def api(self) -> AsyncIterator[FakeApi]:
+        """Run a fake API with the kinds and the world of the subject."""
+        async with FakeApi() as api:
+            for crd in self.subject.crds:
+                api.register(crd)
+            for manifest in self.subject.world():
+                api.create(manifest)
+            yield api
+
+    def harness(self, api: FakeApi, **settings: Any) -> OperatorHarness:
+        """Build the operator against a fake API."""
+        return OperatorHarness(
+            self.subject.operator, api.config, **{**dict(self._settings()), **settings}
+        )
+
+    def primary_key(self) -> Key:
+        """Return the key of the first object."""
+        return key_of(self.subject.objects()[0])
+
+    async def workload(self, api: FakeApi, harness: OperatorHarness) -> None:
+        """Create what a user applies, wait, change it, wait."""
+        await self._create_all(api)
+        await self.settle(api, harness)
+        await self._change(api, harness)
+
+    async def settle(
+        self,
+        api: FakeApi,
+        harness: OperatorHarness,
+        extra: Callable[[], Any] | None = None,
+    ) -> None:
+        """Let the operator and the rest of the cluster react to each other to the end."""
+        if extra is not None:
+            await extra()
+        async with asyncio.timeout(_SETTLE_SECONDS):
+            while True:
+                await harness.settled()
+                version = api.store.version
+                self.subject.drive(api)
+                if api.store.version == version and not harness.failing:
+                    return
+                await asyncio.sleep(_POLL)
+
+    async def run(self, harm: Callable[[FakeApi], _Harm] | None = None) -> Run:
+        """Run the workload, harmed in one way."""
+        async with self.api() as api:
+            hurt = harm(api) if harm is not None else None
+            harness = self.harness(api)
+            if hurt is not None:
+                hurt.harness = harness
+            async with harness:
+                await self.workload(api, harness)
+                if hurt is not None:
+                    assert hurt.fired, "the fault was never reached"
+                return self.outcome(api, 0)
+
+    def outcome(self, api: FakeApi, mark: int) -> Run:
+        """Take down the state of the API and what was done to reach it."""
+        kinds = (self.subject.primary, *self.subject.children)
+        state = {
+            f"{kind.kind} {key_of(manifest)}": _normalize(manifest)
+            for kind in kinds
+            for manifest in api.objects(kind, NAMESPACE)
+        }
+        ours = _ours(api, mark)
+        return Run(state, _count(ours, "create"), _count(ours, "delete"), ours)
+
+    def _settings(self) -> Mapping[str, Any]:
+        return {
+            "watch_namespaces": (NAMESPACE,),
+            "pod_namespace": NAMESPACE,
+            **self.subject.settings,
+        }
+
+    async def _create_all(self, api: FakeApi) -> None:
+        for manifest in self.subject.objects():
+            api.create(manifest)
+
+    async def _change(self, api: FakeApi, harness: OperatorHarness) -> None:
+        api.patch(self.subject.primary, self.primary_key(), self.subject.change)
+        await self.settle(api, harness)
+
+    async def _apply_again(self, harness: OperatorHarness, manifest: Manifest) -> None:
+        kind = self.subject.primary
+        if not kind.matches(manifest):
+            return
+        again = {**manifest, "spec": {**manifest.get("spec", {}), **self.subject.change["spec"]}}
+        await harness.client.apply(kind, again, field_manager="kubectl")
+
+    def _assert_same(self, got: Run, expected: Run, how: str, *, counts: bool = True) -> None:
+        assert got.state == expected.state, f"other end after {how}"
+        if counts:
+            assert got.creates == expected.creates, f"other creations after {how}"
+            assert got.deletes == expected.deletes, f"other deletions after {how}"
+
+
+class _Harm:
+    """Do harm at the n-th write of the operator."""
+
+    def __init__(self, api: FakeApi, index: int) -> None:
+        self.api = api
+        self.fired = False
+        self.harness: OperatorHarness | None = None
+        self._left = index
+
+    def hits(self, request: Request) -> bool:
+        if self.fired or not _is_ours(request):
+            return False
+        self._left -= 1
+        self.fired = self._left < 0
+        return self.fired
+
+
+class _Fail(_Harm):
+    def __init__(self, api: FakeApi, index: int, **how: Any) -> None:
+        super().__init__(api, index)
+        api.fail(times=1, where=self.hits, **how)
+
+
+class _Crash(_Harm):
+    """Kill the operator before, inside or after a write, and start a new process."""
+
+    def __init__(self, api: FakeApi, index: int, mode: str) -> None:
+        super().__init__(api, index)
+        self._mode = mode
+        self._task: asyncio.Task[None] | None = None
+        how = {"dropped": mode == "dropped", "lost_answer": mode == "lost"}
+        api.fail(times=1, where=self._strike, **how)
+
+    def _strike(self, request: Request) -> bool:
+        if not self.hits(request):
+            return False
+        assert self.harness is not None  # noqa: S101 set before the operator starts
+        self.harness.restarting = True
+        self._task = asyncio.create_task(self._crash(request))
+        # "after" lets the request pass and kills once it is answered.
+        return self._mode != "after"
+
+    async def _crash(self, request: Request) -> None:
+        assert self.harness is not None  # noqa: S101 set before the operator starts
+        while self._mode == "after" and not request.status:
+            await asyncio.sleep(0)
+        await self.harness.restart(crash=True)
+
+
+def _normalize(manifest: Mapping[str, Any]) -> Manifest:
+    """Drop what differs between two runs that did the same."""
+    cleaned: Manifest = copy.deepcopy(dict(manifest))
+    return _strip(cleaned)
+
+
+def _strip(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            name: _strip(member)
+            for name, member in value.items()
+            if name not in _NOISE and name not in _TIMES
+        }
+    if isinstance(value, list):
+        return [_strip(member) for member in value]
+    return value
+
+
+def _is_ours(request: Request) -> bool:
+    return (
+        request.writes
+        and request.kind not in (LEASE, EVENT)
+        and request.user_agent.startswith("slipway-")
+    )
+
+
+def _ours(api: FakeApi, mark: int) -> list[Request]:
+    return [each for each in api.writes(mark) if _is_ours(each) and each.changed]
+
+
+def _count(requests: Sequence[Request], verb: str) -> Counter[str]:
+    names = Counter[str]()
+    for each in requests:
+        if each.verb == verb:
+            name = each.key.name or (each.body or {}).get("metadata", {}).get("name", "")
+            names[f"{each.kind} {name}"] += 1
+    return names
