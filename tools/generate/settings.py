@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from pathlib import Path
 from typing import Final
@@ -55,7 +56,7 @@ def render_values_block(operator: OperatorSource) -> str:
     lines = ["settings:"]
     for spec in chart_settings(operator):
         name = to_camel(spec.name)
-        comment = f"{describe_setting(spec)} (default {render_default(spec)})"
+        comment = f"{describe_setting(operator, spec)} (default {render_default(spec)})"
         lines += textwrap.wrap(
             comment, _WIDTH, initial_indent="  # ", subsequent_indent="  # ", break_on_hyphens=False
         )
@@ -63,13 +64,18 @@ def render_values_block(operator: OperatorSource) -> str:
     return "\n".join(lines) + "\n"
 
 
-def describe_setting(spec: SettingSpec) -> str:
-    """Return the sentence about a setting with the name that it has in the chart."""
-    return spec.description.replace(spec.name, to_camel(spec.name)).rstrip(".")
+def describe_setting(operator: OperatorSource, spec: SettingSpec) -> str:
+    """Return the sentence about a setting with the names that settings have in the chart."""
+    names = [other.name for other in chart_settings(operator) if "_" in other.name]
+    pattern = rf"\b({'|'.join(map(re.escape, names))})\b"
+    text = spec.description.rstrip(".")
+    return re.sub(pattern, lambda match: to_camel(match[0]), text) if names else text
 
 
 def render_default(spec: SettingSpec) -> str:
     """Render a default for people: with its unit, and a word where it is empty."""
     if spec.required:
         return "none, must be set"
-    return f"{spec.default} {spec.unit}".strip() if spec.default else "empty"
+    # A ratio has no unit: 0.5 says it all.
+    unit = "" if spec.unit == "ratio" else spec.unit
+    return f"{spec.default} {unit}".strip() if spec.default else "empty"

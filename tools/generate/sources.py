@@ -81,9 +81,9 @@ def _load(root: Path, operator_id: str, problems: list[str]) -> OperatorSource |
     for module, name in (("api", "RESOURCES"), ("rbac", "RULES"), ("settings", "Settings")):
         loaded = _import(root, f"{package}.{module}")
         if loaded is None:
-            problems.append(f"operators/{operator_id}/{module}: is missing; it defines {name}")
+            problems.append(f"operators/{operator_id}/{module}.py is missing; it defines {name}")
         elif not hasattr(loaded, name):
-            problems.append(f"operators/{operator_id}/{module}: must define {name}")
+            problems.append(f"operators/{operator_id}/{module} must define {name}")
         else:
             found[name] = getattr(loaded, name)
     metrics = _import(root, f"{package}.metrics")

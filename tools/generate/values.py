@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -11,31 +12,47 @@ import yaml
 from pydantic.alias_generators import to_camel
 
 from libs.common.kinds import Manifest
-from libs.common.settings import SettingSpec
 from tools.generate.chart_values import ChartValues
+from tools.generate.errors import GenerateError
 from tools.generate.settings import chart_settings, describe_setting, render_default
 from tools.generate.sources import OperatorSource
 from tools.generate.text import render_code, render_json, render_table
 
 _DRAFT: Final = "http://json-schema.org/draft-07/schema#"
-_DROPPED: Final = frozenset({"title", "default", "description", "environment", "unit"})
+_NOISE: Final = frozenset({"title", "$defs", "required", "description"})
+_NOT_OURS: Final = frozenset({"title", "default", "description", "environment", "unit"})
+_KEY: Final = re.compile(r"^(?P<indent> *)(?P<name>[A-Za-z][A-Za-z0-9]*):(?P<rest>.*)$")
+
+type KeyPath = tuple[str, ...]
 
 
-def render_values_schema(operator: OperatorSource) -> dict[Path, str]:
-    """Render `values.schema.json`, which helm checks at each install and upgrade."""
-    schema = build_values_schema(operator)
+def render_values_schema(operator: OperatorSource, root: Path) -> dict[Path, str]:
+    """Render `values.schema.json`, which helm checks at each install and upgrade.
+
+    Raises:
+        GenerateError: values.yaml has keys that the schema lacks, or the reverse.
+    """
     source = f"{operator.path_of('settings.py')} and tools/generate/chart_values.py"
+    schema = build_values_schema(operator, _read_values(operator, root))
     path = Path("helm", operator.id, "values.schema.json")
     return {path: render_json(schema, source=source)}
 
 
-def build_values_schema(operator: OperatorSource) -> Manifest:
-    """Build the JSON schema of the values: those of every chart, and the settings."""
-    schema = _inline(ChartValues.model_json_schema(by_alias=True))
+def build_values_schema(operator: OperatorSource, values: str = "") -> Manifest:
+    """Build the JSON schema of the values: those of every chart, and the settings.
+
+    Args:
+        operator: The operator that the chart installs.
+        values: Text of values.yaml, whose comments become descriptions; empty for none.
+    """
+    schema = _build_common_schema()
+    if values:
+        _check_keys(operator, schema, yaml.safe_load(values))
+        _describe(schema, (), read_comments(values))
     properties = schema["properties"]
     properties["settings"] = {
+        "description": "The settings of the operator; null means its own default.",
         "type": "object",
-        "description": "settings are those of the operator; null means its own default.",
         "additionalProperties": False,
         "properties": dict(_setting_schemas(operator)),
     }
@@ -47,42 +64,99 @@ def build_values_schema(operator: OperatorSource) -> Manifest:
 
 def render_values_table(operator: OperatorSource, root: Path) -> str:
     """Render the table of the chart's README: every value with its default and sentence."""
-    path = root / "helm" / operator.id / "values.yaml"
-    defaults = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    schema = _inline(ChartValues.model_json_schema(by_alias=True))
-    rows = list(_walk_values(schema, (), defaults))
+    text = _read_values(operator, root)
+    comments = read_comments(text)
+    rows = [
+        (render_code(".".join(path)), render_code(json.dumps(default)), comments.get(path, ""))
+        for path, default in _walk_values(_build_common_schema(), (), yaml.safe_load(text) or {})
+    ]
     rows += [
-        (render_code(f"settings.{to_camel(spec.name)}"), render_default(spec), _sentence(spec))
+        (
+            render_code(f"settings.{to_camel(spec.name)}"),
+            render_default(spec),
+            f"{describe_setting(operator, spec)}.",
+        )
         for spec in chart_settings(operator)
     ]
     return render_table(("Value", "Default", "Description"), rows)
 
 
-def _sentence(spec: SettingSpec) -> str:
-    return describe_setting(spec) + "."
+def read_comments(text: str) -> dict[KeyPath, str]:
+    """Read the comment above each key of a YAML file in block style, by path."""
+    comments: dict[KeyPath, str] = {}
+    path: list[tuple[int, str]] = []
+    lines: list[str] = []
+    for line in text.splitlines():
+        if line.strip().startswith("#"):
+            lines.append(line.strip().lstrip("#").strip())
+        elif (match := _KEY.match(line)) is not None:
+            indent = len(match["indent"])
+            path = [*(part for part in path if part[0] < indent), (indent, match["name"])]
+            if lines:
+                comments[tuple(name for _, name in path)] = " ".join(lines)
+            lines = []
+        else:
+            lines = []
+    return comments
 
 
-def _walk_values(
-    schema: Manifest, path: tuple[str, ...], defaults: Mapping[str, Any]
-) -> Iterator[tuple[str, str, str]]:
+def _read_values(operator: OperatorSource, root: Path) -> str:
+    path = root / "helm" / operator.id / "values.yaml"
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def _build_common_schema() -> Manifest:
+    return _simplify(ChartValues.model_json_schema(by_alias=True))
+
+
+def _walk_values(schema: Manifest, path: KeyPath, values: Any) -> Iterator[tuple[KeyPath, Any]]:
+    for name, field in schema["properties"].items():
+        value = values.get(name) if isinstance(values, Mapping) else None
+        if "properties" in field:
+            yield from _walk_values(field, (*path, name), value)
+        else:
+            yield (*path, name), value
+
+
+def _check_keys(operator: OperatorSource, schema: Manifest, values: Manifest) -> None:
+    file = f"helm/{operator.id}/values.yaml"
+    problems = [
+        f"{file}: {'.'.join(path)}: {problem}"
+        for path, problem in _compare_keys(schema, values, ())
+        if path != ("settings",)
+    ]
+    if problems:
+        raise GenerateError(problems)
+
+
+def _compare_keys(schema: Manifest, values: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    known = schema["properties"]
+    found = values if isinstance(values, Mapping) else {}
+    for name in known.keys() - found.keys():
+        yield (*path, name), "needs a default, since tools/generate/chart_values.py has it"
+    for name in found.keys() - known.keys():
+        yield (*path, name), "is not known to tools/generate/chart_values.py"
+    for name in known.keys() & found.keys():
+        if "properties" in known[name]:
+            yield from _compare_keys(known[name], found[name], (*path, name))
+
+
+def _describe(schema: Manifest, path: KeyPath, comments: Mapping[KeyPath, str]) -> None:
     for name, field in schema["properties"].items():
         place = (*path, name)
-        value = defaults.get(name, field.get("default"))
+        if text := comments.get(place):
+            # A description is what editors show first, so it stands first.
+            schema["properties"][name] = field = {"description": text, **field}  # noqa: PLW2901
         if "properties" in field:
-            yield from _walk_values(field, place, value if isinstance(value, dict) else {})
-        else:
-            default = render_code(json.dumps(value))
-            yield render_code(".".join(place)), default, field.get("description", "")
+            _describe(field, place, comments)
 
 
 def _setting_schemas(operator: OperatorSource) -> Iterator[tuple[str, Manifest]]:
-    raw = _inline(operator.settings.model_json_schema())["properties"]
+    raw = _simplify(operator.settings.model_json_schema())["properties"]
     for spec in chart_settings(operator):
-        field = {name: value for name, value in raw[spec.name].items() if name not in _DROPPED}
-        yield to_camel(spec.name), {
-            "description": f"{describe_setting(spec)} (default {render_default(spec)}).",
-            **_allow_null(field),
-        }
+        field = {name: value for name, value in raw[spec.name].items() if name not in _NOT_OURS}
+        description = f"{describe_setting(operator, spec)} (default {render_default(spec)})."
+        yield to_camel(spec.name), {"description": description, **_allow_null(field)}
 
 
 def _allow_null(field: Manifest) -> Manifest:
@@ -100,23 +174,32 @@ def _allow_null(field: Manifest) -> Manifest:
             return {"anyOf": [field, {"type": "null"}]}
 
 
-def _inline(schema: Manifest) -> Manifest:
-    """Inline references and drop titles, so that readers see one tree."""
+def _simplify(schema: Manifest) -> Manifest:
+    """Inline references, and drop what says nothing to users of a chart.
+
+    Nothing is required: defaults come from values.yaml, and null removes a key before helm checks.
+    """
     definitions = schema.get("$defs", {})
 
-    def resolve(node: Any, *, in_properties: bool = False) -> Any:
+    def resolve(node: Any, *, named: bool = False) -> Any:
         if isinstance(node, list):
             return [resolve(item) for item in node]
         if not isinstance(node, dict):
             return node
-        if "$ref" in node and not in_properties:
+        if "$ref" in node and not named:
             target = definitions[str(node["$ref"]).removeprefix("#/$defs/")]
             node = {**target, **{name: node[name] for name in node if name != "$ref"}}
-        return {
-            name: resolve(value, in_properties=name == "properties")
+        kept = {
+            name: resolve(value, named=name == "properties")
             for name, value in node.items()
-            if in_properties or name not in ("title", "$defs")
+            if named or name not in _NOISE
         }
+        return kept if named else dict(sorted(kept.items(), key=_by_importance))
 
-    inlined: Manifest = resolve(schema)
-    return inlined
+    simple: Manifest = resolve(schema)
+    return simple
+
+
+def _by_importance(item: tuple[str, Any]) -> tuple[int, str]:
+    """Order keywords as people read them: the type first, the fields last."""
+    return {"type": 0, "properties": 2}.get(item[0], 1), item[0]

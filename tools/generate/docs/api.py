@@ -19,7 +19,7 @@ from tools.generate.sources import OperatorSource
 from tools.generate.text import render_code, render_table
 
 _HEAD: Final = ("Field", "Type", "Default", "Description")
-# Each StatusCondition has the same fields: a page says them once, elsewhere.
+# Kubernetes says what a condition is; the types and reasons have a page of their own.
 _FOLDED: Final = frozenset({"status.conditions"})
 _LONG_PATTERN: Final = 60
 
@@ -72,14 +72,14 @@ def _render_facts(model: type[CustomResource]) -> str:
 
 
 def _render_rows(schema: Manifest, path: str) -> Iterator[tuple[str, str, str, str]]:
-    if path in _FOLDED:
-        return
     required = schema.get("required", ())
     for name, field in schema.get("properties", {}).items():
         place = f"{path}.{name}"
         kind = describe_type(field) + (", required" if name in required else "")
         default = render_code(json.dumps(field["default"])) if "default" in field else ""
         yield render_code(place), kind, default, field.get("description", "")
+        if place in _FOLDED:
+            continue
         yield from _render_rows(field, place)
         if "items" in field:
             yield from _render_rows(field["items"], f"{place}[]")
@@ -95,7 +95,7 @@ def describe_type(schema: Manifest) -> str:
     if kind == "array":
         return _describe_list(schema)
     if isinstance(schema.get("additionalProperties"), dict):
-        return f"map of {describe_type(schema['additionalProperties'])}{_describe_size(schema)}"
+        return f"map{_describe_size(schema)} of {describe_type(schema['additionalProperties'])}"
     if kind == "object" and "properties" not in schema and PRESERVE_UNKNOWN in schema:
         return "any object"
     if "enum" in schema:
@@ -109,7 +109,7 @@ def _describe_list(schema: Manifest) -> str:
     kind = "set" if schema.get(LIST_TYPE) == "set" else "list"
     keys = ", ".join(schema.get(LIST_MAP_KEYS, ()))
     by = f" by {keys}" if keys else ""
-    return f"{kind} of {describe_type(schema['items'])}{by}{_describe_size(schema)}"
+    return f"{kind}{by}{_describe_size(schema)} of {describe_type(schema['items'])}"
 
 
 def _describe_size(schema: Manifest) -> str:
