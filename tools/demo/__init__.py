@@ -1,0 +1,1 @@
+"""The demo: operators installed, example objects applied and watched until they are Ready."""

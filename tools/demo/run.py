@@ -1,0 +1,123 @@
+"""From a bare machine to running operators: each step can be run again, and goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.live import Live
+
+from tools.cluster.errors import ToolError
+from tools.cluster.kind_cluster import KindCluster
+from tools.cluster.kubectl import Kubectl
+from tools.cluster.progress import format_seconds, open_progress
+from tools.demo.examples import Example, find_examples
+from tools.demo.table import Row, build_row, render_rows
+from tools.dev.images import load_operator
+from tools.dev.install import Release, install
+from tools.dev.options import Target, find_target
+
+_READY_SECONDS: Final = 180.0
+_POLL_SECONDS: Final = 0.5
+
+
+def run_demo(
+    operators: Sequence[str],
+    *,
+    namespace: str,
+    name: str,
+    kubeconfig: Path | None = None,
+    context: str | None = None,
+) -> None:
+    """Install the operators, apply their examples and show them turn Ready.
+
+    Args:
+        name: The kind cluster, brought up first; not used with a cluster of the user's own.
+
+    Raises:
+        ToolError: A step failed, or the objects were not Ready in time.
+    """
+    started = time.monotonic()
+    progress = open_progress("demo")
+    console = Console(highlight=False)
+    if not (kubeconfig or context):
+        KindCluster(name).up(progress)
+    target = find_target(kubeconfig, context, name)
+    for operator in operators:
+        image = load_operator(operator, target.kind, progress) if target.kind else None
+        install(Release(operator, namespace), target, image, progress)
+    examples = [example for operator in operators for example in find_examples(operator)]
+    if not examples:
+        raise ToolError(
+            f"{', '.join(operators)}: no example starts with `# demo:`; nothing to show"
+        )
+    for example in examples:
+        console.print(f"[bold]{example.operator}[/bold]: {example.shows}")
+        target.kubectl.read("apply", "--namespace", namespace, "--filename", example.path)
+    _watch(examples, target.kubectl, namespace, console)
+    took = format_seconds(time.monotonic() - started)
+    console.print(
+        f"\nAll Ready, {took} after the start.\n{_render_next(operators, target, namespace)}"
+    )
+
+
+def _watch(examples: Sequence[Example], kubectl: Kubectl, namespace: str, console: Console) -> None:
+    files = [word for example in examples for word in ("--filename", str(example.path))]
+    deadline = time.monotonic() + _READY_SECONDS
+    shown: dict[tuple[str, str], str] = {}
+    with Live(console=console, refresh_per_second=4, transient=False) as live:
+        while True:
+            rows = [build_row(item) for item in _get(kubectl, namespace, files)]
+            if console.is_terminal:
+                live.update(render_rows(rows, datetime.now(UTC)))
+            else:
+                _print_changes(rows, shown, console)
+            if rows and all(row.ready for row in rows):
+                return
+            if time.monotonic() > deadline:
+                raise ToolError(_describe_late(rows))
+            time.sleep(_POLL_SECONDS)
+
+
+def _get(kubectl: Kubectl, namespace: str, files: Sequence[str]) -> list[dict[str, object]]:
+    answer = kubectl.get("--namespace", namespace, *files)
+    # One object comes as itself, several as a list.
+    items: list[dict[str, object]] = answer.get("items", [answer])
+    return items
+
+
+def _print_changes(
+    rows: Sequence[Row], shown: dict[tuple[str, str], str], console: Console
+) -> None:
+    for row in rows:
+        line = f"{'ready  ' if row.ready else 'waiting'} {row.kind}/{row.name}: {row.state}"
+        line = f"{line}: {row.detail}" if row.detail else line
+        if shown.get((row.kind, row.name)) != line:
+            shown[row.kind, row.name] = line
+            console.print(line, markup=False, soft_wrap=True)
+
+
+def _describe_late(rows: Sequence[Row]) -> str:
+    late = [row for row in rows if not row.ready]
+    lines = [f"  {row.kind}/{row.name}: {row.state}: {row.detail}" for row in late]
+    return "\n".join([f"Not Ready after {_READY_SECONDS:g} s:", *lines])
+
+
+def _render_next(operators: Sequence[str], target: Target, namespace: str) -> str:
+    first = operators[0]
+    where = "" if namespace == "default" else f" -n {namespace}"
+    lines = ["Next:"]
+    if target.kind:
+        lines.append('  export KUBECONFIG="$(./dev kubeconfig)"')
+    lines += [
+        f"  kubectl get all{where}            # what the operators made",
+        f"  ./dev logs {first} -f{where}       # what {first} does",
+        f"  ls operators/{first}/examples   # more to apply",
+        "  ./dev status",
+        "  ./dev down                     # remove the cluster" if target.kind else "",
+    ]
+    return "\n".join(line for line in lines if line)
