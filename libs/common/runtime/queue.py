@@ -166,15 +166,18 @@ class WorkQueue:
                 raise QueueClosed
             if self._waiting:
                 return self._take()
-            taker = asyncio.get_running_loop().create_future()
+            taker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._takers.append(taker)
             try:
                 await taker
-            finally:
-                if not taker.done() or taker.cancelled():
-                    # A waiter that leaves must not swallow the wake-up of another.
-                    self._takers = deque(other for other in self._takers if other is not taker)
+            except BaseException:
+                # A taker that leaves after it was woken must wake another in its place.
+                taker.cancel()
+                if taker in self._takers:
+                    self._takers.remove(taker)
+                if not taker.cancelled():
                     self._wake()
+                raise
 
     def done(self, key: Key) -> None:
         """Give a key back; it is ready again if it was added meanwhile."""
