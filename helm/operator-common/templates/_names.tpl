@@ -62,10 +62,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{/* operator-common.image: reference of the image; a digest wins over the tag. */}}
 {{- define "operator-common.image" -}}
 {{- $image := .Values.image -}}
+{{- $name := list $image.registry $image.repository | compact | join "/" -}}
 {{- if $image.digest -}}
-{{- printf "%s@%s" $image.repository $image.digest -}}
+{{- printf "%s@%s" $name $image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" $image.repository ($image.tag | default .Chart.AppVersion) -}}
+{{- printf "%s:%s" $name ($image.tag | default .Chart.AppVersion) -}}
 {{- end -}}
 {{- end -}}
 

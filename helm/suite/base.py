@@ -1,0 +1,94 @@
+"""What the suites share: how they render a chart and find their way in manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from libs.common.kinds import Manifest
+from libs.common.metric_specs import MetricSpec
+from libs.common.settings import CommonSettings
+from libs.common.testing.helm import render_chart
+
+NAMESPACE: Final = "team-a"
+"""Namespace of the release in tests; not `default`, so that nobody relies on that."""
+EVERYTHING: Final[Mapping[str, Any]] = {
+    "replicas": 2,
+    "rbac": {"userRoles": True},
+    "networkPolicy": {"enabled": True},
+    "serviceMonitor": {"enabled": True},
+    "prometheusRule": {"enabled": True},
+    "dashboard": {"enabled": True},
+    "tracing": {"endpoint": "http://collector.tracing:4318"},
+}
+"""Values that make a chart render every object that it has."""
+CLUSTER_SCOPED: Final = frozenset({"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"})
+
+
+class SuiteBase:
+    """Base of the suites; the test of a chart sets the class variables."""
+
+    chart: ClassVar[str]
+    """Name of the chart, which is the id of the operator."""
+    settings: ClassVar[type[CommonSettings]]
+    """Settings of the operator."""
+    metrics: ClassVar[Sequence[MetricSpec]] = ()
+    """Metrics of the operator, beside those of the framework."""
+
+    def render(self, values: Mapping[str, Any] | None = None, *kinds: str) -> list[Manifest]:
+        """Render the chart into the namespace of the tests."""
+        return render_chart(self.chart, values, namespace=NAMESPACE, show_only=kinds)
+
+    def render_one(self, kind: str, values: Mapping[str, Any] | None = None) -> Manifest:
+        """Render the only object of a kind."""
+        found = self.render(values, kind)
+
+        assert len(found) == 1, f"{self.chart}: {len(found)} objects of kind {kind}"
+        return found[0]
+
+    def render_container(self, values: Mapping[str, Any] | None = None) -> Manifest:
+        """Render the container of the Deployment."""
+        container: Manifest = dig(
+            self.render_one("Deployment", values), "spec.template.spec.containers.0"
+        )
+        return container
+
+    def render_env(self, values: Mapping[str, Any] | None = None) -> dict[str, str]:
+        """Render the variables of the operator that have a plain value."""
+        return {
+            entry["name"]: entry["value"]
+            for entry in self.render_container(values)["env"]
+            if "value" in entry
+        }
+
+
+def dig(manifest: Any, path: str) -> Any:
+    """Return what a dotted path leads to; None where it ends early. Digits index lists."""
+    for part in path.split("."):
+        if isinstance(manifest, list):
+            index = int(part)
+            manifest = manifest[index] if index < len(manifest) else None
+        elif isinstance(manifest, Mapping):
+            manifest = manifest.get(part)
+        else:
+            return None
+    return manifest
+
+
+def nest(path: str, value: Any) -> dict[str, Any]:
+    """Build the values in which a dotted path leads to `value`."""
+    for part in reversed(path.split(".")):
+        value = {part: value}
+    nested: dict[str, Any] = value
+    return nested
+
+
+def find_pods(manifests: Sequence[Manifest]) -> list[Manifest]:
+    """Return every pod spec, be it a Pod's or a template's."""
+    specs = (dig(one, "spec.template.spec") or one["spec"] for one in manifests if "spec" in one)
+    return [spec for spec in specs if isinstance(spec, dict) and "containers" in spec]
+
+
+def name_of(manifest: Manifest) -> str:
+    """Name an object in messages: `Role/podset`."""
+    return f"{manifest['kind']}/{manifest['metadata']['name']}"

@@ -1,0 +1,143 @@
+"""Alerts and dashboard: they show metrics that exist, by labels that these have."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from helm.suite.base import EVERYTHING, SuiteBase, dig
+from libs.common.kinds import Manifest
+from libs.common.metric_specs import FRAMEWORK_METRICS, MetricKind, MetricSpec
+
+_METRIC = re.compile(r"([a-z_]+)\{")
+_GROUPING = re.compile(r"\b(?:by|on) \(([a-z_, ]+)\)")
+_LEGEND = re.compile(r"\{\{([a-z_]+)\}\}")
+_TARGET_LABELS = frozenset({"namespace", "job", "pod"})
+"""Labels that Prometheus puts on every sample of a scraped pod."""
+_FOREIGN = frozenset({"up", "process_resident_memory_bytes", "process_cpu_seconds_total"})
+"""Metrics of Prometheus and of its Python client."""
+_SEVERITIES = frozenset({"critical", "warning", "info"})
+
+
+class MonitoringSuite(SuiteBase):
+    """ServiceMonitor, PrometheusRule, dashboard."""
+
+    def specs(self) -> dict[str, MetricSpec]:
+        """Return the known metrics by every name under which Prometheus has them."""
+        names: dict[str, MetricSpec] = {}
+        for spec in (*FRAMEWORK_METRICS, *self.metrics):
+            suffixes = ("_bucket", "_count", "_sum") if spec.kind is MetricKind.HISTOGRAM else ("",)
+            names |= {f"{spec.name}{suffix}": spec for suffix in suffixes}
+        return names
+
+    def alerts(self) -> list[Manifest]:
+        """Render the alerts."""
+        groups = self.render_one("PrometheusRule", EVERYTHING)["spec"]["groups"]
+        return [rule for group in groups for rule in group["rules"]]
+
+    def dashboard(self) -> Manifest:
+        """Render and parse the dashboard."""
+        config = self.render_one("ConfigMap", EVERYTHING)
+        parsed: Manifest = json.loads(config["data"][f"{self.chart}.json"])
+        return parsed
+
+    def panels(self) -> list[Manifest]:
+        """Return the panels that show something, which rows do not."""
+        return [panel for panel in self.dashboard()["panels"] if panel["type"] != "row"]
+
+    def expressions(self) -> Iterator[tuple[str, str]]:
+        """Yield every query with where it stands."""
+        for rule in self.alerts():
+            yield rule["alert"], rule["expr"]
+        for panel in self.panels():
+            for target in panel["targets"]:
+                yield panel["title"], target["expr"]
+
+    def test_queries_name_metrics_that_the_operator_has(self) -> None:
+        known = {*self.specs(), *_FOREIGN}
+        for place, expression in self.expressions():
+            names = set(_METRIC.findall(expression))
+            assert names, f"{place}: {expression}"
+            assert names <= known, f"{place}: {names - known}"
+
+    def test_queries_group_by_labels_that_the_metrics_have(self) -> None:
+        specs = self.specs()
+        for place, expression in self.expressions():
+            labels = {*_TARGET_LABELS, "le"}
+            for name in _METRIC.findall(expression):
+                labels |= set(specs[name].labels) if name in specs else set()
+            for group in _GROUPING.findall(expression):
+                assert set(group.split(", ")) <= labels, f"{place}: {expression}"
+
+    def test_queries_look_at_this_installation_only(self) -> None:
+        for place, expression in self.expressions():
+            selectors = re.findall(r"\{([^{}]*)\}", expression)
+            assert all(one.startswith(f'job="{self.chart}"') for one in selectors), place
+
+    def test_alerts_have_a_severity_and_say_what_to_do(self) -> None:
+        names = [rule["alert"] for rule in self.alerts()]
+
+        assert len(names) == len(set(names))
+        for rule in self.alerts():
+            assert rule["labels"]["severity"] in _SEVERITIES
+            assert rule["labels"]["operator"] == self.chart
+            assert {"summary", "description", "runbook"} <= set(rule["annotations"])
+
+    def test_alerts_refer_to_labels_that_their_query_keeps(self) -> None:
+        for rule in self.alerts():
+            kept = {name for group in _GROUPING.findall(rule["expr"]) for name in group.split(", ")}
+            text = " ".join(rule["annotations"].values())
+            assert set(re.findall(r"\$labels\.([a-z_]+)", text)) <= kept, rule["alert"]
+
+    def test_dashboard_panels_do_not_overlap_and_fit_the_grid(self) -> None:
+        taken: dict[tuple[int, int], str] = {}
+        for panel in self.dashboard()["panels"]:
+            grid = panel["gridPos"]
+            assert grid["x"] + grid["w"] <= 24
+            for x in range(grid["x"], grid["x"] + grid["w"]):
+                for y in range(grid["y"], grid["y"] + grid["h"]):
+                    assert (x, y) not in taken, f"{panel['title']} lies on {taken[x, y]}"
+                    taken[x, y] = panel["title"]
+
+    def test_dashboard_panels_have_ids_of_their_own_and_a_chosen_data_source(self) -> None:
+        panels = self.dashboard()["panels"]
+        ids = [panel["id"] for panel in panels]
+
+        assert len(ids) == len(set(ids))
+        for panel in self.panels():
+            for target in panel["targets"]:
+                assert target["datasource"]["uid"] == "${datasource}"
+            letters = [target["refId"] for target in panel["targets"]]
+            assert len(letters) == len(set(letters))
+
+    def test_legends_name_labels_that_their_query_keeps(self) -> None:
+        specs = self.specs()
+        for panel in self.panels():
+            for target in panel["targets"]:
+                kept = {
+                    name for one in _GROUPING.findall(target["expr"]) for name in one.split(", ")
+                }
+                if not kept:
+                    (name,) = _METRIC.findall(target["expr"])[:1]
+                    kept = {*_TARGET_LABELS, *(specs[name].labels if name in specs else ())}
+                assert set(_LEGEND.findall(target["legendFormat"])) <= kept, panel["title"]
+
+    def test_dashboard_covers_what_an_operator_is_judged_by(self) -> None:
+        shown = " ".join(expression for _, expression in self.expressions())
+        missing = {spec.name for spec in self.metrics} - set(re.findall(r"[a-z_]+", shown))
+
+        assert not missing, f"files/dashboard.yaml of {self.chart} lacks a panel of {missing}"
+
+    def test_service_monitor_scrapes_the_service_that_the_queries_name(self) -> None:
+        monitor = self.render_one("ServiceMonitor", EVERYTHING)
+        service = self.render_one("Service")
+        selector = dig(monitor, "spec.selector.matchLabels")
+
+        assert selector.items() <= service["metadata"]["labels"].items()
+        assert dig(monitor, "spec.endpoints.0.port") in {
+            port["name"] for port in service["spec"]["ports"]
+        }
+        # Without a jobLabel, `job` is the name of the Service.
+        assert "jobLabel" not in monitor["spec"]
+        assert service["metadata"]["name"] == self.chart
