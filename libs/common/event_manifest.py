@@ -1,0 +1,118 @@
+"""Builds Events of events.k8s.io/v1; pure.
+
+Names follow from the content (`<object>.<hash>`), so a process that crashes and begins anew finds
+the Event that it had made and counts on, where a name by time would flood the namespace.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+from libs.common.kinds import EVENT, Kind, Manifest
+from libs.common.naming import DNS_SUBDOMAIN_LIMIT, short_hash
+from libs.common.redaction import redact_text
+
+type EventType = Literal["Normal", "Warning"]
+
+NOTE_LIMIT: Final = 1024
+"""Longest note in bytes; the API server refuses longer ones."""
+_WORD_LIMIT: Final = 128
+_HASH_LENGTH: Final = 16
+_DEFAULT_ACTION: Final = "Reconcile"
+
+
+@dataclass(frozen=True, slots=True)
+class Reporter:
+    """Who reports."""
+
+    controller: str
+    """A qualified name, such as `podset`."""
+    instance: str
+    """Which of its processes, such as the name of the pod."""
+
+
+def build_event(  # noqa: PLR0917 the words of an Event in their usual order
+    reporter: Reporter,
+    kind: Kind,
+    regarding: Mapping[str, Any],
+    event_type: EventType,
+    reason: str,
+    note: str,
+    now: datetime,
+    *,
+    action: str = "",
+    related: Mapping[str, Any] | None = None,
+) -> Manifest:
+    """Build an Event.
+
+    Args:
+        reporter: Who reports.
+        kind: Kind of the object that the Event is about.
+        regarding: That object.
+        event_type: `Warning` for what a person should look at.
+        reason: Why, in UpperCamel.
+        note: One sentence for people; cut to NOTE_LIMIT, and without what looks like a secret.
+        now: The time of the Event.
+        action: What was done, in UpperCamel.
+        related: Another object that plays a part.
+    """
+    subject = _build_reference(regarding, kind)
+    other = _build_reference(related) if related is not None else None
+    # Events of objects without a namespace live in the default one; the API server insists.
+    namespace = subject.get("namespace") or "default"
+    action = (action or _DEFAULT_ACTION)[:_WORD_LIMIT]
+    note = _cut(redact_text(note))
+    identity = (
+        reporter.controller,
+        *(subject.get(part, "") for part in ("apiVersion", "kind", "namespace", "name", "uid")),
+        *(event_type, reason, action, note, str((other or {}).get("uid", ""))),
+    )
+    return {
+        "apiVersion": EVENT.api_version,
+        "kind": EVENT.kind,
+        "metadata": {"namespace": namespace, "name": _build_name(subject["name"], identity)},
+        "eventTime": render_micro_time(now),
+        "type": event_type,
+        "reason": reason[:_WORD_LIMIT],
+        "action": action,
+        "note": note,
+        "regarding": subject,
+        "reportingController": reporter.controller,
+        "reportingInstance": (reporter.instance or reporter.controller)[:_WORD_LIMIT],
+    } | ({"related": other} if other else {})
+
+
+def build_series(count: int, last: datetime) -> Manifest:
+    """Build the part of an Event that tells how often it happened, which is twice at least."""
+    return {"count": max(2, count), "lastObservedTime": render_micro_time(last)}
+
+
+def render_micro_time(time: datetime) -> str:
+    """Render a time as Kubernetes' MicroTime."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _build_reference(obj: Mapping[str, Any], kind: Kind | None = None) -> dict[str, str]:
+    metadata = obj["metadata"]
+    reference = {
+        "apiVersion": kind.api_version if kind else obj.get("apiVersion", ""),
+        "kind": kind.kind if kind else obj.get("kind", ""),
+        "namespace": metadata.get("namespace") or "",
+        "name": metadata["name"],
+        "uid": metadata.get("uid") or "",
+    }
+    return {name: value for name, value in reference.items() if value}
+
+
+def _build_name(subject: str, identity: tuple[str, ...]) -> str:
+    kept = subject[: DNS_SUBDOMAIN_LIMIT - _HASH_LENGTH - 1].rstrip(".-")
+    return f"{kept}.{short_hash(*identity, length=_HASH_LENGTH)}"
+
+
+def _cut(note: str) -> str:
+    data = note.encode()
+    if len(data) <= NOTE_LIMIT:
+        return note
+    # A character of several bytes that is cut in two is left out.
+    return data[: NOTE_LIMIT - 3].decode(errors="ignore") + "..."
