@@ -7,11 +7,15 @@ python -m tools.generate --check    change nothing; print the differences and ex
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from libs.common.errors import SlipwayError
+from libs.common.testing.helm import HELM_VARIABLE
+from tools.cluster.binaries import ensure_tool
+from tools.cluster.errors import ToolError
 from tools.generate.bases import render_bases
 from tools.generate.drift import OWNED, OWNED_BASES, find_drift, render_report, write_files
 from tools.generate.render import render_all
@@ -72,12 +76,12 @@ def _check(root: Path, ids: list[str] | None, helm: Path | None) -> int:
 
 
 def _find_helm() -> Path | None:
-    """Find or install helm; None, with a line that says so, where it cannot be had."""
+    """Find or build helm; None, with a line that says so, where it cannot be had."""
+    if chosen := os.environ.get(HELM_VARIABLE):
+        return Path(chosen)
     try:
-        from tools.cluster.binaries import ensure_tool  # noqa: PLC0415 only bases need the tools
-
-        return Path(ensure_tool("helm"))
-    except (ImportError, OSError, SlipwayError) as err:
+        return ensure_tool("helm")
+    except (OSError, ToolError) as err:
         print(f"Leaving out the kustomize bases, for helm cannot be had: {err}", file=sys.stderr)
         return None
 

@@ -16,12 +16,11 @@ import yaml
 from libs.common.kinds import Manifest
 from tools.generate.errors import GenerateError
 from tools.generate.sources import ROOT, find_operators
-from tools.generate.text import render_yaml
+from tools.generate.text import render_notice, render_yaml
 
 _NAMESPACE: Final = "default"
 _TIMEOUT_SECONDS: Final = 60
 _MONITORING: Final = ("serviceMonitor.enabled", "prometheusRule.enabled", "dashboard.enabled")
-_MONITORING_KINDS: Final = frozenset({"ServiceMonitor", "PrometheusRule"})
 _HOOK: Final = "helm.sh/hook"
 
 
@@ -84,9 +83,8 @@ def _render_monitoring(operator_id: str, manifests: list[Manifest]) -> dict[Path
 
 
 def _render_documents(operator_id: str, manifests: list[Manifest]) -> str:
-    header, *rest = (render_yaml(manifest) for manifest in manifests)
-    first = render_yaml(manifests[0], source=f"helm/{operator_id}")
-    return "---\n".join([first, *rest]) if header else ""
+    header = render_notice(f"helm/{operator_id}")
+    return header + "---\n".join(render_yaml(manifest) for manifest in manifests)
 
 
 def _render_kustomization(operator_id: str, kind: str) -> str:

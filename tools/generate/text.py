@@ -39,10 +39,24 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """Write text of several lines as a block, which readers and diffs can follow."""
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
 def render_yaml(document: Any, *, source: str = "") -> str:
     """Render a document as YAML, with a notice of where it comes from."""
     text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
-    return f"# {NOTICE.format(source=source)}\n{text}" if source else text
+    return render_notice(source) + text if source else text
+
+
+def render_notice(source: str) -> str:
+    """Render the comment line that a generated YAML file begins with."""
+    return f"# {NOTICE.format(source=source)}\n"
 
 
 def render_json(document: Mapping[str, Any], *, source: str) -> str:
