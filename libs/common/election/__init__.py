@@ -1,8 +1,9 @@
 """Leader election by a Lease: at most one replica works, the others stand by with warm caches."""
 
 from libs.common.election.core import LeaseCore, Timing, Verdict, decide
-from libs.common.election.elector import Elector, LeaseElector, SoleLeader, build_identity
+from libs.common.election.elector import LeaseElector
 from libs.common.election.lease import LeaseRecord
+from libs.common.election.seams import Elector, SoleLeader, build_identity
 
 __all__ = [
     "Elector",
