@@ -107,7 +107,7 @@ def _judge_progress(claim: ClaimView, wants: str) -> Condition:
     status = claim.resize_status
     failure = claim.condition(*_FAILURES)
     if status.endswith("Infeasible"):
-        hint = f"set spec.size to {render_quantity(claim.capacity or 0)} or a size that there is"
+        hint = f"set spec.size to {render_quantity(claim.capacity or 0)} or to what the storage can give"
         return _growing(
             Reason.INFEASIBLE, _say(f"{wants}; the storage cannot do it; {hint}", failure)
         )

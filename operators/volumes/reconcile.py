@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from libs.common.contracts.claims import ClaimView
-from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
-from libs.common.kinds import PVC, describe
+from libs.common.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
+from libs.common.kinds import PVC, Manifest, describe
 from libs.common.quantity import render_quantity
 from libs.common.plan import Create, Delete, Outcome, Patch, Step
 from operators.volumes.api.v1alpha1 import AdoptPolicy, DemoVolume, Reason, ReclaimPolicy
@@ -23,6 +23,7 @@ from operators.volumes.observed import (
     explain_missing_api,
     find_source_problem,
     find_standing,
+    is_ours,
     list_mismatches,
     render_users,
 )
@@ -131,7 +132,7 @@ def plan_finalize(volume: DemoVolume, observed: Observed) -> FinalPlan:
     claim = observed.claim
     if claim is None or find_standing(volume, observed) is not Standing.OURS:
         return FinalPlan(done=True)
-    if is_orphaning(volume) or volume.spec.reclaim_policy is ReclaimPolicy.RETAIN:
+    if volume.spec.reclaim_policy is ReclaimPolicy.RETAIN or is_orphaning(volume):
         return _plan_release(volume, claim)
     # A claim that never had a volume has nothing to keep, and one that is going already can no
     # longer be snapshotted.
@@ -151,8 +152,13 @@ def may_adopt(volume: DemoVolume, observed: Observed) -> bool:
 
 
 def is_orphaning(volume: DemoVolume) -> bool:
-    """Tell whether the DemoVolume is deleted with `--cascade=orphan`, which keeps the claim."""
-    return _ORPHAN in volume.metadata.finalizers
+    """Tell whether the DemoVolume is deleted with `--cascade=orphan`, which keeps the claim.
+
+    Kubernetes orphans what has an owner reference, so this is about reclaimPolicy Delete alone. The
+    claim has lost its reference, and is not ours any more, once the finalizer is gone.
+    """
+    deletes = volume.spec.reclaim_policy is ReclaimPolicy.DELETE
+    return deletes and _ORPHAN in volume.metadata.finalizers
 
 
 def _plan_creation(volume: DemoVolume, observed: Observed) -> Plan:
@@ -162,7 +168,7 @@ def _plan_creation(volume: DemoVolume, observed: Observed) -> Plan:
         return Plan()
     source_claim = observed.source.claim if observed.source is not None else ""
     manifest = build_claim(volume, source_claim)
-    step = Create(PVC, manifest)
+    step = Create(PVC, manifest, ours=lambda held: is_ours(volume, ClaimView.parse(held)))
     name = describe(PVC, step.key)
     if volume.status is not None and volume.status.pvc_ref is not None:
         note = f"Created {name} anew and empty; the one before is gone"
@@ -211,7 +217,8 @@ def _plan_snapshot(volume: DemoVolume, observed: Observed, claim: ClaimView) -> 
         # What a pod writes after the snapshot would be lost with the claim.
         return _wait_for_users(observed, "the last snapshot follows")
     if snapshot is None:
-        step = Create(VOLUME_SNAPSHOT, build_snapshot(volume, claim))
+        manifest = build_snapshot(volume, claim)
+        step = Create(VOLUME_SNAPSHOT, manifest, ours=lambda held: _is_of_claim(held, claim))
         name = describe(VOLUME_SNAPSHOT, step.key)
         action = Action(step, Reason.SNAPSHOTTING, f"Taking {name}")
         return FinalPlan((action,), reason=Reason.SNAPSHOTTING, message=f"Taking {name}")
@@ -242,6 +249,10 @@ def _plan_deletion(observed: Observed, claim: ClaimView) -> FinalPlan:
         waiting = _wait_for_users(observed, f"{name} goes when they do")
         return FinalPlan(actions, reason=waiting.reason, message=waiting.message)
     return FinalPlan(actions, reason=Reason.DELETING_CLAIM, message=f"Waiting for {name} to go")
+
+
+def _is_of_claim(snapshot: Manifest, claim: ClaimView) -> bool:
+    return VolumeSnapshotView.parse(snapshot).annotations.get(SNAPSHOT_OF) == claim.uid
 
 
 def _wait_for_users(observed: Observed, consequence: str) -> FinalPlan:
