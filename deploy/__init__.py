@@ -1,0 +1,1 @@
+"""Static manifests for those who do not use Helm."""

@@ -1,0 +1,132 @@
+"""Tests of the kustomize tree: it builds, and it installs what the charts install."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from libs.common.kinds import Manifest
+from libs.common.testing.helm import find_charts, render_chart
+
+_KUSTOMIZE: Final = Path(__file__).parent / "kustomize"
+_OPERATORS: Final = find_charts()
+_OVERLAYS: Final = ("kind", "production")
+_NAMESPACE: Final = "slipway"
+_TIMEOUT_SECONDS: Final = 60.0
+_PRODUCTION: Final[Mapping[str, Any]] = {
+    "replicas": 2,
+    "networkPolicy": {"enabled": True},
+    "serviceMonitor": {"enabled": True},
+    "prometheusRule": {"enabled": True},
+    "dashboard": {"enabled": True},
+}
+"""Values that say in a chart what the overlay production says in kustomize."""
+
+type Objects = dict[str, Manifest]
+
+
+def build(kustomize: Path, directory: Path) -> Objects:
+    """Build a directory; objects are keyed by kind, namespace and name."""
+    run = subprocess.run(  # noqa: S603  a program that we chose, and no shell
+        [str(kustomize), "build", str(directory)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_TIMEOUT_SECONDS,
+    )
+    assert run.returncode == 0, run.stderr
+    return key_objects([one for one in yaml.safe_load_all(run.stdout) if one])
+
+
+def render(operator: str, values: Mapping[str, Any], namespace: str) -> Objects:
+    """Render a chart without its hooks, which only Helm runs."""
+    manifests = render_chart(operator, values, namespace=namespace)
+    return key_objects(
+        [one for one in manifests if "helm.sh/hook" not in one["metadata"].get("annotations", {})]
+    )
+
+
+def key_objects(manifests: list[Manifest]) -> Objects:
+    """Key objects by what tells them apart in a cluster."""
+    keyed = {
+        f"{one['kind']} {one['metadata'].get('namespace', '')}/{one['metadata']['name']}": one
+        for one in manifests
+    }
+
+    assert len(keyed) == len(manifests), "two objects have one name"
+    return keyed
+
+
+@pytest.mark.parametrize("operator", _OPERATORS)
+def test_base_is_what_the_chart_renders_by_default(kustomize: Path, operator: str) -> None:
+    built = build(kustomize, _KUSTOMIZE / "base" / operator)
+
+    assert built == render(operator, {}, "default")
+
+
+@pytest.mark.parametrize("operator", _OPERATORS)
+def test_crds_alone_are_those_of_the_base(kustomize: Path, operator: str) -> None:
+    base = build(kustomize, _KUSTOMIZE / "base" / operator)
+    built = build(kustomize, _KUSTOMIZE / "crds" / operator)
+    crds = {key for key in base if key.startswith("CustomResourceDefinition ")}
+
+    assert set(built) == crds
+    assert all(built[key]["spec"] == base[key]["spec"] for key in crds)
+
+
+@pytest.mark.parametrize("operator", _OPERATORS)
+def test_production_is_what_the_chart_renders_with_its_switches_on(
+    kustomize: Path, operator: str
+) -> None:
+    built = build(kustomize, _KUSTOMIZE / "overlays" / "production" / operator)
+
+    assert built == render(operator, _PRODUCTION, _NAMESPACE)
+
+
+@pytest.mark.parametrize("operator", _OPERATORS)
+def test_tracing_says_what_the_value_says(kustomize: Path, operator: str, tmp_path: Path) -> None:
+    endpoint = "http://opentelemetry-collector.opentelemetry:4318"
+    overlay = _KUSTOMIZE / "overlays" / "production" / operator / "kustomization.yaml"
+    text = overlay.read_text(encoding="utf-8").replace(
+        "# - ../../../components/tracing", "- ../../../components/tracing"
+    )
+    scratch = tmp_path / "overlays" / "scratch" / operator
+    scratch.mkdir(parents=True)
+    (scratch / "kustomization.yaml").write_text(text, encoding="utf-8")
+    for name in ("base", "components"):
+        (tmp_path / name).symlink_to(_KUSTOMIZE / name)
+
+    built = build(kustomize, scratch)
+
+    assert built == render(operator, {**_PRODUCTION, "tracing": {"endpoint": endpoint}}, _NAMESPACE)
+
+
+@pytest.mark.parametrize("operator", _OPERATORS)
+def test_kind_runs_the_image_that_was_loaded(kustomize: Path, operator: str) -> None:
+    built = build(kustomize, _KUSTOMIZE / "overlays" / "kind" / operator)
+    (deployment,) = (one for key, one in built.items() if key.startswith("Deployment "))
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+
+    assert container["image"] == f"slipway/{operator}:dev"
+    assert container["imagePullPolicy"] == "IfNotPresent"
+
+
+@pytest.mark.parametrize("overlay", _OVERLAYS)
+def test_overlay_holds_every_operator(kustomize: Path, overlay: str) -> None:
+    built = build(kustomize, _KUSTOMIZE / "overlays" / overlay)
+    single = [build(kustomize, _KUSTOMIZE / "overlays" / overlay / one) for one in _OPERATORS]
+    expected = {key for objects in single for key in objects}
+
+    assert {key for key in built if not key.startswith("Namespace ")} == expected
+
+
+def test_production_makes_its_namespace_a_restricted_one(kustomize: Path) -> None:
+    built = build(kustomize, _KUSTOMIZE / "overlays" / "production")
+    labels = built[f"Namespace /{_NAMESPACE}"]["metadata"]["labels"]
+
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
