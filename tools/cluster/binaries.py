@@ -81,8 +81,7 @@ def ensure_assets(
 def ensure_tool(name: str, progress: Progress | None = None, cache: Cache | None = None) -> Path:
     """Return the program `name` at its pinned version, built when it is missing.
 
-    Args:
-        name: One of `TOOL_MODULES` and `TOOL_DIRECTORIES`: helm, kind, kustomize, kwok, crictl ...
+    The names are those of `TOOL_MODULES` and `TOOL_DIRECTORIES`: helm, kind, kustomize, kwok ...
 
     Raises:
         ToolError: The name is unknown, or the build failed.
@@ -105,8 +104,8 @@ def ensure_tool(name: str, progress: Progress | None = None, cache: Cache | None
                 folder, package = TOOL_DIRECTORIES[name]
                 go.build(_HERE / folder, package, directory / name)
 
-    waiting = lambda: _say_waiting(progress, name)
-    return cache.ensure(f"tools/{name}", key, build, waiting) / name
+    place = cache.ensure(f"tools/{name}", key, build, lambda: _say_waiting(progress, name))
+    return place / name
 
 
 def find_kubectl(cache: Cache | None = None, progress: Progress | None = None) -> Path:

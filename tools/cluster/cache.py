@@ -1,4 +1,4 @@
-"""The user cache: results kept by the hash of what they are made from, made once, whole or not at all.
+"""The user cache: results kept by the hash of what makes them, made once, whole or not at all.
 
 A result is built in a directory beside its place and renamed into it. So what is found under its
 name is complete, an interruption leaves only a building directory that the next run clears, and
@@ -75,7 +75,7 @@ class Cache:
         build: Callable[[Path], None],
         on_wait: Callable[[], None] = lambda: None,
     ) -> Path:
-        """Return the directory of `name` at `key`, built by `build(directory)` when it is missing."""
+        """Return the directory of `name` at `key`, made by `build(directory)` when missing."""
         place = self.root / name / key
         if place.exists():
             return place

@@ -11,7 +11,7 @@ _SYS_RESOURCE: Final = 24
 
 
 def parse_bounding_set(status: str) -> int:
-    """Return the capability bounding set of a `/proc/<pid>/status` text; all where it names none."""
+    """Return the bounding set of a `/proc/<pid>/status` text; all where it names none."""
     match = re.search(r"^CapBnd:\s*([0-9a-f]+)$", status, re.MULTILINE)
     return int(match[1], 16) if match else -1
 

@@ -20,6 +20,7 @@ def read(
     """Return what a command prints on its standard output.
 
     Args:
+        command: The program and its arguments.
         env: Variables set on top of those of this process.
         stdin: Text given to the command.
         seconds: How long it may take.

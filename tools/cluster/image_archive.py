@@ -27,7 +27,7 @@ class Entry:
 
     Attributes:
         name: Absolute path in the image.
-        content: The bytes, or the file of this machine to take them from; None for a directory or link.
+        content: The bytes, or the file to take them from; None for a directory or link.
         link: Where a symbolic link points; empty otherwise.
         mode: Permission bits.
     """

@@ -135,7 +135,7 @@ class KindCluster:
         return self.cache.path("clusters", self.name, "created.json")
 
     def _find_finished(self, docker: Docker, progress: Progress) -> Created | None:
-        """Return the cluster that is there, started if it was stopped; clear away a broken one."""
+        """Return the cluster that is there, started if it was stopped; clear a broken one away."""
         nodes = self.nodes(docker)
         created = self.created()
         if not nodes:
@@ -178,7 +178,7 @@ class KindCluster:
         progress.run(command, env=docker.environment())
 
     def _connect(self, docker: Docker, created: Created, progress: Progress) -> None:
-        """Give each node its pod range and routes to the others, where our image left that to us."""
+        """Give each node its pod range and routes to the others, where the image leaves it to us."""
         if not created.local_image:
             return
         progress.note("connecting the nodes")

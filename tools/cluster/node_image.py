@@ -1,13 +1,13 @@
-"""The image of a kind node: pulled where a registry answers, else built from packages and Go modules."""
+"""The image of a kind node: pulled where a registry answers, else built from packages and modules."""
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -46,7 +46,7 @@ _RECIPE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class NodeImage:
-    """Name an image of a node; a local one needs the network set up by us, a pulled one does not."""
+    """Name an image of a node; we set up the network of a local one, a pulled one does its own."""
 
     reference: str
     local: bool
@@ -127,11 +127,14 @@ def _build(docker: Docker, progress: Progress, cache: Cache) -> NodeImage:
         archives = _ensure_archives(programs, rootfs, progress, cache)
         with progress.step(f"Node image {name}", "about 40 seconds, once"):
             _assemble(docker, name, rootfs, archives, programs, progress, cache)
+        _remove_older(docker, name)
     return image
 
 
 def _ensure_programs(progress: Progress, cache: Cache) -> Programs:
-    tool: Callable[[str], Path] = lambda name: ensure_tool(name, progress, cache)
+    def tool(name: str) -> Path:
+        return ensure_tool(name, progress, cache)
+
     return Programs(
         # Our own multi-call binary, also where KUBEBUILDER_ASSETS names another directory.
         kube=ensure_assets(progress, cache, environ={}) / "kube",
@@ -199,3 +202,12 @@ def _import_image(docker: Docker, name: str, rootfs: Path, progress: Progress) -
     # `docker import` cannot set the stop signal, on which systemd ends.
     docker.read("build", "--tag", name, "-", stdin=f"FROM {imported}\nSTOPSIGNAL SIGRTMIN+3\n")
     docker.read("image", "rm", "--no-prune", imported)
+
+
+def _remove_older(docker: Docker, name: str) -> None:
+    """Remove images of earlier recipes; docker keeps those that a cluster still runs on."""
+    query = ("image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "slipway/node")
+    for image in docker.read(*query).split():
+        if image != name:
+            with contextlib.suppress(ToolError):
+                docker.read("image", "rm", image)

@@ -45,8 +45,7 @@ class Programs:
 def write_archives(programs: Programs, rootfs: Path, directory: Path) -> list[Path]:
     """Write the archives of all images into a directory.
 
-    Args:
-        rootfs: The node's packages: nft for kube-proxy and busybox for sample pods come from it.
+    nft for kube-proxy and busybox for sample pods come from the node's packages in `rootfs`.
     """
     kube_tags = [f"registry.k8s.io/{name}:{KUBERNETES}" for name in _COMPONENTS[1:]]
     images: list[tuple[str, Sequence[Entry], Sequence[str], Sequence[str]]] = [

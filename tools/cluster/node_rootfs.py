@@ -72,8 +72,7 @@ def run_in_rootfs(rootfs: Path, script: str, progress: Progress) -> str:
 def add_node_files(rootfs: Path, kind_files: Path, programs: Programs, progress: Progress) -> None:
     """Turn a root with the packages into a kind node.
 
-    Args:
-        kind_files: `images/base/files` of the kind module.
+    `kind_files` is the folder `images/base/files` of the kind module.
     """
     _copy_kind_files(kind_files, rootfs)
     for pattern in _IDLE_UNITS:

@@ -1,4 +1,4 @@
-"""What a person sees while long work runs: the steps, their times, what goes on now, where the log is."""
+"""What a person sees while long work runs: steps, times, what goes on now, where the log is."""
 
 from __future__ import annotations
 
@@ -60,7 +60,6 @@ class Progress:
         """Write the output of commands to `log`, and steps to `console` (standard error)."""
         self.log_path = log
         log.parent.mkdir(parents=True, exist_ok=True)
-        self._log: IO[bytes] = log.open("ab", buffering=0)
         self._console = console or Console(stderr=True, highlight=False)
         self._plain = not self._console.is_terminal or bool(environ.get("CI"))
         self._clock = clock
@@ -72,7 +71,7 @@ class Progress:
         """Show one step while the block runs; `hint` says how long it may take."""
         step = _Step(title, sum(s.finished is None for s in self._steps), self._clock())
         self._steps.append(step)
-        self._log.write(f"\n===== {title}\n".encode())
+        self._write_log(f"\n===== {title}\n")
         with self._showing(step, hint):
             try:
                 yield
@@ -102,32 +101,38 @@ class Progress:
     ) -> str:
         """Run a command, its output into the log and the running step, and return that output.
 
-        Args:
-            env: Variables set on top of those of this process.
+        `env` is set on top of the environment of this process.
 
         Raises:
             CommandFailed: The command exited with an error.
         """
         words = [str(word) for word in command]
-        self._log.write(f"$ {' '.join(words)}\n".encode())
+        self._write_log(f"$ {' '.join(words)}\n")
         lines: list[str] = []
-        with subprocess.Popen(
-            words,
-            env={**os.environ, **(env or {})},
-            cwd=cwd,
-            stdin=stdin or subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        ) as process:
-            assert process.stdout is not None
+        with (
+            self.log_path.open("ab", buffering=0) as log,
+            subprocess.Popen(
+                words,
+                env={**os.environ, **(env or {})},
+                cwd=cwd,
+                stdin=stdin or subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            ) as process,
+        ):
+            assert process.stdout is not None  # It is a pipe.
             for raw in process.stdout:
-                self._log.write(raw)
+                log.write(raw)
                 lines.append(raw.decode(errors="replace"))
                 self.note(lines[-1])
         output = "".join(lines)
         if process.returncode:
             raise CommandFailed(words, process.returncode, output, self.log_path)
         return output
+
+    def _write_log(self, text: str) -> None:
+        with self.log_path.open("a") as log:
+            log.write(text)
 
     @contextlib.contextmanager
     def _showing(self, step: _Step, hint: str) -> Iterator[None]:

@@ -59,7 +59,7 @@ def build_image(operator: str, docker: Docker, progress: Progress) -> str:
     """
     if not has_module("tools.images", runnable=False):
         raise ToolError("tools/images is not in this checkout: images cannot be built")
-    # A process of its own: what Pants prints belongs in the log, and docker's address in its environment.
+    # A process of its own: what Pants prints belongs in the log.
     call = "import sys; from tools.images import build; print(build(*sys.argv[1:]))"
     environment = {**docker.environment(), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", call, operator, TAG]

@@ -14,24 +14,25 @@ from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster
 from tools.cluster.kubectl import Kubectl
 
-type Name = Annotated[str, typer.Option("--name", help="Name of the kind cluster.")]
-type Workers = Annotated[
+# Plain assignments: typer does not look into aliases made by `type`.
+Name = Annotated[str, typer.Option("--name", help="Name of the kind cluster.")]
+Workers = Annotated[
     int | None,
     typer.Option("--workers", min=0, max=9, help="Worker nodes beside the control plane."),
 ]
-type Kubeconfig = Annotated[
+Kubeconfig = Annotated[
     Path | None,
     typer.Option(
         "--kubeconfig", help="A cluster of your own, by its kubeconfig file.", exists=True
     ),
 ]
-type ContextName = Annotated[
+ContextName = Annotated[
     str | None, typer.Option("--context", help="A cluster of your own, by its kubeconfig context.")
 ]
-type Namespace = Annotated[
+Namespace = Annotated[
     str, typer.Option("--namespace", "-n", help="Namespace of the operator and its objects.")
 ]
-type OperatorId = Annotated[
+OperatorId = Annotated[
     str, typer.Argument(metavar="ID", help="The operator, such as podset.", show_default=False)
 ]
 

@@ -18,7 +18,7 @@ from tools.dev.operators import list_operators
 
 _OK = "[green]✓[/green]"
 _BAD = "[red]✗[/red]"
-_NONE = "[dim]–[/dim]"
+_NONE = "[dim]-[/dim]"
 
 
 def render_status(name: str, kubeconfig: Path | None, context: str | None) -> Table:
