@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -55,7 +55,11 @@ def build_status(
     return {
         "conditions": build_conditions(
             current,
-            state_conditions(desired, facts, find_refusal(outcome)),
+            [
+                # Plain text, so that every serializer takes it.
+                replace(condition, type=str(condition.type), reason=str(condition.reason))
+                for condition in state_conditions(desired, facts, find_refusal(outcome))
+            ],
             generation=podset.metadata.generation,
             now=now,
         ),
@@ -161,20 +165,20 @@ def _state_progressing(ready: Condition) -> Condition:
 
 def _state_failure(refusal: Refusal | None) -> Condition:
     if refusal is None:
-        return Condition.false(ConditionType.REPLICA_FAILURE, Reason.NONE)
+        return Condition.false(ConditionType.REPLICA_FAILURE, Reason.AS_EXPECTED)
     return Condition.true(ConditionType.REPLICA_FAILURE, refusal.reason, refusal.message)
 
 
 def _state_stalled(facts: Assessment) -> Condition:
     if not facts.vacancies.waiting:
-        return Condition.false(ConditionType.STALLED, Reason.NONE)
+        return Condition.false(ConditionType.STALLED, Reason.AS_EXPECTED)
     return Condition.true(ConditionType.STALLED, Reason.BACK_OFF, _describe_waiting(facts))
 
 
 def _state_conflict(desired: Desired, facts: Assessment) -> Condition:
     taken = facts.slots.conflicts(facts.window)
     if not taken:
-        return Condition.false(ConditionType.CONFLICT, Reason.NONE)
+        return Condition.false(ConditionType.CONFLICT, Reason.AS_EXPECTED)
     remedy = "their slots stay empty" if desired.is_strict else "other slots are used"
     message = f"Names taken by pods of others, {remedy}: {_list(taken)}"
     return Condition.true(ConditionType.CONFLICT, Reason.NAME_TAKEN, message)
