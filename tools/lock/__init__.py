@@ -1,0 +1,1 @@
+"""The lockfile: every dependency, pinned by hash, for Pants and for pip alike."""
