@@ -55,7 +55,7 @@ def render_chart(
     command = [str(helm), "template", operator_id, f"helm/{operator_id}", "-n", _NAMESPACE]
     for value in switched_on:
         command += ["--set", f"{value}=true"]
-    run = subprocess.run(  # noqa: S603 fixed words and ids of directories
+    run = subprocess.run(
         command, cwd=root, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
     )
     if run.returncode:

@@ -28,7 +28,7 @@ Url = Annotated[str, Field(pattern=r"^(https?://.+)?$")]
 class ValuesModel(BaseModel):
     """A part of the values: unknown keys are typing errors and are refused."""
 
-    model_config = ConfigDict(alias_generator=to_camel, extra="forbid")
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, extra="forbid")
 
 
 class Image(ValuesModel):

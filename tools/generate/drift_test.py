@@ -49,7 +49,7 @@ def test_nothing_generated_is_left_over() -> None:
 
 @pytest.mark.parametrize("seed", ["1", "2"])
 def test_render_is_the_same_in_every_process(seed: str) -> None:
-    run = subprocess.run(  # noqa: S603 the interpreter that runs this test
+    run = subprocess.run(
         [sys.executable, "-c", _PRINT_ALL],
         cwd=ROOT,
         env={**os.environ, "PYTHONHASHSEED": seed},

@@ -88,7 +88,7 @@ def _load(root: Path, operator_id: str, problems: list[str]) -> OperatorSource |
             found[name] = getattr(loaded, name)
     metrics = _import(root, f"{package}.metrics")
     own: Sequence[MetricSpec] = getattr(metrics, "METRICS", ())
-    if len(found) < 3:  # noqa: PLR2004 the three that are looked for above
+    if len(found) < 3:
         return None
     return OperatorSource(
         operator_id,

@@ -30,12 +30,12 @@ class _Dumper(yaml.SafeDumper):
             flow_style = True
         return super().represent_sequence(tag, sequence, flow_style)
 
-    def increase_indent(
-        self, flow: bool = False, indentless: bool = False
-    ) -> None:  # noqa: ARG002 signature of PyYAML
-        super().increase_indent(flow, False)
+    # The names and the order of the arguments are PyYAML's.
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        """Indent lists below their key."""
+        super().increase_indent(flow, indentless=False)
 
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 signature of PyYAML
+    def ignore_aliases(self, data: Any) -> bool:
         return True
 
 

@@ -146,7 +146,7 @@ def _describe(schema: Manifest, path: KeyPath, comments: Mapping[KeyPath, str]) 
         place = (*path, name)
         if text := comments.get(place):
             # A description is what editors show first, so it stands first.
-            schema["properties"][name] = field = {"description": text, **field}  # noqa: PLW2901
+            schema["properties"][name] = field = {"description": text, **field}
         if "properties" in field:
             _describe(field, place, comments)
 

@@ -81,6 +81,8 @@ def _build_version(model: type[CustomResource]) -> Manifest:
         version |= {"deprecated": True, "deprecationWarning": meta.deprecated}
     if meta.columns:
         version["additionalPrinterColumns"] = [column.to_manifest() for column in meta.columns]
+    if meta.selectable:
+        version["selectableFields"] = [{"jsonPath": path} for path in meta.selectable]
     subresources: Manifest = {"status": {}} if "status" in schema["properties"] else {}
     if meta.scale is not None:
         subresources["scale"] = meta.scale.to_manifest()
@@ -97,9 +99,11 @@ def _check_versions(models: tuple[type[CustomResource], ...]) -> None:
     problems = []
     if sum(meta.storage for meta in metas) != 1:
         problems.append("exactly one version must have storage=True")
-    for field in ("singular", "short_names", "categories"):
-        if len({getattr(meta, field) for meta in metas}) > 1:
-            problems.append(f"{field} must be the same in all versions")
+    problems += [
+        f"{field} must be the same in all versions"
+        for field in ("singular", "short_names", "categories")
+        if len({getattr(meta, field) for meta in metas}) > 1
+    ]
     if len({(m.kind.group, m.kind.kind, m.kind.plural, m.kind.namespaced) for m in metas}) > 1:
         problems.append("group, kind, plural and scope must be the same in all versions")
     versions = [meta.kind.version for meta in metas]

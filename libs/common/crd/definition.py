@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Final, Literal, Self
 from pydantic import Field, ValidationError, field_validator
 
 from libs.common.crd.errors import FieldError, ParseError
-from libs.common.crd.markers import Rule
 from libs.common.crd.model import KubernetesModel
 from libs.common.crd.objects import ObjectMeta
 from libs.common.kinds import Key, Kind, Manifest
@@ -90,6 +89,7 @@ class CrdMeta:
         columns: Columns of `kubectl get`.
         scale: The scale subresource, if any.
         storage: Whether objects are stored in this version; one version of a kind is.
+        selectable: Paths that field selectors may name besides metadata, such as `.spec.pool`.
         served: Whether the API server serves this version.
         deprecated: Warning that users of this version get; empty when it is not deprecated.
         conditions: Condition types with their docstrings.
@@ -102,6 +102,7 @@ class CrdMeta:
     categories: tuple[str, ...] = ()
     columns: tuple[PrinterColumn, ...] = ()
     scale: Scale | None = None
+    selectable: tuple[str, ...] = ()
     storage: bool = True
     served: bool = True
     deprecated: str = ""
@@ -115,7 +116,9 @@ class CrdMeta:
 
 
 class CustomResource(KubernetesModel):
-    """A whole object of a custom kind; subclasses add `spec` and, for a status subresource, `status`.
+    """A whole object of a custom kind; subclasses add `spec` and mostly `status`.
+
+    A `status` turns the status subresource on.
 
     Class arguments describe the CRD: `class PodSet(CustomResource, group=..., version=...)`.
     """
@@ -142,6 +145,7 @@ class CustomResource(KubernetesModel):
         categories: tuple[str, ...] = (),
         columns: tuple[PrinterColumn, ...] = (),
         scale: Scale | None = None,
+        selectable: tuple[str, ...] = (),
         storage: bool = True,
         served: bool = True,
         deprecated: str = "",
@@ -159,6 +163,7 @@ class CustomResource(KubernetesModel):
             categories=categories,
             columns=columns,
             scale=scale,
+            selectable=selectable,
             storage=storage,
             served=served,
             deprecated=deprecated,
@@ -223,7 +228,8 @@ def _check_same(value: str, expected: str) -> str:
 
 
 def _describe(model: type[KubernetesModel], manifest: Manifest) -> str:
-    metadata = manifest.get("metadata") if isinstance(manifest, dict) else None
+    metadata = manifest.get("metadata")
+    # What does not fit the model may be of any shape.
     metadata = metadata if isinstance(metadata, dict) else {}
     key = Key(metadata.get("namespace") or "", metadata.get("name") or "")
     name = model.crd_meta.kind.kind if issubclass(model, CustomResource) else model.__name__

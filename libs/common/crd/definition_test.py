@@ -288,4 +288,4 @@ def test_label_selector_matches_and_renders() -> None:
 
 def test_models_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        FleetSpec().replicas = 3
+        FleetSpec().replicas = 3  # type: ignore[misc]  # that it is refused is the point

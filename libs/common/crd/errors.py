@@ -1,4 +1,4 @@
-"""Errors of the CRD package: a model that cannot be a schema, an object that does not fit its model."""
+"""Errors of the CRD package: about models that cannot be schemas, and objects that do not fit."""
 
 from __future__ import annotations
 

@@ -7,8 +7,11 @@ from typing import Final
 from libs.common.kinds import Manifest
 
 _RESERVED: Final = frozenset(
-    "true false null in as break const continue else for function if import let loop package "
-    "namespace return var void while".split()
+    {
+        *("true", "false", "null", "in", "as", "break", "const", "continue", "else", "for"),
+        *("function", "if", "import", "let", "loop", "package", "namespace", "return", "var"),
+        *("void", "while"),
+    }
 )
 
 

@@ -20,7 +20,7 @@ class KubernetesModel(BaseModel):
     The docstring under a field is its description, and begins with the serialized name.
 
     Attributes:
-        crd_rules: CEL rules on the object as a whole, given by `class X(KubernetesModel, rules=...)`.
+        crd_rules: CEL rules on the object as a whole, from `class X(KubernetesModel, rules=...)`.
     """
 
     model_config = ConfigDict(

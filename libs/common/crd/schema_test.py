@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -348,7 +348,7 @@ def test_immutable_marker_leaves_the_schema() -> None:
         (Any, "x: has no type"),
         (list[Any], "x[]: has no type"),
         (list, "x[]: has no type"),
-        (datetime.timedelta, "x: format 'duration' is not known"),
+        (dt.timedelta, "x: format 'duration' is not known"),
         (dict[DnsLabel, str], "x: keyword 'propertyNames' has no counterpart"),
         (tuple[int, str], "x: keyword 'prefixItems' has no counterpart"),
         (

@@ -111,6 +111,7 @@ class Gadget(
     version="v1",
     plural="gadgets",
     scale=Scale(label_selector=".status.selector"),
+    selectable=(".spec.home",),
     rules=(Rule("size(self.metadata.name) <= 9", "name must be short"),),
 ):
     """Gadget is a kind for tests."""
@@ -130,9 +131,10 @@ async def namespace(kube_client: Client, kube_namespace: str) -> str:
         while True:
             try:
                 await kube_client.list(GADGET, kube_namespace)
-                return kube_namespace
             except NotFound:
                 await asyncio.sleep(0.05)
+            else:
+                return kube_namespace
 
 
 def build_gadget(namespace: str, /, **spec: object) -> Manifest:
@@ -148,7 +150,8 @@ def test_kind_of_these_tests_passes_the_lint() -> None:
     assert lint_crd(Gadget) == []
 
 
-async def test_server_accepts_the_schema_as_structural(kube_client: Client, namespace: str) -> None:
+@pytest.mark.usefixtures("namespace")
+async def test_server_accepts_the_schema_as_structural(kube_client: Client) -> None:
     crd = await kube_client.get(CRD, Key("", "gadgets.test.slipway.dev"))
 
     conditions = {one["type"]: one["status"] for one in crd["status"]["conditions"]}
@@ -156,7 +159,8 @@ async def test_server_accepts_the_schema_as_structural(kube_client: Client, name
     assert "NonStructuralSchema" not in conditions
 
 
-async def test_server_stores_the_crd_as_it_was_built(kube_client: Client, namespace: str) -> None:
+@pytest.mark.usefixtures("namespace")
+async def test_server_stores_the_crd_as_it_was_built(kube_client: Client) -> None:
     crd = await kube_client.get(CRD, Key("", "gadgets.test.slipway.dev"))
 
     built = build_crd(Gadget)["spec"]
@@ -243,7 +247,7 @@ async def test_server_and_model_refuse_the_same_field(
     ids=str,
 )
 async def test_immutable_field_keeps_its_value(
-    kube_client: Client, namespace: str, before: Manifest, after: Manifest, allowed: bool
+    kube_client: Client, namespace: str, before: Manifest, after: Manifest, *, allowed: bool
 ) -> None:
     await kube_client.create(GADGET, build_gadget(namespace, **before))
     key = Key(namespace, "one")
@@ -273,6 +277,15 @@ async def test_appliers_own_single_items_of_list_maps(kube_client: Client, names
     found = await kube_client.get(GADGET, Key(namespace, "one"))
 
     assert [part["name"] for part in found["spec"]["parts"]] == ["a", "b"]
+
+
+async def test_selectable_field_selects(kube_client: Client, namespace: str) -> None:
+    await kube_client.create(GADGET, build_gadget(namespace, home="a"))
+
+    found = await kube_client.list(GADGET, namespace, field_selector="spec.home=a")
+    others = await kube_client.list(GADGET, namespace, field_selector="spec.home=b")
+
+    assert (len(found.items), len(others.items)) == (1, 0)
 
 
 async def test_scale_subresource_sets_replicas(kube_client: Client, namespace: str) -> None:

@@ -83,7 +83,7 @@ def _check_quantity(value: str) -> str:
 
 def _check_int_or_string(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ValueError("must be an integer or a string")
+        raise ValueError("must be an integer or a string")  # noqa: TRY004 pydantic reports these
     return value
 
 

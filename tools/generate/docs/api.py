@@ -91,18 +91,26 @@ def describe_type(schema: Manifest) -> str:
     """Describe type and bounds of a field in a few words."""
     if INT_OR_STRING in schema:
         return "integer or string"
-    kind = schema.get("type", "any")
-    if kind == "array":
-        return _describe_list(schema)
-    if isinstance(schema.get("additionalProperties"), dict):
-        return f"map{_describe_size(schema)} of {describe_type(schema['additionalProperties'])}"
-    if kind == "object" and "properties" not in schema and PRESERVE_UNKNOWN in schema:
-        return "any object"
     if "enum" in schema:
         return " or ".join(render_code(str(value)) for value in schema["enum"])
-    if kind == "integer":
-        return f"integer{_describe_range(schema)}"
-    return _describe_text(schema) if kind == "string" else kind
+    match schema.get("type", "any"):
+        case "array":
+            text = _describe_list(schema)
+        case "object":
+            text = _describe_object(schema)
+        case "integer":
+            text = f"integer{_describe_range(schema)}"
+        case "string":
+            text = _describe_text(schema)
+        case other:
+            text = str(other)
+    return text
+
+
+def _describe_object(schema: Manifest) -> str:
+    if isinstance(schema.get("additionalProperties"), dict):
+        return f"map{_describe_size(schema)} of {describe_type(schema['additionalProperties'])}"
+    return "object" if "properties" in schema or PRESERVE_UNKNOWN not in schema else "any object"
 
 
 def _describe_list(schema: Manifest) -> str:
