@@ -4,10 +4,13 @@ from helm.suite.lifecycle import LifecycleSuite
 from helm.suite.monitoring import MonitoringSuite
 from helm.suite.objects import ObjectSuite
 from helm.suite.permissions import PermissionSuite
+from helm.suite.server import ServerSuite
 from helm.suite.values import ValueSuite
 
 
-class ChartSuite(ObjectSuite, PermissionSuite, LifecycleSuite, MonitoringSuite, ValueSuite):
+class ChartSuite(
+    ObjectSuite, PermissionSuite, LifecycleSuite, MonitoringSuite, ValueSuite, ServerSuite
+):
     """All tests of a chart.
 
     Idiomatic use:

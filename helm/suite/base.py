@@ -35,9 +35,11 @@ class SuiteBase:
     metrics: ClassVar[Sequence[MetricSpec]] = ()
     """Metrics of the operator, beside those of the framework."""
 
-    def render(self, values: Mapping[str, Any] | None = None, *kinds: str) -> list[Manifest]:
-        """Render the chart into the namespace of the tests."""
-        return render_chart(self.chart, values, namespace=NAMESPACE, show_only=kinds)
+    def render(
+        self, values: Mapping[str, Any] | None = None, *kinds: str, namespace: str = NAMESPACE
+    ) -> list[Manifest]:
+        """Render the chart, hooks included; without kinds all objects."""
+        return render_chart(self.chart, values, namespace=namespace, show_only=kinds)
 
     def render_one(self, kind: str, values: Mapping[str, Any] | None = None) -> Manifest:
         """Render the only object of a kind."""
@@ -87,6 +89,11 @@ def find_pods(manifests: Sequence[Manifest]) -> list[Manifest]:
     """Return every pod spec, be it a Pod's or a template's."""
     specs = (dig(one, "spec.template.spec") or one["spec"] for one in manifests if "spec" in one)
     return [spec for spec in specs if isinstance(spec, dict) and "containers" in spec]
+
+
+def is_hook(manifest: Manifest) -> bool:
+    """Tell whether Helm runs an object at some moment instead of installing it."""
+    return "helm.sh/hook" in (manifest["metadata"].get("annotations") or {})
 
 
 def name_of(manifest: Manifest) -> str:
