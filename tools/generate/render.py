@@ -49,7 +49,7 @@ def render_operator(operator: OperatorSource, root: Path) -> dict[Path, str]:
         **render_permissions(operator),
         **render_settings_map(operator),
         **render_values_schema(operator, root),
-        **render_reference(operator),
+        **render_reference(operator, root),
         **_render_values(operator, root),
         **_render_readmes(operator, root),
     }

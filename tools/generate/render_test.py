@@ -122,8 +122,8 @@ def test_comments_are_read_by_path() -> None:
     assert read_comments(text) == {("a",): "Two lines.", ("a", "b"): "Inner."}
 
 
-def test_reference_has_a_page_for_each_source() -> None:
-    pages = render_reference(FLEET)
+def test_reference_has_a_page_for_each_source(tmp_path: Path) -> None:
+    pages = render_reference(FLEET, tmp_path)
 
     assert [path.name for path in pages] == [
         "api.md",
@@ -144,8 +144,21 @@ def test_reference_has_a_page_for_each_source() -> None:
     assert "controller_runtime_reconcile_total" in metrics
 
 
-def test_conditions_page_has_the_docstrings_of_members() -> None:
-    page = render_reference(FLEET)[Path("docs/reference/fleet/conditions.md")]
+def test_api_page_links_the_examples(tmp_path: Path) -> None:
+    folder = tmp_path / "operators/fleet/examples"
+    folder.mkdir(parents=True)
+    folder.joinpath("boat.yaml").write_text("# demo: A boat\n# that floats.\nkind: Boat\n")
+    folder.joinpath("plain.yaml").write_text("kind: Boat\n")
+
+    page = render_reference(FLEET, tmp_path)[Path("docs/reference/fleet/api.md")]
+
+    link = "../../../operators/fleet/examples"
+    assert f"* [boat.yaml]({link}/boat.yaml): A boat that floats.\n" in page
+    assert f"* [plain.yaml]({link}/plain.yaml)\n" in page
+
+
+def test_conditions_page_has_the_docstrings_of_members(tmp_path: Path) -> None:
+    page = render_reference(FLEET, tmp_path)[Path("docs/reference/fleet/conditions.md")]
 
     assert "| `Ready` | Ready is True when the boat floats. |" in page
     assert "| `Afloat` | Afloat means that the boat floats. |" in page

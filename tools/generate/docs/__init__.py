@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tools.generate.docs.api import render_api, render_api_summary
+from tools.generate.docs.examples import render_examples
 from tools.generate.docs.tables import (
     render_conditions,
     render_metrics,
@@ -16,11 +17,11 @@ from tools.generate.sources import OperatorSource
 from tools.generate.text import render_page, render_table
 
 
-def render_reference(operator: OperatorSource) -> dict[Path, str]:
+def render_reference(operator: OperatorSource, root: Path) -> dict[Path, str]:
     """Render the reference pages of an operator."""
     folder = Path("docs", "reference", operator.id)
     pages: Mapping[str, tuple[str, str, str]] = {
-        "api": ("API", render_api(operator), "api"),
+        "api": ("API", f"{render_api(operator)}\n\n{render_examples(operator, root)}", "api"),
         "conditions": ("Conditions and reasons", render_conditions(operator), "api"),
         "metrics": ("Metrics", render_metrics(operator), "metrics.py"),
         "rbac": ("Permissions", render_permissions_tables(operator), "rbac.py"),

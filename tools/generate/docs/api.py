@@ -176,8 +176,12 @@ def _walk_rules(schema: Manifest, path: str) -> Iterator[tuple[str, Manifest]]:
 
 def _render_columns(model: type[CustomResource]) -> str:
     rows = [
-        (column.name, render_code(column.json_path), "with `-o wide`" if column.priority else "")
+        (
+            column.name + (" (`-o wide`)" if column.priority else ""),
+            render_code(column.json_path),
+            column.description,
+        )
         for column in model.crd_meta.columns
     ]
-    table = render_table(("Column", "Shows", ""), rows)
+    table = render_table(("Column", "Shows", "Description"), rows)
     return f"### Columns of kubectl get\n\n{table}" if rows else ""
