@@ -1,4 +1,4 @@
-"""Tests of permissions: helpers, merging, roles and the least-privilege lint."""
+"""Tests of permissions: merging, roles and the least-privilege lint."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-MEND: Final = "python -m tools.generate"
+MEND: Final = "./dev generate"
 """The command that writes what is generated."""
 
 OWNED: Final = (
