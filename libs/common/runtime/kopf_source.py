@@ -31,7 +31,8 @@ from libs.common.runtime.informer import Informer
 
 log = structlog.get_logger(__name__)
 
-_STREAM_SECONDS: Final = 300.0
+_STREAM_SECONDS: Final = 300
+"""A whole number: the API server refuses a fraction."""
 _EXIT_SECONDS: Final = 5.0
 _UNUSED_FINALIZER: Final = "slipway.dev/kopf-unused"
 

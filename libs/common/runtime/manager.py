@@ -93,7 +93,9 @@ class Manager:
         self._lost = asyncio.Event()
         self.elector = self._build_elector(hard_exit)
         self.client = self._build_client("", self._fence)
-        self.recorder = EventRecorder(self.client, operator_id, settings.pod_name or operator_id)
+        self.recorder = EventRecorder(
+            self.client, operator_id, settings.pod_name or operator_id, metrics=self.metrics
+        )
         self.cache = self._build_cache(controllers)
         self.sweeper = Sweeper(self.client, period=settings.sweep_period_seconds, clock=self.clock)
         self.runners = [self._build_runner(controller, rng) for controller in controllers]

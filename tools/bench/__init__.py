@@ -1,0 +1,1 @@
+"""Benchmarks beside peers: each figure is measured with its peer in one run, on one machine."""

@@ -1,0 +1,120 @@
+"""What the pod benchmarks do: make a set, wait for its pods, kill one, look who replaces it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from libs.common.client import Client
+from libs.common.errors import NotFound
+from libs.common.kinds import NAMESPACE, POD, REPLICA_SET, Key, Kind, Manifest, uid_of
+from operators.podset.controller import PODSET
+
+_POLL: Final = 0.01
+_TIMEOUT: Final = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Say who keeps the pods, and how to ask for them.
+
+    Attributes:
+        name: Name in tables.
+        kind: Kind of the set.
+        build: Builds a set of a name and a number of replicas.
+        pid: Gives the process id of the controller.
+    """
+
+    name: str
+    kind: Kind
+    build: Callable[[str, str, int], Manifest]
+    pid: Callable[[], int]
+
+
+def build_podset(namespace: str, name: str, replicas: int) -> Manifest:
+    """Build a PodSet with the default pod."""
+    return {
+        "apiVersion": PODSET.api_version,
+        "kind": PODSET.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"replicas": replicas},
+    }
+
+
+def build_replica_set(namespace: str, name: str, replicas: int) -> Manifest:
+    """Build a ReplicaSet whose pod is that of the default PodSet."""
+    labels = {"app": name, "version": "v0.1"}
+    container = {"name": "busybox", "image": "busybox", "command": ["sleep", "3600"]}
+    return {
+        "apiVersion": REPLICA_SET.api_version,
+        "kind": REPLICA_SET.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+async def make_namespace(client: Client, name: str) -> str:
+    """Make a namespace and return its name."""
+    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    await client.create(NAMESPACE, manifest)
+    return name
+
+
+async def count_pods(client: Client, namespace: str) -> int:
+    """Count the pods of a namespace by one request whose cost does not grow with them."""
+    answer = await client.raw("GET", f"{POD.path(namespace)}?limit=1")
+    return len(answer["items"]) + int(answer["metadata"].get("remainingItemCount") or 0)
+
+
+async def wait_for_pods(client: Client, namespace: str, count: int) -> float:
+    """Wait until a namespace has so many pods, and return the moment, on the monotonic clock.
+
+    Raises:
+        TimeoutError: It never had.
+    """
+    deadline = time.monotonic() + _TIMEOUT
+    while time.monotonic() < deadline:
+        if await count_pods(client, namespace) == count:
+            return time.monotonic()
+        await asyncio.sleep(_POLL)
+    raise TimeoutError(f"{namespace}: no {count} pods within {_TIMEOUT:.0f} s")
+
+
+async def scale(client: Client, contender: Contender, key: Key, replicas: int) -> None:
+    """Ask for another number of replicas."""
+    await client.patch(contender.kind, key, {"spec": {"replicas": replicas}})
+
+
+async def time_replacements(client: Client, namespace: str, deaths: int) -> list[float]:
+    """Delete pods one by one and time how long each time a new one takes to exist, in seconds."""
+    waits: list[float] = []
+    listing = await client.list(POD, namespace)
+    alive = {uid_of(pod): pod["metadata"]["name"] for pod in listing.items}
+    version = listing.resource_version
+    events = client.watch(POD, namespace, resource_version=version)
+    try:
+        for _ in range(deaths):
+            uid, name = next(iter(alive.items()))
+            del alive[uid]
+            started = time.monotonic()
+            try:
+                await client.delete(POD, Key(namespace, name), uid=uid, grace_seconds=0)
+            except NotFound:
+                continue
+            async for event in events:
+                if event.type == "ADDED" and uid_of(event.object) not in alive:
+                    waits.append(time.monotonic() - started)
+                    alive[uid_of(event.object)] = event.object["metadata"]["name"]
+                    break
+            # A pause between deaths, so that each meets a controller at rest.
+            await asyncio.sleep(0.02)
+    finally:
+        await events.aclose()
+    return waits

@@ -1,0 +1,270 @@
+"""PodSet beside the ReplicaSet controller: `./dev bench podset`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from libs.common.client import Client
+from libs.common.crd import build_crd
+from libs.common.errors import SlipwayError
+from libs.common.kinds import CRD, POD, REPLICA_SET, Key, key_of
+from libs.common.testing.apiserver import ControlPlane
+from operators.podset.api.v1 import PodSet
+from operators.podset.controller import PODSET
+from tools.bench.pods import (
+    Contender,
+    build_podset,
+    build_replica_set,
+    make_namespace,
+    scale,
+    time_replacements,
+    wait_for_pods,
+)
+from tools.bench.processes import OperatorProcess, percentile, read_usage
+
+OURS: Final = "PodSet"
+DEFAULT: Final = "ReplicaSet, default limits"
+UNLIMITED: Final = "ReplicaSet, qps 2000"
+_MEMORY_PODS: Final = 10_000
+_REST_SECONDS: Final = 10.0
+
+
+@dataclass(slots=True)
+class Row:
+    """Hold the rounds of one measurement of one contender.
+
+    Attributes:
+        scenario: What was done.
+        contender: Who did it.
+        seconds: Wall-clock time of each round.
+        cpu_seconds: CPU time of the controller in each round.
+    """
+
+    scenario: str
+    contender: str
+    seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Report:
+    """Hold everything that one run measured."""
+
+    rows: list[Row] = field(default_factory=list)
+    replacements: dict[str, list[float]] = field(default_factory=dict)
+    memory_mib: dict[str, float] = field(default_factory=dict)
+    writes_at_rest: dict[str, int] = field(default_factory=dict)
+
+    def row(self, scenario: str, contender: str) -> Row:
+        """Return the row of a measurement, made on first use."""
+        for row in self.rows:
+            if (row.scenario, row.contender) == (scenario, contender):
+                return row
+        self.rows.append(Row(scenario, contender))
+        return self.rows[-1]
+
+
+async def bench_scale(
+    client: Client, contender: Contender, report: Report, replicas: int, name: str
+) -> None:
+    """Time 0 to `replicas` pods and back to 0."""
+    namespace = await make_namespace(client, name)
+    key = Key(namespace, "web")
+    await client.create(contender.kind, contender.build(namespace, "web", 0))
+    await asyncio.sleep(0.5)
+    for scenario, target in ((f"0 to {replicas}", replicas), (f"{replicas} to 0", 0)):
+        before = read_usage(contender.pid()).cpu_seconds
+        started = time.monotonic()
+        await scale(client, contender, key, target)
+        ended = await wait_for_pods(client, namespace, target)
+        row = report.row(scenario, contender.name)
+        row.seconds.append(ended - started)
+        row.cpu_seconds.append(read_usage(contender.pid()).cpu_seconds - before)
+        await asyncio.sleep(1.0)
+
+
+async def bench_replacements(
+    client: Client, contender: Contender, report: Report, deaths: int, name: str
+) -> None:
+    """Time how long a dead pod takes to be replaced in a set of 50."""
+    namespace = await make_namespace(client, name)
+    await client.create(contender.kind, contender.build(namespace, "web", 50))
+    await wait_for_pods(client, namespace, 50)
+    await asyncio.sleep(1.0)
+    waits = await time_replacements(client, namespace, deaths)
+    report.replacements.setdefault(contender.name, []).extend(waits)
+    await scale(client, contender, Key(namespace, "web"), 0)
+    await wait_for_pods(client, namespace, 0)
+
+
+async def bench_rest(
+    client: Client, contenders: Sequence[Contender], report: Report, pods: int
+) -> None:
+    """Make many pods, measure the memory of who keeps them, and count the writes at rest."""
+    for contender in contenders:
+        namespace = await make_namespace(client, f"rest-{contender.kind.plural}")
+        share = pods // 10
+        for number in range(10):
+            await client.create(contender.kind, contender.build(namespace, f"web-{number}", share))
+        await wait_for_pods(client, namespace, pods)
+        await asyncio.sleep(5.0)
+        before = await _versions(client, contender, namespace)
+        await asyncio.sleep(_REST_SECONDS)
+        after = await _versions(client, contender, namespace)
+        report.writes_at_rest[contender.name] = len(set(after.items()) - set(before.items()))
+        report.memory_mib[contender.name] = read_usage(contender.pid()).memory_mib
+        for number in range(10):
+            await scale(client, contender, Key(namespace, f"web-{number}"), 0)
+        await wait_for_pods(client, namespace, 0)
+
+
+async def _versions(client: Client, contender: Contender, namespace: str) -> dict[str, str]:
+    return {
+        f"{kind} {key_of(item)}": item["metadata"]["resourceVersion"]
+        for kind in (contender.kind, POD)
+        for item in (await client.list(kind, namespace, metadata_only=True)).items
+    }
+
+
+async def run(plane: ControlPlane, folder: Path, options: argparse.Namespace) -> Report:
+    """Run every measurement, the contenders taking turns."""
+    report, console = Report(), Console()
+    names = itertools.count()
+    async with Client(plane.config, user_agent="bench") as client:
+        await client.create(CRD, build_crd(PodSet))
+        await _wait_served(client)
+        for number in range(options.rounds):
+            for contender, stack in _contenders(plane, folder):
+                with stack:
+                    await asyncio.sleep(3.0)
+                    for size in options.sizes:
+                        console.print(f"round {number + 1}: {contender.name}: {size} pods")
+                        await bench_scale(client, contender, report, size, f"b{next(names)}")
+                    if contender.name != DEFAULT or number == 0:
+                        console.print(f"round {number + 1}: {contender.name}: replacements")
+                        await bench_replacements(
+                            client, contender, report, options.deaths, f"b{next(names)}"
+                        )
+        if not options.quick:
+            for contender, stack in _contenders(plane, folder):
+                if contender.name == DEFAULT:
+                    continue
+                with stack:
+                    console.print(f"at rest: {contender.name}: {_MEMORY_PODS} pods")
+                    await asyncio.sleep(3.0)
+                    await bench_rest(client, [contender], report, _MEMORY_PODS)
+    return report
+
+
+def _contenders(plane: ControlPlane, folder: Path) -> list[tuple[Contender, ExitStack]]:
+    """Return who is measured, each started by entering its stack and alone while it runs."""
+    ours = ExitStack()
+    process = OperatorProcess(
+        "podset",
+        plane.write_kubeconfig(folder / "podset.kubeconfig"),
+        {"WATCH_NAMESPACES": "*"},
+        folder / "podset.log",
+    )
+    ours.callback(lambda: None)
+    contenders: list[tuple[Contender, ExitStack]] = [
+        (Contender(OURS, PODSET, build_podset, lambda: process.pid), _Starting(process)),
+    ]
+    for name, args in (
+        (DEFAULT, ()),
+        (UNLIMITED, ("--kube-api-qps=2000", "--kube-api-burst=2000")),
+    ):
+        contender = Contender(
+            name,
+            REPLICA_SET,
+            build_replica_set,
+            lambda: plane.pid("kube-controller-manager"),
+        )
+        contenders.append((contender, _StartingManager(plane, args)))
+    return contenders
+
+
+class _Starting(ExitStack):
+    def __init__(self, process: OperatorProcess) -> None:
+        super().__init__()
+        self._process = process
+
+    def __enter__(self) -> _Starting:
+        self.enter_context(self._process)
+        return self
+
+
+class _StartingManager(ExitStack):
+    def __init__(self, plane: ControlPlane, args: Sequence[str]) -> None:
+        super().__init__()
+        self._plane = plane
+        self._args = args
+
+    def __enter__(self) -> _StartingManager:
+        self._plane.start_controller_manager("--controllers=replicaset-controller", *self._args)
+        self.callback(self._plane.kill, "kube-controller-manager")
+        return self
+
+
+async def _wait_served(client: Client) -> None:
+    while True:
+        try:
+            await client.list(PODSET)
+        except SlipwayError:
+            await asyncio.sleep(0.1)
+        else:
+            return
+
+
+def summarize(report: Report) -> str:
+    """Render the report as text for the terminal."""
+    lines = []
+    for row in report.rows:
+        seconds, cpu = statistics.median(row.seconds), statistics.median(row.cpu_seconds)
+        lines.append(f"{row.scenario:12} {row.contender:28} {seconds:7.2f} s  cpu {cpu:5.2f} s")
+    for name, waits in report.replacements.items():
+        p50, p99 = percentile(waits, 0.5) * 1000, percentile(waits, 0.99) * 1000
+        lines.append(f"replacement  {name:28} p50 {p50:6.1f} ms  p99 {p99:6.1f} ms")
+    for name, memory in report.memory_mib.items():
+        writes = report.writes_at_rest[name]
+        lines.append(f"at rest      {name:28} {memory:6.0f} MiB  {writes} writes")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Measure, print, and write the page when asked to."""
+    parser = argparse.ArgumentParser(prog="./dev bench podset", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each measurement")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[500, 2000], help="set sizes")
+    parser.add_argument("--deaths", type=int, default=100, help="pods killed one by one a round")
+    parser.add_argument("--quick", action="store_true", help="leave out the 10,000 pods")
+    parser.add_argument("--write", action="store_true", help="write docs/reference/benchmarks.md")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, ControlPlane() as plane:
+        report = asyncio.run(run(plane, Path(folder), options))
+        log = Path(folder) / "podset.log"
+        Console().print(log.read_text()[-2000:] if log.exists() else "")
+    print(summarize(report))
+    Path("dist").mkdir(exist_ok=True)
+    Path("dist/bench-podset.json").write_text(json.dumps(asdict(report), indent=2))
+    if options.write:
+        from tools.bench.page import write_page
+
+        write_page(report)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,119 @@
+"""Processes under measurement: their CPU seconds and memory, as the kernel counts them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_STOP_SECONDS: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Hold what a process used up to a moment.
+
+    Attributes:
+        cpu_seconds: User and system time since its start.
+        memory_mib: Resident memory now.
+        peak_mib: Most resident memory so far.
+    """
+
+    cpu_seconds: float
+    memory_mib: float
+    peak_mib: float
+
+
+def read_usage(pid: int) -> Usage:
+    """Read what a process has used.
+
+    Raises:
+        FileNotFoundError: There is no such process.
+    """
+    # The name in parentheses may hold spaces; what follows it does not.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    cpu = (int(fields[11]) + int(fields[12])) / _TICKS
+    status = dict(
+        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+    )
+    return Usage(cpu, _mib(status["VmRSS"]), _mib(status["VmHWM"]))
+
+
+def _mib(text: str) -> float:
+    return int(text.split()[0]) / 1024
+
+
+class OperatorProcess:
+    """Run one operator as a process of its own, as its image does.
+
+    Args:
+        operator_id: Which one.
+        kubeconfig: How it reaches the API server.
+        settings: Environment variables without the prefix, such as `WATCH_NAMESPACES`.
+        log: File that its output goes to.
+    """
+
+    def __init__(
+        self, operator_id: str, kubeconfig: Path, settings: Mapping[str, str], log: Path
+    ) -> None:
+        """Prepare; the process starts with the context."""
+        prefix = operator_id.upper()
+        defaults = {
+            "KUBECONFIG": str(kubeconfig),
+            "LEADER_ELECT": "false",
+            "METRICS_BIND_ADDRESS": "0",
+            "HEALTH_PROBE_BIND_ADDRESS": "0",
+            "LOG_LEVEL": "warning",
+        }
+        self._environment = os.environ | {
+            f"{prefix}_{name}": value for name, value in {**defaults, **settings}.items()
+        }
+        self._args = [sys.executable, "-m", f"operators.{operator_id}"]
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        """Start the process."""
+        with self._log.open("ab") as stream:
+            self._process = subprocess.Popen(  # noqa: S603 our own module
+                self._args, env=self._environment, stdout=stream, stderr=stream
+            )
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop the process."""
+        assert self._process is not None  # noqa: S101 entered before
+        _stop(self._process)
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        assert self._process is not None  # noqa: S101 entered before
+        return self._process.pid
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the value that a share of the sorted values does not exceed (nearest rank)."""
+    ordered = sorted(values)
+    rank = max(0, min(len(ordered) - 1, round(share * len(ordered) + 0.5) - 1))
+    return ordered[rank]
