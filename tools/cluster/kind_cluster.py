@@ -178,7 +178,7 @@ class KindCluster:
         progress.run(command, env=docker.environment())
 
     def _connect(self, docker: Docker, created: Created, progress: Progress) -> None:
-        """Give each node its pod range and routes to the others, where the image leaves it to us."""
+        """Give each node its pod range and routes to the others, if the image leaves it to us."""
         if not created.local_image:
             return
         progress.note("connecting the nodes")

@@ -1,4 +1,4 @@
-"""The image of a kind node: pulled where a registry answers, else built from packages and modules."""
+"""The image of a kind node: pulled where a registry answers, else built from packages."""
 
 from __future__ import annotations
 

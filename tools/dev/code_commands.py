@@ -52,6 +52,4 @@ def delegate(module: str, arguments: Sequence[str]) -> None:
         raise ToolError(f"{module.replace('.', '/')} is not in this checkout: nothing to run")
     os.chdir(ROOT)
     sys.stdout.flush()
-    os.execv(
-        sys.executable, [sys.executable, "-m", module, *arguments]
-    )  # noqa: S606  No shell is meant.
+    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])

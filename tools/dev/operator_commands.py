@@ -106,7 +106,7 @@ def logs(
     arguments += ["--tail", "-1", "--prefix", *(["--follow"] if follow else [])]
     command = target.kubectl.command(*arguments)
     sys.stdout.flush()
-    os.execv(command[0], command)  # noqa: S606  No shell is meant.
+    os.execv(command[0], command)
 
 
 def run(
@@ -126,7 +126,7 @@ def run(
     environment["PYTHONPATH"] = str(ROOT)
     command = [sys.executable, "-m", f"operators.{operator}", *extra.args]
     sys.stdout.flush()
-    os.execve(command[0], command, environment)  # noqa: S606  No shell is meant.
+    os.execve(command[0], command, environment)
 
 
 def build_local_settings(operator: str, namespace: str, target: Target) -> dict[str, str]:

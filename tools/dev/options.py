@@ -39,7 +39,7 @@ OperatorId = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Name the cluster that a command works on; `kind` is None where it is one of the user's own."""
+    """Name the cluster that a command works on; `kind` is None for one of the user's own."""
 
     kubectl: Kubectl
     kind: KindCluster | None

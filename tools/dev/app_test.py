@@ -1,0 +1,69 @@
+"""The command line: what it offers, and how it fails."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tools.cluster.kubectl import Kubectl
+from tools.dev.app import app
+from tools.dev.operator_commands import build_local_settings
+from tools.dev.operators import ROOT
+from tools.dev.options import Target
+
+COMMANDS = [
+    *("demo", "up", "down", "status", "kubeconfig"),
+    *("load", "install", "uninstall", "logs", "run"),
+    *("test", "generate", "bench", "sweep"),
+]
+
+
+def run_dev(cache: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "SLIPWAY_CACHE": str(cache), "PYTHONPATH": str(ROOT), **variables}
+    command = [sys.executable, "-m", "tools.dev", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_lists_the_command_with_what_it_does(command: str) -> None:
+    lines = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "120"}).output.splitlines()
+    (line,) = [line for line in lines if line.startswith(f"│ {command} ")]
+
+    assert len(line.split()) > 4
+
+
+def test_error_is_one_line_and_a_status(tmp_path: Path) -> None:
+    done = run_dev(tmp_path, "kubeconfig")
+
+    assert done.returncode == 1
+    assert done.stderr == "Error: Cluster slipway is not there: run `./dev up` first\n"
+
+
+def test_debug_variable_shows_the_traceback(tmp_path: Path) -> None:
+    done = run_dev(tmp_path, "kubeconfig", SLIPWAY_DEBUG="1")
+
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+
+
+def test_unknown_operator_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+    done = run_dev(tmp_path, "install", "nosuch")
+
+    assert done.returncode == 1
+    assert "There is no operator 'nosuch'" in done.stderr
+
+
+def test_local_process_elects_nobody_and_watches_one_namespace() -> None:
+    target = Target(Kubectl(Path("k"), Path("/config"), None), None)
+    settings = build_local_settings("podset", "team", target)
+
+    assert settings["PODSET_LEADER_ELECT"] == "false"
+    assert settings["PODSET_LOG_FORMAT"] == "console"
+    assert settings["PODSET_WATCH_NAMESPACES"] == settings["POD_NAMESPACE"] == "team"
+    assert settings["PODSET_KUBECONFIG"] == "/config"
+    assert "PODSET_CONTEXT" not in settings

@@ -1,0 +1,126 @@
+"""`./dev` itself: finding Python, and an environment that is made once, whole or not at all."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tools.dev.operators import ROOT
+
+SYSTEM_PATH = "/usr/bin:/bin"
+INTERPRETER = """\
+#!/bin/sh
+# Stands in for Python: real environments take seconds each, and need an index.
+for last; do :; done
+case $1$2 in
+-mvenv) mkdir -p "$last/bin" && cp "$0" "$last/bin/python" ;;
+-mpip) ! grep -q broken "$last" ;;
+-mtools.dev) shift 2 && echo "dev $*" ;;
+-cimport\\ sys*) echo 3.13.9 ;;
+esac
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with the script and its requirements."""
+    root = tmp_path / "checkout"
+    (root / "3rdparty" / "python").mkdir(parents=True)
+    (root / "3rdparty" / "python" / "dev.txt").write_text("# Nothing.\n")
+    shutil.copy(ROOT / "dev", root / "dev")
+    return root
+
+
+@pytest.fixture
+def versions(tmp_path: Path) -> Path:
+    """The interpreters of a pyenv, with Python 3.13 in it."""
+    binary = tmp_path / "home" / ".pyenv" / "versions" / "3.13.9" / "bin" / "python3.13"
+    binary.parent.mkdir(parents=True)
+    binary.write_text(INTERPRETER)
+    binary.chmod(0o755)
+    return binary.parents[2]
+
+
+def run(
+    checkout: Path, environ: Mapping[str, str], *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": SYSTEM_PATH, "SLIPWAY_CACHE": str(checkout.parent / "cache"), **environ}
+    command = [str(checkout / "dev"), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_python_is_found_through_the_shims_on_path(checkout: Path, versions: Path) -> None:
+    shims = versions.parent / "shims"
+    shims.mkdir()
+    refusing = shims / "python3.13"
+    refusing.write_text("#!/bin/sh\nexit 127\n")
+    refusing.chmod(0o755)
+    done = run(checkout, {"PATH": f"{shims}:{SYSTEM_PATH}"}, "up", "--workers", "2")
+
+    assert done.stdout == "dev up --workers 2\n"
+    assert "Setting up Python packages" in done.stderr
+
+
+@pytest.mark.parametrize("variable", ["HOME", "PYENV_ROOT"])
+def test_python_is_found_through_pyenv(checkout: Path, versions: Path, variable: str) -> None:
+    places = {"HOME": versions.parents[1], "PYENV_ROOT": versions.parent}
+
+    assert run(checkout, {variable: str(places[variable])}, "status").stdout == "dev status\n"
+
+
+def test_environment_is_made_once(checkout: Path, versions: Path) -> None:
+    environ = {"PYENV_ROOT": str(versions.parent)}
+    run(checkout, environ)
+
+    assert run(checkout, environ).stderr == ""
+
+
+def test_environment_is_made_anew_for_other_requirements(checkout: Path, versions: Path) -> None:
+    environ = {"PYENV_ROOT": str(versions.parent)}
+    run(checkout, environ)
+    (checkout / "3rdparty" / "python" / "dev.txt").write_text("# Nothing else.\n")
+
+    assert "Setting up Python packages" in run(checkout, environ).stderr
+
+
+def test_interrupted_set_up_is_taken_up_again(checkout: Path, versions: Path) -> None:
+    environ = {"PYENV_ROOT": str(versions.parent)}
+    run(checkout, environ)
+    # What an interruption leaves: an environment without its last file.
+    (marker,) = (checkout.parent / "cache" / "dev").glob("*/complete")
+    marker.unlink()
+    (marker.parent / "bin" / "python").unlink()
+    done = run(checkout, environ, "again")
+
+    assert done.stdout == "dev again\n"
+    assert marker.exists()
+
+
+def test_failed_set_up_says_so_and_is_not_taken_for_finished(
+    checkout: Path, versions: Path
+) -> None:
+    environ = {"PYENV_ROOT": str(versions.parent)}
+    (checkout / "3rdparty" / "python" / "dev.txt").write_text("broken\n")
+    done = run(checkout, environ)
+
+    assert done.returncode == 1
+    assert "Setting up Python packages failed" in done.stderr
+    assert not list((checkout.parent / "cache" / "dev").glob("*/complete"))
+
+
+def test_missing_python_is_one_line_with_what_to_do(checkout: Path, tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("dirname", "grep", "id", "ls", "sh"):
+        found = shutil.which(name)
+        assert found is not None  # Every system has these.
+        (tools / name).symlink_to(found)
+    done = run(checkout, {"PATH": str(tools)})
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("dev: No Python 3.13 found")
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,95 @@
+"""When a roll-out is done, when it cannot be, and what helm is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.cluster.cache import Cache
+from tools.cluster.kind_cluster import KindCluster
+from tools.cluster.kubectl import Kubectl
+from tools.dev.install import (
+    Release,
+    build_helm_command,
+    describe_pod,
+    find_failure,
+    is_rolled_out,
+)
+from tools.dev.options import Target
+
+
+def build_deployment(generation: int = 1, **status: int) -> dict[str, Any]:
+    return {
+        "metadata": {"generation": generation},
+        "spec": {"replicas": 2},
+        "status": {"observedGeneration": 1, **status},
+    }
+
+
+def build_pod(reason: str, restarts: int = 0) -> dict[str, Any]:
+    waiting = {"reason": reason, "message": "why"}
+    container = {"state": {"waiting": waiting}, "restartCount": restarts, "ready": False}
+    return {"metadata": {"name": "pod"}, "status": {"containerStatuses": [container]}}
+
+
+@pytest.mark.parametrize(
+    ("deployment", "done"),
+    [
+        (build_deployment(updatedReplicas=2, availableReplicas=2, replicas=2), True),
+        (build_deployment(updatedReplicas=1, availableReplicas=2, replicas=3), False),
+        (build_deployment(updatedReplicas=2, availableReplicas=2, replicas=3), False),
+        (build_deployment(updatedReplicas=2, availableReplicas=1, replicas=2), False),
+        (build_deployment(2, updatedReplicas=2, availableReplicas=2, replicas=2), False),
+        (build_deployment(), False),
+    ],
+    ids=["done", "updating", "old pod left", "not available", "not observed", "new"],
+)
+def test_roll_out_is_done_when_all_pods_are_new_and_available(
+    deployment: dict[str, Any], done: bool
+) -> None:
+    assert is_rolled_out(deployment) is done
+
+
+@pytest.mark.parametrize(
+    ("pod", "failed"),
+    [
+        (build_pod("ContainerCreating"), False),
+        (build_pod("ErrImagePull"), False),
+        (build_pod("ImagePullBackOff"), True),
+        (build_pod("CreateContainerConfigError"), True),
+        (build_pod("CrashLoopBackOff", restarts=1), False),
+        (build_pod("CrashLoopBackOff", restarts=3), True),
+    ],
+)
+def test_roll_out_fails_early_where_waiting_does_not_help(
+    pod: dict[str, Any], failed: bool
+) -> None:
+    assert (find_failure([pod]) is not None) is failed
+
+
+def test_pod_is_described_by_what_it_waits_for() -> None:
+    assert describe_pod(build_pod("ContainerCreating")) == "pod: ContainerCreating"
+    assert describe_pod({"metadata": {"name": "pod"}}) == "pod: Pending"
+
+
+def test_helm_is_told_cluster_namespace_and_image(tmp_path: Path) -> None:
+    target = Target(Kubectl(Path("k"), Path("/config"), "there"), None)
+    command = build_helm_command(
+        "helm", Release("podset", "team"), target, "host:5000/slipway/podset:dev-1", ["replicas=2"]
+    )
+    text = " ".join(command)
+
+    assert text.startswith("helm upgrade podset ")
+    assert "--namespace team --create-namespace --kubeconfig /config --kube-context there" in text
+    assert "image.repository=host:5000/slipway/podset --set-string image.tag=dev-1" in text
+    assert text.endswith("--set replicas=2")
+
+
+def test_chart_keeps_its_image_where_none_is_given(tmp_path: Path) -> None:
+    cluster = KindCluster("x", Cache(tmp_path))
+    target = Target(Kubectl(Path("k"), cluster.kubeconfig), cluster)
+
+    command = build_helm_command("helm", Release("podset", "d"), target, None)
+    assert "--set-string" not in command
