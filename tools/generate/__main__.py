@@ -1,7 +1,7 @@
 """Write every generated file, or check that all of them are up to date.
 
-python -m tools.generate            write what differs, delete what nothing generates any more
-python -m tools.generate --check    change nothing; print the differences and exit with 1
+* `./dev generate` writes what differs and deletes what nothing generates any more.
+* `./dev generate --check` changes nothing, prints the differences and exits with 1.
 """
 
 from __future__ import annotations
