@@ -25,15 +25,19 @@ _VALUES: Final = {
 """Everything but what takes the CRDs of the Prometheus operator."""
 
 
-@pytest.mark.apiserver
 class ServerSuite(SuiteBase):
-    """Install, upgrade and uninstall against kube-apiserver; nothing runs there."""
+    """Install, upgrade and uninstall against kube-apiserver; nothing runs there.
 
+    The marker stands on each test: on the class, those of all suites would inherit it.
+    """
+
+    @pytest.mark.apiserver
     async def test_server_knows_every_field(self, kube_client: Client) -> None:
         for one in self.render(_VALUES, namespace="default"):
             path = _kind_of(one).path(one["metadata"].get("namespace", ""))
             await kube_client.raw("POST", f"{path}?dryRun=All&fieldValidation=Strict", one)
 
+    @pytest.mark.apiserver
     async def test_release_comes_changes_and_goes_whole(
         self, kube_apiserver: ControlPlane, kube_client: Client, tmp_path: Path
     ) -> None:
@@ -57,6 +61,7 @@ class ServerSuite(SuiteBase):
         for one in release:
             assert await _exists(kube_client, one) is (_kind_of(one) == CRD), name_of(one)
 
+    @pytest.mark.apiserver
     async def test_pods_are_admitted_where_the_restricted_standard_is_enforced(
         self, kube_client: Client
     ) -> None:
