@@ -79,7 +79,9 @@ def render_quantity(
 
 
 def canonicalize_quantity(quantity: str | int) -> str:
-    """Render a quantity as the API server stores it: `0.5Gi` becomes `512Mi`.
+    """Render a quantity in its canonical form: `0.5Gi` becomes `512Mi`.
+
+    The API server shows most quantities so, but not all: compare values, never text.
 
     Raises:
         ValueError: The text is not a quantity.

@@ -134,7 +134,7 @@ def test_render_refuses_to_lose_what_is_finer_than_nano() -> None:
     ("text", "canonical"),
     [("0.5Gi", "512Mi"), ("1024Mi", "1Gi"), ("1000m", "1"), ("1e3", "1e3"), ("100e-2", "1")],
 )
-def test_canonical_form_is_that_of_the_server(text: str, canonical: str) -> None:
+def test_canonical_form_has_the_largest_suffix_without_fraction(text: str, canonical: str) -> None:
     assert canonicalize_quantity(text) == canonical
 
 
