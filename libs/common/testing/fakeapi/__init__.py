@@ -1,4 +1,4 @@
-"""A fake Kubernetes API server for tests, which speaks real HTTP and keeps the real server's rules."""
+"""A fake Kubernetes API server for tests: real HTTP, and the rules of the real server."""
 
 from libs.common.testing.fakeapi.requests import Request
 from libs.common.testing.fakeapi.server import FakeApi

@@ -125,7 +125,7 @@ def build_used_rules(requests: Iterable[Request]) -> list[Manifest]:
     """
     verbs: dict[tuple[str, str], set[str]] = {}
     for request in requests:
-        if request.kind is None or request.status == 403:  # noqa: PLR2004 HTTP
+        if request.kind is None or request.status == 403:
             continue
         used = verbs.setdefault((request.group, resource_of(request)), set())
         used.add(request.verb)

@@ -188,11 +188,12 @@ async def test_apply_owner_references_and_finalizers_of_two_managers(
     def build(owner: str, finalizer: str) -> Manifest:
         reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": owner}
         metadata = {"name": "web", "ownerReferences": [reference], "finalizers": [finalizer]}
-        return {**build_map(), "metadata": metadata}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
 
+    bare = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}}
     await rest.apply(MAP, build("one", "a/one"), "alpha")
     both = await rest.apply(MAP, build("two", "a/two"), "beta")
-    left = await rest.apply(MAP, build_map(), "alpha")
+    left = await rest.apply(MAP, bare, "alpha")
 
     assert [o["uid"] for o in both.metadata["ownerReferences"]] == ["one", "two"]
     assert both.metadata["finalizers"] == ["a/one", "a/two"]

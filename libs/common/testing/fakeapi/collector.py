@@ -1,7 +1,7 @@
-"""The controllers that the API server relies on: garbage collection and emptying of namespaces.
+"""The controllers that the API server relies on: garbage, namespaces, storage in use.
 
-envtest has neither. Both run in the background here, and can be paused to test what an operator
-does while they lag.
+envtest has none of them. They run in the background here, and can be paused to test what an
+operator does while they lag.
 """
 
 from __future__ import annotations
@@ -12,12 +12,20 @@ from collections.abc import Callable
 from libs.common.kinds import Key, Manifest
 from libs.common.testing.fakeapi.decode import Target
 from libs.common.testing.fakeapi.deletion import DeleteOptions, Deleter
+from libs.common.testing.fakeapi.identity import is_finished
 from libs.common.testing.fakeapi.registry import Registry, Table
 from libs.common.testing.fakeapi.statuses import StatusError
 from libs.common.testing.fakeapi.store import Change, Record, Store
-from libs.common.testing.fakeapi.writer import NAMESPACES, is_finished
+from libs.common.testing.fakeapi.writer import NAMESPACES
 
 type Place = tuple[Table, Key]
+
+_PODS: Table = ("", "pods")
+_CLAIMS: Table = ("", "persistentvolumeclaims")
+_PROTECTED: dict[Table, str] = {
+    _CLAIMS: "kubernetes.io/pvc-protection",
+    ("", "persistentvolumes"): "kubernetes.io/pv-protection",
+}
 
 
 class Collector:
@@ -78,6 +86,9 @@ class Collector:
                 if owner := self._store.locate(reference["uid"]):
                     self._dirty[owner] = None
             self._notice_emptied(change.key.namespace)
+            if change.table == _PODS:
+                for name in _claims_of(change.record.obj):
+                    self._dirty[(_CLAIMS, Key(change.key.namespace, name))] = None
         elif metadata.get("ownerReferences") or metadata.get("deletionTimestamp"):
             self._dirty[place] = None
         if self._dirty and not self._paused:
@@ -97,12 +108,27 @@ class Collector:
         if metadata.get("deletionTimestamp"):
             if place[0] == NAMESPACES:
                 self._empty_namespace(place, record)
+            elif place[0] in _PROTECTED and _PROTECTED[place[0]] in finalizers:
+                self._unprotect(place, record)
             elif "orphan" in finalizers:
                 self._orphan(place, record)
             elif "foregroundDeletion" in finalizers:
                 self._foreground(place, record)
         elif metadata.get("ownerReferences"):
             self._collect(place, record)
+
+    def _unprotect(self, place: Place, record: Record) -> None:
+        """Let go of a claim that no pod uses, or a volume that no claim is bound to."""
+        if place[0] == _CLAIMS:
+            used = any(
+                _uses(pod.obj, place[1].name)
+                for key, pod in self._store.table(_PODS).items()
+                if key.namespace == place[1].namespace
+            )
+        else:
+            used = (record.obj.get("status") or {}).get("phase") == "Bound"
+        if not used:
+            self._remove_finalizer(place, _PROTECTED[place[0]])
 
     def _collect(self, place: Place, record: Record) -> None:
         references = record.obj["metadata"]["ownerReferences"]
@@ -150,7 +176,7 @@ class Collector:
             try:
                 self._deleter.delete(target, options)
             except StatusError as error:
-                if error.code != 404:  # noqa: PLR2004 HTTP: gone already
+                if error.code != 404:
                     raise
 
     def _target(self, place: Place) -> Target | None:
@@ -218,6 +244,17 @@ def _drop_owner(metadata: Manifest, uid: str) -> None:
     metadata["ownerReferences"] = [
         r for r in metadata.get("ownerReferences") or () if r["uid"] != uid
     ]
+
+
+def _claims_of(pod: Manifest) -> list[str]:
+    volumes = (pod.get("spec") or {}).get("volumes") or ()
+    claims = [volume.get("persistentVolumeClaim") for volume in volumes]
+    return [claim["claimName"] for claim in claims if claim]
+
+
+def _uses(pod: Manifest, claim: str) -> bool:
+    finished = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return not finished and claim in _claims_of(pod)
 
 
 def _blocks(child: Record, uid: str) -> bool:

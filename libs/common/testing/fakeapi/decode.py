@@ -13,9 +13,11 @@ from typing import Any, Final
 from libs.common.kinds import Key, Manifest
 from libs.common.testing.fakeapi.defaults import fill_defaults
 from libs.common.testing.fakeapi.registry import Resource, Version
-from libs.common.testing.fakeapi.statuses import Cause, bad_request, invalid
+from libs.common.testing.fakeapi.statuses import Cause, StatusError, bad_request, invalid
 from libs.common.testing.fakeapi.validation import (
     apply_defaults,
+    check_scale_path,
+    drop_empty,
     drop_nulls,
     find_type_errors,
     prune,
@@ -58,6 +60,7 @@ class WriteOptions:
         manager: Field manager.
         dry_run: Whether nothing is to be stored.
         force: Whether an apply takes fields from other managers.
+        patching: Whether the object is what a patch made.
         validation: `Strict`, `Warn` or `Ignore`: what to do about unknown fields.
         warnings: Collects texts for `Warning` headers.
     """
@@ -66,6 +69,7 @@ class WriteOptions:
     dry_run: bool = False
     force: bool = False
     validation: str = "Warn"
+    patching: bool = False
     warnings: list[str] = field(default_factory=list)
 
 
@@ -92,15 +96,32 @@ def decode(target: Target, body: Any, options: WriteOptions) -> Manifest:
         obj = drop_nulls(obj)
         wrong = list(find_type_errors(obj, schema))
     if wrong:
-        path, wanted, found = wrong[0]
-        raise bad_request(
-            f"{target.resource.kind} in version {_quote(target.version.name)} cannot be handled as a "
-            f"{target.resource.kind}: json: cannot unmarshal {found} into Go struct field "
-            f"{path} of type {wanted}"
-        )
+        raise _wrong_type(target, wrong[0], options)
     if not target.resource.custom:
+        obj = drop_empty(obj, schema)
         fill_defaults(target.resource, obj)
     return obj
+
+
+def _wrong_type(
+    target: Target, wrong: tuple[str, str, str, Any], options: WriteOptions
+) -> StatusError:
+    path, wanted, found, _ = wrong
+    kind = target.resource.kind
+    found = "number" if found == "integer" else found
+    text = f"json: cannot unmarshal {found} into Go struct field {kind}.{path} of type {wanted}"
+    if not options.patching:
+        version = _quote(target.version.name)
+        return bad_request(f"{kind} in version {version} cannot be handled as a {kind}: {text}")
+    cause = Cause("patch", f"Invalid value: {_quote('{}')}: {text}")
+    return StatusError(
+        422,
+        "Invalid",
+        f' "" is invalid: patch: {cause.message}',
+        details={
+            "causes": [{"reason": cause.reason, "message": cause.message, "field": cause.field}]
+        },
+    )
 
 
 def _quote(text: str) -> str:
@@ -115,7 +136,10 @@ def _check_envelope(target: Target, body: Any) -> None:
     if target.resource.custom and not kind:
         raise bad_request("Object 'Kind' is missing in the request body")
     if (kind or wanted_kind) != wanted_kind:
-        raise bad_request(f"the kind in the data ({kind}) does not match ({wanted_kind})")
+        raise bad_request(
+            f'{kind} in version "{target.version.name}" cannot be handled as a {wanted_kind}: '
+            f"converting (v1.{kind}) to (core.{wanted_kind}): unknown conversion"
+        )
     if (version or wanted_version) != wanted_version:
         raise bad_request(
             f"the API version in the data ({version}) does not match the expected API version "
@@ -145,6 +169,9 @@ def check_valid(target: Target, obj: Manifest) -> None:
     causes = _check_metadata(resource, obj["metadata"])
     if resource.custom:
         causes.extend(validate(obj, target.version.schema))
+        if "scale" in target.version.subresources:
+            path = target.version.subresources["scale"]["specReplicasPath"]
+            causes.extend(check_scale_path(obj, path))
     else:
         causes.extend(_check_required(resource, obj))
     if causes:
@@ -167,11 +194,11 @@ def _check_metadata(resource: Resource, metadata: Manifest) -> list[Cause]:
                 causes.append(Cause(where.replace("apiVersion", "version"), why))
     causes.extend(
         Cause(
-            "metadata.finalizers",
+            f"metadata.finalizers[{index}]",
             f"Invalid value: {_quote(finalizer)}: name is neither a standard finalizer name nor is "
             "it fully qualified",
         )
-        for finalizer in metadata.get("finalizers") or ()
+        for index, finalizer in enumerate(metadata.get("finalizers") or ())
         if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS
     )
     return causes
@@ -190,9 +217,11 @@ def _check_name(resource: Resource, name: str) -> list[Cause]:
         causes.append(Cause("metadata.name", why))
     if not pattern.fullmatch(name):
         allowed = "'-'" if label else "'-' or '.'"
+        example = "'my-name',  or '123-abc'" if label else "'example.com'"
         why = (
             f"{what} must consist of lower case alphanumeric characters, {allowed}, and must start "
-            "and end with an alphanumeric character"
+            f"and end with an alphanumeric character (e.g. {example}, regex used for validation is "
+            f"'{pattern.pattern}')"
         )
         causes.append(Cause("metadata.name", f"Invalid value: {_quote(name)}: {why}"))
     return causes

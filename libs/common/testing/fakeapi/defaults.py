@@ -5,6 +5,7 @@ They matter because an operator that compares what it wants with what it finds s
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -19,6 +20,13 @@ def fill_defaults(resource: Resource, obj: Manifest) -> None:
     fill = _BY_RESOURCE.get((resource.group, resource.plural))
     if fill is not None:
         fill(obj)
+
+
+def admit(resource: Resource, obj: Manifest) -> None:
+    """Change a new object as admission plugins and allocators do: nobody is recorded for that."""
+    change = _ADMISSION.get((resource.group, resource.plural))
+    if change is not None:
+        change(obj)
 
 
 def _set(target: Manifest, **values: Any) -> None:
@@ -87,6 +95,14 @@ def _pod(obj: Manifest) -> None:
     spec = obj.setdefault("spec", {})
     fill_pod_spec(spec)
     _set(spec, enableServiceLinks=True)
+    for condition in (obj.get("status") or {}).get("conditions") or ():
+        # These times are not optional in the Go type: they show as null.
+        condition.setdefault("lastProbeTime", None)
+        condition.setdefault("lastTransitionTime", None)
+
+
+def _admit_pod(obj: Manifest) -> None:
+    spec = obj["spec"]
     _set(spec, preemptionPolicy="PreemptLowerPriority", priority=0)
     spec.setdefault("tolerations", [])
     known = {toleration.get("key") for toleration in spec["tolerations"]}
@@ -146,18 +162,52 @@ def _service(obj: Manifest) -> None:
     _set(spec, type="ClusterIP", sessionAffinity="None")
     if spec["type"] == "ExternalName":
         return
-    _set(
-        spec,
-        internalTrafficPolicy="Cluster",
-        ipFamilies=["IPv4"],
-        ipFamilyPolicy="SingleStack",
-    )
+    _set(spec, internalTrafficPolicy="Cluster")
     if spec["type"] in ("NodePort", "LoadBalancer"):
         _set(spec, externalTrafficPolicy="Cluster")
     if spec["type"] == "LoadBalancer":
         _set(spec, allocateLoadBalancerNodePorts=True)
     for port in spec.get("ports") or ():
         _set(port, protocol="TCP", targetPort=port.get("port"))
+
+
+def _admit_service(obj: Manifest) -> None:
+    spec = obj["spec"]
+    if spec["type"] == "ExternalName":
+        return
+    if spec.get("clusterIP") == "None":
+        dual = not spec.get("selector")
+        _set(spec, clusterIPs=["None"], ipFamilies=["IPv4", "IPv6"] if dual else ["IPv4"])
+        _set(spec, ipFamilyPolicy="RequireDualStack" if dual else "SingleStack")
+        return
+    # Addresses are told apart by the UID; nothing routes to them.
+    last = int(obj["metadata"]["uid"][:6], 16) % 65534 + 1
+    _set(spec, clusterIP=f"10.96.{last >> 8}.{last & 255}")
+    _set(spec, clusterIPs=[spec["clusterIP"]], ipFamilies=["IPv4"], ipFamilyPolicy="SingleStack")
+
+
+def _admit_claim(obj: Manifest) -> None:
+    _protect(obj, "kubernetes.io/pvc-protection")
+
+
+def _admit_volume(obj: Manifest) -> None:
+    _protect(obj, "kubernetes.io/pv-protection")
+
+
+def _protect(obj: Manifest, finalizer: str) -> None:
+    finalizers = obj["metadata"].setdefault("finalizers", [])
+    if finalizer not in finalizers:
+        finalizers.append(finalizer)
+
+
+def _admit_new_event(obj: Manifest) -> None:
+    obj.setdefault("deprecatedSource", {})
+
+
+def _admit_event(obj: Manifest) -> None:
+    obj.setdefault("source", {})
+    obj.setdefault("reportingComponent", "")
+    obj.setdefault("reportingInstance", "")
 
 
 def _job(obj: Manifest) -> None:
@@ -177,6 +227,8 @@ def _job(obj: Manifest) -> None:
 
 def _secret(obj: Manifest) -> None:
     _set(obj, type="Opaque")
+    for name, text in (obj.pop("stringData", None) or {}).items():
+        obj.setdefault("data", {})[name] = base64.b64encode(text.encode()).decode()
 
 
 def _storage_class(obj: Manifest) -> None:
@@ -193,6 +245,8 @@ def _network_policy(obj: Manifest) -> None:
 
 
 def _endpoint_slice(obj: Manifest) -> None:
+    for endpoint in obj.get("endpoints") or ():
+        _set(endpoint, conditions={})
     for port in obj.get("ports") or ():
         _set(port, name="", protocol="TCP")
 
@@ -200,6 +254,9 @@ def _endpoint_slice(obj: Manifest) -> None:
 def _namespace(obj: Manifest) -> None:
     labels = obj["metadata"].setdefault("labels", {})
     labels["kubernetes.io/metadata.name"] = obj["metadata"].get("name", "")
+
+
+def _admit_namespace(obj: Manifest) -> None:
     obj.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
 
 
@@ -226,4 +283,13 @@ _BY_RESOURCE: Final[Mapping[tuple[str, str], Callable[[Manifest], None]]] = {
     ("discovery.k8s.io", "endpointslices"): _endpoint_slice,
     ("networking.k8s.io", "networkpolicies"): _network_policy,
     ("storage.k8s.io", "storageclasses"): _storage_class,
+}
+_ADMISSION: Final[Mapping[tuple[str, str], Callable[[Manifest], None]]] = {
+    ("", "events"): _admit_event,
+    ("", "namespaces"): _admit_namespace,
+    ("", "persistentvolumeclaims"): _admit_claim,
+    ("", "persistentvolumes"): _admit_volume,
+    ("", "pods"): _admit_pod,
+    ("", "services"): _admit_service,
+    ("events.k8s.io", "events"): _admit_new_event,
 }

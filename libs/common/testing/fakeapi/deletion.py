@@ -9,9 +9,17 @@ from typing import Any, Literal
 
 from libs.common.kinds import Manifest
 from libs.common.testing.fakeapi.decode import Target
-from libs.common.testing.fakeapi.statuses import bad_request, conflict, not_found, success
+from libs.common.testing.fakeapi.identity import is_finished
+from libs.common.testing.fakeapi.statuses import (
+    Cause,
+    bad_request,
+    failed_precondition,
+    invalid_options,
+    not_found,
+    success,
+)
 from libs.common.testing.fakeapi.store import Record
-from libs.common.testing.fakeapi.writer import NAMESPACES, Writer, is_finished
+from libs.common.testing.fakeapi.writer import NAMESPACES, Writer
 
 type Termination = Literal["scheduled", "always", "never"]
 """Which pods stay Terminating: those bound to a node (as the server does), all, or none."""
@@ -70,7 +78,12 @@ def parse_delete_options(body: Any, query: Mapping[str, str]) -> DeleteOptions:
     if not propagation and orphan is not None:
         propagation = "Orphan" if orphan in (True, "true") else "Background"
     if propagation not in ("", "Background", "Foreground", "Orphan"):
-        raise bad_request(f'invalid propagationPolicy "{propagation}"')
+        why = (
+            f'Unsupported value: "{propagation}": supported values: "Foreground", "Background", '
+            '"Orphan", "nil"'
+        )
+        cause = Cause("propagationPolicy", why, "FieldValueNotSupported")
+        raise invalid_options("DeleteOptions", cause)
     return DeleteOptions(
         uid=preconditions.get("uid") or "",
         version=preconditions.get("resourceVersion") or "",
@@ -110,9 +123,13 @@ class Deleter:
         if options.dry_run:
             return obj
         if is_finished(obj):
+            if marked and target.resource.table == ("", "pods"):
+                # Kinds with grace periods show the deletion once before they go.
+                self._store.put(target.resource.table, target.key, _copy(obj))
             gone = self._store.delete(target.resource.table, target.key)
             if target.resource.plural in _RETURNS_OBJECT and not target.resource.custom:
-                return gone.obj
+                obj["metadata"]["resourceVersion"] = str(gone.version)
+                return obj
             return success(target.resource, target.key.name, record.uid)
         if marked:
             self._store.put(target.resource.table, target.key, obj)
@@ -137,18 +154,19 @@ class Deleter:
     def _check(self, target: Target, record: Record, options: DeleteOptions) -> None:
         name, metadata = target.key.name, record.obj["metadata"]
         if options.uid and options.uid != metadata["uid"]:
-            raise conflict(
+            raise failed_precondition(
                 target.resource,
                 name,
-                f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: "
-                f"{metadata['uid']}",
+                f"the UID in the precondition ({options.uid}) does not match the UID in record "
+                f"({metadata['uid']}). The object might have been deleted and then recreated",
             )
         if options.version and options.version != metadata["resourceVersion"]:
-            raise conflict(
+            raise failed_precondition(
                 target.resource,
                 name,
-                f"Precondition failed: ResourceVersion in precondition: {options.version}, "
-                f"ResourceVersion in object meta: {metadata['resourceVersion']}",
+                f"the ResourceVersion in the precondition ({options.version}) does not match the "
+                f"ResourceVersion in record ({metadata['resourceVersion']}). The object might have "
+                "been modified",
             )
 
     def _grace(self, target: Target, obj: Manifest, options: DeleteOptions) -> int:

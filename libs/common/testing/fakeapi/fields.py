@@ -95,24 +95,17 @@ def compare(old: Manifest, new: Manifest, schema: Schema) -> Comparison:
 def _compare(old: Any, new: Any, schema: Schema, path: Path, out: Comparison) -> None:
     if old is new or (old is not _MISSING and new is not _MISSING and old == new):
         return
-    present = new if old is _MISSING else old
+    present = new if old is _MISSING or old is None else old
     whole = all(side is _MISSING or is_leaf(side, schema) for side in (old, new))
     if whole or not _same_shape(old, new):
         _compare_leaf(old, new, path, out)
         return
     for element, before, after, below in _pairs(old, new, present, schema):
         _compare(before, after, below, (*path, element), out)
-    if not path or _always_there(path, schema):
-        return
-    if old is _MISSING:
+    if path and old is _MISSING:
         out.added.add(path)
-    elif new is _MISSING:
+    elif path and new is _MISSING:
         out.removed.add(path)
-
-
-def _always_there(path: Path, schema: Schema) -> bool:
-    """Tell whether a built-in type holds this struct by value, so that nobody can add it."""
-    return bool(schema.name) and schema.default == {} and path[-1].startswith("f:")
 
 
 def _compare_leaf(old: Any, new: Any, path: Path, out: Comparison) -> None:
@@ -125,7 +118,8 @@ def _compare_leaf(old: Any, new: Any, path: Path, out: Comparison) -> None:
 
 
 def _same_shape(old: Any, new: Any) -> bool:
-    return old is _MISSING or new is _MISSING or type(old) is type(new)
+    vague = (_MISSING, None)
+    return any(side is v for side in (old, new) for v in vague) or type(old) is type(new)
 
 
 def _pairs(
@@ -134,11 +128,13 @@ def _pairs(
     if isinstance(present, dict):
         before, after = (side if isinstance(side, dict) else {} for side in (old, new))
         for name in {**before, **after}:
+            below = schema.field(name) or FREE
+            absent = _absent(name, below, schema)
             yield (
                 f"f:{name}",
-                before.get(name, _MISSING),
-                after.get(name, _MISSING),
-                schema.field(name) or FREE,
+                before.get(name, _MISSING if old is _MISSING else absent),
+                after.get(name, _MISSING if new is _MISSING else absent),
+                below,
             )
         return
     olds, news = (
@@ -147,6 +143,18 @@ def _pairs(
     )
     for element in {**olds, **news}:
         yield element, olds.get(element, _MISSING), news.get(element, _MISSING), schema.items
+
+
+def _absent(name: str, schema: Schema, holder: Schema) -> Any:
+    """Return what an unset field of a built-in type looks like.
+
+    Structs held by value and required lists are there whenever their holder is, empty or null.
+    """
+    if schema.name and schema.default == {}:
+        return {}
+    if holder.name and schema.type == "array" and name in holder.raw.get("required", ()):
+        return None
+    return _MISSING
 
 
 def with_named_parents(fields: Fields, schema: Schema) -> Fields:

@@ -22,8 +22,10 @@ from libs.common.testing.fakeapi.patches import (
 )
 from libs.common.testing.fakeapi.requests import Request
 from libs.common.testing.fakeapi.statuses import (
+    Cause,
     StatusError,
     bad_request,
+    invalid_options,
     method_not_allowed,
     no_such_path,
     not_found,
@@ -34,7 +36,6 @@ from libs.common.testing.fakeapi.views import (
     View,
     accepts_metadata,
     parse_selection,
-    to_core_event,
 )
 from libs.common.testing.fakeapi.writer import Writer
 
@@ -56,9 +57,6 @@ class Handlers:
 
     def __init__(self, store: Store, writer: Writer, deleter: Deleter, access: Access) -> None:
         """Keep the collaborators."""
-        events = writer.registry.find("", "v1", "events")
-        assert events is not None
-        self._events = events
         self._store = store
         self._writer = writer
         self._deleter = deleter
@@ -81,6 +79,8 @@ class Handlers:
         """
         subresource = target.subresource
         if subresource and subresource not in target.version.subresources:
+            if target.resource.custom:
+                raise not_found(target.resource, target.key.name)
             raise no_such_path()
         handle = self._verbs.get(request.verb)
         if handle is None:
@@ -89,12 +89,6 @@ class Handlers:
         answer = handle(request, target, View(target, accepts_metadata(request.accept)))
         request.changed = self._store.version != before
         return answer
-
-    def _stored_target(self, target: Target) -> Target:
-        """Return the target under which an object is stored: events.k8s.io is a view."""
-        if target.resource.group != "events.k8s.io":
-            return target
-        return Target(*self._events, target.key, target.subresource)
 
     # -- read ---------------------------------------------------------------------------------
 
@@ -127,8 +121,7 @@ class Handlers:
             return self._bind(request, target)
         if target.key.name:
             raise method_not_allowed()
-        body = _stored_form(target, _body(request))
-        target = self._stored_target(target)
+        body = _body(request)
         options = _write_options(request)
         if target.resource.plural.endswith("reviews"):
             return Answer(201, orjson.dumps(self._review(target, body)))
@@ -140,9 +133,7 @@ class Handlers:
         body = _body(request)
         if target.subresource == "scale":
             return self._write_scale(target, body, options)
-        record, created = self._writer.update(
-            self._stored_target(target), _stored_form(target, body), options
-        )
+        record, created = self._writer.update(target, body, options)
         request.created = created
         return _answer(201 if created else 200, view, record, options)
 
@@ -157,34 +148,19 @@ class Handlers:
             scale = change(scales.build_scale(target, self._record(target).obj))
             return self._write_scale(target, scale, options)
         record = self._writer.patch(
-            self._stored_target(target),
-            lambda obj: _stored_form(target, change(view.shaped(obj))),
+            target,
+            change,
             options,
         )
         return _answer(200, view, record, options)
 
     def _apply(self, request: Request, target: Target, view: View, options: WriteOptions) -> Answer:
         if not request.query.get("fieldManager"):
-            raise StatusError(
-                422,
-                "Invalid",
-                'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required '
-                "for apply patch",
-                details={
-                    "group": "meta.k8s.io",
-                    "kind": "PatchOptions",
-                    "causes": [
-                        {
-                            "reason": "FieldValueRequired",
-                            "message": "Required value: is required for apply patch",
-                            "field": "fieldManager",
-                        }
-                    ],
-                },
-            )
-        config = _stored_form(target, _body(request))
+            why = "Required value: is required for apply patch"
+            raise invalid_options("PatchOptions", Cause("fieldManager", why, "FieldValueRequired"))
+        config = _body(request)
         record, request.created = self._writer.apply(
-            self._stored_target(target),
+            target,
             config,
             options,
             authorize_create=partial(self._access.check, request, "create"),
@@ -214,11 +190,12 @@ class Handlers:
         selection = parse_selection(target, request.query, view)
         records = self._store.table(target.resource.table)
         chosen = [k for k in sorted(records) if selection.includes(k, records[k].obj)]
+        version = self._store.version
         items = []
         for key in chosen:
             items.append(view.encode_item(records[key]))
             self._deleter.delete(Target(target.resource, target.version, key), options)
-        return Answer(200, view.encode_list(items, {"resourceVersion": str(self._store.version)}))
+        return Answer(200, view.encode_list(items, {"resourceVersion": str(version)}))
 
     def _evict(self, request: Request, target: Target) -> Answer:
         body = _body(request).get("deleteOptions")
@@ -279,13 +256,6 @@ def _optional_body(request: Request) -> Any:
     return _body(request) if request.raw.strip() else None
 
 
-def _stored_form(target: Target, body: Any) -> Any:
-    """Turn an events.k8s.io event into the core event that is stored; else the body itself."""
-    if target.resource.group == "events.k8s.io" and isinstance(body, dict):
-        return to_core_event(body)
-    return body
-
-
 def _write_options(request: Request) -> WriteOptions:
     query = request.query
     agent = request.user_agent.partition("/")[0][:128] or "unknown"
@@ -308,16 +278,23 @@ def _patcher(kind: str, target: Target, body: Any) -> Callable[[Manifest], Any]:
         except PatchError as err:
             raise _patch_refusal(err) from err
 
-    supported = ["application/json-patch+json", "application/merge-patch+json"]
-    if not target.resource.custom:
-        supported.append("application/strategic-merge-patch+json")
-    supported.append("application/apply-patch+yaml")
-    if kind not in supported[: 2 if target.resource.custom else 3]:
-        raise unsupported_media_type(
-            "the body of the request was in an unknown format - accepted media types include: "
-            + ", ".join(supported)
-        )
+    _check_patch_type(kind, target)
     return change
+
+
+def _check_patch_type(kind: str, target: Target) -> None:
+    plain = ("application/json-patch+json", "application/merge-patch+json")
+    strategic = "application/strategic-merge-patch+json"
+    if kind in plain or (kind == strategic and not target.resource.custom):
+        return
+    if kind != strategic:
+        error = unsupported_media_type("415: Unsupported Media Type")
+        error.body["details"] = {}
+        raise error
+    raise unsupported_media_type(
+        "the body of the request was in an unknown format - accepted media types include: "
+        + ", ".join((*plain, "application/apply-patch+yaml"))
+    )
 
 
 def _patch_refusal(err: PatchError) -> StatusError:
@@ -327,7 +304,7 @@ def _patch_refusal(err: PatchError) -> StatusError:
         422,
         "Invalid",
         "the server rejected our request due to an error in our request",
-        details={"causes": [{"reason": "UnexpectedServerResponse", "message": str(err)}]},
+        details={},
     )
 
 

@@ -18,7 +18,7 @@ from libs.common.testing.fakeapi.faults import Fault, Faults
 from libs.common.testing.fakeapi.handlers import Answer, Handlers
 from libs.common.testing.fakeapi.registry import Registry
 from libs.common.testing.fakeapi.requests import Request, RequestLog, parse_request
-from libs.common.testing.fakeapi.statuses import StatusError, no_such_path
+from libs.common.testing.fakeapi.statuses import Cause, StatusError, invalid_options, no_such_path
 from libs.common.testing.fakeapi.store import Store
 from libs.common.testing.fakeapi.views import View, accepts_metadata, parse_selection
 from libs.common.testing.fakeapi.watching import Stream, Watches, pump, too_old
@@ -117,7 +117,9 @@ class Frontend:
             document = render_discovery(self.registry, request.path)
             if document is not None:
                 return Answer(200, orjson.dumps(document))
-        raise no_such_path()
+        if request.plural and self.registry.serves(request.group, request.version):
+            raise no_such_path()
+        return Answer(404, b"404 page not found\n", {"Content-Type": "text/plain"})
 
     async def _watch(
         self, request: Request, http: web.BaseRequest, target: Target
@@ -197,11 +199,12 @@ def check_initial(query: Mapping[str, str]) -> None:
     initial, match = query.get("sendInitialEvents"), query.get("resourceVersionMatch")
     why = ""
     if initial is not None and match != "NotOlderThan":
-        why = "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
     elif initial is None and match:
-        why = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
     if why:
-        raise StatusError(422, "Invalid", f'ListOptions.meta.k8s.io "" is invalid: {why}')
+        cause = Cause("resourceVersionMatch", f"Forbidden: {why}", "FieldValueForbidden")
+        raise invalid_options("ListOptions", cause)
 
 
 def _refusal(error: StatusError) -> Answer:

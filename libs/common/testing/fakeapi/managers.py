@@ -1,8 +1,8 @@
 """Who owns which field: `metadata.managedFields`, kept as the real API server keeps them.
 
-The algorithm is that of structured-merge-diff: an update takes what it changes away from all others;
-an apply takes what it names, conflicts with others that own a different value, and drops what it
-named before and names no longer, unless somebody else owns it.
+The algorithm is that of structured-merge-diff: an update takes what it changes away from all
+others; an apply takes what it names, conflicts with others that own a different value, and drops
+what it named before and names no longer, unless somebody else owns it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 
 from libs.common.kinds import Manifest
 from libs.common.testing.fakeapi.fields import (
-    FREE,
     Fields,
     compare,
     decode_fields,
@@ -24,7 +23,7 @@ from libs.common.testing.fakeapi.fields import (
     render_path,
     with_named_parents,
 )
-from libs.common.testing.fakeapi.schema import Schema
+from libs.common.testing.fakeapi.schema import FREE, Schema
 from libs.common.testing.fakeapi.statuses import StatusError
 
 _SYSTEM = frozenset(
@@ -105,11 +104,17 @@ class Managers:
         *,
         now: str,
         ignored: tuple[Fields, Fields] = (set(), set()),
+        owned_only: bool = False,
     ) -> None:
-        """Record a write that is no apply: what it changed is now the manager's."""
+        """Record a write that is no apply: what it changed is now the manager's.
+
+        With `owned_only` fields that nobody owned stay so.
+        """
         changes = compare(old, new, schema)
         removed = changes.removed - _SYSTEM
         written = _without(changes.written - _SYSTEM, ignored)
+        if owned_only:
+            written = {p for p in written if any(p in o.fields for o in self._entries.values())}
         for ownership in self._entries.values():
             ownership.fields -= written
             ownership.fields -= removed
@@ -139,11 +144,12 @@ class Managers:
         last_fields = set(last.fields) if last else set()
         claimed = _without(fields_of(config, schema) - _SYSTEM, ignored)
         merged = merge(live, config, schema)
-        self._entries[manager.slot] = Ownership(manager, claimed, last.time if last else now)
+        # As on the real server, an apply that changes nothing leaves the time as it is or absent.
+        self._entries[manager.slot] = Ownership(manager, claimed, last.time if last else "")
         merged = self._prune(merged, last_fields, schema)
         changes = compare(live, merged, schema)
         self._settle(manager, changes.written - _SYSTEM, changes.removed, force=force)
-        if merged != live or last_fields != claimed:
+        if merged != live:
             self._entries[manager.slot].time = now
         self._drop_empty()
         return merged
@@ -187,7 +193,7 @@ def _encode(ownership: Ownership) -> Manifest:
         "manager": manager.name,
         "operation": manager.operation,
         "apiVersion": manager.api_version,
-        "time": ownership.time,
+        **({"time": ownership.time} if ownership.time else {}),
         "fieldsType": "FieldsV1",
         "fieldsV1": encode_fields(ownership.fields),
     }

@@ -42,7 +42,11 @@ def apply_json_patch(document: Any, operations: Any) -> Any:
         PatchError: An operation is malformed, its path is missing, or a `test` fails.
     """
     if not isinstance(operations, Sequence) or isinstance(operations, str):
-        raise PatchError("error decoding patch: not a list of operations", unprocessable=False)
+        raise PatchError(
+            "error decoding patch: json: cannot unmarshal object into Go value of type "
+            "[]handlers.jsonPatchOp",
+            unprocessable=False,
+        )
     document = copy.deepcopy(document)
     for operation in operations:
         document = _apply_operation(document, operation)
@@ -141,9 +145,9 @@ def _remove(document: Any, path: list[str], *, verb: str = "remove") -> tuple[An
             return document, holder.pop(_index(holder, path[-1]))
         return document, holder.pop(path[-1])
     except (PatchError, KeyError, AttributeError) as error:
-        missing = "missing key" if verb == "replace" else "missing path"
+        what = "key" if verb == "replace" else "path"
         raise PatchError(
-            f'{verb} operation does not apply: doc is missing {missing.split()[1]}: "{text}": missing value'
+            f'{verb} operation does not apply: doc is missing {what}: "{text}": missing value'
         ) from error
 
 

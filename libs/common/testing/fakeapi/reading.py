@@ -10,14 +10,20 @@ import orjson
 
 from libs.common.kinds import Key, Manifest
 from libs.common.testing.fakeapi.decode import Target
-from libs.common.testing.fakeapi.statuses import Cause, StatusError, bad_request, expired, invalid
+from libs.common.testing.fakeapi.statuses import (
+    Cause,
+    StatusError,
+    bad_request,
+    expired,
+    invalid_options,
+)
 from libs.common.testing.fakeapi.store import Record, Store
 from libs.common.testing.fakeapi.views import View, parse_selection
 
 _EXPIRED_TOKEN = (
-    "The provided continue parameter is too old to display a consistent list result. You can start a"
-    " new list without the continue parameter, or use the continue token in this response to retrieve"
-    " the remainder of the results. Continuing with the provided token results in an inconsistent"
+    "The provided continue parameter is too old to display a consistent list result. You can start"
+    " a new list without the continue parameter, or use the continue token in this response to"
+    " retrieve the remainder of the results. Continuing with the provided token results in an inconsistent"
     " list - objects that were created, modified, or deleted between the time the first chunk was"
     " returned and now may show up in the list."
 )
@@ -32,7 +38,7 @@ def encode_page(store: Store, target: Target, view: View, query: Mapping[str, st
     """
     selection = parse_selection(target, query, view)
     limit = int(query.get("limit") or 0)
-    version, start = _read_position(store, target, query)
+    version, start = _read_position(store, query)
     table = target.resource.table
     now = version == store.version
     records = store.table(table) if now else store.snapshot(table, version)
@@ -42,6 +48,8 @@ def encode_page(store: Store, target: Target, view: View, query: Mapping[str, st
         if (start is None or key > start) and selection.includes(key, records[key].obj)
     ]
     metadata: Manifest = {"resourceVersion": str(version)}
+    if target.resource.custom:
+        metadata["continue"] = ""
     if limit and len(chosen) > limit:
         metadata["continue"] = _encode_token(version, chosen[limit - 1][0])
         if not selection.selective:
@@ -50,9 +58,7 @@ def encode_page(store: Store, target: Target, view: View, query: Mapping[str, st
     return view.encode_list([view.encode_item(record) for _, record in chosen], metadata)
 
 
-def _read_position(
-    store: Store, target: Target, query: Mapping[str, str]
-) -> tuple[int, Key | None]:
+def _read_position(store: Store, query: Mapping[str, str]) -> tuple[int, Key | None]:
     """Return the resource version to show, and the key after which to start."""
     token = query.get("continue", "")
     text, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
@@ -61,27 +67,21 @@ def _read_position(
             raise bad_request("specifying resource version is not allowed when using continue")
         return _read_token(store, token)
     if match and not text:
-        raise _bad_match(
-            target, "resourceVersionMatch is forbidden unless resourceVersion is provided"
-        )
+        raise _bad_match("resourceVersionMatch is forbidden unless resourceVersion is provided")
     if match == "Exact" and text == "0":
-        raise _bad_match(
-            target, 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-        )
+        raise _bad_match('resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
     version = parse_version(text)
     check_not_future(store, version)
     if match == "Exact":
         if version < store.oldest:
-            raise expired(f"The resourceVersion for the provided list is too old.")
+            raise expired("The resourceVersion for the provided list is too old.")
         return version, None
     return store.version, None
 
 
-def _bad_match(target: Target, why: str) -> StatusError:
+def _bad_match(why: str) -> StatusError:
     cause = Cause("resourceVersionMatch", f"Forbidden: {why}", "FieldValueForbidden")
-    error = invalid(target.resource, "", [cause])
-    error.body["message"] = f"resourceVersionMatch: {cause.message}"
-    return error
+    return invalid_options("ListOptions", cause)
 
 
 def parse_version(text: str) -> int:
@@ -92,7 +92,8 @@ def parse_version(text: str) -> int:
     """
     if text and not text.isdigit():
         raise bad_request(
-            f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+            f'invalid resource version: resourceVersion: Invalid value: "{text}": '
+            f'strconv.ParseUint: parsing "{text}": invalid syntax'
         )
     return int(text or 0)
 
@@ -127,7 +128,7 @@ def _read_token(store: Store, token: str) -> tuple[int, Key]:
         raw = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         version, key = int(raw["rv"]), Key(*raw["start"])
     except (ValueError, KeyError, TypeError, binascii.Error) as err:
-        raise bad_request(f"continue key is not valid: {err}") from err
+        raise bad_request(f"invalid continue token: continue key is not valid: {err}") from err
     if version < 0:
         return store.version, key
     if version < store.oldest:

@@ -17,6 +17,8 @@ from libs.common.testing.fakeapi.selectors import FIELDS
 type Table = tuple[str, str]
 """Group and plural: what the store keeps objects under, whatever version they came in."""
 
+CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+"""Verbs of custom kinds, in the order in which discovery names them."""
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
@@ -118,6 +120,10 @@ class Registry:
                 return resource, resource.versions[version]
         return None
 
+    def serves(self, group: str, version: str) -> bool:
+        """Tell whether any resource of a group and version is served."""
+        return any(r.group == group and version in r.versions for r in self)
+
     def add_crd(self, crd: Mapping[str, Any]) -> Resource:
         """Serve what a CustomResourceDefinition describes, in place of what it said before."""
         spec = crd["spec"]
@@ -129,6 +135,7 @@ class Registry:
             singular=names.get("singular") or names["kind"].lower(),
             namespaced=spec["scope"] == "Namespaced",
             custom=True,
+            verbs=CUSTOM_VERBS,
             short_names=tuple(names.get("shortNames") or ()),
             categories=tuple(names.get("categories") or ()),
             list_kind=names.get("listKind", ""),

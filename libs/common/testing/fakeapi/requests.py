@@ -12,6 +12,7 @@ import yaml
 from libs.common.kinds import Key, Kind
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_NO_KEY = Key("", "")
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 
@@ -42,7 +43,7 @@ class Request:
     version: str = ""
     plural: str = ""
     kind: Kind | None = None
-    key: Key = Key("", "")
+    key: Key = _NO_KEY
     subresource: str = ""
     query: Mapping[str, str] = field(default_factory=dict)
     raw: bytes = b""
@@ -92,9 +93,9 @@ def parse_request(
         user_agent=headers.get("User-Agent", ""),
     )
     parts = [part for part in path.split("/") if part]
-    if parts[:1] == ["api"] and len(parts) > 2:  # noqa: PLR2004 /api/v1/<resource>
+    if parts[:1] == ["api"] and len(parts) > 2:
         request.version, rest = parts[1], parts[2:]
-    elif parts[:1] == ["apis"] and len(parts) > 3:  # noqa: PLR2004 /apis/<g>/<v>/<resource>
+    elif parts[:1] == ["apis"] and len(parts) > 3:
         request.group, request.version, rest = parts[1], parts[2], parts[3:]
     else:
         request.verb = method.lower()
@@ -106,9 +107,7 @@ def parse_request(
 
 def _parse_resource(request: Request, rest: list[str]) -> None:
     namespace = ""
-    if (
-        rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize")
-    ):  # noqa: PLR2004
+    if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
     request.plural = rest[0]
     request.key = Key(namespace, rest[1] if len(rest) > 1 else "")

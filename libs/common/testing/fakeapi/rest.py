@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -76,8 +77,8 @@ class Frames:
 class Rest:
     """Send requests as they are."""
 
-    def __init__(self, url: str, *, token: str = "", tls: bool = True) -> None:
-        """Talk to a server; `tls=False` skips the check of its certificate."""
+    def __init__(self, url: str, *, token: str = "", tls: ssl.SSLContext | bool = True) -> None:
+        """Talk to a server; without a context, certificates are checked as the system does."""
         self._url = url
         self._token = token
         self._tls = tls

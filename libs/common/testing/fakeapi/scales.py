@@ -42,9 +42,14 @@ def apply_scale(target: Target, obj: Manifest, scale: Any) -> Manifest:
     if not isinstance(scale, dict):
         raise bad_request("the request body is not a Scale object")
     replicas = (scale.get("spec") or {}).get("replicas", 0)
-    if not isinstance(replicas, int) or replicas < 0:
+    if not target.resource.custom and (not isinstance(replicas, int) or replicas < 0):
         why = f"Invalid value: {replicas}: must be greater than or equal to 0"
-        raise invalid(target.resource, target.key.name, [Cause("spec.replicas", why)])
+        error = invalid(target.resource, target.key.name, [Cause("spec.replicas", why)])
+        error.body["message"] = (
+            f'Scale.autoscaling "{target.key.name}" is invalid: spec.replicas: {why}'
+        )
+        error.body["details"].update(group="autoscaling", kind="Scale")
+        raise error
     out = copy.deepcopy(obj)
     sent = scale.get("metadata") or {}
     for name in ("resourceVersion", "uid"):

@@ -154,7 +154,7 @@ def build_custom_schema(raw: Mapping[str, Any], definitions: Definitions) -> Sch
     """Build the schema of a custom kind, with the envelope that every object has.
 
     Args:
-        raw: `openAPIV3Schema` of the CRD version; `apiVersion`, `kind` and `metadata` may be absent.
+        raw: `openAPIV3Schema` of the CRD version; it may lack the envelope.
         definitions: Built-in definitions, for `metadata`.
     """
     properties: Manifest = dict(raw.get("properties", {}))

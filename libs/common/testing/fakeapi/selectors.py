@@ -76,36 +76,49 @@ def _label_check(part: str) -> Predicate:
     if found := _EXISTS.match(part):
         absent, key = found.groups()
         return lambda labels: (key in labels) is not bool(absent)
-    raise bad_request(f"unable to parse requirement: found {part.strip()!r}")
+    found = re.fullmatch(r"\s*\S+\s+(in|notin)\s+([^\s(]\S*)\s*", part)
+    text = f"'{found[2]}' expected: '('" if found else f"{part.strip()!r}"
+    raise bad_request(f"unable to parse requirement: found {text}")
 
 
-def parse_fields(text: str, plural: str, selectable: frozenset[str]) -> Predicate | None:
+def parse_fields(
+    text: str, plural: str, selectable: frozenset[str], *, builtin: bool = True
+) -> Predicate | None:
     """Parse a field selector into a predicate on objects; None selects everything.
 
     Args:
         text: Such as `metadata.name=web,status.phase!=Failed`.
         plural: Resource, named in the error.
         selectable: Fields that this resource supports besides name and namespace.
+        builtin: Whether the resource is a built-in one, which decides the words of the refusal.
     """
     if not text.strip():
         return None
-    checks = [_field_check(part, plural, selectable) for part in text.split(",") if part.strip()]
+    checks = [
+        _field_check(part, plural, selectable, builtin=builtin)
+        for part in text.split(",")
+        if part.strip()
+    ]
     return lambda manifest: all(check(manifest) for check in checks)
 
 
-def _field_check(part: str, plural: str, selectable: frozenset[str]) -> Predicate:
+def _field_check(part: str, plural: str, selectable: frozenset[str], *, builtin: bool) -> Predicate:
     found = _EQUAL.match(part)
     if found is None:
         raise bad_request(f"invalid selector: '{part}'; can't understand '{part}'")
     path, operator, value = found.groups()
     if path not in {"metadata.name", "metadata.namespace", *selectable}:
-        raise _unsupported_field(path, plural)
+        raise _unsupported_field(path, plural, builtin=builtin)
     equal = operator != "!="
     return lambda manifest: (field_text(manifest, path) == value) is equal
 
 
-def _unsupported_field(path: str, plural: str) -> StatusError:
-    return bad_request(f"field label not supported: {path}" if plural else path)
+def _unsupported_field(path: str, plural: str, *, builtin: bool) -> StatusError:
+    if plural in FIELDS or not builtin:
+        return bad_request(f"field label not supported: {path}")
+    return bad_request(
+        f'"{path}" is not a known field selector: only "metadata.name", "metadata.namespace"'
+    )
 
 
 def field_text(manifest: Mapping[str, Any], path: str) -> str:

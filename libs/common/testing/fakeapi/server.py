@@ -111,7 +111,7 @@ class FakeApi:
 
     async def __aenter__(self) -> Self:
         """Start to listen and to collect garbage."""
-        server = web.Server(self._frontend.serve)  # type: ignore[arg-type]  # aiohttp takes BaseRequest
+        server = web.Server(self._frontend.serve)
         self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)

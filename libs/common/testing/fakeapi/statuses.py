@@ -58,10 +58,10 @@ class StatusError(Exception):
             "metadata": {},
             "status": "Failure",
             "message": message,
-            "reason": reason,
+            **({"reason": reason} if reason else {}),
             "code": code,
         }
-        if details or retry_after is not None:
+        if details is not None or retry_after is not None:
             self.body["details"] = dict(details or {})
         if retry_after is not None:
             self.body["details"]["retryAfterSeconds"] = int(retry_after)
@@ -113,7 +113,8 @@ def already_exists(resource: Resource, name: str) -> StatusError:
 def conflict(resource: Resource, name: str, why: str = "") -> StatusError:
     """Refuse with 409 because the object is not what the client thought."""
     why = why or (
-        "the object has been modified; please apply your changes to the latest version and try again"
+        "the object has been modified; please apply your changes to the latest version and try "
+        "again"
     )
     return StatusError(
         409,
@@ -125,7 +126,7 @@ def conflict(resource: Resource, name: str, why: str = "") -> StatusError:
 
 def invalid(resource: Resource, name: str, causes: Sequence[Cause]) -> StatusError:
     """Refuse with 422 and say which fields are wrong."""
-    lines = [f"{cause.field}: {cause.message}" for cause in causes]
+    lines = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
     text = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
     kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     details = _details(resource, name, kind=resource.kind)
@@ -135,6 +136,39 @@ def invalid(resource: Resource, name: str, causes: Sequence[Cause]) -> StatusErr
     return StatusError(422, "Invalid", f'{kind} "{name}" is invalid: {text}', details=details)
 
 
+def unversioned(resource: Resource, name: str) -> StatusError:
+    """Refuse an update that does not say which resource version it replaces."""
+    cause = Cause("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
+    error = invalid(resource, name, [cause])
+    error.body["message"] = (
+        f'{qualified(resource)} "{name}" is invalid: {cause.field}: {cause.message}'
+    )
+    error.body["details"]["kind"] = resource.plural
+    return error
+
+
+def failed_precondition(resource: Resource, name: str, why: str) -> StatusError:
+    """Refuse a deletion with 409 because of its preconditions."""
+    error = conflict(resource, name, why)
+    error.body["message"] = f'Operation cannot be fulfilled on {resource.kind} "{name}": {why}'
+    error.body["details"]["kind"] = resource.kind
+    return error
+
+
+def invalid_options(kind: str, cause: Cause) -> StatusError:
+    """Refuse with 422 because an option of the request is wrong."""
+    return StatusError(
+        422,
+        "Invalid",
+        f'{kind}.meta.k8s.io "" is invalid: {cause.field}: {cause.message}',
+        details={
+            "group": "meta.k8s.io",
+            "kind": kind,
+            "causes": [{"reason": cause.reason, "message": cause.message, "field": cause.field}],
+        },
+    )
+
+
 def bad_request(message: str) -> StatusError:
     """Refuse with 400 because the request makes no sense."""
     return StatusError(400, "BadRequest", message)
@@ -142,12 +176,7 @@ def bad_request(message: str) -> StatusError:
 
 def internal(message: str) -> StatusError:
     """Refuse with 500, which the real server also uses for some bad requests."""
-    return StatusError(
-        500,
-        "InternalError",
-        f"Internal error occurred: {message}",
-        details={"causes": [{"message": message}]},
-    )
+    return StatusError(500, "", message)
 
 
 def forbidden(
@@ -170,7 +199,7 @@ def expired(message: str, token: str = "") -> StatusError:
 
 
 def unsupported_media_type(message: str) -> StatusError:
-    """Refuse with 415 because the patch type is not supported for the resource."""
+    """Refuse with 415 because the patch type is not supported."""
     return StatusError(415, "UnsupportedMediaType", message)
 
 

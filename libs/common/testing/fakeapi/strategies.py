@@ -83,8 +83,8 @@ def build_initial_status(resource: Resource, obj: Manifest) -> Any:
             names = ("currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled")
             return dict.fromkeys((*names, "numberReady"), 0)
         case ("policy", "poddisruptionbudgets"):
-            names = ("currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods")
-            return dict.fromkeys(names, 0)
+            counts = ("currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods")
+            return dict.fromkeys(counts, 0)
         case _:
             return None
 
@@ -121,6 +121,16 @@ def merge_status_write(resource: Resource, old: Manifest, new: Manifest) -> Mani
     return out
 
 
+def merge_ephemeral_write(old: Manifest, new: Manifest) -> Manifest:
+    """Return the old pod with what a write to `/ephemeralcontainers` may change."""
+    spec = dict(old["spec"])
+    wanted = new.get("spec", {}).get("ephemeralContainers")
+    if wanted:
+        spec["ephemeralContainers"] = wanted
+    metadata = {**old["metadata"], "managedFields": new["metadata"].get("managedFields")}
+    return {**old, "metadata": metadata, "spec": spec}
+
+
 _STATUS_KEEPS: Final[Mapping[str, tuple[str, ...]]] = {
     "pods": ("ownerReferences",),
     "deployments": ("labels",),
@@ -148,8 +158,12 @@ def ignored_fields(resource: Resource, version: Version, subresource: str) -> tu
     return set(), set()
 
 
-def find_immutable_changes(resource: Resource, old: Manifest, new: Manifest) -> list[Cause]:
+def find_immutable_changes(
+    resource: Resource, subresource: str, old: Manifest, new: Manifest
+) -> list[Cause]:
     """Return the refusals of changes to fields that cannot change."""
+    if subresource == "ephemeralcontainers":
+        return _ephemeral(old, new)
     check = _IMMUTABLE.get((resource.group, resource.plural))
     return check(old, new) if check else []
 
@@ -171,6 +185,18 @@ def _pod(old: Manifest, new: Manifest) -> list[Cause]:
     ]
 
 
+def _ephemeral(old: Manifest, new: Manifest) -> list[Cause]:
+    before, after = (
+        {c["name"]: c for c in obj["spec"].get("ephemeralContainers") or ()} for obj in (old, new)
+    )
+    why = ""
+    if not set(before) <= set(after):
+        why = "Forbidden: existing ephemeral containers may not be removed"
+    elif any(before[name] != after[name] for name in before):
+        why = "Forbidden: existing ephemeral containers may not be changed"
+    return [Cause("spec.ephemeralContainers", why, "FieldValueForbidden")] if why else []
+
+
 def _mutable_masked(spec: Mapping[str, Any]) -> Manifest:
     masked = copy.deepcopy(dict(spec))
     for name in ("activeDeadlineSeconds", "tolerations", "schedulingGates"):
@@ -178,7 +204,6 @@ def _mutable_masked(spec: Mapping[str, Any]) -> Manifest:
     for name in ("containers", "initContainers"):
         for container in masked.get(name) or ():
             container.pop("image", None)
-    masked.pop("ephemeralContainers", None)
     return masked
 
 

@@ -1,7 +1,7 @@
 """What the API server does to objects by their schema: default, prune, check types and values.
 
-CEL rules and `format` (other than through `pattern`) are not evaluated. Tests that depend on them need a
-real kube-apiserver.
+CEL rules, `format` and `allOf`/`anyOf`/`oneOf`/`not` are not evaluated: tests that depend on them
+need a real kube-apiserver.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import orjson
 
 from libs.common.kinds import Manifest
 from libs.common.testing.fakeapi.fields import item_element
-from libs.common.testing.fakeapi.schema import Schema
+from libs.common.testing.fakeapi.schema import FREE, Schema
 from libs.common.testing.fakeapi.statuses import Cause
 
 _TYPES: dict[str, type | tuple[type, ...]] = {
@@ -33,7 +33,7 @@ def apply_defaults(value: Any, schema: Schema) -> Any:
         out = {}
         for name, child in value.items():
             declared = schema.field(name)
-            if child is None and declared is not None and _null_takes_default(declared):
+            if child is None and declared is not None and not _allows_null(declared):
                 continue
             out[name] = child if declared is None else apply_defaults(child, declared)
         for name, declared in schema.properties.items():
@@ -45,8 +45,9 @@ def apply_defaults(value: Any, schema: Schema) -> Any:
     return value
 
 
-def _null_takes_default(schema: Schema) -> bool:
-    return schema.has_default and not schema.raw.get("nullable")
+def _allows_null(schema: Schema) -> bool:
+    typed = bool(schema.type) or schema.int_or_string
+    return not typed or bool(schema.raw.get("nullable"))
 
 
 def _copy(value: Any) -> Any:
@@ -81,6 +82,26 @@ def prune(value: Any, schema: Schema, *, path: str = "", dropped: list[str] | No
     return value
 
 
+def drop_empty(value: Any, schema: Schema) -> Any:
+    """Return the value as a built-in type encodes it: without empty lists and free maps."""
+    if isinstance(value, dict):
+        required = schema.raw.get("required", ())
+        out = {}
+        for name, child in value.items():
+            declared = schema.field(name) or FREE
+            if name not in required and _vanishes(child, declared):
+                continue
+            out[name] = drop_empty(child, declared)
+        return out
+    if isinstance(value, list):
+        return [drop_empty(item, schema.items) for item in value]
+    return value
+
+
+def _vanishes(value: Any, schema: Schema) -> bool:
+    return value == [] or (value == {} and schema.additional is not None)
+
+
 def drop_nulls(value: Any) -> Any:
     """Return the value without null fields, as decoding into a built-in type leaves them out."""
     if isinstance(value, dict):
@@ -90,12 +111,14 @@ def drop_nulls(value: Any) -> Any:
     return value
 
 
-def find_type_errors(value: Any, schema: Schema, path: str = "") -> Iterator[tuple[str, str, str]]:
-    """Yield `(path, expected, found)` for each value of a wrong type, for built-in kinds."""
+def find_type_errors(
+    value: Any, schema: Schema, path: str = ""
+) -> Iterator[tuple[str, str, str, Any]]:
+    """Yield `(path, expected, found, value)` for each value of a wrong type."""
     if value is None:
         return
     if schema.type and not _has_type(value, schema):
-        yield path, schema.type, _type_name(value)
+        yield path, schema.type, _type_name(value), value
     elif isinstance(value, dict):
         for name, child in value.items():
             declared = schema.field(name)
@@ -129,10 +152,36 @@ def validate(manifest: Manifest, schema: Schema) -> list[Cause]:
     for name, declared in schema.properties.items():
         if name in manifest and name not in _ENVELOPE:
             causes.extend(_check(manifest[name], declared, name))
-    for name in schema.raw.get("required", ()):
-        if name not in manifest:
-            causes.append(Cause(name, "Required value", "FieldValueRequired"))
+    causes.extend(
+        Cause(name, "Required value", "FieldValueRequired")
+        for name in schema.raw.get("required", ())
+        if name not in manifest
+    )
     return causes
+
+
+def check_scale_path(manifest: Manifest, path: str) -> list[Cause]:
+    """Return what is wrong with the replicas that a CRD declares for its `/scale`."""
+    value: Any = manifest
+    for part in path.lstrip(".").split("."):
+        if not isinstance(value, dict):
+            return [_not_accessible(value, path, "map[string]interface{}")]
+        if part not in value:
+            return []
+        value = value[part]
+    if isinstance(value, bool) or not isinstance(value, int):
+        return [_not_accessible(value, path, "int64")]
+    if value < 0:
+        return [Cause(path, f"Invalid value: {value}: should be a non-negative integer")]
+    return []
+
+
+def _not_accessible(value: Any, path: str, wanted: str) -> Cause:
+    names = {str: "string", float: "float64", bool: "bool", list: "[]interface {}"}
+    found = names.get(type(value), "map[string]interface {}")
+    shown = f"{value:g}" if isinstance(value, float) else str(value)
+    why = f"{path} accessor error: {shown} is of the type {found}, expected {wanted}"
+    return Cause(path, f"Invalid value: 0: {why}")
 
 
 def _check(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
@@ -146,6 +195,9 @@ def _check(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
         return
     if schema.type and not _has_type(value, schema):
         yield _wrong_type(value, schema, path)
+        if schema.type == "integer" and isinstance(value, float):
+            why = f"Checked value must be of type integer (default format) in {path}"
+            yield Cause("<nil>", f'Invalid value: "": {why}')
         return
     yield from _check_value(value, schema, path)
     if isinstance(value, dict):
@@ -192,10 +244,10 @@ def _check_text(value: str, schema: Schema, path: str) -> Iterator[Cause]:
             f"Too long: may not be more than {raw['maxLength']} bytes",
             "FieldValueTooLong",
         )
-    if "minLength" in raw and len(value) < raw["minLength"]:
+    elif "minLength" in raw and len(value) < raw["minLength"]:
         limit = raw["minLength"]
         yield _refuse(value, path, f"should be at least {limit} chars long")
-    if schema.pattern is not None and not schema.pattern.search(value):
+    elif schema.pattern is not None and not schema.pattern.search(value):
         yield _refuse(value, path, f"should match '{raw['pattern']}'")
 
 

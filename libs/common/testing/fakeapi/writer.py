@@ -7,19 +7,28 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from libs.common.kinds import Key, Manifest
 from libs.common.testing.fakeapi import strategies
+from libs.common.testing.fakeapi.configs import check_config, strip_config
 from libs.common.testing.fakeapi.decode import Target, WriteOptions, check_valid, decode
-from libs.common.testing.fakeapi.fields import remove_fields
+from libs.common.testing.fakeapi.defaults import admit
+from libs.common.testing.fakeapi.identity import (
+    KEPT_BY_UPDATE,
+    carry_over,
+    check_finalizers,
+    check_identity,
+    check_names,
+    check_preconditions,
+    is_finished,
+)
 from libs.common.testing.fakeapi.managers import ManagerId, Managers
 from libs.common.testing.fakeapi.registry import Registry
 from libs.common.testing.fakeapi.statuses import (
-    Cause,
     already_exists,
     bad_request,
     conflict,
@@ -27,20 +36,12 @@ from libs.common.testing.fakeapi.statuses import (
     internal,
     invalid,
     not_found,
+    unversioned,
 )
 from libs.common.testing.fakeapi.store import Record, Store
-from libs.common.testing.fakeapi.validation import prune
+from libs.common.testing.fakeapi.views import to_core_event, to_event_v1
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-_KEPT_BY_UPDATE = (
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "generation",
-    "generateName",
-    "selfLink",
-)
 NAMESPACES = ("", "namespaces")
 
 
@@ -74,7 +75,7 @@ class Writer:
         self.registry = registry
         self.settings = settings or WriterSettings()
         self.now = now
-        self._random = random.Random(seed)  # noqa: S311 reproducible names, no secrets
+        self._random = random.Random(seed)
 
     def timestamp(self) -> str:
         """Return the time as metadata carries it."""
@@ -112,14 +113,11 @@ class Writer:
                 return self.create(replace(target), body, options), True
             raise not_found(target.resource, target.key.name)
         obj = decode(target, body, options)
-        self._check_identity(target, obj)
+        check_identity(target, obj)
         if strategies.requires_version(target.resource) and not obj["metadata"].get(
             "resourceVersion"
         ):
-            why = "Invalid value: 0: must be specified for an update"
-            raise invalid(
-                target.resource, target.key.name, [Cause("metadata.resourceVersion", why)]
-            )
+            raise unversioned(target.resource, target.key.name)
         return self._replace(target, current, obj, options), False
 
     def patch(
@@ -133,14 +131,17 @@ class Writer:
         current = self.store.get(target.resource.table, target.key)
         if current is None:
             raise not_found(target.resource, target.key.name)
+        options = replace(options, patching=True)
         obj = decode(target, change(self.present(target, current)), options)
-        self._check_identity(target, obj)
+        check_identity(target, obj)
         return self._replace(target, current, obj, options)
 
     def present(self, target: Target, record: Record) -> Manifest:
         """Return the object in the version that the request speaks; not to be changed."""
         if record.obj["apiVersion"] == target.api_version:
             return record.obj
+        if target.resource.group == "events.k8s.io":
+            return to_event_v1(record.obj)
         return {**record.obj, "apiVersion": target.api_version}
 
     def apply(
@@ -156,7 +157,7 @@ class Writer:
         Raises:
             StatusError: Field conflicts (409), not valid (422), malformed (400).
         """
-        self._check_config(target, config)
+        check_config(target, config)
         manager = ManagerId(options.manager, "Apply", target.api_version, target.subresource)
         current = self.store.get(target.resource.table, target.key)
         if current is None:
@@ -164,7 +165,7 @@ class Writer:
                 raise not_found(target.resource, target.key.name)
             authorize_create()
         ignored = strategies.ignored_fields(target.resource, target.version, target.subresource)
-        config = self._strip(target, config, ignored[0])
+        config = strip_config(target, config, ignored[0])
         if current is None:
             return self._apply_new(target, config, options, manager), True
         wanted = config["metadata"].get("resourceVersion")
@@ -182,38 +183,6 @@ class Writer:
         )
         obj = decode(target, merged, replace(options, validation="Ignore"))
         return self._replace(target, current, obj, options, managers), False
-
-    # -- apply --------------------------------------------------------------------------------
-
-    def _check_config(self, target: Target, config: Any) -> None:
-        if not isinstance(config, dict) or not config.get("kind") or not config.get("apiVersion"):
-            raise bad_request("apiVersion and kind must be set in the applied configuration")
-        metadata = config.get("metadata") or {}
-        if metadata.get("managedFields"):
-            raise bad_request("metadata.managedFields must be nil")
-        dropped: list[str] = []
-        prune(config, target.version.schema, dropped=dropped)
-        if dropped:
-            where = f"{target.key}; {target.api_version}, Kind={target.resource.kind}"
-            raise internal(
-                f"failed to create typed patch object ({where}): "
-                + "; ".join(f".{path}: field not declared in schema" for path in dropped)
-            )
-        self._check_names(target, metadata)
-
-    def _strip(self, target: Target, config: Manifest, dropped: Any) -> Manifest:
-        config = {**config, "metadata": dict(config.get("metadata") or {})}
-        kept = {
-            k: config["metadata"][k]
-            for k in ("name", "namespace", "uid", "resourceVersion")
-            if k in config["metadata"]
-        }
-        out: Manifest = remove_fields(config, set(dropped), target.version.schema)
-        out["metadata"] = {**out.get("metadata", {}), **kept}
-        out["metadata"]["name"] = target.key.name
-        if target.key.namespace:
-            out["metadata"]["namespace"] = target.key.namespace
-        return out
 
     def _apply_new(
         self, target: Target, config: Manifest, options: WriteOptions, manager: ManagerId
@@ -254,7 +223,7 @@ class Writer:
         else:
             metadata.pop("namespace", None)
         if target.key.name:
-            self._check_names(target, metadata)
+            check_names(target, metadata)
         if not metadata.get("name") and metadata.get("generateName"):
             suffix = "".join(self._random.choices(_SUFFIX_ALPHABET, k=5))
             metadata["name"] = metadata["generateName"][:58] + suffix
@@ -288,7 +257,7 @@ class Writer:
         manager: ManagerId | None,
     ) -> Record:
         resource, metadata = target.resource, obj["metadata"]
-        for name in (*_KEPT_BY_UPDATE[:5], "selfLink", "resourceVersion"):
+        for name in (*KEPT_BY_UPDATE[:5], "selfLink", "resourceVersion"):
             metadata.pop(name, None)
         metadata["uid"] = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
         metadata["creationTimestamp"] = self.timestamp()
@@ -307,28 +276,10 @@ class Writer:
             metadata["managedFields"] = managers.encode()
         if initial is not None:
             obj["status"] = initial
+        admit(resource, obj)
         return self._store(target, key, obj, options)
 
     # -- update -------------------------------------------------------------------------------
-
-    def _check_identity(self, target: Target, obj: Manifest) -> None:
-        self._check_names(target, obj["metadata"])
-        obj["metadata"]["name"] = target.key.name
-        if target.key.namespace:
-            obj["metadata"]["namespace"] = target.key.namespace
-
-    def _check_names(self, target: Target, metadata: Mapping[str, Any]) -> None:
-        name, namespace = target.key.name, target.key.namespace
-        if metadata.get("name", name) != name:
-            raise bad_request(
-                f"the name of the object ({metadata['name']}) does not match the name on the URL "
-                f"({name})"
-            )
-        if (metadata.get("namespace") or namespace) != namespace:
-            raise bad_request(
-                f"the namespace of the object ({metadata['namespace']}) does not match the namespace "
-                f"on the request ({namespace})"
-            )
 
     def _replace(
         self,
@@ -340,45 +291,29 @@ class Writer:
     ) -> Record:
         old = self.present(target, current)
         resource = target.resource
-        self._check_preconditions(target, old["metadata"], obj["metadata"])
+        check_preconditions(target, old["metadata"], obj["metadata"], patching=options.patching)
         sent = obj["metadata"].pop("managedFields", None)
-        self._carry_over(target, old["metadata"], obj["metadata"])
+        carry_over(target, old["metadata"], obj["metadata"])
         if target.subresource == "status":
             obj = strategies.merge_status_write(resource, old, obj)
         elif "status" in target.version.subresources:
+            if target.subresource == "ephemeralcontainers":
+                obj = strategies.merge_ephemeral_write(old, obj)
             obj.pop("status", None)
             if "status" in old:
                 obj["status"] = old["status"]
         check_valid(target, obj)
-        causes = _check_finalizers(old, obj) + strategies.find_immutable_changes(resource, old, obj)
+        causes = check_finalizers(old, obj) + strategies.find_immutable_changes(
+            resource, target.subresource, old, obj
+        )
         if causes:
             raise invalid(resource, target.key.name, causes)
         obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         self._bump_generation(target, old, obj)
         self._own(target, old, obj, options, managers, sent)
-        if _same(old, obj):
+        if _is_same(old, obj):
             return current
         return self._store(target, target.key, obj, options, current)
-
-    def _check_preconditions(self, target: Target, old: Manifest, new: Manifest) -> None:
-        name = target.key.name
-        if new.get("uid", old["uid"]) != old["uid"]:
-            why = (
-                f"Precondition failed: UID in precondition: {new['uid']}, UID in object meta: "
-                f"{old['uid']}"
-            )
-            raise conflict(target.resource, name, why)
-        if (new.get("resourceVersion") or old["resourceVersion"]) != old["resourceVersion"]:
-            raise conflict(target.resource, name)
-
-    def _carry_over(self, target: Target, old: Manifest, new: Manifest) -> None:
-        for name in _KEPT_BY_UPDATE:
-            if name in old:
-                new[name] = old[name]
-            else:
-                new.pop(name, None)
-        if not target.resource.namespaced:
-            new.pop("namespace", None)
 
     def _bump_generation(self, target: Target, old: Manifest, new: Manifest) -> None:
         if not strategies.counts_generations(target.resource) or target.subresource == "status":
@@ -406,13 +341,17 @@ class Writer:
                 metadata.pop("managedFields", None)
                 return
             managers = Managers(sent or before)
+            # Two quirks of the real server: a write through /scale is recorded only where somebody
+            # owned the replicas before, and without a time.
+            scaled = target.subresource == "scale"
             if managers and self.settings.track_managers:
                 managers.update(
                     old,
                     obj,
                     target.version.schema,
                     ManagerId(options.manager, "Update", target.api_version, target.subresource),
-                    now=self.timestamp(),
+                    now="" if scaled else self.timestamp(),
+                    owned_only=scaled,
                     ignored=strategies.ignored_fields(
                         target.resource, target.version, target.subresource
                     ),
@@ -431,7 +370,10 @@ class Writer:
         options: WriteOptions,
         current: Record | None = None,
     ) -> Record:
-        obj["apiVersion"] = target.resource.api_version(target.resource.storage)
+        if target.resource.group == "events.k8s.io":
+            obj = to_core_event(obj)
+        else:
+            obj["apiVersion"] = target.resource.api_version(target.resource.storage)
         if options.dry_run:
             return Record(obj, current.version if current else 0)
         if current is not None and is_finished(obj):
@@ -442,30 +384,15 @@ class Writer:
         return self.store.put(target.resource.table, key, obj)
 
 
-def is_finished(obj: Manifest) -> bool:
-    """Tell whether nothing holds back the removal of an object that is being deleted."""
-    metadata = obj["metadata"]
-    if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
+def _is_same(old: Manifest, new: Manifest) -> bool:
+    """Tell whether a write changes nothing but the times at which managers wrote."""
+    if {**old, "metadata": None} != {**new, "metadata": None}:
         return False
-    if obj["kind"] == "Namespace" and (obj.get("spec") or {}).get("finalizers"):
-        return False
-    return not metadata.get("deletionGracePeriodSeconds")
+    before, after = (_timeless(obj["metadata"]) for obj in (old, new))
+    return before == after
 
 
-def _same(old: Manifest, new: Manifest) -> bool:
-    return old == new
-
-
-def _check_finalizers(old: Manifest, new: Manifest) -> list[Cause]:
-    if not old["metadata"].get("deletionTimestamp"):
-        return []
-    before = set(old["metadata"].get("finalizers") or ())
-    added = [f for f in new["metadata"].get("finalizers") or () if f not in before]
-    if not added:
-        return []
-    listed = "{" + ", ".join(f'"{finalizer}"' for finalizer in added) + "}"
-    why = (
-        "Forbidden: no new finalizers can be added if the object is being deleted, found new "
-        f"finalizers []string{listed}"
-    )
-    return [Cause("metadata.finalizers", why, "FieldValueForbidden")]
+def _timeless(metadata: Manifest) -> Manifest:
+    entries = metadata.get("managedFields") or ()
+    managed = [{k: v for k, v in entry.items() if k != "time"} for entry in entries]
+    return {**metadata, "managedFields": managed}

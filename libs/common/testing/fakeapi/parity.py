@@ -1,0 +1,126 @@
+"""Record what an API server answers, without what differs between any two runs.
+
+The differential test plays the same scenario against the fake and against a real kube-apiserver and
+compares the recordings line by line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from libs.common.kinds import Manifest
+from libs.common.testing.fakeapi.rest import Frames, Reply, Rest
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_RETRY_SECONDS = 0.05
+_RETRIES = 200
+
+
+class Recorder:
+    """Send requests and write down the answers.
+
+    Attributes:
+        rest: The client.
+        namespace: Namespace of the scenario; its name is left out of the recording.
+        lines: What was recorded, one JSON text a request.
+    """
+
+    def __init__(self, rest: Rest, namespace: str) -> None:
+        """Record what happens in a namespace."""
+        self.rest = rest
+        self.namespace = namespace
+        self.lines: list[str] = []
+        self._names: dict[str, str] = {}
+
+    def path(self, plural: str, name: str = "", *, api: str = "api/v1") -> str:
+        """Return the path of a collection or object in the namespace."""
+        return f"/{api}/namespaces/{self.namespace}/{plural}" + (f"/{name}" if name else "")
+
+    async def send(
+        self,
+        label: str,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        blurred: bool = False,
+        **options: Any,
+    ) -> Reply:
+        """Send a request and record its answer; blurred where only the words may differ."""
+        reply = await self.rest.send(method, path, body, **options)
+        self.record(label, {"status": reply.status, "body": reply.body}, blurred=blurred)
+        return reply
+
+    async def frames(self, label: str, frames: Frames, count: int) -> list[tuple[str, Manifest]]:
+        """Read and record events of a watch."""
+        events = [await frames.next() for _ in range(count)]
+        for type_, obj in events:
+            self.record(label, {"event": type_, "object": obj})
+        return events
+
+    def record(self, label: str, content: Any, *, blurred: bool = False) -> None:
+        """Write down an answer; blurred, without the words of a refusal."""
+        if blurred:
+            content = {**content, "body": _blur(content["body"])}
+        cleaned = self._clean(content)
+        text = orjson.dumps(cleaned, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2).decode()
+        text = _TIME.sub("<time>", text)
+        text = text.replace(self.namespace, "<namespace>")
+        text = _UID.sub(lambda found: self._alias("uid", found.group()), text)
+        self.lines.extend(f"{label}: {line}" for line in text.splitlines())
+
+    async def until_found(self, path: str) -> None:
+        """Wait until a path is served, such as that of a new custom kind."""
+        for _ in range(_RETRIES):
+            if (await self.rest.get(path)).status == 200:
+                return
+            await asyncio.sleep(_RETRY_SECONDS)
+        raise TimeoutError(f"{path} is not served")
+
+    def _alias(self, what: str, value: str) -> str:
+        if value not in self._names:
+            same = sum(1 for name in self._names.values() if name.startswith(f"<{what}"))
+            self._names[value] = f"<{what} {same + 1}>"
+        return self._names[value]
+
+    def _clean(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._clean(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        out: Manifest = {}
+        for name, child in value.items():
+            if name == "resourceVersion" and child and isinstance(child, str):
+                # Versions are numbered in the order of their first appearance.
+                out[name] = self._alias("version", child)
+            elif name == "continue" and child:
+                out[name] = "<token>"
+            elif child is None or name == "storageVersionHash":
+                continue
+            elif name == "causes":
+                # Go visits fields in random order.
+                out[name] = sorted((self._clean(cause) for cause in child), key=str)
+            else:
+                out[name] = self._clean(child)
+        return out
+
+
+def _blur(body: Manifest) -> Manifest:
+    out = {name: value for name, value in body.items() if name != "message"}
+    if "details" in out:
+        causes = out["details"].get("causes", ())
+        kept = [{k: v for k, v in cause.items() if k != "message"} for cause in causes]
+        out["details"] = {**out["details"], "causes": kept}
+    return out
+
+
+def render_differences(real: Sequence[str], fake: Sequence[str]) -> str:
+    """Return a diff of two recordings, empty when they agree."""
+    return "\n".join(difflib.unified_diff(real, fake, "real", "fake", n=0, lineterm=""))
