@@ -1,0 +1,190 @@
+"""kopf's known failures, each shown not to be ours any more.
+
+Each test names the behavior of kopf 1.45 that it guards against. The API is a fake one over HTTP;
+one test at the end runs against a real API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from libs.common.client import Client
+from libs.common.kinds import CONFIG_MAP, Key, Manifest
+from libs.common.runtime.informer import Informer
+from libs.common.runtime.kopf_source import KopfError, KopfSource
+from libs.common.runtime.store import Change
+from libs.common.runtime.sweep import Sweeper
+from libs.common.testing.apiserver import ControlPlane
+from libs.common.testing.fakeapi import FakeApi
+
+KOPF_FINALIZER = "kopf.zalando.org/KopfFinalizerMarker"
+KOPF_MEMORY = "kopf.zalando.org/last-handled-configuration"
+
+
+def build_config_map(name: str, **metadata: object) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "default", **metadata},
+    }
+
+
+class Watcher:
+    """One informer fed by kopf, and what its handlers were told."""
+
+    def __init__(self, informer: Informer, task: asyncio.Task[None]) -> None:
+        self.informer = informer
+        self.task = task
+        self.gone: list[str] = []
+        self.seen: list[str] = []
+        informer.add_handler(self._note)
+
+    def _note(self, change: Change, _: bool) -> None:
+        (self.gone if change.new is None else self.seen).append(change.key.name)
+
+    def names(self) -> list[str]:
+        return sorted(key.name for key in self.informer.store)
+
+
+@contextlib.asynccontextmanager
+async def watching(client: Client) -> AsyncIterator[Watcher]:
+    informer = Informer(CONFIG_MAP, namespaces=("default",))
+    stop = asyncio.Event()
+    source = asyncio.create_task(KopfSource(client.config).run([informer], stop))
+    sweeper = Sweeper(client, settle=0.05)
+    sweep = asyncio.create_task(sweeper.keep(informer))
+    watcher = Watcher(informer, source)
+    try:
+        yield watcher
+    finally:
+        stop.set()
+        sweep.cancel()
+        await asyncio.gather(source, sweep, return_exceptions=True)
+
+
+async def until(probe: Callable[[], object], seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not probe():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with FakeApi() as server:
+        yield server
+
+
+@pytest.fixture
+async def client(api: FakeApi) -> AsyncIterator[Client]:
+    async with Client(api.config, user_agent="test") as connected:
+        yield connected
+
+
+async def test_deletion_in_a_gap_before_a_410_is_found(api: FakeApi, client: Client) -> None:
+    """kopf lists again after a 410 and never tells of what vanished; its indexes keep it for ever."""
+    for name in ("stays", "goes"):
+        api.create(build_config_map(name))
+    async with watching(client) as watcher:
+        await until(lambda: watcher.informer.synced)
+        api.watches.pause(CONFIG_MAP)
+        api.vanish(CONFIG_MAP, Key("default", "goes"))
+        api.watches.expire(CONFIG_MAP, "stream")
+        api.watches.resume(CONFIG_MAP)
+
+        await until(lambda: watcher.gone == ["goes"])
+        assert watcher.names() == ["stays"]
+
+
+async def test_many_objects_are_synced_at_once(api: FakeApi, client: Client) -> None:
+    """kopf with a limit on its workers and an index hangs; we set no limit and use no index."""
+    for number in range(50):
+        api.create(build_config_map(f"c{number}"))
+    async with watching(client) as watcher:
+        await until(lambda: watcher.informer.synced)
+
+        assert len(watcher.names()) == 50
+
+
+async def test_first_listing_is_neither_streamed_nor_cut_in_pages(
+    api: FakeApi, client: Client
+) -> None:
+    """A streamed listing that breaks loses objects; an expired page token ends the operator."""
+    async with watching(client) as watcher:
+        await until(lambda: watcher.informer.synced and api.watches.count(CONFIG_MAP))
+
+        kopf = [each for each in api.requests if "slipway" not in each.user_agent]
+        kopf = [each for each in kopf if each.kind == CONFIG_MAP and each.user_agent != "test"]
+        assert kopf
+        assert all("sendInitialEvents" not in each.query for each in kopf)
+        assert all("limit" not in each.query for each in kopf)
+
+
+async def test_nothing_is_ever_written(api: FakeApi, client: Client) -> None:
+    """kopf takes its finalizer off, stores results of handlers and its memory in annotations."""
+    api.create(build_config_map("a", finalizers=[KOPF_FINALIZER]))
+    api.create(build_config_map("b", annotations={KOPF_MEMORY: "{}\n"}))
+    async with watching(client) as watcher:
+        await until(lambda: watcher.informer.synced)
+        api.patch(CONFIG_MAP, Key("default", "a"), {"data": {"x": "1"}})
+        await until(lambda: watcher.seen.count("a") > 1)
+
+        assert api.writes() == []
+
+
+async def test_forged_memory_hides_no_object(api: FakeApi, client: Client) -> None:
+    """A tenant who forges kopf's annotation makes its handlers believe that all is done."""
+    forged = '{"data": {"x": "1"}}\n'
+    api.create(
+        {**build_config_map("forged", annotations={KOPF_MEMORY: forged}), "data": {"x": "1"}}
+    )
+    async with watching(client) as watcher:
+        await until(lambda: watcher.informer.synced)
+
+        assert watcher.seen == ["forged"]
+
+
+async def test_http_410_on_the_watch_ends_the_source_loudly(api: FakeApi, client: Client) -> None:
+    """kopf's operator ends on it: we end with it, and never live on deaf."""
+    api.create(build_config_map("a"))
+    async with watching(client) as watcher:
+        await until(lambda: watcher.informer.synced and api.watches.count(CONFIG_MAP))
+        api.watches.expire(CONFIG_MAP, "http")
+
+        with pytest.raises(KopfError):
+            await asyncio.wait_for(asyncio.shield(watcher.task), 15)
+
+
+async def test_changes_come_in_order_and_to_the_last(api: FakeApi, client: Client) -> None:
+    """kopf batched events and could drop the last; a raw handler sees each."""
+    api.create(build_config_map("a"))
+    async with watching(client) as watcher:
+        await until(lambda: watcher.informer.synced)
+        for number in range(30):
+            api.patch(CONFIG_MAP, Key("default", "a"), {"data": {"n": str(number)}})
+
+        def last() -> bool:
+            held = watcher.informer.store.get(Key("default", "a"))
+            return held is not None and held.get("data") == {"n": "29"}
+
+        await until(last)
+
+
+@pytest.mark.apiserver
+async def test_real_api_server_accepts_what_kopf_asks(kube_apiserver: ControlPlane) -> None:
+    """The real server is stricter than a fake one, for instance about whole seconds."""
+    async with Client(kube_apiserver.config, user_agent="test") as client:
+        async with watching(client) as watcher:
+            await until(lambda: watcher.informer.synced)
+            await client.create(CONFIG_MAP, build_config_map("kopf-source"))
+
+            await until(lambda: "kopf-source" in watcher.seen)
+            held = watcher.informer.store.get(Key("default", "kopf-source"))
+            assert held is not None
+            await client.delete(
+                CONFIG_MAP, Key("default", "kopf-source"), uid=held["metadata"]["uid"]
+            )
+            await until(lambda: watcher.gone == ["kopf-source"])
