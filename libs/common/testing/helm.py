@@ -102,7 +102,7 @@ def run_helm(*arguments: str, stdin: str = "") -> str:
         HelmError: It failed.
         HelmMissing: There is no helm.
     """
-    run = subprocess.run(  # noqa: S603  a program that we chose, and no shell
+    run = subprocess.run(
         [str(find_helm()), *arguments],
         input=stdin,
         capture_output=True,
