@@ -1,0 +1,125 @@
+"""Installing, upgrading and uninstalling: nothing is lost, nothing is left behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from libs.common.kinds import (
+    CRD,
+    DEPLOYMENT,
+    LEASE,
+    PVC,
+    ROLE,
+    ROLE_BINDING,
+    SERVICE_ACCOUNT,
+    Key,
+)
+from operators.podset.controller import PODSET
+from operators.volumes.controller import DEMO_VOLUME
+from tests.e2e.cluster import Cluster, eventually
+from tests.e2e.volumes_test import build_volume
+
+
+async def test_helm_test_passes(cluster: Cluster) -> None:
+    namespace = await cluster.make_namespace("helmtest")
+    await cluster.install("podset", namespace)
+
+    await cluster.run(cluster.helm, "test", "podset", "--namespace", namespace, "--timeout", "2m")
+
+
+async def test_one_operator_needs_nothing_of_the_others(cluster: Cluster) -> None:
+    """Two releases beside each other in two namespaces never meet."""
+    first = await cluster.make_namespace("alone")
+    second = await cluster.make_namespace("beside")
+    await cluster.install("podset", first)
+    await cluster.install("podset", second, crds__install=False)
+    await cluster.apply_example("podset", "podset-sample", second)
+
+    await cluster.wait_ready(PODSET, Key(second, "podset-sample"))
+
+
+async def test_uninstall_leaves_nothing_but_crds_and_no_stuck_finalizer(cluster: Cluster) -> None:
+    namespace = await cluster.make_namespace("uninstall")
+    await cluster.install("volumes", namespace)
+    await cluster.client.create(DEMO_VOLUME, build_volume(namespace, reclaimPolicy="Retain"))
+    key = Key(namespace, "data")
+    await eventually(lambda: cluster.client.get(PVC, key), "the claim exists")
+
+    await cluster.uninstall("volumes", namespace)
+
+    volume = await cluster.client.get(DEMO_VOLUME, key)
+    assert not volume["metadata"].get("finalizers")
+    assert await cluster.client.get(PVC, key)
+    for kind in (DEPLOYMENT, ROLE, ROLE_BINDING, LEASE, SERVICE_ACCOUNT):
+        names = [
+            item["metadata"]["name"] for item in (await cluster.client.list(kind, namespace)).items
+        ]
+        assert [name for name in names if name != "default"] == [], kind
+    crds = [item["metadata"]["name"] for item in (await cluster.client.list(CRD)).items]
+    assert f"{DEMO_VOLUME.plural}.{DEMO_VOLUME.group}" in crds
+    await cluster.delete(DEMO_VOLUME, key)
+    await cluster.wait_gone(DEMO_VOLUME, key)
+
+
+async def test_upgrade_rolls_without_touching_the_pods(cluster: Cluster) -> None:
+    namespace = await cluster.make_namespace("upgrade")
+    await cluster.install("podset", namespace, replicas=2)
+    await cluster.apply_example("podset", "podset-sample", namespace)
+    key = Key(namespace, "podset-sample")
+    await cluster.wait_ready(PODSET, key)
+    before = {
+        pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"]
+        for pod in await cluster.running_pods(namespace, "app=podset-sample")
+    }
+    generation = (await cluster.client.get(PODSET, key))["metadata"]["resourceVersion"]
+
+    await cluster.install("podset", namespace, replicas=2, podAnnotations__rolled="yes")
+    await cluster.wait_deployed(namespace, "podset")
+
+    async def leading() -> bool:
+        lease = await cluster.client.get(LEASE, Key(namespace, "podset"))
+        return bool(lease["spec"].get("holderIdentity"))
+
+    await eventually(leading, "one of the new pods leads")
+    after = {
+        pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"]
+        for pod in await cluster.running_pods(namespace, "app=podset-sample")
+    }
+    assert after == before
+    held = await cluster.client.get(PODSET, key)
+    assert held["metadata"]["resourceVersion"] == generation
+
+
+async def test_operator_runs_under_restricted_pod_security(cluster: Cluster) -> None:
+    namespace = await cluster.make_namespace(
+        "restricted", **{"pod-security.kubernetes.io/enforce": "restricted"}
+    )
+    await cluster.install("podset", namespace)
+    await cluster.apply_example("podset", "podset-sample", namespace)
+
+    await cluster.wait_ready(PODSET, Key(namespace, "podset-sample"))
+
+
+@pytest.mark.parametrize("operator", ["podset", "volumes"])
+async def test_rights_end_at_the_own_namespace(cluster: Cluster, operator: str) -> None:
+    namespace = await cluster.make_namespace("rights")
+    await cluster.install(operator, namespace)
+    account = f"system:serviceaccount:{namespace}:{operator}"
+    for question in (
+        ("list", "pods", "--namespace", "kube-system"),
+        ("get", "secrets", "--namespace", namespace),
+        ("create", "pods", "--subresource", "exec", "--namespace", namespace),
+        ("list", "nodes"),
+        ("create", "clusterroles"),
+    ):
+        answer = await can_i(cluster, account, *question)
+        assert answer == "no", question
+
+
+async def can_i(cluster: Cluster, account: str, *question: str) -> str:
+    """Ask as `kubectl auth can-i` does, which exits with 1 for a no."""
+    try:
+        text = await cluster.run(cluster.kubectl, "auth", "can-i", "--as", account, *question)
+    except AssertionError as err:
+        text = str(err).rpartition(":")[2]
+    return text.strip().splitlines()[-1]
