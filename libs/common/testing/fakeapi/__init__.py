@@ -1,4 +1,19 @@
-"""A fake Kubernetes API server for tests: real HTTP, and the rules of the real server."""
+"""A fake Kubernetes API server for tests: real HTTP, and the rules of the real server.
+
+Any client can talk to it: the client of the library, kopf, kubectl, a subprocess. Its answers are
+compared, byte for byte but for names and times, with a real kube-apiserver by `parity_test.py`.
+
+Modeled: create, get, list (selectors, pages, resource version semantics, metadata only), update,
+JSON, merge and strategic patches, server-side apply with managedFields, delete (preconditions,
+grace periods, finalizers, propagation), `/status`, `/scale`, `/ephemeralcontainers`, `/binding` and
+`/eviction`; generations; watches with bookmarks and initial events; discovery; CRDs with schema
+defaults, pruning and validation; defaults of the built-in kinds that operators make; owner garbage
+collection, namespace deletion and storage protection; RBAC; both event APIs.
+
+Not modeled: CEL rules and `format` in CRDs, conversion webhooks, admission webhooks and policies,
+quota, most validation of built-in kinds, kubelet, scheduler and workload controllers, `exec`, `log`
+and proxies, protobuf, OpenAPI documents. Tests of these need `kube_apiserver` or a cluster.
+"""
 
 from libs.common.testing.fakeapi.requests import Request
 from libs.common.testing.fakeapi.server import FakeApi

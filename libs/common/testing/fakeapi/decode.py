@@ -13,6 +13,7 @@ from typing import Any, Final
 from libs.common.kinds import Key, Manifest
 from libs.common.testing.fakeapi.defaults import fill_defaults
 from libs.common.testing.fakeapi.registry import Resource, Version
+from libs.common.testing.fakeapi.schema import Schema
 from libs.common.testing.fakeapi.statuses import Cause, StatusError, bad_request, invalid
 from libs.common.testing.fakeapi.validation import (
     apply_defaults,
@@ -82,25 +83,41 @@ def decode(target: Target, body: Any, options: WriteOptions) -> Manifest:
     _check_envelope(target, body)
     schema = target.version.schema
     dropped: list[str] = []
-    # Envelope first, for whoever reads dumps.
-    envelope: Manifest = {"apiVersion": "", "kind": "", "metadata": {}}
-    obj: Manifest = envelope | prune(body, schema, dropped=dropped)
+    envelope: Manifest = {"apiVersion": target.api_version, "kind": target.resource.kind}
+    content = {k: v for k, v in body.items() if k not in _ENVELOPE}
+    obj: Manifest = prune(content, schema, dropped=dropped)
+    metadata = _decode_metadata(target, body.get("metadata") or {}, dropped, options)
     if dropped:
         _tell_unknown(target, dropped, options)
-    obj["apiVersion"], obj["kind"] = target.api_version, target.resource.kind
-    obj["metadata"] = drop_nulls(obj.get("metadata") or {})
-    wrong = list(find_type_errors(obj["metadata"], schema.properties["metadata"], "metadata"))
     if target.resource.custom:
-        obj = apply_defaults(obj, schema)
-    else:
-        obj = drop_nulls(obj)
-        wrong = list(find_type_errors(obj, schema))
-    if wrong:
-        raise _wrong_type(target, wrong[0], options)
-    if not target.resource.custom:
-        obj = drop_empty(obj, schema)
-        fill_defaults(target.resource, obj)
+        return {**envelope, "metadata": metadata, **apply_defaults(obj, schema)}
+    obj = drop_nulls(obj)
+    _check_types(target, obj, schema, "", options)
+    obj = {**envelope, "metadata": metadata, **drop_empty(obj, schema)}
+    fill_defaults(target.resource, obj)
     return obj
+
+
+def _decode_metadata(
+    target: Target, body: Any, dropped: list[str], options: WriteOptions
+) -> Manifest:
+    schema = target.version.schema.properties["metadata"]
+    _check_types(target, body, schema, "metadata", options)
+    # Encoded fields are opaque, and long: they are not worth a walk.
+    content = {name: value for name, value in body.items() if name != "managedFields"}
+    metadata: Manifest = drop_nulls(prune(content, schema, path="metadata", dropped=dropped))
+    metadata = drop_empty(metadata, schema)
+    if body.get("managedFields"):
+        metadata["managedFields"] = body["managedFields"]
+    return metadata
+
+
+def _check_types(
+    target: Target, value: Any, schema: Schema, path: str, options: WriteOptions
+) -> None:
+    wrong = next(find_type_errors(value, schema, path), None)
+    if wrong is not None:
+        raise _wrong_type(target, wrong, options)
 
 
 def _wrong_type(
@@ -204,6 +221,7 @@ def _check_metadata(resource: Resource, metadata: Manifest) -> list[Cause]:
     return causes
 
 
+_ENVELOPE: Final = frozenset({"apiVersion", "kind", "metadata"})
 _STANDARD_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 
 

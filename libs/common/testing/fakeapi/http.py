@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -80,6 +81,8 @@ class Frontend:
             answer = self._answer(request, target)
         except StatusError as error:
             answer = _refusal(error)
+        except Exception as error:  # noqa: BLE001 a bug here must not look like a lost connection
+            answer = _refusal(StatusError(500, "InternalError", _explain(error)))
         if fault is not None and fault.mode == "lost":
             return _drop(http)
         request.status = answer.status
@@ -205,6 +208,10 @@ def check_initial(query: Mapping[str, str]) -> None:
     if why:
         cause = Cause("resourceVersionMatch", f"Forbidden: {why}", "FieldValueForbidden")
         raise invalid_options("ListOptions", cause)
+
+
+def _explain(error: Exception) -> str:
+    return "bug in the fake API: " + "".join(traceback.format_exception(error))
 
 
 def _refusal(error: StatusError) -> Answer:

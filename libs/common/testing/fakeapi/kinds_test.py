@@ -268,11 +268,11 @@ async def test_kopf_watches_it(api: FakeApi) -> None:
     seen: list[tuple[str | None, str]] = []
     stop = asyncio.Event()
 
-    @kopf.on.login(registry=registry)  # type: ignore[arg-type]  # kopf takes any function
+    @kopf.on.login(registry=registry)
     async def login(**_: object) -> kopf.ConnectionInfo:
         return kopf.ConnectionInfo(server=api.url)
 
-    @kopf.on.event("example.com", "v1", "widgets", registry=registry)  # type: ignore[arg-type]  # as above
+    @kopf.on.event("example.com", "v1", "widgets", registry=registry)
     async def event(type: str | None, name: str, **_: object) -> None:
         seen.append((type, name))
         if len(seen) == 1:
@@ -283,6 +283,7 @@ async def test_kopf_watches_it(api: FakeApi) -> None:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.peering.standalone = True
+    settings.queueing.idle_timeout = 0.01  # The exit waits for idle workers.
     async with asyncio.timeout(30):
         await kopf.operator(registry=registry, settings=settings, clusterwide=True, stop_flag=stop)
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator
+from pathlib import Path
 
+import orjson
 import pytest
 import pytest_asyncio
 
+from libs.common.testing import fakeapi
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.fakeapi.extract import GROUP_VERSIONS, build_builtins
 from libs.common.testing.fakeapi.parity import Recorder, render_differences
+from libs.common.testing.fakeapi.parity_appliers import APPLIERS
 from libs.common.testing.fakeapi.parity_custom import CUSTOM
 from libs.common.testing.fakeapi.parity_scenarios import BUILTIN, Scenario
 from libs.common.testing.fakeapi.rest import Rest
 
 pytestmark = pytest.mark.apiserver
-SCENARIOS = {**BUILTIN, **CUSTOM}
+SCENARIOS = {**BUILTIN, **APPLIERS, **CUSTOM}
 _numbers = itertools.count()
 
 
@@ -37,6 +42,16 @@ async def test_the_fake_answers_as_the_real_server_does(name: str, real: Rest) -
         actual = await play(scenario, rest)
 
     assert not (differences := render_differences(expected, actual)), differences
+
+
+async def test_the_built_in_kinds_are_those_of_the_real_server(real: Rest) -> None:
+    paths = [f"openapi/v3/{name}" for name in GROUP_VERSIONS] + [*GROUP_VERSIONS, "version"]
+    documents = {path: (await real.get(f"/{path}")).body for path in paths}
+
+    expected = build_builtins(documents.__getitem__)
+    actual = orjson.loads(Path(fakeapi.__file__).with_name("builtins.json").read_bytes())
+
+    assert actual == expected, "run python -m libs.common.testing.fakeapi.extract"
 
 
 async def play(scenario: Scenario, rest: Rest) -> list[str]:

@@ -38,7 +38,6 @@ class FakeApi:
     ```python
     async with FakeApi() as api:
         api.register(PODSET, schema={...})
-        api.create({"apiVersion": "v1", "kind": "Pod", ...})
         client = Client(api.config)
         ...
         assert not api.writes(since=mark)

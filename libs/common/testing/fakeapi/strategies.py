@@ -169,6 +169,8 @@ def find_immutable_changes(
 
 
 def _pod(old: Manifest, new: Manifest) -> list[Cause]:
+    if old.get("spec") == new.get("spec"):
+        return []
     before, after = (_mutable_masked(obj.get("spec", {})) for obj in (old, new))
     if before == after:
         return []
