@@ -32,7 +32,7 @@ class Reporter:
     """Which of its processes, such as the name of the pod."""
 
 
-def build_event(  # noqa: PLR0917 the words of an Event in their usual order
+def build_event(
     reporter: Reporter,
     kind: Kind,
     regarding: Mapping[str, Any],

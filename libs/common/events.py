@@ -250,11 +250,12 @@ class EventRecorder:
             await self._wake.wait()
 
     async def _send(self, key: Key, series: _Series) -> None:
+        error: Exception | None = None
         for attempt in range(_TRIES):
             try:
                 self._count(await self._write(key, series))
             except _RETRIABLE as err:
-                error: Exception = err
+                error = err
                 await self._clock.sleep(_RETRY_SECONDS * 2**attempt)
             except Exception as err:  # noqa: BLE001 nothing that is wrong with an event may hurt
                 error = err

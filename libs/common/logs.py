@@ -7,14 +7,15 @@ standard library: context of the reconcile, trace id, redaction, then rendering.
     log.info("Creating pod", pod=name)
 """
 
+import io
 import json
 import logging
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Final, Literal, TextIO
+from typing import Final, Literal, TextIO, cast
 
 import orjson
 import structlog
@@ -52,7 +53,7 @@ def configure_logs(
         log_format: `json` or `console`.
         stream: sys.stderr by default.
     """
-    out = stream or sys.stderr
+    out = _SafeStream(stream or sys.stderr)
     threshold = LEVELS[level]
     shared = _build_processors()
     final = _build_renderer(log_format, colors=out.isatty())
@@ -183,18 +184,37 @@ def _render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
         return json.dumps(line, default=str)
 
 
+class _SafeStream(io.TextIOBase):
+    """Drops what cannot be written: a closed or broken stderr must not fail a reconcile."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):
+            return self._stream.write(text)
+        return 0
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def isatty(self) -> bool:
+        return not self._stream.closed and self._stream.isatty()
+
+
 class _NamedLogger(structlog.WriteLogger):
     """Writes lines to a stream and knows its name."""
 
-    def __init__(self, stream: TextIO, name: str) -> None:
-        super().__init__(stream)
+    def __init__(self, stream: _SafeStream, name: str) -> None:
+        super().__init__(cast("TextIO", stream))
         self.name = name
 
 
 class _LoggerFactory:
     """Makes loggers that write to one stream."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: _SafeStream) -> None:
         self._stream = stream
 
     def __call__(self, *args: object) -> _NamedLogger:

@@ -105,7 +105,8 @@ def test_trace_id_is_on_lines_within_a_span(stream: io.StringIO) -> None:
 
 def test_secrets_do_not_show_in_any_part_of_a_line(stream: io.StringIO) -> None:
     log = structlog.get_logger()
-    log.info(f"Using password={CANARY}", token=CANARY, headers={"Authorization": CANARY})
+    message = f"Using password={CANARY}"
+    log.info(message, token=CANARY, headers={"Authorization": CANARY})
     logging.getLogger("lib").warning("Sending %s", {"token": CANARY})
     logging.getLogger("lib").warning("Sending", extra={"token": CANARY})
     local_secret = CANARY
@@ -138,6 +139,19 @@ def test_value_that_json_cannot_hold_does_not_fail(stream: io.StringIO) -> None:
     structlog.get_logger().info("Odd", big=2**70, thing=object(), raw=b"x", nan=float("nan"))
 
     assert lines(stream)[0]["big"] == 2**70
+
+
+def test_broken_stream_does_not_fail_what_logs() -> None:
+    class Broken(io.StringIO):
+        def write(self, _: str) -> int:
+            raise BrokenPipeError
+
+    closed = io.StringIO()
+    closed.close()
+    for stream in (Broken(), closed):
+        configure_logs("info", "json", stream)
+        structlog.get_logger().info("Unheard")
+        logging.getLogger("lib").info("Unheard too")
 
 
 def test_uncaught_exceptions_are_logged(stream: io.StringIO) -> None:

@@ -29,7 +29,9 @@ _HARMLESS_KEY: Final = re.compile(
 _WORDS: Final = r"(?:[\w.-]*(?:passw(?:or)?d|passphrase|token|secret|api[_-]?key|private[_-]?key))"
 _TEXT_RULES: Final = (
     (
-        re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*KEY-----|\Z)", re.S),
+        re.compile(
+            r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*KEY-----|\Z)", re.DOTALL
+        ),
         REDACTED,
     ),
     (re.compile(r"\beyJ[\w-]{6,}\.[\w-]{6,}(?:\.[\w-]*)?"), REDACTED),
@@ -41,14 +43,15 @@ _TEXT_RULES: Final = (
     (re.compile(r"(://)[^/@\s:]*:[^/@\s]+@"), rf"\1{REDACTED}@"),
     # A key and its value in JSON, a Python repr, a query string or a flag.
     (
-        re.compile(rf"""(["']?\b{_WORDS}["']?\s*[=:]\s*)(["'])(?:\\.|(?!\2).)*\2""", re.I),
+        re.compile(rf"""(["']?\b{_WORDS}["']?\s*[=:]\s*)(["'])(?:\\.|(?!\2).)*\2""", re.IGNORECASE),
         rf"\1\2{REDACTED}\2",
     ),
-    (re.compile(rf"""(\b{_WORDS}=)(?!["'\[])[^\s&,;)]+""", re.I), rf"\1{REDACTED}"),
+    (re.compile(rf"""(\b{_WORDS}=)(?!["'\[])[^\s&,;)]+""", re.IGNORECASE), rf"\1{REDACTED}"),
 )
 # Most texts hold none of these, and one scan is cheaper than six.
 _SUSPICIOUS: Final = re.compile(
-    r"passw|passphrase|token|secret|api[_-]?key|private|bearer|basic\s|eyJ|://[^/\s]*@", re.I
+    r"passw|passphrase|token|secret|api[_-]?key|private|bearer|basic\s|eyJ|://[^/\s]*@",
+    re.IGNORECASE,
 )
 
 

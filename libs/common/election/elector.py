@@ -169,9 +169,9 @@ class LeaseElector:
                 self._beat = now = self._clock.monotonic()
                 step = self._core.next_step(now, self._clock.now(), self._chance())
                 if step.verb is Verb.STOP:
-                    log.error("Losing the leadership", reason=self._core.lost_reason)
                     self._announce(leading=False)
                     self._arm_hard_exit()
+                    log.error("Losing the leadership", reason=self._core.lost_reason)
                     # A Lease that is still ours is handed over once the work is drained.
                     await stop
                     break
@@ -267,14 +267,14 @@ class LeaseElector:
         self._announced = leading
         if self._metrics is not None:
             self._metrics.set_leading(leading)
-        if leading:
-            log.info("Becoming the leader", lease=str(self._key), fencing_token=self.fencing_token)
         if self._main_loop is not None:
             # A main loop that is closed has nobody left to tell.
             with suppress(RuntimeError):
                 self._main_loop.call_soon_threadsafe(
                     self._on_started if leading else self._on_stopped
                 )
+        if leading:
+            log.info("Becoming the leader", lease=str(self._key), fencing_token=self.fencing_token)
 
     def _arm_hard_exit(self) -> None:
         if self._exit_timer is not None or self._stopping or not self._core.ever_led:
@@ -285,8 +285,10 @@ class LeaseElector:
         self._exit_timer.start()
 
     def _exit(self) -> None:
-        log.error("Exiting hard, since the work did not end before the Lease expires")
-        self._hard_exit(1)
+        try:
+            log.error("Exiting hard, since the work did not end before the Lease expires")
+        finally:
+            self._hard_exit(1)
 
     def _note_trouble(self, err: Exception) -> None:
         # Once a kind of error: the tries come every two seconds.

@@ -338,7 +338,7 @@ async def test_blocked_main_loop_does_not_lose_the_lease() -> None:
     with serve_in_thread() as api:
         a = await Arena(api).lead()
         seen = renewals(api)
-        time.sleep(1.5 * TIMING.renew_deadline)
+        time.sleep(1.5 * TIMING.renew_deadline)  # noqa: ASYNC251 to block is the point
 
         assert a.elector.is_leader()
         assert renewals(api) > seen
@@ -373,6 +373,21 @@ async def test_thread_that_dies_while_leading_gives_up_leadership(arena: Arena) 
     await until(lambda: a.elector.check() == "the elector thread is dead")
     await until(lambda: len(a.calls) == 2)
     await until(lambda: a.exits)
+
+
+async def test_hard_exit_happens_even_if_nothing_can_be_logged(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = await arena.lead()
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("libs.common.election.elector.log.error", fail, raising=False)
+    with pytest.raises(OSError, match="no space"):
+        a.elector._exit()
+
+    assert a.exits == [1]
 
 
 async def test_elector_that_is_stuck_fails_the_health_check(arena: Arena) -> None:

@@ -205,6 +205,5 @@ def _render_help(spec: SettingSpec) -> str:
 
 
 def _fail(settings: type[CommonSettings], stderr: TextIO, lines: Sequence[str]) -> NoReturn:
-    for line in lines:
-        stderr.write(f"{settings.operator_id()}: {line}\n")
+    stderr.writelines(f"{settings.operator_id()}: {line}\n" for line in lines)
     raise SystemExit(2)

@@ -2,8 +2,11 @@
 
 import io
 import json
+import logging
+from collections.abc import Iterator
 
 import pytest
+import structlog
 from pydantic import Field, SecretStr
 
 from libs.common.settings import (
@@ -33,6 +36,17 @@ class StrictSettings(CommonSettings):
     """server is the host to ask."""
     admin_token: SecretStr = Field(default=SecretStr(""), max_length=3)
     """admin_token is what the server wants to see."""
+
+
+@pytest.fixture(autouse=True)
+def logging_restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.captureWarnings(capture=False)
+    structlog.reset_defaults()
 
 
 @pytest.fixture(autouse=True)
