@@ -123,8 +123,8 @@ class Cluster:
         for operator, namespace in list(self._releases):
             await self.uninstall(operator, namespace)
         for name in self._namespaces:
-            namespace = await self.client.get(NAMESPACE, Key("", name))
-            await self.client.delete(NAMESPACE, Key("", name), uid=uid_of(namespace))
+            held = await self.client.get(NAMESPACE, Key("", name))
+            await self.client.delete(NAMESPACE, Key("", name), uid=uid_of(held))
         self._namespaces.clear()
 
     async def run(self, program: Path, *args: str, stdin: str = "") -> str:

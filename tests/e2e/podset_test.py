@@ -68,7 +68,7 @@ async def test_kubectl_scale_works_in_both_directions(cluster: Cluster, namespac
         async def scaled(wanted: int = replicas) -> bool:
             podset = await cluster.client.get(PODSET, key)
             listing = await cluster.client.list(POD, namespace, label_selector=SELECTOR)
-            return len(listing.items) == wanted == podset["status"]["readyReplicas"]
+            return bool(len(listing.items) == wanted == podset["status"]["readyReplicas"])
 
         await eventually(scaled, f"{replicas} pods")
 

@@ -236,17 +236,28 @@ class Writer:
                 grace_seconds=step.grace_seconds,
                 propagation=step.propagation,
             )
-        except (NotFound, Conflict):
+        except NotFound:
             self._gone(step.kind, step.key, step.uid)
             return False
-        if answer.get("kind") == "Status" or uid_of(answer) != step.uid:
+        except Conflict:
+            # Most likely another incarnation has the name. A webhook may have said it too, and
+            # then the object lives on: only a look tells.
+            if await self._is_alive(step):
+                raise
             self._gone(step.kind, step.key, step.uid)
-        elif answer["metadata"].get("deletionTimestamp"):
+            return False
+        if uid_of(answer) == step.uid and _lingers(answer):
             self._wrote(step.kind, answer)
         else:
-            # An object that goes at once is answered as it last was.
             self._gone(step.kind, step.key, step.uid)
         return True
+
+    async def _is_alive(self, step: Delete) -> bool:
+        try:
+            live = await self._client.get(step.kind, step.key)
+        except NotFound:
+            return False
+        return uid_of(live) == step.uid
 
     async def _patch(self, step: Patch) -> bool:
         guards = [{"op": "test", "path": "/metadata/uid", "value": step.uid}]
@@ -319,6 +330,19 @@ async def look_up(client: Client, cache: Cache, kind: Kind, key: Key) -> None:
 def is_refusal(error: Exception) -> bool:
     """Tell whether the API server refused a request for what it asks, not for what it is now."""
     return isinstance(error, ApiError) and error.status in (400, 403, 409, 422)
+
+
+def _lingers(answer: Manifest) -> bool:
+    """Tell whether a deleted object is still there: for its grace period or its finalizers.
+
+    An object that goes at once is answered as it last was, a pod even with a deletionTimestamp.
+    """
+    metadata = answer.get("metadata") or {}
+    if metadata.get("finalizers"):
+        return True
+    return bool(metadata.get("deletionTimestamp")) and bool(
+        metadata.get("deletionGracePeriodSeconds")
+    )
 
 
 def _hash_of(desired: Manifest) -> str:

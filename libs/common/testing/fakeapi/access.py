@@ -108,7 +108,7 @@ class Access:
 
 
 def _parse_rule(rule: Any, namespace: str) -> _Rule:
-    raw: Mapping[str, Any] = rule if isinstance(rule, Mapping) else rule.manifest()
+    raw: Mapping[str, Any] = rule if isinstance(rule, Mapping) else rule.to_manifest()
     return _Rule(
         namespace,
         *(
