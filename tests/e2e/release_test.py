@@ -15,7 +15,7 @@ from libs.common.kinds import (
     Key,
 )
 from operators.podset.controller import PODSET
-from operators.volumes.observe import DEMO_VOLUME
+from operators.volumes.api.v1alpha1 import DEMO_VOLUME
 from tests.e2e.cluster import Cluster, eventually
 from tests.e2e.volumes_test import build_volume
 

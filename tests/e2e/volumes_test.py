@@ -6,7 +6,7 @@ import pytest
 
 from libs.common.conditions import find_condition
 from libs.common.kinds import POD, PVC, Key, Manifest
-from operators.volumes.observe import DEMO_VOLUME
+from operators.volumes.api.v1alpha1 import DEMO_VOLUME
 from tests.e2e.cluster import Cluster, eventually
 
 
