@@ -23,8 +23,10 @@ spec:
 
 {{/*
 operator-common.lease: the Lease of the leader election. The chart only says that it exists, so that
-`helm uninstall` takes it away; the operator fills in the spec. Its name is the operator's id, not
-that of the release, because two releases in one namespace would work on the same objects.
+`helm uninstall` takes it away; the operator fills in the spec. Helm deletes kinds that it does not
+order, such as this one, last: when the Lease goes, the roles are gone, so that no replica that is
+still ending can make a new one and lead again. Its name is the operator's id, not that of the
+release, because two releases in one namespace would work on the same objects.
 */}}
 {{- define "operator-common.lease" -}}
 apiVersion: coordination.k8s.io/v1
