@@ -1,0 +1,36 @@
+"""Build images of operators, or push them to a registry of your choice."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tools.cluster.errors import ToolError
+from tools.images import build, push
+
+
+def main() -> int:
+    """Run the command line and return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tools.images", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    building = commands.add_parser("build", help="build slipway/<operator>:<tag>")
+    pushing = commands.add_parser("push", help="push it as <registry>/<operator>:<tag>")
+    pushing.add_argument("--registry", required=True, help="such as registry.example.com/team")
+    for command in (building, pushing):
+        command.add_argument("operators", nargs="+", metavar="operator")
+        command.add_argument("--tag", default="dev")
+    options = parser.parse_args()
+    try:
+        for operator in options.operators:
+            if options.command == "build":
+                print(build(operator, options.tag))
+            else:
+                print(push(operator, options.registry, options.tag))
+    except ToolError as err:
+        print(err, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""The base of all images: CPython 3.13 from Debian packages and nothing that runs a command.
+
+No shell, no package manager, no perl: what is kept of the packages is listed here, the rest is
+left out. The same packages give the same bytes.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import stat
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from tools.cluster import debian
+from tools.cluster.cache import Cache, digest_of
+from tools.cluster.image_archive import Entry, write_archive
+from tools.cluster.progress import Progress
+
+SUITE: Final = "trixie"
+"""The Debian release that has Python 3.13."""
+PACKAGES: Final = ("ca-certificates", "libpython3.13-stdlib", "python3.13-minimal", "tzdata")
+"""Packages named; the libraries they need come with them."""
+NAME: Final = "slipway/base"
+USER: Final = 65532
+"""User and group of all processes; the number that distroless images use as well."""
+
+_KEPT: Final = (
+    "bin",
+    "etc/os-release",
+    "etc/protocols",
+    "etc/services",
+    "lib",
+    "lib64",
+    "sbin",
+    "usr/bin/python3.13",
+    "usr/lib/*-linux-gnu/*.so*",
+    "usr/lib/os-release",
+    "usr/lib/python3.13/*",
+    "usr/lib64/*",
+    "usr/share/doc/*/copyright",
+    "usr/share/zoneinfo/*",
+)
+_DROPPED: Final = (
+    # Windows, tests and tools of the standard library that no operator imports.
+    "usr/lib/python3.13/ensurepip/*",
+    "usr/lib/python3.13/lib2to3/*",
+    "usr/lib/python3.13/sitecustomize.py",
+    "usr/lib/*-linux-gnu/libperl*",
+)
+_CERTIFICATES: Final = "usr/share/ca-certificates/*.crt"
+_BUNDLE: Final = "/etc/ssl/certs/ca-certificates.crt"
+_OS_RELEASE: Final = f'ID=debian\nVERSION_CODENAME={SUITE}\nPRETTY_NAME="Debian {SUITE}, Python"\n'
+_FILES: Final = {
+    "/etc/passwd": f"root:x:0:0::/:/nologin\nnonroot:x:{USER}:{USER}::/tmp:/nologin\n",
+    "/etc/group": f"root:x:0:\nnonroot:x:{USER}:\n",
+    "/etc/nsswitch.conf": "hosts: files dns\n",
+    "/etc/os-release": _OS_RELEASE,
+}
+
+
+def base_tag() -> str:
+    """Return the tag of the base, which names how it is made."""
+    return f"py313-{digest_of(Path(__file__))}"
+
+
+def build_archive(cache: Cache, progress: Progress) -> Path:
+    """Return the archive of the base, built when it is missing.
+
+    Raises:
+        ToolError: The packages cannot be had.
+    """
+
+    def build(directory: Path) -> None:
+        with progress.step("Base image from Debian packages", "20 seconds, once"):
+            root = directory / "root.tar"
+            _extract_packages(root, progress)
+            tags = [f"{NAME}:{base_tag()}", f"{NAME}:py313"]
+            write_archive(directory / "base.tar", read_entries(root), tags)
+            root.unlink()
+
+    return cache.ensure("base-image", base_tag(), build) / "base.tar"
+
+
+def read_entries(root: Path) -> Iterator[Entry]:
+    """Yield what the image holds of a root of mmdebstrap, and what Debian adds on set-up."""
+    certificates: list[bytes] = []
+    with tarfile.open(root) as archive:
+        for member in archive:
+            name = member.name.removeprefix("./").strip("/")
+            if member.isfile() and fnmatch.fnmatch(name, _CERTIFICATES):
+                certificates.append(_read(archive, member))
+            elif is_kept(name):
+                yield from _convert(archive, member, name)
+    yield Entry(_BUNDLE, b"".join(sorted(certificates)), mode=0o644)
+    # OpenSSL looks here when nobody says where else.
+    yield Entry("/usr/lib/ssl/cert.pem", link=_BUNDLE)
+    yield Entry("/tmp", mode=0o1777)
+    for path, text in _FILES.items():
+        yield Entry(path, text.encode(), mode=0o644)
+
+
+def is_kept(name: str) -> bool:
+    """Tell whether a path of the packages belongs in the image."""
+    kept = any(fnmatch.fnmatchcase(name, pattern) for pattern in _KEPT)
+    return kept and not any(fnmatch.fnmatchcase(name, pattern) for pattern in _DROPPED)
+
+
+def _convert(archive: tarfile.TarFile, member: tarfile.TarInfo, name: str) -> Iterator[Entry]:
+    if member.issym():
+        yield Entry(f"/{name}", link=member.linkname)
+    elif member.isfile() or member.islnk():
+        yield Entry(f"/{name}", _read(archive, member), mode=stat.S_IMODE(member.mode))
+
+
+def _read(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = archive.extractfile(member)
+    assert file is not None
+    return file.read()
+
+
+def _extract_packages(output: Path, progress: Progress) -> None:
+    debian.install_packages(["mmdebstrap", "debian-archive-keyring"], progress)
+    mirror = debian.find_mirror()
+    mode = "root" if os.geteuid() == 0 else "unshare"
+    command = ["mmdebstrap", f"--mode={mode}", "--variant=extract", "--format=tar"]
+    command += [f"--include={','.join(PACKAGES)}", SUITE, str(output)]
+    command += [f"deb {mirror} {SUITE} main"]
+    progress.run([*command, f"deb {mirror}-security {SUITE}-security main"])

@@ -1,0 +1,77 @@
+"""Build the image of an operator, and push it to a registry."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from tools.cluster.cache import Cache
+from tools.cluster.docker import Docker, ensure_docker
+from tools.cluster.errors import ToolError
+from tools.cluster.progress import Progress, open_progress
+from tools.images.base import NAME, base_tag, build_archive
+
+ROOT: Final = Path(__file__).parents[2]
+BASE_VARIABLE: Final = "SLIPWAY_BASE_IMAGE"
+"""Names another base image; it must have /usr/bin/python3.13."""
+
+
+def build(operator_id: str, tag: str = "dev", progress: Progress | None = None) -> str:
+    """Build the image of an operator with Pants and return its reference.
+
+    Args:
+        operator_id: The folder of the operator below operators/.
+        tag: The tag of the image.
+
+    Raises:
+        ToolError: There is no such operator, no docker, or the build failed.
+    """
+    if not (ROOT / "operators" / operator_id / "Dockerfile").exists():
+        raise ToolError(f"operators/{operator_id}/Dockerfile: no such operator; check the id")
+    progress = progress or open_progress(f"image-{operator_id}")
+    docker = ensure_docker(progress)
+    base = ensure_base(docker, progress)
+    environment = {
+        **docker.environment(),
+        "PANTS_DOCKER_BUILD_ARGS": f'["TAG={tag}", "BASE={base}"]',
+    }
+    with progress.step(f"Image slipway/{operator_id}:{tag}", "2 minutes the first time"):
+        target = f"operators/{operator_id}:image"
+        progress.run([ROOT / "pants", "package", target], env=environment, cwd=ROOT)
+    return f"slipway/{operator_id}:{tag}"
+
+
+def push(
+    operator_id: str, registry: str, tag: str = "dev", progress: Progress | None = None
+) -> str:
+    """Push the image of an operator, built before, and return its reference there.
+
+    Args:
+        registry: Host and path of the registry, such as registry.example.com/team.
+
+    Raises:
+        ToolError: The image is not there, or the registry refused it.
+    """
+    progress = progress or open_progress(f"push-{operator_id}")
+    docker = ensure_docker(progress)
+    local = f"slipway/{operator_id}:{tag}"
+    if not docker.has_image(local):
+        raise ToolError(f"Image {local} is not there: run `python -m tools.images build` first")
+    remote = f"{registry.rstrip('/')}/{operator_id}:{tag}"
+    docker.read("tag", local, remote)
+    with progress.step(f"Push of {remote}"):
+        progress.run(["docker", "push", remote], env=docker.environment())
+    return remote
+
+
+def ensure_base(docker: Docker, progress: Progress) -> str:
+    """Return the reference of the base image, built and loaded when it is missing."""
+    if chosen := os.environ.get(BASE_VARIABLE):
+        return chosen
+    reference = f"{NAME}:{base_tag()}"
+    if not docker.has_image(reference):
+        archive = build_archive(Cache(), progress)
+        with progress.step("Loading the base image"):
+            docker.read("load", "--input", archive, seconds=300.0)
+    return reference
