@@ -136,7 +136,7 @@ class Cluster:
         environment = os.environ | {"KUBECONFIG": str(self.kubeconfig)}
 
         def call() -> subprocess.CompletedProcess[str]:
-            return subprocess.run(  # noqa: S603 our own tools and arguments
+            return subprocess.run(
                 [str(program), *args],
                 input=stdin,
                 env=environment,

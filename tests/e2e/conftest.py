@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ async def cluster(
         )
         yield made
         if request.node.stash.get(_FAILED, False):
-            print(await made.explain(made.namespaces))
+            sys.stderr.write(await made.explain(made.namespaces))
         await made.clean_up()
 
 

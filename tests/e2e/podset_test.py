@@ -116,7 +116,7 @@ kind: PodSet
 metadata: {name: bad}
 spec: {replicas: -1}
 """
-    with pytest.raises(AssertionError, match="spec.replicas"):
+    with pytest.raises(AssertionError, match=r"spec\.replicas"):
         await cluster.kubectl_run(namespace, "apply", "--filename", "-", stdin=manifest)
 
 

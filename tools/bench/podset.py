@@ -6,12 +6,11 @@ import argparse
 import asyncio
 import itertools
 import json
-import statistics
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -33,48 +32,11 @@ from tools.bench.pods import (
     time_replacements,
     wait_for_pods,
 )
-from tools.bench.processes import OperatorProcess, percentile, read_usage
+from tools.bench.processes import OperatorProcess, read_usage
+from tools.bench.report import DEFAULT, OURS, UNLIMITED, Report, summarize
 
-OURS: Final = "PodSet"
-DEFAULT: Final = "ReplicaSet, default limits"
-UNLIMITED: Final = "ReplicaSet, qps 2000"
 _MEMORY_PODS: Final = 10_000
 _REST_SECONDS: Final = 10.0
-
-
-@dataclass(slots=True)
-class Row:
-    """Hold the rounds of one measurement of one contender.
-
-    Attributes:
-        scenario: What was done.
-        contender: Who did it.
-        seconds: Wall-clock time of each round.
-        cpu_seconds: CPU time of the controller in each round.
-    """
-
-    scenario: str
-    contender: str
-    seconds: list[float] = field(default_factory=list)
-    cpu_seconds: list[float] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Report:
-    """Hold everything that one run measured."""
-
-    rows: list[Row] = field(default_factory=list)
-    replacements: dict[str, list[float]] = field(default_factory=dict)
-    memory_mib: dict[str, float] = field(default_factory=dict)
-    writes_at_rest: dict[str, int] = field(default_factory=dict)
-
-    def row(self, scenario: str, contender: str) -> Row:
-        """Return the row of a measurement, made on first use."""
-        for row in self.rows:
-            if (row.scenario, row.contender) == (scenario, contender):
-                return row
-        self.rows.append(Row(scenario, contender))
-        return self.rows[-1]
 
 
 async def bench_scale(
@@ -147,8 +109,8 @@ async def run(plane: ControlPlane, folder: Path, options: argparse.Namespace) ->
         await client.create(CRD, build_crd(PodSet))
         await _wait_served(client)
         for number in range(options.rounds):
-            for contender, stack in _contenders(plane, folder):
-                with stack:
+            for contender, start in _contenders(plane, folder):
+                with start:
                     await asyncio.sleep(3.0)
                     for size in options.sizes:
                         console.print(f"round {number + 1}: {contender.name}: {size} pods")
@@ -159,63 +121,42 @@ async def run(plane: ControlPlane, folder: Path, options: argparse.Namespace) ->
                             client, contender, report, options.deaths, f"b{next(names)}"
                         )
         if not options.quick:
-            for contender, stack in _contenders(plane, folder):
+            for contender, start in _contenders(plane, folder):
                 if contender.name == DEFAULT:
                     continue
-                with stack:
+                with start:
                     console.print(f"at rest: {contender.name}: {_MEMORY_PODS} pods")
                     await asyncio.sleep(3.0)
                     await bench_rest(client, [contender], report, _MEMORY_PODS)
     return report
 
 
-def _contenders(plane: ControlPlane, folder: Path) -> list[tuple[Contender, ExitStack]]:
-    """Return who is measured, each started by entering its stack and alone while it runs."""
-    ours = ExitStack()
-    process = OperatorProcess(
-        "podset",
-        plane.write_kubeconfig(folder / "podset.kubeconfig"),
-        {"WATCH_NAMESPACES": "*"},
-        folder / "podset.log",
-    )
-    ours.callback(lambda: None)
-    contenders: list[tuple[Contender, ExitStack]] = [
-        (Contender(OURS, PODSET, build_podset, lambda: process.pid), _Starting(process)),
+type Start = AbstractContextManager[object]
+
+
+def _contenders(plane: ControlPlane, folder: Path) -> list[tuple[Contender, Start]]:
+    """Return who is measured, each started by entering its context and alone while it runs."""
+    kubeconfig = plane.write_kubeconfig(folder / "podset.kubeconfig")
+    ours = OperatorProcess("podset", kubeconfig, {"WATCH_NAMESPACES": "*"}, folder / "podset.log")
+    contenders: list[tuple[Contender, Start]] = [
+        (Contender(OURS, PODSET, build_podset, lambda: ours.pid), ours)
     ]
-    for name, args in (
-        (DEFAULT, ()),
-        (UNLIMITED, ("--kube-api-qps=2000", "--kube-api-burst=2000")),
-    ):
-        contender = Contender(
-            name,
-            REPLICA_SET,
-            build_replica_set,
-            lambda: plane.pid("kube-controller-manager"),
+    unlimited = ("--kube-api-qps=2000", "--kube-api-burst=2000")
+    for name, args in ((DEFAULT, ()), (UNLIMITED, unlimited)):
+        peer = Contender(
+            name, REPLICA_SET, build_replica_set, lambda: plane.pid("kube-controller-manager")
         )
-        contenders.append((contender, _StartingManager(plane, args)))
+        contenders.append((peer, _controller_manager(plane, args)))
     return contenders
 
 
-class _Starting(ExitStack):
-    def __init__(self, process: OperatorProcess) -> None:
-        super().__init__()
-        self._process = process
-
-    def __enter__(self) -> _Starting:
-        self.enter_context(self._process)
-        return self
-
-
-class _StartingManager(ExitStack):
-    def __init__(self, plane: ControlPlane, args: Sequence[str]) -> None:
-        super().__init__()
-        self._plane = plane
-        self._args = args
-
-    def __enter__(self) -> _StartingManager:
-        self._plane.start_controller_manager("--controllers=replicaset-controller", *self._args)
-        self.callback(self._plane.kill, "kube-controller-manager")
-        return self
+@contextmanager
+def _controller_manager(plane: ControlPlane, args: Sequence[str]) -> Iterator[None]:
+    plane.start_controller_manager("--controllers=replicaset-controller", *args)
+    try:
+        yield
+    finally:
+        plane.kill("kube-controller-manager")
 
 
 async def _wait_served(client: Client) -> None:
@@ -226,21 +167,6 @@ async def _wait_served(client: Client) -> None:
             await asyncio.sleep(0.1)
         else:
             return
-
-
-def summarize(report: Report) -> str:
-    """Render the report as text for the terminal."""
-    lines = []
-    for row in report.rows:
-        seconds, cpu = statistics.median(row.seconds), statistics.median(row.cpu_seconds)
-        lines.append(f"{row.scenario:12} {row.contender:28} {seconds:7.2f} s  cpu {cpu:5.2f} s")
-    for name, waits in report.replacements.items():
-        p50, p99 = percentile(waits, 0.5) * 1000, percentile(waits, 0.99) * 1000
-        lines.append(f"replacement  {name:28} p50 {p50:6.1f} ms  p99 {p99:6.1f} ms")
-    for name, memory in report.memory_mib.items():
-        writes = report.writes_at_rest[name]
-        lines.append(f"at rest      {name:28} {memory:6.0f} MiB  {writes} writes")
-    return "\n".join(lines)
 
 
 def main() -> int:
@@ -260,6 +186,7 @@ def main() -> int:
     Path("dist").mkdir(exist_ok=True)
     Path("dist/bench-podset.json").write_text(json.dumps(asdict(report), indent=2))
     if options.write:
+        # Imported late: matplotlib is slow to load and needed here alone.
         from tools.bench.page import write_page
 
         write_page(report)

@@ -46,7 +46,7 @@ def read_usage(pid: int) -> Usage:
 
 
 def _mib(text: str) -> float:
-    return int(text.split()[0]) / 1024
+    return int(text.split(maxsplit=1)[0]) / 1024
 
 
 class OperatorProcess:
@@ -81,7 +81,7 @@ class OperatorProcess:
     def __enter__(self) -> Self:
         """Start the process."""
         with self._log.open("ab") as stream:
-            self._process = subprocess.Popen(  # noqa: S603 our own module
+            self._process = subprocess.Popen(
                 self._args, env=self._environment, stdout=stream, stderr=stream
             )
         return self
@@ -93,13 +93,13 @@ class OperatorProcess:
         traceback: TracebackType | None,
     ) -> None:
         """Stop the process."""
-        assert self._process is not None  # noqa: S101 entered before
+        assert self._process is not None
         _stop(self._process)
 
     @property
     def pid(self) -> int:
         """Process id."""
-        assert self._process is not None  # noqa: S101 entered before
+        assert self._process is not None
         return self._process.pid
 
 
