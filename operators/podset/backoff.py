@@ -1,8 +1,9 @@
 """When pods that ended are replaced, and which of them are kept.
 
-Everything follows from the pods that exist, so a restart forgets nothing. A pod that ended keeps its
-name, hence its slot, until it is deleted. How often pods failed at once in a row is written on the
-replacement (annotation `attempt`); when it ended is in its status.
+Everything follows from the pods that exist, so a restart forgets nothing. A pod that ended keeps
+its name, hence its slot, until it is deleted. How often pods failed at once in a row is written on
+the replacement (annotation `attempt`); when it ended is in its status. Only a crash between the
+deletion of such a pod and the creation of its replacement loses one count: one try comes early.
 
 As many of the ended pods as there are vacancies wait to be replaced: those that ended last, since
 vacancies are filled in the order in which they came up. The others were replaced already: they are

@@ -21,7 +21,7 @@ from operators.podset.reconcile import Desired, Observed, Plan, build_desired, p
 from operators.podset.resources import OPERATOR_ID
 from operators.podset.settings import Settings
 from operators.podset.status import build_status
-from operators.podset.view import PodView, parse_pod, shrink_pod
+from operators.podset.view import PodView, is_gone, parse_pod, shrink_pod
 
 PODSET: Final[Kind] = kind_of(PodSet)
 
@@ -29,7 +29,9 @@ _ORPHANS: Final = "orphans"
 _ROUNDS: Final = 8
 """Plans that one pass carries out at most; two or three are usual, an update needs no more."""
 _SHOWN: Final = 3
-_NOTHING: Final[Manifest] = {"matchExpressions": [{"key": INSTANCE, "operator": "In", "values": []}]}
+_NOTHING: Final[Manifest] = {
+    "matchExpressions": [{"key": INSTANCE, "operator": "In", "values": []}]
+}
 """Selector that no pod matches, for sets that have none."""
 
 
@@ -79,14 +81,16 @@ async def reconcile(context: Context, *, image: str) -> Result | None:
 def observe(context: Context, desired: Desired) -> Observed:
     """Read from the cache what concerns a set, without the orphans that it might adopt."""
     podset, namespace = desired.podset, context.key.namespace
-    children, released = context.children(POD), []
+    children = [pod for pod in context.children(POD) if not is_gone(pod)]
+    released: list[Manifest] = []
     if podset.spec.selector is not None:
         selector = desired.blueprint.selector
         released = [pod for pod in children if not _matches(pod, selector)]
         children = [pod for pod in children if _matches(pod, selector)]
 
     def lookup(name: str) -> Manifest | None:
-        return context.get(POD, Key(namespace, name))
+        pod = context.get(POD, Key(namespace, name))
+        return None if pod is None or is_gone(pod) else pod
 
     return Observed(
         pods=tuple(parse_pod(pod, context.key.name) for pod in children),
@@ -113,11 +117,7 @@ async def _observe(context: Context, desired: Desired) -> Observed | None:
 def _find_orphans(context: Context, desired: Desired) -> list[Manifest]:
     selector, name = desired.blueprint.selector, context.key.name
     orphans = context.indexed(POD, _ORPHANS, context.key.namespace)
-    return [
-        pod
-        for pod in orphans
-        if _matches(pod, selector) and parse_pod(pod, name).is_active
-    ]
+    return [pod for pod in orphans if _matches(pod, selector) and parse_pod(pod, name).is_active]
 
 
 def _matches(pod: Manifest, selector: Manifest) -> bool:
@@ -163,7 +163,7 @@ def describe_work(work: Work) -> Iterable[tuple[Reason, str]]:
             yield reason, f"{verb} {shown}{rest}"
 
 
-def _names(steps: Iterable[Step], sort: type[Create] | type[Delete]) -> list[str]:
+def _names(steps: Iterable[Step], sort: type[Create | Delete]) -> list[str]:
     return [step.key.name for step in steps if isinstance(step, sort)]
 
 

@@ -16,7 +16,16 @@ def test_name_of_a_slot_is_parsed_back(name: str, slot: int) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["web-pod-", "web-pod-01", "web-pod--1", "web-pod-x", "web-pod-1x", "web-1", "-pod-1", "web-pod-²"],
+    [
+        "web-pod-",
+        "web-pod-01",
+        "web-pod--1",
+        "web-pod-x",
+        "web-pod-1x",
+        "web-1",
+        "-pod-1",
+        "web-pod-²",
+    ],
 )
 def test_name_that_no_set_gives_has_no_slot(name: str) -> None:
     assert parse_pod_name(name) == ("", None)

@@ -85,7 +85,7 @@ def test_age_of_the_future_counts_as_none() -> None:
 
 @given(seed=st.integers(), count=st.integers(0, 30))
 def test_order_does_not_depend_on_the_order_of_the_view(seed: int, count: int) -> None:
-    rng = random.Random(seed)  # noqa: S311 no secret
+    rng = random.Random(seed)
     pods = [
         pod(str(n), slot=n, restarts=rng.randrange(2), is_ready=rng.random() < 0.5)
         for n in range(count)

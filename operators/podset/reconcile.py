@@ -14,23 +14,25 @@ not ended and are not being deleted. The rules of planning are:
 3. Deletions name one incarnation by UID.
 
 **One writer: active <= N, whatever is missed.** The view is the watch cache with the answers to our
-own writes in it (read-your-writes), and a write without an answer is looked up before the next pass.
-All creations of the set are our own. So what the view lacks are only changes by others: deletions,
-pods that ended. Hence `active(view) >= active`, and by rule 1 a create never takes the set above N.
-A view that lags makes us create too few for a while, never too many. A crash changes nothing: the
-next process lists before it plans, and what the last one created is in the list. A leader that lost
-its Lease is fenced off before the next one begins.
+own writes in it (read-your-writes), and a write without an answer is looked up before the next
+pass. All pods that the set gains are gained by our own writes: creates and adoptions. So what the
+view lacks are only changes by others: deletions, pods that ended. Hence `active(view) >= active`,
+and by rule 1 a create never takes the set above N. A view that lags makes us create too few for a
+while, never too many. A crash changes nothing: the next process lists before it plans, and what the
+last one created is in the list. A leader that lost its Lease is fenced off before the next one
+begins. (N is that of the spec in the view: a scale-down that nobody has seen yet binds nobody.)
 
 **Many writers with arbitrary views: at most N pods with a slot below N.** Names are locks. Two
 leaders that both scale 0 to 500 meet on the same 500 names, and half of their creates answer that
-the pod exists. A pod with a higher slot is there in three cases only: survivors of a scale-down (the
-ranking took pods with lower slots), replacements of pods that are still terminating, and slots
-skipped as somebody else has their name. Only while such pods live can a second writer with an old
-view create a pod too many, which the next pass deletes again.
+the pod exists. A pod with a higher slot, or with none, is there in few cases only: survivors of a
+scale-down (the ranking took pods with lower slots), replacements of pods that are still terminating
+or kept as history, slots skipped as somebody else has their name, adopted pods. Only while such
+pods live can a second writer with an old view create a pod too many; the next pass deletes it.
 
-**`podReplacementPolicy: TerminationComplete`** gives up the second case: only slots below N are
-filled, and a terminating pod keeps its place. While no pod has a higher slot, at most N pods of the
-set *exist*, terminating ones included, with any number of writers and any views of the pods.
+**`podReplacementPolicy: TerminationComplete`** gives most of these up: only slots below N are filled,
+a terminating pod keeps its place, no history is kept, a name of somebody else leaves the slot empty.
+While no pod has a higher slot, at most N pods of the set *exist*, terminating ones included, with
+any number of writers and any views of the pods.
 
 Survivors are left in peace: after 3 to 2 with slot 0 deleted, slots 1 and 2 are what the set has,
 the number is right, and nothing is created. Back to 3, slot 0 is the lowest free one and is filled.
@@ -229,7 +231,7 @@ def plan_podset(desired: Desired, observed: Observed, now: datetime) -> Plan:
 
 
 def _plan_creates(desired: Desired, facts: Assessment, obsolete: list[PodView]) -> list[Step]:
-    """Fill vacancies: a pod that ended and goes now is replaced in its slot, others in free ones."""
+    """Fill vacancies: of a pod that ended in its own slot if that is freed, others in free ones."""
     limit = facts.window if desired.is_strict else None
     freed = {pod.slot for pod in obsolete if pod.slot is not None}
     gone = {pod.uid for pod in obsolete}

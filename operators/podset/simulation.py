@@ -26,6 +26,12 @@ from operators.podset.view import PodView, parse_pod, shrink_pod
 SET_UID: Final = "set-uid"
 START: Final = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
 
+TEMPLATE: Final[dict[str, Any]] = {
+    "metadata": {"labels": {"app": "web"}},
+    "spec": {"containers": [{"name": "main", "image": "busybox"}]},
+}
+"""A template that the selector `app=web` matches."""
+
 
 def build_podset(name: str = "web", **spec: Any) -> PodSet:
     """Build a set of the namespace `default`, as the API server would hand it out."""
@@ -98,7 +104,8 @@ class Cluster:
             return None
         ended = pod["status"]["phase"] in ("Succeeded", "Failed")
         if not pod["spec"].get("nodeName") or ended:
-            return self.vanish(name)
+            self.vanish(name)
+            return None
         if is_deleting(pod):
             return pod
         moment = render_time(self.now)
@@ -140,9 +147,7 @@ class Cluster:
     def views(self, set_name: str = "web") -> list[PodView]:
         """Show the pods that the set controls."""
         return [
-            parse_pod(pod, set_name)
-            for pod in self.pods.values()
-            if controller_uid(pod) == SET_UID
+            parse_pod(pod, set_name) for pod in self.pods.values() if controller_uid(pod) == SET_UID
         ]
 
     def active(self) -> list[str]:
@@ -255,7 +260,7 @@ class Process:
         version = getattr(step, "resource_version", "")
         if version and version != pod["metadata"]["resourceVersion"]:
             raise Stale
-        (operation,) = step.operations  # type: ignore[union-attr] # a Patch, as asserted above
+        (operation,) = step.operations
         owners = list(operation.get("value", []))
         return self.cluster.change(
             step.key.name, lambda pod: pod["metadata"].update(ownerReferences=owners)
@@ -284,6 +289,17 @@ class Process:
         self.buried.add(uid)
         if name in self.view and uid_of(self.view[name]) == uid:
             del self.view[name]
+
+
+def start(replicas: int, *, ready: bool = True, **spec: Any) -> tuple[Cluster, Process]:
+    """Run a set whose pods are all on a node."""
+    cluster = Cluster()
+    process = Process(cluster, desire(replicas=replicas, template=TEMPLATE, **spec))
+    process.reconcile()
+    for name in cluster.active():
+        cluster.run(name, ready=ready)
+    process.deliver()
+    return cluster, process
 
 
 def _labels(pod: Manifest) -> dict[str, str]:

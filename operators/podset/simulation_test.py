@@ -11,7 +11,6 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
-    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -196,9 +195,7 @@ class PodSetMachine(RuleBasedStateMachine):
             self.leader.cluster = self.cluster
 
     def _pick(self, pick: int) -> str:
-        names = sorted(
-            pod.name for pod in self.cluster.views() if not pod.is_deleting
-        )
+        names = sorted(pod.name for pod in self.cluster.views() if not pod.is_deleting)
         return names[pick % len(names)] if names else ""
 
     def _heal(self) -> None:

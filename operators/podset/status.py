@@ -1,4 +1,4 @@
-"""What the status of a set says. Pure: equal pods give an equal status, so that nothing is written twice."""
+"""What the status of a set says: equal pods give an equal status, so nothing is written twice."""
 
 from __future__ import annotations
 
@@ -189,7 +189,9 @@ def _describe_waiting(facts: Assessment) -> str:
     waiting = facts.vacancies.waiting
     pods = sorted((failure.pod for failure in waiting), key=_by_slot)
     names = _list([_describe_pod(pod) for pod in pods])
-    return f"{_count(len(waiting), 'pod')} failed at once and will be replaced after a delay: {names}"
+    return (
+        f"{_count(len(waiting), 'pod')} failed at once and will be replaced after a delay: {names}"
+    )
 
 
 def _describe_unready(facts: Assessment, wanted: int) -> str:

@@ -22,6 +22,7 @@ from operators.podset.naming import (
 )
 
 _INACTIVE: Final = frozenset({"Succeeded", "Failed"})
+_GRACE: Final = "deletionGracePeriodSeconds"
 _COST_LIMIT: Final = 2**31 - 1
 _ATTEMPT_LIMIT: Final = 1_000
 _TROUBLE_LIMIT: Final = 120
@@ -106,6 +107,18 @@ def parse_pod(manifest: Mapping[str, Any], set_name: str) -> PodView:
     )
 
 
+def is_gone(manifest: Mapping[str, Any]) -> bool:
+    """Tell whether a pod is only shown as it last was.
+
+    A pod on no node, or one that ended, goes in the moment in which it is deleted; the answer to
+    the deletion still shows it, without any grace. Should it be there after all, then its name is
+    taken, and the next look finds out.
+    """
+    metadata = manifest["metadata"]
+    deleted = bool(metadata.get("deletionTimestamp")) and metadata.get(_GRACE) == 0
+    return deleted and not metadata.get("finalizers")
+
+
 def shrink_pod(manifest: Manifest) -> Manifest:
     """Keep of a pod what `parse_pod`, adoption and the runtime read.
 
@@ -144,9 +157,7 @@ def _find_condition(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return {}
 
 
-def _ended(
-    metadata: Mapping[str, Any], status: Mapping[str, Any], ready: Mapping[str, Any]
-) -> str:
+def _ended(metadata: Mapping[str, Any], status: Mapping[str, Any], ready: Mapping[str, Any]) -> str:
     """Return when a pod ended: its last container, else a condition, else its creation."""
     finished = [
         ((container.get("state") or {}).get("terminated") or {}).get("finishedAt") or ""
@@ -187,9 +198,11 @@ def _describe_trouble(status: Mapping[str, Any], containers: Sequence[Mapping[st
 def _shrink_metadata(metadata: Mapping[str, Any]) -> Manifest:
     kept = {
         name: metadata[name]
-        for name in ("name", "uid", "resourceVersion", "deletionTimestamp")
+        for name in ("name", "uid", "resourceVersion", "deletionTimestamp", "finalizers")
         if metadata.get(name)
     }
+    if "deletionTimestamp" in kept:
+        kept[_GRACE] = metadata.get(_GRACE)
     for name in ("namespace", "creationTimestamp"):
         if metadata.get(name):
             kept[name] = _intern(metadata[name])

@@ -167,9 +167,7 @@ class UpdateStrategy(
 
 class PodBackoff(
     KubernetesModel,
-    rules=(
-        Rule("self.baseSeconds <= self.maxSeconds", "baseSeconds must not exceed maxSeconds"),
-    ),
+    rules=(Rule("self.baseSeconds <= self.maxSeconds", "baseSeconds must not exceed maxSeconds"),),
 ):
     """PodBackoff is the delay before a slot is filled again whose pods fail at once."""
 

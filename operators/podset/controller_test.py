@@ -1,0 +1,383 @@
+"""The operator as a whole, against a fake API server over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from libs.common.conditions import find_condition, render_time
+from libs.common.crd import build_crd
+from libs.common.kinds import EVENT, POD, Key, Manifest, key_of, uid_of
+from libs.common.labels import INSTANCE, MANAGED_BY
+from libs.common.ownership import controller_uid
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.harness import OperatorHarness
+from operators.podset.api import PodSet
+from operators.podset.controller import OPERATOR, PODSET, map_pod
+from operators.podset.naming import ATTEMPT_ANNOTATION
+
+WEB = Key("default", "web")
+TEMPLATE: dict[str, Any] = {
+    "metadata": {"labels": {"app": "web"}},
+    "spec": {"containers": [{"name": "main", "image": "busybox"}]},
+}
+SELECTOR = {"matchLabels": {"app": "web"}}
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with FakeApi() as api:
+        api.register(build_crd(PodSet))
+        yield api
+
+
+@pytest.fixture
+async def operator(api: FakeApi) -> AsyncIterator[OperatorHarness]:
+    async with OperatorHarness(OPERATOR, api.config) as harness:
+        yield harness
+
+
+def build_podset(name: str = "web", **spec: Any) -> Manifest:
+    return {
+        "apiVersion": PODSET.api_version,
+        "kind": PODSET.kind,
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": spec,
+    }
+
+
+def build_pod(name: str, owner: Manifest | None = None, **labels: str) -> Manifest:
+    metadata: Manifest = {"name": name, "namespace": "default", "labels": labels}
+    if owner is not None:
+        metadata["ownerReferences"] = [owner]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": TEMPLATE["spec"]}
+
+
+def names(api: FakeApi) -> list[str]:
+    return [pod["metadata"]["name"] for pod in api.objects(POD)]
+
+
+def make_ready(api: FakeApi, name: str) -> None:
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-31T12:00:00Z"}
+    api.patch_status(POD, ("default", name), {"phase": "Running", "conditions": [ready]})
+
+
+def fail_pod(api: FakeApi, name: str, moment: datetime | None = None) -> None:
+    finished = render_time(moment or datetime.now(UTC))
+    terminated = {"reason": "Error", "exitCode": 1, "finishedAt": finished}
+    container = {"name": "main", "state": {"terminated": terminated}, "restartCount": 0}
+    container |= {"ready": False, "image": "busybox", "imageID": ""}
+    api.patch_status(POD, ("default", name), {"phase": "Failed", "containerStatuses": [container]})
+
+
+def condition(api: FakeApi, name: str, key: Key = WEB) -> tuple[str, str]:
+    found = find_condition(api.get(PODSET, key), name)
+    assert found is not None
+    return found["status"], found["reason"]
+
+
+async def test_set_makes_its_pods_and_tells(api: FakeApi, operator: OperatorHarness) -> None:
+    api.create(build_podset(replicas=3))
+    await operator.settled()
+    for name in names(api):
+        make_ready(api, name)
+    await operator.settled()
+
+    status = api.get(PODSET, WEB)["status"]
+    assert names(api) == status["podNames"] == ["web-pod-0", "web-pod-1", "web-pod-2"]
+    assert status["readyReplicas"] == 3
+    assert condition(api, "Ready") == ("True", "AllAvailable")
+
+
+async def test_settled_set_is_not_written_again(api: FakeApi, operator: OperatorHarness) -> None:
+    api.create(build_podset(replicas=3))
+    await operator.settled()
+    mark = api.mark()
+    api.patch(PODSET, WEB, {"metadata": {"annotations": {"example.com/touched": "yes"}}})
+    await operator.settled()
+    await operator.restart()
+    await operator.settled()
+
+    assert api.writes(since=mark) == []
+
+
+async def test_scale_subresource_works_in_both_directions(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    api.create(build_podset(replicas=1))
+    await operator.settled()
+    for replicas in (4, 2):
+        scale = {"spec": {"replicas": replicas}}
+        await operator.client.patch(PODSET, WEB, scale, subresource="scale")
+        await operator.settled()
+
+        assert len(names(api)) == replicas
+    found = await operator.client.get(PODSET, WEB, subresource="scale")
+    selector = {MANAGED_BY: "podset", INSTANCE: "web"}
+    assert found["status"]["selector"] == ",".join(f"{k}={v}" for k, v in sorted(selector.items()))
+
+
+async def test_pod_deleted_by_hand_comes_back(api: FakeApi, operator: OperatorHarness) -> None:
+    api.create(build_podset(replicas=3))
+    await operator.settled()
+    before = uid_of(api.get(POD, ("default", "web-pod-1")))
+    api.delete(POD, ("default", "web-pod-1"))
+    await operator.settled()
+
+    assert names(api) == ["web-pod-0", "web-pod-1", "web-pod-2"]
+    assert uid_of(api.get(POD, ("default", "web-pod-1"))) != before
+
+
+async def test_pod_that_terminates_is_replaced_beside_it(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    api.create(build_podset(replicas=2))
+    await operator.settled()
+    api.bind(("default", "web-pod-0"))
+    api.delete(POD, ("default", "web-pod-0"))
+    await operator.settled()
+    assert names(api) == ["web-pod-0", "web-pod-1", "web-pod-2"]
+    assert api.get(PODSET, WEB)["status"]["terminatingReplicas"] == 1
+
+    api.finish_termination(POD, ("default", "web-pod-0"))
+    await operator.settled()
+    assert names(api) == ["web-pod-1", "web-pod-2"]
+    assert api.get(PODSET, WEB)["status"]["terminatingReplicas"] == 0
+
+
+async def test_pods_go_with_their_set(api: FakeApi, operator: OperatorHarness) -> None:
+    api.create(build_podset(replicas=2))
+    await operator.settled()
+    api.delete(PODSET, WEB)
+    await operator.eventually(lambda: not names(api), "the garbage is collected")
+    mark = api.mark()
+    await operator.settled()
+
+    assert api.writes(since=mark) == []
+
+
+async def test_orphans_of_a_deleted_set_are_adopted_by_the_next(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    api.create(build_podset(replicas=3))
+    await operator.settled()
+    before = {uid_of(pod) for pod in api.objects(POD)}
+    api.delete(PODSET, WEB, propagation="Orphan")
+    await operator.eventually(lambda: not any(controller_uid(pod) for pod in api.objects(POD)))
+    created = api.create(build_podset(replicas=3))
+    await operator.settled()
+
+    assert {uid_of(pod) for pod in api.objects(POD)} == before
+    assert {controller_uid(pod) for pod in api.objects(POD)} == {uid_of(created)}
+
+
+async def test_orphan_that_matches_the_selector_is_adopted(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    api.create(build_podset(replicas=2, template=TEMPLATE, selector=SELECTOR))
+    await operator.settled()
+    api.create(build_pod("bare", app="web"))
+    await operator.settled()
+
+    # One too many by now: the youngest on no node goes, whoever made it.
+    owned = [pod for pod in api.objects(POD) if controller_uid(pod)]
+    assert len(owned) == len(names(api)) == 2
+
+
+async def test_relabeled_pod_is_released_and_replaced(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    api.create(build_podset(replicas=2, template=TEMPLATE, selector=SELECTOR))
+    await operator.settled()
+    api.patch(POD, ("default", "web-pod-0"), {"metadata": {"labels": {"app": "debug"}}})
+    await operator.settled()
+
+    assert names(api) == ["web-pod-0", "web-pod-1", "web-pod-2"]
+    assert not controller_uid(api.get(POD, ("default", "web-pod-0")))
+    assert api.get(PODSET, WEB)["status"]["podNames"] == ["web-pod-1", "web-pod-2"]
+
+
+async def test_set_that_is_being_deleted_adopts_nothing(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    # kubernetes#42639: the cache does not know of the deletion yet when the orphan turns up.
+    created = build_podset(replicas=1, template=TEMPLATE, selector=SELECTOR)
+    created["metadata"]["finalizers"] = ["example.com/hold"]
+    api.create(created)
+    await operator.settled()
+    api.watches.pause(PODSET)
+    api.delete(PODSET, WEB)
+    api.create(build_pod("bare", app="web"))
+    await operator.eventually(
+        lambda: any(each.verb == "get" and each.kind == PODSET for each in api.requests),
+        "the set is read from the server",
+    )
+
+    assert not controller_uid(api.get(POD, ("default", "bare")))
+    api.watches.resume(PODSET)
+
+
+async def test_pod_of_somebody_else_is_never_touched(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    owner: Manifest = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs"}
+    owner |= {"uid": "rs-uid", "controller": True}
+    api.collector.pause()
+    foreign = api.create(build_pod("web-pod-1", owner, app="web"))
+    api.create(build_podset(replicas=3, template=TEMPLATE, selector=SELECTOR))
+    await operator.settled()
+
+    assert names(api) == ["web-pod-0", "web-pod-1", "web-pod-2", "web-pod-3"]
+    assert api.get(POD, key_of(foreign)) == foreign
+    assert condition(api, "Conflict") == ("True", "NameTaken")
+
+    api.vanish(POD, key_of(foreign))
+    await operator.settled()
+    assert condition(api, "Conflict") == ("False", "AsExpected")
+    assert names(api) == ["web-pod-0", "web-pod-2", "web-pod-3"]
+
+
+async def test_name_that_the_cache_does_not_know_to_be_taken_is_passed_over(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    api.watches.pause(POD)
+    api.create(build_pod("web-pod-0"))
+    api.create(build_podset(replicas=2))
+    await operator.eventually(lambda: len(names(api)) == 3)
+    api.watches.resume(POD)
+    await operator.settled()
+
+    assert api.get(PODSET, WEB)["status"]["podNames"] == ["web-pod-1", "web-pod-2"]
+
+
+async def test_quota_shows_and_ends(api: FakeApi, operator: OperatorHarness) -> None:
+    api.fail("create", POD, status=403, times=None, message="exceeded quota: pods")
+    mark = api.mark()
+    api.create(build_podset(replicas=100))
+    await operator.eventually(
+        lambda: condition(api, "ReplicaFailure") == ("True", "FailedCreate"), "the quota shows"
+    )
+    # Slow start: the first create of a pass is alone.
+    assert len([each for each in api.writes(since=mark) if each.kind == POD]) < 20
+    assert condition(api, "Ready") == ("False", "FailedCreate")
+
+    api.faults.clear()
+    await operator.eventually(lambda: len(names(api)) == 100)
+    await operator.settled()
+    assert condition(api, "ReplicaFailure") == ("False", "AsExpected")
+
+
+async def test_update_replaces_every_pod_and_keeps_enough(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    strategy = {"type": "Recreate", "recreate": {"maxUnavailable": 1, "maxSurge": 0}}
+    api.create(build_podset(replicas=4, template=TEMPLATE, updateStrategy=strategy))
+    await operator.settled()
+    for name in names(api):
+        make_ready(api, name)
+    await operator.settled()
+    api.patch(PODSET, WEB, {"spec": {"template": {"metadata": {"labels": {"v": "2"}}}}})
+    fewest = 4
+    while condition(api, "Ready")[0] != "True" or _old(api):
+        await operator.settled()
+        ready = [pod for pod in api.objects(POD) if (pod["status"].get("conditions") or [])]
+        fewest = min(fewest, len(ready))
+        for name in set(names(api)) - {pod["metadata"]["name"] for pod in ready}:
+            make_ready(api, name)
+        await operator.settled()
+
+    assert fewest == 3
+    assert len(names(api)) == api.get(PODSET, WEB)["status"]["updatedReplicas"] == 4
+
+
+def _old(api: FakeApi) -> list[Manifest]:
+    return [pod for pod in api.objects(POD) if "v" not in pod["metadata"]["labels"]]
+
+
+async def test_failing_pods_are_backed_off_over_restarts(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    api.create(build_podset(replicas=1, backoff={"baseSeconds": 1}))
+    await operator.settled()
+    fail_pod(api, "web-pod-0")
+    await operator.eventually(lambda: _attempt(api) == "1", "the first failure costs nothing")
+    # A node whose clock is ahead by a second: the replacement is two seconds away.
+    ended = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=1)
+    fail_pod(api, "web-pod-0", ended)
+    await operator.settled()
+    assert condition(api, "Stalled") == ("True", "BackOff")
+
+    await operator.restart(crash=True)
+    await operator.eventually(lambda: _attempt(api) == "2", "the back-off ends")
+    assert datetime.now(UTC) >= ended + timedelta(seconds=1)
+    await operator.settled()
+    assert condition(api, "Stalled") == ("False", "AsExpected")
+
+
+def _attempt(api: FakeApi) -> str:
+    pod = api.find(POD, ("default", "web-pod-0")) or {"metadata": {}}
+    return str(pod["metadata"].get("annotations", {}).get(ATTEMPT_ANNOTATION, ""))
+
+
+async def test_restart_in_the_middle_fills_up_the_rest(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    api.create(build_podset(replicas=300))
+    await operator.eventually(lambda: len(names(api)) > 20, "it has begun")
+    await operator.restart(crash=True)
+    await operator.settled()
+
+    assert names(api) == sorted(f"web-pod-{slot}" for slot in range(300))
+
+
+async def test_two_leaders_at_once_make_each_pod_once(api: FakeApi) -> None:
+    async with (
+        OperatorHarness(OPERATOR, api.config) as first,
+        OperatorHarness(OPERATOR, api.config) as second,
+    ):
+        api.create(build_podset(replicas=200))
+        await asyncio.gather(first.settled(), second.settled())
+
+        made = [each for each in api.writes() if each.kind == POD and each.status == 201]
+        assert len(made) == len(names(api)) == 200
+
+
+async def test_spec_that_contradicts_itself_is_told(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    expression = {"key": "app", "operator": "In", "values": ["other"]}
+    selector = {"matchExpressions": [expression]}
+    api.create(build_podset(replicas=1, template=TEMPLATE, selector=selector))
+    await operator.settled()
+
+    assert condition(api, "Ready") == ("False", "InvalidSpec")
+    assert names(api) == []
+
+
+async def test_events_tell_what_was_done(api: FakeApi, operator: OperatorHarness) -> None:
+    api.create(build_podset(replicas=5))
+    await operator.settled()
+    await operator.eventually(lambda: api.objects(EVENT), "an event is written")
+
+    (event,) = api.objects(EVENT)
+    assert event["reason"] == "PodsCreated"
+    assert event["note"] == "Created web-pod-0, web-pod-1, web-pod-2 and 2 more"
+
+
+async def test_pod_concerns_the_set_of_its_name_and_those_that_may_adopt_it(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    api.create(build_podset(replicas=0))
+    api.create(build_podset("other", replicas=0, template=TEMPLATE, selector=SELECTOR))
+    await operator.settled()
+    cache = operator.manager.cache
+
+    owner = {"kind": "ReplicaSet", "name": "rs", "uid": "u", "controller": True}
+    assert map_pod(build_pod("web-pod-0", owner), cache) == [WEB]
+    assert map_pod(build_pod("x", app="web"), cache) == [Key("default", "other")]
+    assert map_pod(build_pod("x", owner, app="web"), cache) == []
+    assert map_pod(build_pod("gone-pod-0"), cache) == []

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from libs.common.errors import Conflict, Forbidden, Invalid, Unreachable
+from libs.common.kinds import POD, Key, Manifest
+from libs.common.plan import Create, Delete, Outcome, Patch, Step, StepFailure
+from operators.podset.api.v1 import POD_NAMES_LIMIT, PodSetStatus
+from operators.podset.reconcile import Observed
+from operators.podset.simulation import START, TEMPLATE, Cluster, Process, desire, start
+from operators.podset.status import build_status, find_refusal
+
+CREATE = Create(POD, {"metadata": {"name": "web-pod-0", "namespace": "default"}})
+DELETE = Delete(POD, Key("default", "web-pod-0"), "u")
+PATCH = Patch(POD, Key("default", "web-pod-0"), "u", ())
+
+
+def conditions(status: Manifest) -> dict[str, tuple[str, str]]:
+    """Return status and reason of each condition."""
+    return {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
+
+
+def failed(step: Step, error: Exception) -> Outcome:
+    """Build the outcome of a pass in which one step failed."""
+    return Outcome(failures=(StepFailure(step, error),))
+
+
+def quota() -> Forbidden:
+    """Build the answer of a quota that is used up."""
+    return Forbidden(403, "Forbidden", "exceeded quota: pods", operation="POST /pods")
+
+
+def test_settled_set_is_ready() -> None:
+    _, process = start(3)
+    status = process.status()
+
+    assert conditions(status) == {
+        "Ready": ("True", "AllAvailable"),
+        "Available": ("True", "MinimumAvailable"),
+        "Progressing": ("False", "AllAvailable"),
+        "ReplicaFailure": ("False", "AsExpected"),
+        "Stalled": ("False", "AsExpected"),
+        "Conflict": ("False", "AsExpected"),
+    }
+    assert {name: value for name, value in status.items() if name != "conditions"} == {
+        "observedGeneration": 1,
+        "replicas": 3,
+        "readyReplicas": 3,
+        "availableReplicas": 3,
+        "updatedReplicas": 3,
+        "terminatingReplicas": 0,
+        "selector": "app.kubernetes.io/instance=web,app.kubernetes.io/managed-by=podset",
+        "podNames": ["web-pod-0", "web-pod-1", "web-pod-2"],
+    }
+
+
+def test_status_fits_its_model() -> None:
+    _, process = start(3)
+
+    assert PodSetStatus.from_manifest(process.status()).to_manifest() == process.status()
+
+
+def test_pending_pods_count_but_are_not_ready() -> None:
+    process = Process(Cluster(), desire(replicas=2))
+    process.reconcile()
+    status = process.status()
+
+    assert (status["replicas"], status["readyReplicas"]) == (2, 0)
+    assert conditions(status)["Ready"] == ("False", "PodsNotReady")
+    assert conditions(status)["Progressing"] == ("True", "PodsNotReady")
+
+
+def test_message_names_a_pod_and_its_trouble() -> None:
+    cluster, process = start(2)
+    waiting = [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]
+    cluster.change(
+        "web-pod-1",
+        lambda pod: pod.update(status={"phase": "Pending", "containerStatuses": waiting}),
+    )
+    process.deliver()
+
+    message = process.status()["conditions"][0]["message"]
+    assert message == "1 of 2 pods available; web-pod-1 (ImagePullBackOff)"
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"replicas": 4}, "ScalingUp"),
+        ({"replicas": 2}, "ScalingDown"),
+        ({"replicas": 4, "paused": True}, "Paused"),
+        ({"replicas": 3, "updateStrategy": {"type": "Recreate"}, "template": TEMPLATE}, "Updating"),
+    ],
+)
+def test_reason_says_what_is_left_to_do(spec: dict[str, Any], reason: str) -> None:
+    _, process = start(3)
+    process.desired = desire(**({"template": TEMPLATE} | spec))
+    if reason == "Updating":
+        labels = {"metadata": {"labels": {"v": "2"}}}
+        process.desired = desire(**{**spec, "template": TEMPLATE | labels})
+
+    ready = conditions(process.status())["Ready"]
+    assert ready == ("False", reason)
+
+
+def test_old_template_is_no_matter_when_pods_are_updated_on_delete() -> None:
+    _, process = start(3)
+    process.desired = desire(replicas=3)
+    status = process.status()
+
+    assert conditions(status)["Ready"] == ("True", "AllAvailable")
+    assert status["updatedReplicas"] == 0
+
+
+def test_pod_is_available_once_it_has_been_ready_for_long_enough() -> None:
+    cluster, process = start(1, minReadySeconds=30)
+
+    assert process.status()["availableReplicas"] == 0
+    cluster.later(30)
+    assert process.status()["availableReplicas"] == 1
+
+
+def test_strict_set_says_what_it_waits_for() -> None:
+    cluster, process = start(2, podReplacementPolicy="TerminationComplete")
+    cluster.delete("web-pod-1", cluster.pods["web-pod-1"]["metadata"]["uid"])
+    process.deliver()
+    status = process.status()
+
+    assert conditions(status)["Ready"] == ("False", "WaitingForTermination")
+    assert (status["replicas"], status["terminatingReplicas"]) == (1, 1)
+
+
+def test_failing_pods_stall_the_set() -> None:
+    cluster, process = start(2)
+    for _ in range(2):
+        cluster.end("web-pod-1")
+        process.deliver()
+        process.reconcile()
+    status = process.status()
+
+    assert conditions(status)["Stalled"] == ("True", "BackOff")
+    assert conditions(status)["Ready"] == ("False", "BackOff")
+    assert "web-pod-1 (Error)" in status["conditions"][4]["message"]
+    cluster.later(9)
+    assert process.status()["conditions"][4]["message"] == status["conditions"][4]["message"]
+
+
+def test_name_that_is_taken_is_a_conflict() -> None:
+    cluster = Cluster()
+    cluster.create({"metadata": {"name": "web-pod-1"}, "spec": {}})
+    process = Process(cluster, desire(replicas=2))
+    process.reconcile()
+    status = process.status()
+
+    assert conditions(status)["Conflict"] == ("True", "NameTaken")
+    assert status["podNames"] == ["web-pod-0", "web-pod-2"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        (failed(CREATE, quota()), "FailedCreate"),
+        (failed(CREATE, Invalid(422, "Invalid", "spec.containers")), "FailedCreate"),
+        (failed(DELETE, quota()), "FailedDelete"),
+        (failed(PATCH, quota()), "FailedUpdate"),
+        (failed(PATCH, Invalid(422, "Invalid", "the test failed")), None),
+        (failed(CREATE, Unreachable("POST", "refused")), None),
+        (failed(DELETE, Conflict(409, "Conflict", "changed")), None),
+        (None, None),
+    ],
+)
+def test_refusal_is_told_and_a_hiccup_is_not(outcome: Outcome | None, reason: str | None) -> None:
+    refusal = find_refusal(outcome)
+
+    assert (refusal.reason if refusal else None) == reason
+
+
+def test_refused_pod_shows_the_words_of_the_server() -> None:
+    desired = desire(replicas=2)
+    status = build_status(desired, Observed(()), START, failed(CREATE, quota()))
+
+    assert conditions(status)["ReplicaFailure"] == ("True", "FailedCreate")
+    assert conditions(status)["Ready"] == ("False", "FailedCreate")
+    assert status["conditions"][0]["message"] == "exceeded quota: pods"
+
+
+def test_times_of_conditions_stay_until_they_change() -> None:
+    _, process = start(1)
+    first = process.status()
+    podset = process.desired.podset.model_copy(update={"status": PodSetStatus.from_manifest(first)})
+    desired = type(process.desired)(
+        podset, process.desired.blueprint, process.desired.budget, process.desired.owner
+    )
+
+    assert build_status(desired, process.observe(), START + timedelta(days=1)) == first
+
+
+def test_names_are_listed_by_slot_up_to_a_bound() -> None:
+    process = Process(Cluster(), desire(replicas=POD_NAMES_LIMIT + 5))
+    process.reconcile()
+    status = process.status()
+
+    assert status["replicas"] == POD_NAMES_LIMIT + 5
+    assert status["podNames"] == [f"web-pod-{slot}" for slot in range(POD_NAMES_LIMIT)]
