@@ -100,7 +100,8 @@ class Reconciler:
             return None
         outcome = await ctx.execute(*([action.step] for action in plan.actions))
         _tell(ctx, plan.actions, outcome)
-        observed = observe(ctx, volume)
+        if plan.actions:
+            observed = await _observe_for_deletion(ctx, volume)
         rest = plan_finalize(volume, observed)
         if outcome.ok and rest.done:
             return None
@@ -133,12 +134,16 @@ async def _is_current(ctx: Context) -> bool:
 
 
 async def _observe_for_deletion(ctx: Context, volume: DemoVolume) -> Observed:
-    """Look around; that there is no claim is confirmed, for nobody looks again afterwards."""
+    """Look around, and at the claim itself at the API server.
+
+    Nothing that is done for a deletion can be taken back, and watches have no common order: the
+    cache may know that the finalizer `orphan` is gone from the DemoVolume and not yet that the
+    garbage collector took the owner reference off the claim before. Nor does anybody look again
+    once the DemoVolume is gone, so that there is no claim must be known, not believed.
+    """
     observed = observe(ctx, volume)
-    if observed.claim is not None:
-        return observed
     live = await ctx.live_get(PVC, Key(ctx.key.namespace, volume.claim_name))
-    return observed if live is None else observe_claim(ctx, live, observed)
+    return observed.without_claim() if live is None else observe_claim(ctx, live, observed)
 
 
 def _tell(ctx: Context, actions: Iterable[Action], outcome: Outcome) -> None:

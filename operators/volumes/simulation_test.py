@@ -1,8 +1,9 @@
 """The promises of the plan under any order of crashes, stale looks and other people's edits.
 
 The world below is one DemoVolume, one name of a claim, and everybody who may touch them: users, the
-volume controllers, pods, the garbage collector, other owners. The operator looks at it, later acts
-on what it saw then, and may crash after any step.
+volume controllers, pods, the garbage collector, other owners. The operator hears of each kind on a
+watch of its own, late and in no common order, acts on what it has heard, and may crash after any
+step.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from libs.common.quantity import parse_quantity, render_quantity
 from libs.common.testing.fakeapi.patches import PatchError, apply_json_patch
 from operators.volumes.api.v1alpha1 import DemoVolume, parse_size
 from operators.volumes.naming import FINALIZER, KEPT_FOR
-from operators.volumes.observed import Observed
+from operators.volumes.observed import Observed, is_ours
 from operators.volumes.reconcile import plan_finalize, plan_volume
 from operators.volumes.samples import (
     EXPANDABLE,
@@ -51,7 +52,8 @@ class VolumeWorld(RuleBasedStateMachine):
         self.snapshots: dict[str, Manifest] = {}
         self.pods: set[str] = set()
         self.expandable = True
-        self.view: tuple[DemoVolume, Observed] | None = None
+        self.heard_volume: Manifest | None = None
+        self.heard_around = Observed()
         self.kept: set[str] = set()
         self.destroyed: set[str] = set()
         self.at_rest = False
@@ -128,32 +130,32 @@ class VolumeWorld(RuleBasedStateMachine):
 
     # The operator.
 
-    def look(self) -> tuple[DemoVolume, Observed] | None:
-        """See what there is now."""
-        if self.volume is None:
-            return None
-        volume = DemoVolume.parse(copy.deepcopy(self.volume))
+    def see_around(self) -> Observed:
+        """See what there is around the volume now."""
         if self.claim is None:
-            return volume, Observed()
+            return Observed()
         claim = ClaimView.parse(copy.deepcopy(self.claim))
-        holder = str(claim.owner["name"]) if claim.owner else ""
         name = next((n for n, s in self.snapshots.items() if _is_snapshot_of(s, claim)), "")
         snapshot = self.snapshots.get(name)
-        return volume, Observed(
+        return Observed(
             claim=claim,
-            holder=holder,
+            holder=str(claim.owner["name"]) if claim.owner else "",
             storage_class=EXPANDABLE if self.expandable else RIGID,
             users=tuple(ClaimUser(pod, finished=False) for pod in sorted(self.pods)),
             snapshot=None if snapshot is None else VolumeSnapshotView.parse(snapshot),
         )
 
-    def act(self, view: tuple[DemoVolume, Observed], steps: int) -> None:
-        """Act on what was seen, and crash after some steps."""
-        volume, observed = view
+    def act(self, steps: int) -> None:
+        """Act on what was heard, and crash after some steps."""
+        if self.heard_volume is None:
+            return
+        volume, observed = DemoVolume.parse(self.heard_volume), self.heard_around
         if volume.metadata.is_deleting:
+            # The claim is read from the API server then, as the controller does.
+            observed = self.see_around()
             final = plan_finalize(volume, observed)
             if final.done:
-                self._let_go(volume, observed)
+                self._let_go(volume)
                 return
             actions = final.actions
         else:
@@ -175,9 +177,7 @@ class VolumeWorld(RuleBasedStateMachine):
             and "deletionTimestamp" not in live["metadata"]
         )
 
-    def _let_go(self, volume: DemoVolume, observed: Observed) -> None:
-        if observed.claim is None and self.claim is not None:
-            return  # The look at the live claim finds it, and the next pass goes on with it.
+    def _let_go(self, volume: DemoVolume) -> None:
         live = self.volume
         if live is not None and live["metadata"]["uid"] == volume.metadata.uid:
             live["metadata"]["finalizers"] = [
@@ -212,58 +212,55 @@ class VolumeWorld(RuleBasedStateMachine):
                 assert claim.capacity is not None
                 assert size > claim.requested or size > claim.capacity, "a volume never shrinks"
 
+    def hear(self) -> None:
+        """Hear of everything, and show it in the status."""
+        self.heard_around = self.see_around()
+        claim, live = self.heard_around.claim, self.volume
+        self.heard_volume = None
+        if live is None:
+            return
+        live["status"] = {"conditions": []}
+        if claim is not None and is_ours(DemoVolume.parse(live), claim):
+            live["status"]["pvcRef"] = {"name": claim.key.name, "uid": claim.uid}
+            if claim.capacity is not None:
+                live["status"]["capacity"] = render_quantity(claim.capacity)
+        self.heard_volume = copy.deepcopy(live)
+
     def converge(self) -> None:
         """Let the operator work undisturbed; the volume must come to rest."""
         for _ in range(12):
             before = copy.deepcopy((self.volume, self.claim, self.snapshots))
-            view = self.look()
-            if view is None:
-                return
-            self.act(view, steps=9)
-            self._show_status()
+            self.hear()
+            self.act(steps=9)
             if before == (self.volume, self.claim, self.snapshots):
                 break
         else:
             raise AssertionError("the operator never comes to rest")
-        view = self.look()
-        if view is not None and not view[0].metadata.is_deleting:
-            assert plan_volume(*view).actions == ()
+        if self.volume is not None and "deletionTimestamp" not in self.volume["metadata"]:
+            volume = DemoVolume.parse(self.volume)
+            assert plan_volume(volume, self.see_around()).actions == ()
             self.at_rest = True
-
-    def _show_status(self) -> None:
-        view = self.look()
-        if view is None or self.volume is None:
-            return
-        claim = view[1].claim
-        mine = claim is not None and (
-            controller_uid(self.claim or {"metadata": {}}) == view[0].metadata.uid
-            or claim.annotations.get(KEPT_FOR) == view[0].metadata.uid
-        )
-        self.volume["status"] = {"conditions": []}
-        if claim is not None and mine:
-            self.volume["status"]["pvcRef"] = {"name": claim.key.name, "uid": claim.uid}
-            if claim.capacity is not None:
-                self.volume["status"]["capacity"] = render_quantity(claim.capacity)
 
     @rule(steps=st.integers(0, 3))
     def operator_passes(self, steps: int) -> None:
-        """One pass over the present, cut short by a crash."""
-        view = self.look()
-        if view is not None:
-            self.act(view, steps)
-            self._show_status()
+        """One pass over what was heard last, cut short by a crash."""
+        self.act(steps)
+
+    @rule(steps=st.integers(0, 3))
+    def operator_restarts(self, steps: int) -> None:
+        """One pass over the present."""
+        self.hear()
+        self.act(steps)
 
     @rule()
-    def operator_looks(self) -> None:
-        """Look now, to act on it later."""
-        self.view = self.look() or self.view
+    def operator_hears_of_the_volume(self) -> None:
+        """Hear of the volume, but not of what is around it."""
+        self.heard_volume = copy.deepcopy(self.volume)
 
-    @precondition(lambda self: self.view is not None)
-    @rule(steps=st.integers(0, 3))
-    def operator_acts_on_an_old_look(self, steps: int) -> None:
-        """Act on a cache that is behind."""
-        assert self.view is not None
-        self.act(self.view, steps)
+    @rule()
+    def operator_hears_of_the_claim(self) -> None:
+        """Hear of what is around the volume, but not of the volume."""
+        self.heard_around = self.see_around()
 
     @rule()
     def operator_has_time(self) -> None:
@@ -283,6 +280,8 @@ class VolumeWorld(RuleBasedStateMachine):
     def user_creates(self, policy: str, size: Any, adopt: str) -> None:
         """Create the DemoVolume, perhaps once more under the same name."""
         self.at_rest = False
+        if adopt == "IfMatching":
+            self.kept.clear()  # What is taken over is subject to the policy of who takes it.
         self.volume = build_volume(reclaimPolicy=policy, size=size, adopt=adopt)
         self.volume["metadata"] |= {"uid": next(self.uids), "finalizers": [FINALIZER]}
 
