@@ -153,6 +153,8 @@ class KindCluster:
     def _create(self, docker: Docker, workers: int, progress: Progress) -> Created:
         image: NodeImage = ensure_node_image(docker, progress, self.cache)
         kind = ensure_tool("kind", progress, self.cache)
+        # What was remembered of a cluster of this name is not true of the new one.
+        shutil.rmtree(self._marker.parent, ignore_errors=True)
         config = self._marker.with_name("kind.yaml")
         text = render_kind_config(
             load_base(),
@@ -161,7 +163,6 @@ class KindCluster:
             cgroup_v1=docker.uses_cgroup_v1(),
         )
         self.cache.write(config, text)
-        self.kubeconfig.unlink(missing_ok=True)
         with progress.step(f"kind cluster {self.name}", "30 seconds"):
             command = [str(kind), "create", "cluster", "--name", self.name, "--config", str(config)]
             command += ["--image", image.reference, "--kubeconfig", str(self.kubeconfig)]

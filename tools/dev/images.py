@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +10,7 @@ from tools.cluster.docker import Docker, ensure_docker
 from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.progress import Progress
-from tools.dev.operators import ROOT, has_module
+from tools.images import build as build_image
 
 TAG: Final = "dev"
 """Tag of what was built last; the loaded image also has one that names its content."""
@@ -31,8 +30,7 @@ def load_operator(
     docker = ensure_docker(progress, cluster.cache)
     image = f"slipway/{operator}:{TAG}"
     if build:
-        with progress.step(f"Image of {operator}", "2 minutes the first time"):
-            image = build_image(operator, docker, progress)
+        image = build_image(operator, TAG, progress)
     elif not docker.has_image(image):
         raise ToolError(f"Image {image} is not built: run `./dev load {operator}`")
     reference = tag_by_content(docker, image)
@@ -49,22 +47,6 @@ def read_loaded(operator: str, cluster: KindCluster) -> str | None:
     """Return the reference of the image that was loaded last, or None."""
     marker = _marker(operator, cluster)
     return marker.read_text().strip() if marker.exists() else None
-
-
-def build_image(operator: str, docker: Docker, progress: Progress) -> str:
-    """Build the image with Pants, by way of `tools.images`, and return its reference.
-
-    Raises:
-        ToolError: The build failed, or this checkout has no tools.images.
-    """
-    if not has_module("tools.images", runnable=False):
-        raise ToolError("tools/images is not in this checkout: images cannot be built")
-    # A process of its own: what Pants prints belongs in the log.
-    call = "import sys; from tools.images import build; print(build(*sys.argv[1:]))"
-    environment = {**docker.environment(), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", call, operator, TAG]
-    output = progress.run(command, env=environment, cwd=ROOT)
-    return output.strip().splitlines()[-1]
 
 
 def tag_by_content(docker: Docker, image: str) -> str:

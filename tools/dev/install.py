@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tools.cluster.binaries import ensure_tool
-from tools.cluster.errors import ToolError
+from tools.cluster.errors import CommandFailed, ToolError
 from tools.cluster.kubectl import Kubectl
 from tools.cluster.progress import Progress
 from tools.dev.operators import chart_of
@@ -49,6 +49,8 @@ def build_helm_command(
     """
     command = [helm, "upgrade", release.operator, str(chart_of(release.operator)), "--install"]
     command += ["--namespace", release.namespace, "--create-namespace", *target.helm_flags()]
+    # CRDs outlive a release, and `./dev run` applies them too: helm takes over what is there.
+    command.append("--take-ownership")
     if image:
         repository, _, tag = image.rpartition(":")
         command += ["--set-string", f"image.repository={repository}"]
@@ -76,16 +78,25 @@ def install(
         _wait_for_rollout(release, target.kubectl, progress)
 
 
-def uninstall(release: Release, target: Target, progress: Progress) -> None:
+def uninstall(release: Release, target: Target, progress: Progress, *, hooks: bool = True) -> None:
     """Remove an operator; its CRDs and the objects of its kinds stay.
+
+    Without `hooks` its finalizers stay on the objects, which is right only where it holds none.
 
     Raises:
         CommandFailed: helm failed, or there is no such release.
     """
     helm = ensure_tool("helm", progress)
+    deployments = _get_deployments(release, target.kubectl)
+    if hooks and deployments and not any(map(is_rolled_out, deployments)):
+        progress.say(
+            f"{release.operator} is not running, so its clean-up may not run either and wait for"
+            " minutes: --no-hooks leaves it out."
+        )
     with progress.step(f"Uninstalling {release.operator} from namespace {release.namespace}"):
         command = [str(helm), "uninstall", release.operator, "--namespace", release.namespace]
-        progress.run([*command, "--wait", *target.helm_flags()])
+        command += ["--wait", *([] if hooks else ["--no-hooks"]), *target.helm_flags()]
+        progress.run(command)
 
 
 def is_rolled_out(deployment: Mapping[str, Any]) -> bool:
@@ -121,27 +132,32 @@ def find_failure(pods: Sequence[Mapping[str, Any]]) -> str | None:
     return None
 
 
+def _get_deployments(release: Release, kubectl: Kubectl) -> list[dict[str, Any]]:
+    scope = ("--namespace", release.namespace, "--selector", release.selector)
+    return kubectl.items("deployments", *scope)
+
+
 def _wait_for_rollout(release: Release, kubectl: Kubectl, progress: Progress) -> None:
     scope = ("--namespace", release.namespace, "--selector", release.selector)
     deadline = time.monotonic() + _ROLLOUT_SECONDS
     while True:
-        deployments = kubectl.items("deployments", *scope)
+        deployments = _get_deployments(release, kubectl)
         if deployments and all(map(is_rolled_out, deployments)):
             return
-        hashes = kubectl.items("pods", *scope)
-        failure = find_failure(hashes)
+        pods = kubectl.items("pods", *scope)
+        failure = find_failure(pods)
         if failure is None and time.monotonic() > deadline:
             failure = f"not ready after {_ROLLOUT_SECONDS:g} s"
         if failure:
             raise ToolError(_explain(release, kubectl, failure))
-        progress.note(", ".join(map(describe_pod, hashes)) or "waiting for pods")
+        progress.note(", ".join(map(describe_pod, pods)) or "waiting for pods")
         time.sleep(_POLL_SECONDS)
 
 
 def _explain(release: Release, kubectl: Kubectl, failure: str) -> str:
     scope = ("--namespace", release.namespace)
     parts = [f"Operator {release.operator} in namespace {release.namespace}: {failure}"]
-    # One object's line says more than a hundred of the whole namespace.
+    # Only lines about this operator: a namespace has many events.
     prefix = f"/{release.operator}-"
     questions = {
         "Events": ("get", "events", *scope, "--sort-by", ".lastTimestamp", "--no-headers"),
@@ -150,8 +166,8 @@ def _explain(release: Release, kubectl: Kubectl, failure: str) -> str:
     for title, question in questions.items():
         try:
             lines = kubectl.read(*question).splitlines()
-        except ToolError as err:
-            lines = str(err).splitlines()
+        except CommandFailed as err:
+            lines = err.output.splitlines()
         kept = [line for line in lines if title == "Logs" or prefix in line][-_LOG_LINES:]
         if kept:
             parts.append("\n".join([f"{title}:", *(f"  {line}" for line in kept)]))

@@ -83,6 +83,7 @@ def test_helm_is_told_cluster_namespace_and_image(tmp_path: Path) -> None:
 
     assert text.startswith("helm upgrade podset ")
     assert "--namespace team --create-namespace --kubeconfig /config --kube-context there" in text
+    assert "--take-ownership" in command
     assert "image.repository=host:5000/slipway/podset --set-string image.tag=dev-1" in text
     assert text.endswith("--set replicas=2")
 

@@ -76,13 +76,16 @@ def uninstall(
     name: Name = DEFAULT_NAME,
     kubeconfig: Kubeconfig = None,
     context: ContextName = None,
+    no_hooks: Annotated[
+        bool,
+        typer.Option("--no-hooks", help="Leave the finalizers of the operator on its objects."),
+    ] = False,
 ) -> None:
     """Uninstall an operator; its CRDs and the objects of its kinds stay."""
     check_operator(operator)
     target = find_target(kubeconfig, context, name)
-    installer.uninstall(
-        Release(operator, namespace), target, open_progress(f"uninstall-{operator}")
-    )
+    progress = open_progress(f"uninstall-{operator}")
+    installer.uninstall(Release(operator, namespace), target, progress, hooks=not no_hooks)
 
 
 def logs(
