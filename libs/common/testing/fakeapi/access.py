@@ -62,7 +62,7 @@ class Access:
         """Allow what these rules say; from now on all else is refused with 403.
 
         Args:
-            rules: `PolicyRule` manifests, or objects whose `manifest()` returns one.
+            rules: `PolicyRule` manifests, or objects whose `to_manifest()` returns one.
             namespace: Namespace of the Role that holds them; empty for a ClusterRole.
         """
         if self._rules is None:

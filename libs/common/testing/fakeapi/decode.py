@@ -6,12 +6,12 @@ and nulls, are refused for wrong types, and get the defaults of `defaults.py`.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from libs.common.kinds import Key, Manifest
 from libs.common.testing.fakeapi.defaults import fill_defaults
+from libs.common.testing.fakeapi.metadata import check_metadata
 from libs.common.testing.fakeapi.registry import Resource, Version
 from libs.common.testing.fakeapi.schema import Schema
 from libs.common.testing.fakeapi.statuses import Cause, StatusError, bad_request, invalid
@@ -25,12 +25,7 @@ from libs.common.testing.fakeapi.validation import (
     validate,
 )
 
-_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_LABEL_NAMED: Final = frozenset({"namespaces", "services"})
-_PATH_NAMED: Final = frozenset({"roles", "rolebindings", "clusterroles", "clusterrolebindings"})
-_SUBDOMAIN_LIMIT: Final = 253
-_LABEL_LIMIT: Final = 63
+_ENVELOPE: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +178,7 @@ def check_valid(target: Target, obj: Manifest) -> None:
         StatusError: 422 with all causes.
     """
     resource, name = target.resource, obj["metadata"].get("name", "")
-    causes = _check_metadata(resource, obj["metadata"])
+    causes = check_metadata(resource, obj["metadata"])
     if resource.custom:
         causes.extend(validate(obj, target.version.schema))
         if "scale" in target.version.subresources:
@@ -193,56 +188,6 @@ def check_valid(target: Target, obj: Manifest) -> None:
         causes.extend(_check_required(resource, obj))
     if causes:
         raise invalid(resource, name, causes)
-
-
-def _check_metadata(resource: Resource, metadata: Manifest) -> list[Cause]:
-    causes = []
-    name = metadata.get("name", "")
-    if not name:
-        why = "Required value: name or generateName is required"
-        causes.append(Cause("metadata.name", why, "FieldValueRequired"))
-    elif resource.plural not in _PATH_NAMED:
-        causes.extend(_check_name(resource, name))
-    for index, owner in enumerate(metadata.get("ownerReferences") or ()):
-        for part in ("apiVersion", "kind", "name", "uid"):
-            if not owner.get(part):
-                where = f"metadata.ownerReferences[{index}].{part}"
-                why = f"Invalid value: {_quote('')}: must not be empty"
-                causes.append(Cause(where.replace("apiVersion", "version"), why))
-    causes.extend(
-        Cause(
-            f"metadata.finalizers[{index}]",
-            f"Invalid value: {_quote(finalizer)}: name is neither a standard finalizer name nor is "
-            "it fully qualified",
-        )
-        for index, finalizer in enumerate(metadata.get("finalizers") or ())
-        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS
-    )
-    return causes
-
-
-_ENVELOPE: Final = frozenset({"apiVersion", "kind", "metadata"})
-_STANDARD_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
-
-
-def _check_name(resource: Resource, name: str) -> list[Cause]:
-    label = resource.plural in _LABEL_NAMED
-    pattern, limit = (_LABEL, _LABEL_LIMIT) if label else (_SUBDOMAIN, _SUBDOMAIN_LIMIT)
-    what = "a lowercase RFC 1123 label" if label else "a lowercase RFC 1123 subdomain"
-    causes = []
-    if len(name) > limit:
-        why = f"Invalid value: {_quote(name)}: must be no more than {limit} bytes"
-        causes.append(Cause("metadata.name", why))
-    if not pattern.fullmatch(name):
-        allowed = "'-'" if label else "'-' or '.'"
-        example = "'my-name',  or '123-abc'" if label else "'example.com'"
-        why = (
-            f"{what} must consist of lower case alphanumeric characters, {allowed}, and must start "
-            f"and end with an alphanumeric character (e.g. {example}, regex used for validation is "
-            f"'{pattern.pattern}')"
-        )
-        causes.append(Cause("metadata.name", f"Invalid value: {_quote(name)}: {why}"))
-    return causes
 
 
 def _check_required(resource: Resource, obj: Manifest) -> list[Cause]:

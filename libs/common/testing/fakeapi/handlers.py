@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 import orjson
+import yaml
 
 from libs.common.kinds import Key, Manifest
 from libs.common.testing.fakeapi import reading, scales
@@ -20,12 +21,11 @@ from libs.common.testing.fakeapi.patches import (
     apply_merge_patch,
     apply_strategic_patch,
 )
+from libs.common.testing.fakeapi.queries import check_query, parse_write_options
 from libs.common.testing.fakeapi.requests import Request
 from libs.common.testing.fakeapi.statuses import (
-    Cause,
     StatusError,
     bad_request,
-    invalid_options,
     method_not_allowed,
     no_such_path,
     not_found,
@@ -85,6 +85,9 @@ class Handlers:
         handle = self._verbs.get(request.verb)
         if handle is None:
             raise method_not_allowed()
+        check_query(request.query)
+        if request.verb in ("update", "patch") and not target.key.name:
+            raise method_not_allowed()
         before = self._store.version
         answer = handle(request, target, View(target, accepts_metadata(request.accept)))
         request.changed = self._store.version != before
@@ -122,14 +125,14 @@ class Handlers:
         if target.key.name:
             raise method_not_allowed()
         body = _body(request)
-        options = _write_options(request)
+        options = parse_write_options(request)
         if target.resource.plural.endswith("reviews"):
             return Answer(201, orjson.dumps(self._review(target, body)))
         record = self._writer.create(target, body, options)
         return _answer(201, view, record, options)
 
     def _update(self, request: Request, target: Target, view: View) -> Answer:
-        options = _write_options(request)
+        options = parse_write_options(request)
         body = _body(request)
         if target.subresource == "scale":
             return self._write_scale(target, body, options)
@@ -138,7 +141,7 @@ class Handlers:
         return _answer(201 if created else 200, view, record, options)
 
     def _patch(self, request: Request, target: Target, view: View) -> Answer:
-        options = _write_options(request)
+        options = parse_write_options(request)
         kind = request.content_type.partition(";")[0].strip()
         if kind == "application/apply-patch+yaml":
             return self._apply(request, target, view, options)
@@ -155,9 +158,6 @@ class Handlers:
         return _answer(200, view, record, options)
 
     def _apply(self, request: Request, target: Target, view: View, options: WriteOptions) -> Answer:
-        if not request.query.get("fieldManager"):
-            why = "Required value: is required for apply patch"
-            raise invalid_options("PatchOptions", Cause("fieldManager", why, "FieldValueRequired"))
         config = _body(request)
         record, request.created = self._writer.apply(
             target,
@@ -245,7 +245,7 @@ _SUCCESS: Final[Manifest] = {
 def _body(request: Request) -> Any:
     try:
         body = request.body
-    except ValueError as err:
+    except (ValueError, yaml.YAMLError) as err:
         raise bad_request(f"error decoding the request body: {err}") from err
     if body is None:
         raise bad_request("the request has no body")
@@ -254,17 +254,6 @@ def _body(request: Request) -> Any:
 
 def _optional_body(request: Request) -> Any:
     return _body(request) if request.raw.strip() else None
-
-
-def _write_options(request: Request) -> WriteOptions:
-    query = request.query
-    agent = request.user_agent.partition("/")[0][:128] or "unknown"
-    return WriteOptions(
-        manager=query.get("fieldManager") or agent,
-        dry_run=query.get("dryRun") == "All",
-        force=query.get("force") in ("true", "1"),
-        validation=query.get("fieldValidation") or "Warn",
-    )
 
 
 def _patcher(kind: str, target: Target, body: Any) -> Callable[[Manifest], Any]:

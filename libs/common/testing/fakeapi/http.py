@@ -17,6 +17,7 @@ from libs.common.testing.fakeapi.decode import Target
 from libs.common.testing.fakeapi.discovery import render_discovery
 from libs.common.testing.fakeapi.faults import Fault, Faults
 from libs.common.testing.fakeapi.handlers import Answer, Handlers
+from libs.common.testing.fakeapi.queries import check_query
 from libs.common.testing.fakeapi.registry import Registry
 from libs.common.testing.fakeapi.requests import Request, RequestLog, parse_request
 from libs.common.testing.fakeapi.statuses import Cause, StatusError, invalid_options, no_such_path
@@ -127,6 +128,7 @@ class Frontend:
     async def _watch(
         self, request: Request, http: web.BaseRequest, target: Target
     ) -> web.StreamResponse:
+        check_query(request.query)
         view = View(target, accepts_metadata(request.accept))
         selection = parse_selection(target, request.query, view)
         table = target.resource.table

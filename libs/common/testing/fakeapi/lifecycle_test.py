@@ -93,7 +93,7 @@ async def test_owned_objects_go_with_their_owner(rest: Rest, api: FakeApi) -> No
 async def test_object_with_a_second_living_owner_stays(rest: Rest, api: FakeApi) -> None:
     one, two = api.create(build_map("one")), api.create(build_map("two"))
     child = build_map("child", one)
-    child["metadata"]["ownerReferences"].append(reference_to(two))
+    child["metadata"]["ownerReferences"].append({**reference_to(two), "controller": False})
     api.create(child)
 
     await rest.delete(f"{MAPS}/one")

@@ -8,6 +8,7 @@ from typing import Any
 from libs.common.kinds import Manifest
 from libs.common.testing.fakeapi.parity import Recorder
 from libs.common.testing.fakeapi.rest import (
+    APPLY,
     JSON_PATCH,
     MERGE_PATCH,
     STRATEGIC_PATCH,
@@ -289,7 +290,57 @@ async def _small_kinds(r: Recorder) -> None:
     await r.send("budget", "POST", r.path("poddisruptionbudgets", api="apis/policy/v1"), budget)
 
 
+async def _queries(r: Recorder) -> None:
+    base = r.path("configmaps")
+    await r.send("create", "POST", base, build_map())
+    for name, text in (("timeoutSeconds", "300.0"), ("limit", "x"), ("limit", "-1")):
+        query: Any = {name: text}
+        await r.send(f"{name} {text}", "GET", base, **query)
+    await r.send("watch", "GET", base, watch="true", timeoutSeconds="1.5")
+    for name in ("dryRun", "fieldValidation"):
+        some: Any = {name: "Some"}
+        await r.send(f"create {name}", "POST", base, build_map("x"), **some)
+        await r.send(f"patch {name}", "PATCH", f"{base}/m", {}, content_type=MERGE_PATCH, **some)
+        await r.send(f"put {name}", "PUT", f"{base}/m", build_map(), **some)
+    await r.send("force", "PATCH", f"{base}/m", {}, content_type=MERGE_PATCH, force="true")
+    await r.send("put all", "PUT", base, build_map())
+    await r.send("post one", "POST", f"{base}/m", build_map())
+    await r.send("status", "GET", f"{base}/m/status")
+    await r.send("empty", "POST", base, b"", blurred=True)
+    await r.send("broken", "POST", base, b"{", blurred=True)
+    options: Any = {"content_type": APPLY, "fieldManager": "a", "blurred": True}
+    await r.send("broken yaml", "PATCH", f"{base}/m", b"a: [", **options)
+    await r.send("list", "POST", base, b"[1]", blurred=True)
+
+
+async def _metadata(r: Recorder) -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "1", "controller": True}
+    cases: dict[str, Manifest] = {
+        "label key": {"labels": {"a b": "c"}},
+        "label prefix": {"labels": {"A_/b": "c"}},
+        "label value": {"labels": {"a": "b c"}},
+        "long label": {"labels": {"a": "b" * 64}},
+        "long label key": {"labels": {"a" * 64: "b"}},
+        "number": {"labels": {"a": 1}},
+        "annotation key": {"annotations": {"a b": "c"}},
+        "annotations": {"annotations": {"a": "x" * 300_000}},
+        "no owner": {"ownerReferences": [{"kind": "A"}]},
+        "two controllers": {"ownerReferences": [owner, {**owner, "name": "b", "uid": "2"}]},
+        "two owners": {"ownerReferences": [owner, {**owner, "uid": "2", "controller": False}]},
+        "long name": {"name": "x" * 254},
+        "generated": {"generateName": "x-", "name": "y"},
+        "unknown": {"nonsense": 1},
+    }
+    for label, metadata in cases.items():
+        body = {**build_map(), "metadata": {"name": label.replace(" ", "-"), **metadata}}
+        await r.send(label, "POST", r.path("configmaps"), body, blurred=label == "number")
+    await r.send("bad namespace", "POST", "/api/v1/namespaces", {"metadata": {"name": "a.b"}})
+    await r.send("no namespace", "POST", "/api/v1/namespaces", {"metadata": {"name": "A_b"}})
+
+
 BUILTIN: dict[str, Scenario] = {
+    "queries": _queries,
+    "metadata": _metadata,
     "writes": _writes,
     "patches": _patches,
     "pods": _pods,

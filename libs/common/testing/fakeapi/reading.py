@@ -37,7 +37,7 @@ def encode_page(store: Store, target: Target, view: View, query: Mapping[str, st
             or makes no sense (400, 422).
     """
     selection = parse_selection(target, query, view)
-    limit = int(query.get("limit") or 0)
+    limit = max(0, int(query.get("limit") or 0))
     version, start = _read_position(store, query)
     table = target.resource.table
     now = version == store.version
