@@ -29,8 +29,9 @@ scale-down (the ranking took pods with lower slots), replacements of pods that a
 or kept as history, slots skipped as somebody else has their name, adopted pods. Only while such
 pods live can a second writer with an old view create a pod too many; the next pass deletes it.
 
-**`podReplacementPolicy: TerminationComplete`** gives most of these up: only slots below N are filled,
-a terminating pod keeps its place, no history is kept, a name of somebody else leaves the slot empty.
+**`podReplacementPolicy: TerminationComplete`** gives most of these up: only slots below N are
+filled, a terminating pod keeps its place, no history is kept, and a name that somebody else has
+leaves the slot empty.
 While no pod has a higher slot, at most N pods of the set *exist*, terminating ones included, with
 any number of writers and any views of the pods.
 

@@ -78,8 +78,27 @@ class PodView:
         return not self.is_deleting and self.phase in _INACTIVE
 
 
+class ShrunkPod(dict[str, Any]):
+    """A shrunk pod, which remembers how it was read: each version is parsed once, not each pass."""
+
+    __slots__ = ("read",)
+
+    def __init__(self, manifest: Manifest) -> None:
+        """Take over the fields of a manifest."""
+        super().__init__(manifest)
+        self.read: tuple[str, PodView] | None = None
+
+
 def parse_pod(manifest: Mapping[str, Any], set_name: str) -> PodView:
     """Read a pod, whole or shrunk."""
+    if not isinstance(manifest, ShrunkPod):
+        return _parse_pod(manifest, set_name)
+    if manifest.read is None or manifest.read[0] != set_name:
+        manifest.read = set_name, _parse_pod(manifest, set_name)
+    return manifest.read[1]
+
+
+def _parse_pod(manifest: Mapping[str, Any], set_name: str) -> PodView:
     metadata = manifest["metadata"]
     status = manifest.get("status") or {}
     annotations = metadata.get("annotations") or {}
@@ -131,7 +150,7 @@ def shrink_pod(manifest: Manifest) -> Manifest:
         shrunk["spec"] = {"nodeName": _intern(spec["nodeName"])}
     if status:
         shrunk["status"] = _shrink_status(status)
-    return shrunk
+    return ShrunkPod(shrunk)
 
 
 def seconds_of(time: str) -> float | None:

@@ -165,6 +165,14 @@ def test_pods_of_a_set_share_what_they_have_in_common() -> None:
     assert first["status"]["conditions"][0] is second["status"]["conditions"][0]
 
 
+def test_shrunk_pod_is_parsed_once_for_each_set() -> None:
+    shrunk = shrink_pod(build_pod(RUNNING))
+
+    assert parse_pod(shrunk, "web") is parse_pod(shrunk, "web")
+    assert parse_pod(shrunk, "other").slot is None
+    assert parse_pod(shrunk, "web").slot == 3
+
+
 @pytest.mark.parametrize(
     ("metadata", "gone"),
     [
