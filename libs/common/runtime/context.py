@@ -13,8 +13,10 @@ from libs.common.clock import Clock
 from libs.common.errors import NotFound
 from libs.common.kinds import Key, Kind, Manifest, describe, uid_of
 from libs.common.ownership import build_owner_reference, controlled_by
-from libs.common.runtime.cache import Cache
 from libs.common.plan import Outcome, Step
+from libs.common.runtime.cache import Cache
+from libs.common.runtime.informer import Origin
+from libs.common.runtime.store import strip_noise
 from libs.common.runtime.writer import Writer
 
 type Objects = list[Manifest]
@@ -62,19 +64,20 @@ class Context:
         writer: Writer,
         recorder: Recorder,
         clock: Clock,
-        field_manager: str,
+        origin: Origin,
     ) -> None:
         """Build the context of one pass; the runtime does."""
         self.key = key
         self.kind = kind
         self.primary = primary
         self.client = client
-        self.log: structlog.stdlib.BoundLogger = structlog.get_logger(field_manager)
+        self.log: structlog.stdlib.BoundLogger = structlog.get_logger(origin.controller)
         self._cache = cache
         self._writer = writer
         self._recorder = recorder
         self._clock = clock
-        self._manager = field_manager
+        self._origin = origin
+        self._manager = origin.controller
 
     def __str__(self) -> str:
         """Name the primary as messages do: `PodSet default/web`."""
@@ -176,7 +179,10 @@ class Context:
         except NotFound:
             # Deleted since the look. (Deleted and created again is a conflict: the next pass sees.)
             return False
-        self._cache.informer(self.kind).wrote(answer)
+        # Told to everybody but this pass, unless the answer shows that somebody changed more than
+        # the status meanwhile: then its event is old news by now, and this is how we hear of it.
+        alone = _is_same_but_status(held, answer)
+        self._cache.informer(self.kind).wrote(answer, self._origin if alone else None)
         return True
 
     def event(
@@ -192,6 +198,17 @@ class Context:
         self._recorder.event(
             self.kind, self.primary, event_type, reason, note, action=action, related=related
         )
+
+
+def _is_same_but_status(held: Mapping[str, Any], answer: Mapping[str, Any]) -> bool:
+    """Tell whether two versions of an object differ in nothing but what a status write changes."""
+    first, second = strip_noise(dict(held)), strip_noise(dict(answer))
+    for manifest in (first, second):
+        manifest.pop("status", None)
+        manifest["metadata"] = {
+            name: value for name, value in manifest["metadata"].items() if name != "resourceVersion"
+        }
+    return first == second
 
 
 def _same_status(held: object, wanted: object) -> bool:

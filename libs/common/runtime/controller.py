@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from libs.common.kinds import Key, Kind, Manifest
+from libs.common.plan import Outcome
 from libs.common.runtime.cache import Cache
 from libs.common.runtime.context import Context
 from libs.common.runtime.informer import SourceName
-from libs.common.plan import Outcome
 from libs.common.runtime.store import IndexFunction, Transform
 
 type Mapper = Callable[[Manifest, Cache], Iterable[Key]]

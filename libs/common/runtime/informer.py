@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from libs.common.clock import Clock, SystemClock
@@ -17,8 +18,22 @@ from libs.common.kinds import Key, Kind, Manifest, key_of, uid_of, version_of
 from libs.common.metrics import CacheMetrics
 from libs.common.runtime.store import Change, Store, Transform, strip_noise
 
-type Handler = Callable[[Change, bool], None]
-"""Take a change and whether it belongs to a first listing (which may wait)."""
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Name the pass that made a change: nobody has to tell it.
+
+    Attributes:
+        controller: Controller that wrote.
+        key: Primary that it wrote for.
+    """
+
+    controller: str
+    key: Key
+
+
+type Handler = Callable[[Change, bool, Origin | None], None]
+"""Take a change, whether it belongs to a first listing (which may wait), and which pass made it."""
 type SourceName = Literal["kopf", "reflector"]
 
 
@@ -103,9 +118,24 @@ class Informer:
         self._tell([change] if change else [])
         return change
 
-    def wrote(self, manifest: Manifest) -> None:
-        """Take in the answer to a write of ours; nobody is told, since the writer knows."""
-        self.store.put(manifest)
+    def wrote(self, manifest: Manifest, origin: Origin | None = None) -> None:
+        """Take in the answer to a write of ours, and tell everybody but who made it.
+
+        The event of the write comes later and is no change any more, so this is the moment for
+        the other controllers to hear of it.
+
+        Args:
+            manifest: Object as the server answered.
+            origin: The pass that wrote; None when the answer may show what others did, so that
+                the pass has to be told too.
+        """
+        change = self.store.put(manifest)
+        self._tell([change] if change else [], origin)
+
+    def deleted(self, key: Key, uid: str, origin: Origin | None = None) -> None:
+        """Take in that a deletion of ours was carried out at once."""
+        change = self.store.remove(key, uid)
+        self._tell([change] if change else [], origin)
 
     def vanished(self, key: Key, uid: str, version: int | None = None) -> Change | None:
         """Take in that an incarnation is gone, seen by a read or in a listing.
@@ -144,13 +174,13 @@ class Informer:
         if not self._pending:
             self._synced.set()
 
-    def _tell(self, changes: Sequence[Change]) -> None:
+    def _tell(self, changes: Sequence[Change], origin: Origin | None = None) -> None:
         if self._metrics is not None and changes:
             self._metrics.set_objects(len(self.store))
         initial = not self.synced
         for change in changes:
             for handler in self._handlers:
-                handler(change, initial)
+                handler(change, initial, origin)
 
 
 class EventSource(Protocol):

@@ -43,7 +43,7 @@ class Watcher:
         self.seen: list[str] = []
         informer.add_handler(self._note)
 
-    def _note(self, change: Change, _: bool) -> None:
+    def _note(self, change: Change, *_: object) -> None:
         (self.gone if change.new is None else self.seen).append(change.key.name)
 
     def names(self) -> list[str]:
@@ -85,7 +85,7 @@ async def client(api: FakeApi) -> AsyncIterator[Client]:
 
 
 async def test_deletion_in_a_gap_before_a_410_is_found(api: FakeApi, client: Client) -> None:
-    """kopf lists again after a 410 and never tells of what vanished; its indexes keep it for ever."""
+    """Kopf lists again after a 410 and never tells of what vanished; its indexes keep it for ever."""
     for name in ("stays", "goes"):
         api.create(build_config_map(name))
     async with watching(client) as watcher:
@@ -100,7 +100,7 @@ async def test_deletion_in_a_gap_before_a_410_is_found(api: FakeApi, client: Cli
 
 
 async def test_many_objects_are_synced_at_once(api: FakeApi, client: Client) -> None:
-    """kopf with a limit on its workers and an index hangs; we set no limit and use no index."""
+    """Kopf with a limit on its workers and an index hangs; we set no limit and use no index."""
     for number in range(50):
         api.create(build_config_map(f"c{number}"))
     async with watching(client) as watcher:
@@ -124,7 +124,7 @@ async def test_first_listing_is_neither_streamed_nor_cut_in_pages(
 
 
 async def test_nothing_is_ever_written(api: FakeApi, client: Client) -> None:
-    """kopf takes its finalizer off, stores results of handlers and its memory in annotations."""
+    """Kopf takes its finalizer off, stores results of handlers and its memory in annotations."""
     api.create(build_config_map("a", finalizers=[KOPF_FINALIZER]))
     api.create(build_config_map("b", annotations={KOPF_MEMORY: "{}\n"}))
     async with watching(client) as watcher:
@@ -148,7 +148,7 @@ async def test_forged_memory_hides_no_object(api: FakeApi, client: Client) -> No
 
 
 async def test_http_410_on_the_watch_ends_the_source_loudly(api: FakeApi, client: Client) -> None:
-    """kopf's operator ends on it: we end with it, and never live on deaf."""
+    """Kopf's operator ends on it: we end with it, and never live on deaf."""
     api.create(build_config_map("a"))
     async with watching(client) as watcher:
         await until(lambda: watcher.informer.synced and api.watches.count(CONFIG_MAP))
@@ -159,7 +159,7 @@ async def test_http_410_on_the_watch_ends_the_source_loudly(api: FakeApi, client
 
 
 async def test_changes_come_in_order_and_to_the_last(api: FakeApi, client: Client) -> None:
-    """kopf batched events and could drop the last; a raw handler sees each."""
+    """Kopf batched events and could drop the last; a raw handler sees each."""
     api.create(build_config_map("a"))
     async with watching(client) as watcher:
         await until(lambda: watcher.informer.synced)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -39,6 +39,7 @@ from libs.common.ownership import controller_of
 from libs.common.runtime.cache import Cache
 from libs.common.runtime.context import Context, Recorder
 from libs.common.runtime.controller import Controller, Mapper, Result
+from libs.common.runtime.informer import Handler, Origin
 from libs.common.runtime.queue import (
     PRIORITY_EXPEDITE,
     PRIORITY_LIVE,
@@ -109,21 +110,24 @@ class Runner:
 
     # What an event asks for.
 
-    def _primary_changed(self, change: Change, initial: bool) -> None:
+    def _primary_changed(self, change: Change, initial: bool, origin: Origin | None) -> None:
+        if origin is not None and origin == self._origin(change.key):
+            return
         priority = PRIORITY_RESYNC if initial else PRIORITY_LIVE
         if change.new is not None and is_deleting(change.new):
             priority = PRIORITY_EXPEDITE
         self.queue.add(change.key, priority=priority)
 
-    def _build_handler(self, mapper: Mapper | None) -> Callable[[Change, bool], None]:
-        def handle(change: Change, initial: bool) -> None:
+    def _build_handler(self, mapper: Mapper | None) -> Handler:
+        def handle(change: Change, initial: bool, origin: Origin | None) -> None:
             priority = PRIORITY_RESYNC if initial else PRIORITY_LIVE
             for manifest in (change.old, change.new):
                 if manifest is None:
                     continue
                 keys = mapper(manifest, self._services.cache) if mapper else self._owners(manifest)
                 for key in keys:
-                    self.queue.add(key, priority=priority)
+                    if origin is None or origin != self._origin(key):
+                        self.queue.add(key, priority=priority)
 
         return handle
 
@@ -249,7 +253,7 @@ class Runner:
 
     def _stale_delay(self, key: Key) -> float | None:
         """Return a short fixed delay for the first few conflicts, then the usual back-off."""
-        return _STALE_RETRY if self.queue.failures(key) < 5 else None  # noqa: PLR2004 a few
+        return _STALE_RETRY if self.queue.failures(key) < 5 else None
 
     # Finalizers.
 
@@ -304,17 +308,21 @@ class Runner:
         if is_deleting(answer) and not answer["metadata"].get("finalizers"):
             informer.vanished(context.key, uid_of(answer))
         else:
-            informer.wrote(answer)
+            # The patch tests the resource version, so the answer holds nothing but our change.
+            informer.wrote(answer, self._origin(context.key))
         return True
 
     # Helpers.
 
+    def _origin(self, key: Key) -> Origin:
+        return Origin(self.controller.name, key)
+
     def _build_context(self, key: Key, primary: Manifest) -> Context:
-        services, name = self._services, self.controller.name
+        services, origin = self._services, self._origin(key)
         writer = Writer(
             services.client,
             services.cache,
-            field_manager=name,
+            origin=origin,
             owner_uid=uid_of(primary),
             unknown=self._unknown.setdefault(key, set()),
             settled=self._settled,
@@ -328,7 +336,7 @@ class Runner:
             writer=writer,
             recorder=services.recorder,
             clock=services.clock,
-            field_manager=name,
+            origin=origin,
         )
 
     async def _look_up_unknown(self, key: Key) -> None:

@@ -43,7 +43,7 @@ class Change:
     def key(self) -> Key:
         """Key of the object."""
         present = self.new if self.new is not None else self.old
-        assert present is not None  # noqa: S101 a change without an object is never built
+        assert present is not None
         return key_of(present)
 
 

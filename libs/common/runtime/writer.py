@@ -27,7 +27,6 @@ from libs.common.errors import (
 from libs.common.kinds import Key, Kind, Manifest, describe, uid_of
 from libs.common.labels import APPLIED_HASH
 from libs.common.ownership import controller_of, controller_uid
-from libs.common.runtime.cache import Cache
 from libs.common.plan import (
     Apply,
     Create,
@@ -37,6 +36,8 @@ from libs.common.plan import (
     Step,
     StepFailure,
 )
+from libs.common.runtime.cache import Cache
+from libs.common.runtime.informer import Origin
 
 log = structlog.get_logger(__name__)
 
@@ -68,7 +69,7 @@ class Writer:
     Args:
         client: Connection to the API server.
         cache: Stores that are given the answers.
-        field_manager: Name that the writes carry.
+        origin: The pass; its controller names the field manager.
         owner_uid: UID of the primary; its children carry it.
         unknown: Objects of which a write got no answer, to be looked up before the next pass.
         settled: Applies that changed nothing, by UID: resource version and hash at that time.
@@ -79,7 +80,7 @@ class Writer:
         client: Client,
         cache: Cache,
         *,
-        field_manager: str,
+        origin: Origin,
         owner_uid: str,
         unknown: set[tuple[Kind, Key]],
         settled: dict[str, tuple[str, str]],
@@ -87,7 +88,8 @@ class Writer:
         """Prepare for one pass."""
         self._client = client
         self._cache = cache
-        self._manager = field_manager
+        self._origin = origin
+        self._manager = origin.controller
         self._owner_uid = owner_uid
         self._unknown = unknown
         self._settled = settled
@@ -159,7 +161,8 @@ class Writer:
             if step.ours is None or not step.ours(live):
                 self._refuse_foreign(step.kind, step.key, live)
             return False
-        self._wrote(step.kind, answer)
+        # A new object holds nothing that others did, so the pass knows all of it.
+        self._wrote(step.kind, answer, self._origin)
         return True
 
     async def _apply(self, step: Apply) -> bool:
@@ -247,7 +250,7 @@ class Writer:
             self._gone(step.kind, step.key, step.uid)
             return False
         if uid_of(answer) == step.uid and _lingers(answer):
-            self._wrote(step.kind, answer)
+            self._wrote(step.kind, answer, self._origin)
         else:
             self._gone(step.kind, step.key, step.uid)
         return True
@@ -297,15 +300,15 @@ class Writer:
             return True
         return is_applied(live, desired)
 
-    def _wrote(self, kind: Kind, answer: Manifest) -> None:
+    def _wrote(self, kind: Kind, answer: Manifest, origin: Origin | None = None) -> None:
         informer = self._cache.find(kind)
         if informer is not None:
-            informer.wrote(answer)
+            informer.wrote(answer, origin)
 
     def _gone(self, kind: Kind, key: Key, uid: str) -> None:
         informer = self._cache.find(kind)
         if informer is not None:
-            informer.store.remove(key, uid)
+            informer.deleted(key, uid, self._origin)
 
 
 async def look_up(client: Client, cache: Cache, kind: Kind, key: Key) -> None:
@@ -322,7 +325,7 @@ async def look_up(client: Client, cache: Cache, kind: Kind, key: Key) -> None:
     except NotFound:
         held = informer.store.get(key)
         if held is not None:
-            informer.store.remove(key, uid_of(held))
+            informer.deleted(key, uid_of(held))
         return
     informer.wrote(live)
 
