@@ -45,7 +45,7 @@ class Fault:
     retry_after: float | None = None
     reason: str = ""
     message: str = ""
-    mode: Literal["error", "lost", "dropped", "hang", "latency"] = "error"
+    mode: Literal["error", "lost", "dropped", "hang", "held", "latency"] = "error"
     name: str | None = None
     namespace: str | None = None
     subresource: str | None = None
@@ -114,7 +114,7 @@ class Faults:
 
     def take(self, request: Request) -> Fault | None:
         """Return the fault that happens to a request, counted."""
-        for fault in self._of(request, "error", "lost", "dropped", "hang"):
+        for fault in self._of(request, "error", "lost", "dropped", "hang", "held"):
             return self._hit(fault)
         return None
 

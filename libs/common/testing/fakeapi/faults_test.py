@@ -99,6 +99,22 @@ async def test_hang_lasts_until_released(rest: Rest, api: FakeApi) -> None:
     assert (await waiting).status == 200
 
 
+async def test_committed_hang_answers_late_with_what_was_stored_then(
+    rest: Rest, api: FakeApi
+) -> None:
+    api.create(build_map(a="1"))
+    fault = api.hang("PATCH", CONFIG_MAP, committed=True)
+    waiting = asyncio.create_task(rest.patch(f"{MAPS}/m", {"data": {"a": "2"}}))
+    async with asyncio.timeout(10):
+        while api.get(CONFIG_MAP, ("default", "m"))["data"] != {"a": "2"}:
+            await asyncio.sleep(0)
+    api.patch(CONFIG_MAP, ("default", "m"), {"data": {"a": "3"}})
+
+    fault.release()
+
+    assert (await waiting).body["data"] == {"a": "2"}
+
+
 async def test_delay_takes_time(rest: Rest, api: FakeApi) -> None:
     api.delay(0.05, "GET")
     loop = asyncio.get_running_loop()

@@ -84,6 +84,8 @@ class Frontend:
             answer = _refusal(error)
         except Exception as error:  # noqa: BLE001 a bug here must not look like a lost connection
             answer = _refusal(StatusError(500, "InternalError", _explain(error)))
+        if fault is not None and fault.mode == "held":
+            await fault.released.wait()
         if fault is not None and fault.mode == "lost":
             return _drop(http)
         request.status = answer.status

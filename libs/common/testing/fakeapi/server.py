@@ -106,8 +106,6 @@ class FakeApi:
         for name in ("default", "kube-system"):
             self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
-    # -- life cycle ---------------------------------------------------------------------------
-
     async def __aenter__(self) -> Self:
         """Start to listen and to collect garbage."""
         server = web.Server(self._frontend.serve)
@@ -164,8 +162,6 @@ class FakeApi:
         path.write_text(yaml.safe_dump(content))
         return path
 
-    # -- kinds --------------------------------------------------------------------------------
-
     def register(
         self,
         kind: Kind | Mapping[str, Any],
@@ -182,8 +178,6 @@ class FakeApi:
         """
         crd = build_crd(kind, schema, subresources) if isinstance(kind, Kind) else dict(kind)
         self.create(crd)
-
-    # -- objects ------------------------------------------------------------------------------
 
     def create(self, manifest: Mapping[str, Any]) -> Manifest:
         """Create an object as another client would, its status included; returns it.
@@ -269,8 +263,6 @@ class FakeApi:
         """Put a pod on a node, as the scheduler does."""
         self._handlers.bind(self._target(POD, Key(*key)), node)
 
-    # -- faults and RBAC ----------------------------------------------------------------------
-
     def fail(
         self,
         verb: str = "",
@@ -331,14 +323,18 @@ class FakeApi:
         name: str | None = None,
         subresource: str | None = None,
         where: Callable[[Request], bool] | None = None,
+        committed: bool = False,
     ) -> Fault:
-        """Do not answer matching requests until `release()` of what is returned."""
+        """Do not answer matching requests until `release()` of what is returned.
+
+        What they ask for happens then, or with `committed` at once, only the answer comes late.
+        """
         return self.faults.add(
             Fault(
                 verb,
                 kind,
                 times=times,
-                mode="hang",
+                mode="held" if committed else "hang",
                 name=name,
                 subresource=subresource,
                 where=where,
@@ -357,8 +353,6 @@ class FakeApi:
         """Return the smallest rules that allow what was asked since a mark."""
         return build_used_rules(list(self.requests)[since:])
 
-    # -- log and history ----------------------------------------------------------------------
-
     def mark(self) -> int:
         """Return the present end of the request log, for `since`."""
         return len(self.requests)
@@ -371,8 +365,6 @@ class FakeApi:
         """Forget history: older watches and continue tokens are answered 410 in that form."""
         self.watch_settings.gone = gone
         self.store.compact()
-
-    # -- inside -------------------------------------------------------------------------------
 
     def _target(self, kind: Kind, key: Key, subresource: str = "") -> Target:
         resource, version = self.registry.of(kind)
