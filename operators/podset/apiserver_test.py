@@ -1,0 +1,198 @@
+"""PodSet on a real API server: what its CRD enforces, and that its pods are accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from libs.common.client import Client
+from libs.common.crd import build_crd
+from libs.common.errors import AlreadyExists, Invalid, NotFound
+from libs.common.kinds import CRD, NAMESPACE, POD, Key, Manifest
+from libs.common.testing.apiserver import ControlPlane
+from libs.common.testing.harness import OperatorHarness
+from operators.podset.api import PodSet
+from operators.podset.controller import OPERATOR, PODSET
+
+pytestmark = pytest.mark.apiserver
+
+EXAMPLES = sorted((Path(__file__).parent / "examples").glob("*.yaml"))
+TEMPLATE: dict[str, Any] = {
+    "metadata": {"labels": {"app": "web"}},
+    "spec": {"containers": [{"name": "main", "image": "busybox"}]},
+}
+
+
+@pytest.fixture
+async def client(kube_client: Client) -> Client:
+    """Serve PodSet on the real API server."""
+    with contextlib.suppress(AlreadyExists):
+        await kube_client.create(CRD, build_crd(PodSet))
+    async with asyncio.timeout(20):
+        while not await _is_served(kube_client):
+            await asyncio.sleep(0.05)
+    return kube_client
+
+
+@pytest.fixture
+async def operator(
+    client: Client, kube_apiserver: ControlPlane, kube_namespace: str
+) -> AsyncIterator[OperatorHarness]:
+    settings = {"watch_namespaces": (kube_namespace,)}
+    async with OperatorHarness(OPERATOR, kube_apiserver.config, **settings) as harness:
+        yield harness
+
+
+async def _is_served(client: Client) -> bool:
+    try:
+        await client.list(PODSET)
+    except NotFound:
+        return False
+    return True
+
+
+def build_podset(namespace: str, name: str = "web", /, **spec: Any) -> Manifest:
+    return {
+        "apiVersion": PODSET.api_version,
+        "kind": PODSET.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"replicas": 3},
+        {"replicas": 0, "template": TEMPLATE},
+        {"template": TEMPLATE, "selector": {"matchLabels": {"app": "web"}}},
+        {"updateStrategy": {"type": "Recreate", "recreate": {"maxSurge": "100%", "partition": 3}}},
+        {"updateStrategy": {"type": "Recreate"}, "backoff": {"baseSeconds": 1}},
+    ],
+    ids=str,
+)
+async def test_good_spec_is_accepted(client: Client, kube_namespace: str, spec: Any) -> None:
+    await client.create(PODSET, build_podset(kube_namespace, **spec))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"replicas": -1}, "spec.replicas"),
+        ({"replicas": 10_001}, "spec.replicas"),
+        ({"selector": {"matchLabels": {"app": "web"}}}, "selector needs a template"),
+        (
+            {"selector": {"matchLabels": {"app": "other"}}, "template": TEMPLATE},
+            "must have every label of selector.matchLabels",
+        ),
+        ({"selector": {}, "template": TEMPLATE}, "selector must not be empty"),
+        ({"template": {"spec": {"containers": []}}}, "spec.template.spec.containers"),
+        ({"updateStrategy": {"recreate": {}}}, "recreate may be set only when type is Recreate"),
+        (
+            {"updateStrategy": {"type": "Recreate", "recreate": {"maxSurge": "101%"}}},
+            "must be a number that is not negative or a percentage",
+        ),
+        (
+            {"updateStrategy": {"type": "Recreate", "recreate": {"maxUnavailable": -1}}},
+            "must be a number that is not negative or a percentage",
+        ),
+        ({"backoff": {"baseSeconds": 400}}, "baseSeconds must not exceed maxSeconds"),
+        ({"podReplacementPolicy": "Never"}, "spec.podReplacementPolicy"),
+    ],
+    ids=str,
+)
+async def test_bad_spec_is_refused_in_words(
+    client: Client, kube_namespace: str, spec: Any, message: str
+) -> None:
+    with pytest.raises(Invalid) as caught:
+        await client.create(PODSET, build_podset(kube_namespace, **spec))
+
+    assert message in str(caught.value)
+
+
+async def test_selector_cannot_change(client: Client, kube_namespace: str) -> None:
+    spec = {"template": TEMPLATE, "selector": {"matchLabels": {"app": "web"}}}
+    await client.create(PODSET, build_podset(kube_namespace, **spec))
+    expression = {"key": "app", "operator": "Exists"}
+
+    for selector in ({"matchExpressions": [expression]}, None):
+        with pytest.raises(Invalid, match="selector (is immutable|cannot be set or removed)"):
+            await client.patch(PODSET, Key(kube_namespace, "web"), {"spec": {"selector": selector}})
+
+
+async def test_name_that_is_no_label_value_is_refused(client: Client, kube_namespace: str) -> None:
+    await client.create(PODSET, build_podset(kube_namespace, "a" * 63))
+    with pytest.raises(Invalid, match="name must have at most 63 characters"):
+        await client.create(PODSET, build_podset(kube_namespace, "a" * 64))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+async def test_pods_of_an_example_are_accepted_in_a_restricted_namespace(
+    operator: OperatorHarness, client: Client, kube_namespace: str, path: Path
+) -> None:
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    await client.patch(NAMESPACE, Key("", kube_namespace), {"metadata": {"labels": labels}})
+    podset, *_ = yaml.safe_load_all(path.read_text())
+    podset["metadata"]["namespace"] = kube_namespace
+    await client.create(PODSET, podset)
+    await operator.settled()
+
+    listing = await client.list(POD, kube_namespace)
+    assert len(listing.items) == podset["spec"]["replicas"]
+
+
+async def test_set_follows_its_scale_subresource_and_rests(
+    operator: OperatorHarness, client: Client, kube_namespace: str
+) -> None:
+    key = Key(kube_namespace, "web")
+    await client.create(PODSET, build_podset(kube_namespace, replicas=2))
+    await operator.settled()
+    await client.patch(PODSET, key, {"spec": {"replicas": 40}}, subresource="scale")
+    await operator.settled()
+    assert len((await client.list(POD, kube_namespace)).items) == 40
+
+    scale = await client.get(PODSET, key, subresource="scale")
+    assert scale["status"]["replicas"] == 40
+    found = await client.list(POD, kube_namespace, label_selector=scale["status"]["selector"])
+    assert len(found.items) == 40
+    before = (await client.get(PODSET, key))["metadata"]["resourceVersion"]
+    await operator.restart()
+    await operator.settled()
+    assert (await client.get(PODSET, key))["metadata"]["resourceVersion"] == before
+
+
+async def test_deleted_pod_without_a_node_comes_back_under_its_name(
+    operator: OperatorHarness, client: Client, kube_namespace: str
+) -> None:
+    await client.create(PODSET, build_podset(kube_namespace, replicas=2))
+    await operator.settled()
+    before = await client.get(POD, Key(kube_namespace, "web-pod-1"))
+    uid = before["metadata"]["uid"]
+    await client.delete(POD, Key(kube_namespace, "web-pod-1"), uid=uid)
+    await operator.settled()
+
+    after = await client.get(POD, Key(kube_namespace, "web-pod-1"))
+    assert after["metadata"]["uid"] != uid
+    assert len((await client.list(POD, kube_namespace)).items) == 2
+
+
+async def test_update_of_pods_without_a_node_keeps_their_slots(
+    operator: OperatorHarness, client: Client, kube_namespace: str
+) -> None:
+    strategy = {"type": "Recreate", "recreate": {"maxUnavailable": "100%"}}
+    spec = {"replicas": 5, "template": TEMPLATE, "updateStrategy": strategy}
+    await client.create(PODSET, build_podset(kube_namespace, **spec))
+    await operator.settled()
+    template = {"metadata": {"annotations": {"version": "2"}}}
+    await client.patch(PODSET, Key(kube_namespace, "web"), {"spec": {"template": template}})
+    await operator.settled()
+
+    pods = (await client.list(POD, kube_namespace)).items
+    assert [pod["metadata"]["name"] for pod in pods] == [f"web-pod-{slot}" for slot in range(5)]
+    assert all(pod["metadata"]["annotations"]["version"] == "2" for pod in pods)
