@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -32,11 +33,12 @@ def run_demo(
     name: str,
     kubeconfig: Path | None = None,
     context: str | None = None,
+    build: bool = True,
 ) -> None:
     """Install the operators, apply their examples and show them turn Ready.
 
-    Args:
-        name: The kind cluster, brought up first; not used with a cluster of the user's own.
+    The kind cluster `name` is brought up first, unless a cluster of the user's own is named.
+    `build` False takes the images that were built last.
 
     Raises:
         ToolError: A step failed, or the objects were not Ready in time.
@@ -48,7 +50,9 @@ def run_demo(
         KindCluster(name).up(progress)
     target = find_target(kubeconfig, context, name)
     for operator in operators:
-        image = load_operator(operator, target.kind, progress) if target.kind else None
+        image = None
+        if target.kind:
+            image = load_operator(operator, target.kind, progress, build=build)
         install(Release(operator, namespace), target, image, progress)
     examples = [example for operator in operators for example in find_examples(operator)]
     if not examples:
@@ -110,14 +114,16 @@ def _describe_late(rows: Sequence[Row]) -> str:
 def _render_next(operators: Sequence[str], target: Target, namespace: str) -> str:
     first = operators[0]
     where = "" if namespace == "default" else f" -n {namespace}"
-    lines = ["Next:"]
-    if target.kind:
-        lines.append('  export KUBECONFIG="$(./dev kubeconfig)"')
-    lines += [
-        f"  kubectl get all{where}            # what the operators made",
-        f"  ./dev logs {first} -f{where}       # what {first} does",
-        f"  ls operators/{first}/examples   # more to apply",
-        "  ./dev status",
-        "  ./dev down                     # remove the cluster" if target.kind else "",
+    # A fresh machine has no kubectl but ours.
+    kubectl = "kubectl" if shutil.which("kubectl") else str(target.kubectl.binary)
+    hints = [
+        (f"{kubectl} get all{where}", "what the operators made"),
+        (f"./dev logs {first} -f{where}", f"what {first} does"),
+        (f"ls operators/{first}/examples", "more to apply"),
+        ("./dev status", "the cluster and its operators"),
     ]
-    return "\n".join(line for line in lines if line)
+    if target.kind:
+        hints.insert(0, ('export KUBECONFIG="$(./dev kubeconfig)"', "the cluster for kubectl"))
+        hints.append(("./dev down", "remove the cluster"))
+    width = max(len(command) for command, _ in hints)
+    return "\n".join(["Next:", *(f"  {command:<{width}}  # {why}" for command, why in hints)])

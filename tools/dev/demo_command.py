@@ -26,9 +26,19 @@ def demo(
     name: Name = DEFAULT_NAME,
     kubeconfig: Kubeconfig = None,
     context: ContextName = None,
+    no_build: Annotated[
+        bool, typer.Option("--no-build", help="Take the images that were built last.")
+    ] = False,
 ) -> None:
     """From a bare machine to running operators and their objects turning Ready."""
     chosen = [check_operator(one) for one in operators] if operators else list_operators()
     # Imported here, since the demo needs everything and --help must stay quick.
     run_demo = importlib.import_module("tools.demo.run").run_demo
-    run_demo(chosen, namespace=namespace, name=name, kubeconfig=kubeconfig, context=context)
+    run_demo(
+        chosen,
+        namespace=namespace,
+        name=name,
+        kubeconfig=kubeconfig,
+        context=context,
+        build=not no_build,
+    )
