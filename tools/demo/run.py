@@ -64,9 +64,8 @@ def run_demo(
         target.kubectl.read("apply", "--namespace", namespace, "--filename", example.path)
     _watch(examples, target.kubectl, namespace, console)
     took = format_seconds(time.monotonic() - started)
-    console.print(
-        f"\nAll Ready, {took} after the start.\n{_render_next(operators, target, namespace)}"
-    )
+    console.print(f"\nAll Ready, {took} after the start.")
+    console.print(_render_next(operators, target, namespace), markup=False, soft_wrap=True)
 
 
 def _watch(examples: Sequence[Example], kubectl: Kubectl, namespace: str, console: Console) -> None:
