@@ -28,16 +28,11 @@ USER: Final = 65532
 """User and group of all processes; the number that distroless images use as well."""
 
 _KEPT: Final = (
-    "bin",
-    "etc/os-release",
     "etc/protocols",
     "etc/services",
-    "lib",
-    "lib64",
-    "sbin",
     "usr/bin/python3.13",
     "usr/lib/*-linux-gnu/*.so*",
-    "usr/lib/os-release",
+    "usr/lib/ld-linux*",
     "usr/lib/python3.13/*",
     "usr/lib64/*",
     "usr/share/doc/*/copyright",
@@ -53,6 +48,13 @@ _DROPPED: Final = (
 _CERTIFICATES: Final = "usr/share/ca-certificates/*.crt"
 _BUNDLE: Final = "/etc/ssl/certs/ca-certificates.crt"
 _OS_RELEASE: Final = f'ID=debian\nVERSION_CODENAME={SUITE}\nPRETTY_NAME="Debian {SUITE}, Python"\n'
+_LINKS: Final = {
+    # OpenSSL looks here when nobody says where else.
+    "/usr/lib/ssl/cert.pem": _BUNDLE,
+    # The loader of programs is looked up by these names on amd64 and arm64.
+    "/lib": "usr/lib",
+    "/lib64": "usr/lib64",
+}
 _FILES: Final = {
     "/etc/passwd": f"root:x:0:0::/:/nologin\nnonroot:x:{USER}:{USER}::/tmp:/nologin\n",
     "/etc/group": f"root:x:0:\nnonroot:x:{USER}:\n",
@@ -95,9 +97,9 @@ def read_entries(root: Path) -> Iterator[Entry]:
             elif is_kept(name):
                 yield from _convert(archive, member, name)
     yield Entry(_BUNDLE, b"".join(sorted(certificates)), mode=0o644)
-    # OpenSSL looks here when nobody says where else.
-    yield Entry("/usr/lib/ssl/cert.pem", link=_BUNDLE)
     yield Entry("/tmp", mode=0o1777)
+    for path, target in _LINKS.items():
+        yield Entry(path, link=target)
     for path, text in _FILES.items():
         yield Entry(path, text.encode(), mode=0o644)
 
