@@ -47,7 +47,7 @@ def build_controller(settings: Settings) -> Controller:
             finalizer=FINALIZER,
         )
         .watches(DEMO_VOLUME, map_volume, indexes=VOLUME_INDEXES)
-        .watches(PVC, map_claim)
+        .watches(PVC, map_claim, source="reflector")
         .watches(POD, map_pod, transform=shrink_pod, source="reflector", indexes=POD_INDEXES)
         .watches(STORAGE_CLASS, map_class)
         .watches(VOLUME_SNAPSHOT, map_snapshot, optional=True)

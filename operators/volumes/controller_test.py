@@ -39,8 +39,9 @@ async def api() -> AsyncIterator[FakeApi]:
 @pytest.fixture
 async def harness(api: FakeApi) -> AsyncIterator[OperatorHarness]:
     """Run the operator for namespace default."""
-    settings = {"watch_namespaces": ("default",), "snapshot_api_poll_seconds": 1}
-    async with OperatorHarness(OPERATOR, api.config, **settings) as harness:
+    async with OperatorHarness(
+        OPERATOR, api.config, watch_namespaces=("default",), snapshot_api_poll_seconds=1
+    ) as harness:
         yield harness
 
 
