@@ -16,12 +16,14 @@ from typing import Any, Final, Self
 import aiohttp
 import orjson
 
+from libs.common.clock import Clock
 from libs.common.config import ConnectionConfig
 from libs.common.errors import Expired, Unreachable, api_error
 from libs.common.kinds import Key, Kind, Manifest, key_of
 from libs.common.metrics import ClientMetrics
 from libs.common.telemetry import NO_TELEMETRY, Telemetry
 from libs.common.transport import (
+    FIRST_FAILURE,
     Fence,
     Query,
     Request,
@@ -68,6 +70,7 @@ class Client:
         metrics: Told of each attempt.
         telemetry: Makes a span of each attempt.
         fence: Asked before each write; raises when this process must not write any more.
+        clock: Time source of the waits between attempts.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class Client:
         metrics: ClientMetrics | None = None,
         telemetry: Telemetry = NO_TELEMETRY,
         fence: Fence | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """Prepare; the connection is made by the first request, in the loop that sends it."""
         self.config = config
@@ -91,6 +95,7 @@ class Client:
             metrics=metrics,
             telemetry=telemetry,
             fence=fence,
+            clock=clock,
         )
 
     async def __aenter__(self) -> Self:
@@ -199,7 +204,7 @@ class Client:
         )
         try:
             async with await self._transport.open(request, timeout) as response:
-                if response.status >= 400:  # noqa: PLR2004 HTTP's line between success and failure
+                if response.status >= FIRST_FAILURE:
                     raise failure_of(response, await response.read(), request)
                 async for line in lines_of(response):
                     yield _parse_event(line, request)
@@ -329,9 +334,9 @@ def _typed(item: Manifest, kind: Kind) -> Manifest:
 def _parse_event(line: bytes, request: Request) -> WatchEvent:
     try:
         frame = orjson.loads(line)
-    except orjson.JSONDecodeError as err:
+        event = WatchEvent(frame["type"], frame["object"])
+    except (orjson.JSONDecodeError, KeyError, TypeError) as err:
         raise Unreachable(request.operation, "the stream was cut inside a frame") from err
-    if frame["type"] == "ERROR":
-        status = frame.get("object") or {}
-        raise api_error(int(status.get("code") or 500), status, operation=request.operation)
-    return WatchEvent(frame["type"], frame["object"])
+    if event.type == "ERROR":
+        raise api_error(500, event.object, operation=request.operation)
+    return event

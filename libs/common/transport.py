@@ -1,7 +1,7 @@
 """Transport: how one request travels to the API server, and what its failure means.
 
-A write whose answer is lost may have happened, a read never matters, and a connection that could not
-be made means that nothing was sent. Callers get these three apart (`UnknownOutcome`, `Unreachable`).
+A write whose answer is lost may have happened, a read never matters, and a connection that could
+not be made means that nothing was sent. Callers get these apart: `UnknownOutcome`, `Unreachable`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
 
+from libs.common.clock import Clock, SystemClock
 from libs.common.config import ConnectionConfig
 from libs.common.errors import (
     ServerError,
+    SlipwayError,
     TooManyRequests,
     UnknownOutcome,
     Unreachable,
@@ -35,8 +38,12 @@ type Fence = Callable[[], None]
 _RETRIES: Final = 4
 _RETRY_AFTER_LIMIT: Final = 10.0
 """Longest wait that the client takes on itself; a longer one is the back-off's business."""
-_GATEWAY_TIMEOUT: Final = 504
-_FIRST_FAILURE: Final = 400
+FIRST_FAILURE: Final = 300
+"""Lowest status that is no success: redirects are not followed, so they are failures too."""
+_REFUSED_UNDONE: Final = frozenset({429, 503})
+"""Answers after which a write may be sent again: the server did not begin with it."""
+_GATEWAY_FAILURES: Final = frozenset({502, 504})
+"""Answers of something in between, which does not know what became of a write."""
 
 
 @dataclass(slots=True)
@@ -72,6 +79,7 @@ class Transport:
         metrics: Told of each attempt.
         telemetry: Makes a span of each attempt.
         fence: Asked before each write.
+        clock: Time source of the waits between attempts.
     """
 
     def __init__(
@@ -84,6 +92,7 @@ class Transport:
         metrics: ClientMetrics | None,
         telemetry: Telemetry,
         fence: Fence | None,
+        clock: Clock | None = None,
     ) -> None:
         """Prepare; the connection is made by the first request, in the loop that sends it."""
         self.config = config
@@ -93,6 +102,8 @@ class Transport:
         self._metrics = metrics
         self._telemetry = telemetry
         self._fence = fence
+        self._clock = clock or SystemClock()
+        self._host = urlsplit(config.server)
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -108,17 +119,19 @@ class Transport:
             try:
                 return await self._attempt(request)
             except (TooManyRequests, ServerError) as err:
-                # Only an answer that says when to come back is retried here, as in client-go: the
-                # server promises that it did nothing. The rest is the back-off's business.
+                # Only an answer that says when to come back is retried here, as in client-go. The
+                # rest is the back-off's business.
                 if last or err.retry_after is None or err.retry_after > _RETRY_AFTER_LIMIT:
                     raise
+                if request.writes and err.status not in _REFUSED_UNDONE:
+                    raise
                 self._retried(request, err.status)
-                await asyncio.sleep(err.retry_after)
+                await self._clock.sleep(err.retry_after)
             except Unreachable:
                 if last or request.writes:
                     raise
                 self._retried(request, None)
-                await asyncio.sleep(0.05 * 2**attempt)
+                await self._clock.sleep(0.05 * 2**attempt)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _retried(self, request: Request, code: int | None) -> None:
@@ -126,32 +139,40 @@ class Transport:
             self._metrics.retried(request.method, code)
 
     async def _attempt(self, request: Request) -> Manifest:
+        async with self._gate:
+            if request.writes and self._fence is not None:
+                self._fence()  # As late as can be: a wait for the gate may have been long.
+            response, body = await self._exchange(request)
+        if response.status >= FIRST_FAILURE:
+            raise failure_of(response, body, request)
+        try:
+            answer: Manifest = orjson.loads(body) if body else {}
+        except orjson.JSONDecodeError as err:
+            raise _lost(request, "the answer is not JSON") from err
+        return answer
+
+    async def _exchange(self, request: Request) -> tuple[aiohttp.ClientResponse, bytes]:
         started = time.monotonic()
         code: int | None = None
+        host = self._host
         try:
-            async with self._gate:
-                if request.writes and self._fence is not None:
-                    self._fence()  # As late as can be: a wait for the gate may have been long.
-                with self._telemetry.request_span(request.method, request.path) as span:
-                    timeout = aiohttp.ClientTimeout(total=self.timeout)
-                    opened = await self.open(request, timeout, span.headers())
-                    async with opened as response:
-                        code = response.status
-                        span.set_status(code)
-                        body = await response.read()
+            with self._telemetry.request_span(
+                request.method, request.path, host.hostname or "", host.port or 0
+            ) as span:
+                timeout = aiohttp.ClientTimeout(total=self.timeout)
+                opened = await self.open(request, timeout, span.headers())
+                async with opened as response:
+                    code = response.status
+                    span.set_status(code)
+                    return response, await response.read()
         except aiohttp.ClientConnectorError as err:
             # Nothing was sent, so nothing can have happened.
             raise Unreachable(request.operation, cause_of(err)) from err
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
-            lost = UnknownOutcome if request.writes else Unreachable
-            raise lost(request.operation, cause_of(err)) from err
+            raise _lost(request, cause_of(err)) from err
         finally:
             if self._metrics is not None:
                 self._metrics.observe_request(request.method, code, time.monotonic() - started)
-        if response.status >= _FIRST_FAILURE:
-            raise failure_of(response, body, request)
-        answer: Manifest = orjson.loads(body) if body else {}
-        return answer
 
     async def open(
         self,
@@ -191,7 +212,16 @@ class Transport:
                 auto_decompress=True,
                 trust_env=False,
             )
+            # aiohttp sends a PUT or DELETE again when a kept connection breaks, and hides it. No
+            # public option turns that off.
+            self._session._retry_connection = False  # noqa: SLF001 as above
         return self._session
+
+
+def _lost(request: Request, cause: str) -> SlipwayError:
+    """Build the error of a request whose answer did not come, or made no sense."""
+    lost = UnknownOutcome if request.writes else Unreachable
+    return lost(request.operation, cause)
 
 
 def failure_of(response: aiohttp.ClientResponse, body: bytes, request: Request) -> Exception:
@@ -208,9 +238,9 @@ def failure_of(response: aiohttp.ClientResponse, body: bytes, request: Request) 
         operation=request.operation,
         retry_after=_retry_after(response.headers.get("Retry-After")),
     )
-    timed_out = error.status == _GATEWAY_TIMEOUT or error.reason == "Timeout"
-    if request.writes and timed_out:
-        # The server gave up waiting; storage may have taken the write all the same.
+    unknown = error.status in _GATEWAY_FAILURES or error.reason == "Timeout"
+    if request.writes and unknown:
+        # Somebody gave up waiting; storage may have taken the write all the same.
         return UnknownOutcome(request.operation, f"{error.status} {error.reason}")
     return error
 

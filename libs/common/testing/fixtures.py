@@ -10,6 +10,7 @@ import pytest
 from libs.common.client import Client
 from libs.common.kinds import NAMESPACE
 from libs.common.testing.apiserver import AssetsMissing, ControlPlane
+from libs.common.testing.fakeapi import FakeApi
 
 _names = itertools.count()
 
@@ -40,3 +41,17 @@ async def kube_namespace(kube_client: Client) -> str:
         NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     )
     return name
+
+
+@pytest.fixture
+async def fake_api() -> AsyncIterator[FakeApi]:
+    """Run a fake API server over HTTP."""
+    async with FakeApi() as api:
+        yield api
+
+
+@pytest.fixture
+async def fake_client(fake_api: FakeApi) -> AsyncIterator[Client]:
+    """Connect to the fake API server."""
+    async with Client(fake_api.config, user_agent="test") as client:
+        yield client

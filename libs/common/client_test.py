@@ -1,0 +1,298 @@
+"""The client against the fake API: pages, watches, and what writes carry."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from libs.common.client import Client, WatchEvent
+from libs.common.errors import (
+    ApiError,
+    Conflict,
+    Expired,
+    Invalid,
+    NotFound,
+    ServerError,
+    Unreachable,
+)
+from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest, uid_of
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.fakeapi.watching import GoneForm
+from libs.common.testing.waiting import until
+
+KEY = Key("default", "a")
+BLOB = Kind("test.slipway.dev", "v1", "Blob", "blobs")
+
+
+def build_map(name: str = "a", **metadata: object) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "default", **metadata},
+    }
+
+
+def names(items: list[Manifest]) -> list[str]:
+    return [item["metadata"]["name"] for item in items]
+
+
+async def test_list_is_put_together_from_pages(fake_api: FakeApi, fake_client: Client) -> None:
+    for number in range(5):
+        fake_api.create(build_map(f"m{number}"))
+
+    listing = await fake_client.list(CONFIG_MAP, "default", page=2)
+
+    assert names(listing.items) == ["m0", "m1", "m2", "m3", "m4"]
+    assert listing.resource_version == str(fake_api.store.version)
+    assert {(item["apiVersion"], item["kind"]) for item in listing.items} == {("v1", "ConfigMap")}
+    assert [each.query["limit"] for each in fake_api.requests] == ["2", "2", "2"]
+
+
+async def test_expired_page_token_starts_over_in_one_page(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    for number in range(4):
+        fake_api.create(build_map(f"m{number}"))
+    fake_api.fail("list", status=410, where=lambda request: "continue" in request.query)
+
+    listing = await fake_client.list(CONFIG_MAP, "default", page=2)
+
+    assert names(listing.items) == ["m0", "m1", "m2", "m3"], "no object twice"
+    last = list(fake_api.requests)[-1]
+    assert "limit" not in last.query
+    assert "continue" not in last.query
+
+
+async def test_list_that_expires_in_one_page_is_told(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    fake_api.fail("list", status=410, times=None)
+
+    with pytest.raises(Expired):
+        await fake_client.list(CONFIG_MAP)
+
+    assert len(fake_api.requests) == 1
+
+
+async def test_list_of_metadata_carries_nothing_else(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    fake_api.create({**build_map(), "data": {"x": "1"}})
+
+    (item,) = (await fake_client.list(CONFIG_MAP, "default", metadata_only=True)).items
+
+    assert "data" not in item
+    assert uid_of(item)
+
+
+async def test_selectors_are_left_to_the_server(fake_api: FakeApi, fake_client: Client) -> None:
+    fake_api.create(build_map("a", labels={"app": "x"}))
+    fake_api.create(build_map("b", labels={"app": "y"}))
+
+    by_label = await fake_client.list(CONFIG_MAP, "default", label_selector="app in (x)")
+    by_field = await fake_client.list(CONFIG_MAP, "default", field_selector="metadata.name=b")
+
+    assert (names(by_label.items), names(by_field.items)) == (["a"], ["b"])
+
+
+async def test_dry_run_stores_nothing(fake_api: FakeApi, fake_client: Client) -> None:
+    await fake_client.create(CONFIG_MAP, build_map(), dry_run=True)
+
+    assert fake_api.find(CONFIG_MAP, KEY) is None
+
+
+async def test_replace_of_a_stale_version_is_a_conflict(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    stale = fake_api.create(build_map())
+    fake_api.patch(CONFIG_MAP, KEY, {"data": {"x": "1"}})
+
+    with pytest.raises(Conflict):
+        await fake_client.replace(CONFIG_MAP, {**stale, "data": {"y": "2"}})
+
+
+async def test_patch_of_a_mapping_merges_and_of_a_sequence_operates(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    fake_api.create(build_map())
+
+    await fake_client.patch(CONFIG_MAP, KEY, {"data": {"x": "1"}}, field_manager="me")
+    await fake_client.patch(CONFIG_MAP, KEY, [{"op": "add", "path": "/data/y", "value": "2"}])
+
+    assert fake_api.get(CONFIG_MAP, KEY)["data"] == {"x": "1", "y": "2"}
+    assert fake_api.writes()[0].query["fieldManager"] == "me"
+    with pytest.raises(Invalid):
+        await fake_client.patch(CONFIG_MAP, KEY, [{"op": "test", "path": "/data/y", "value": "9"}])
+
+
+async def test_apply_takes_fields_over_only_by_force(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    fake_api.create({**build_map(), "data": {"x": "theirs"}})
+    ours = {**build_map(), "data": {"x": "ours"}}
+
+    with pytest.raises(Conflict):
+        await fake_client.apply(CONFIG_MAP, ours, field_manager="me", force=False)
+    await fake_client.apply(CONFIG_MAP, ours, field_manager="me")
+
+    assert fake_api.get(CONFIG_MAP, KEY)["data"] == {"x": "ours"}
+
+
+async def test_delete_leaves_a_namesake_alone(fake_api: FakeApi, fake_client: Client) -> None:
+    fake_api.create(build_map())
+
+    with pytest.raises(Conflict):
+        await fake_client.delete(CONFIG_MAP, KEY, uid="another")
+    assert fake_api.find(CONFIG_MAP, KEY) is not None
+
+    held = fake_api.get(CONFIG_MAP, KEY)
+    await fake_client.delete(CONFIG_MAP, KEY, uid=uid_of(held), grace_seconds=0)
+    with pytest.raises(NotFound):
+        await fake_client.get(CONFIG_MAP, KEY)
+
+
+async def test_delete_of_a_stale_version_is_a_conflict(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    held = fake_api.create(build_map())
+    fake_api.patch(CONFIG_MAP, KEY, {"data": {"x": "1"}})
+
+    with pytest.raises(Conflict):
+        await fake_client.delete(
+            CONFIG_MAP,
+            KEY,
+            uid=uid_of(held),
+            resource_version=held["metadata"]["resourceVersion"],
+        )
+
+
+async def test_closed_client_connects_again(fake_client: Client) -> None:
+    await fake_client.list(CONFIG_MAP)
+    await fake_client.close()
+
+    assert (await fake_client.list(CONFIG_MAP)).resource_version
+
+
+# Watches.
+
+
+async def follow(client: Client, kind: Kind = CONFIG_MAP, since: int = 1) -> list[WatchEvent]:
+    """Return the events of a stream up to its clean end."""
+    stream = client.watch(kind, "default", resource_version=str(since), inactivity_seconds=5)
+    return [event async for event in stream]
+
+
+async def test_watch_ends_with_the_stream_and_tells_each_change_in_order(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    since = fake_api.store.version
+    following = asyncio.create_task(follow(fake_client, since=since))
+    await until(lambda: fake_api.watches.count(CONFIG_MAP))
+    fake_api.create(build_map())
+    fake_api.patch(CONFIG_MAP, KEY, {"data": {"x": "1"}})
+    fake_api.delete(CONFIG_MAP, KEY)
+    fake_api.watches.bookmark(CONFIG_MAP)
+    fake_api.watches.cut(CONFIG_MAP)
+
+    events = await following
+
+    assert [event.type for event in events] == ["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    last = events[-1].object["metadata"]["resourceVersion"]
+    assert last == str(fake_api.store.version)
+    watch = next(each for each in fake_api.requests if each.verb == "watch")
+    assert watch.query["timeoutSeconds"] == "300", "the server refuses fractions"
+
+
+async def test_watch_reads_frames_of_any_length(fake_api: FakeApi, fake_client: Client) -> None:
+    fake_api.register(BLOB)
+    since = fake_api.store.version
+    following = asyncio.create_task(follow(fake_client, BLOB, since))
+    await until(lambda: fake_api.watches.count(BLOB))
+    text = "x" * (3 << 20)
+    metadata = {"name": "big", "namespace": "default"}
+    fake_api.create(
+        {
+            "apiVersion": BLOB.api_version,
+            "kind": BLOB.kind,
+            "metadata": metadata,
+            "spec": {"text": text},
+        }
+    )
+    await asyncio.sleep(0)
+    fake_api.watches.cut(BLOB)
+
+    (event,) = await following
+
+    assert event.object["spec"]["text"] == text
+
+
+async def test_watch_that_is_cut_inside_a_frame_is_unreachable(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    following = asyncio.create_task(follow(fake_client, since=fake_api.store.version))
+    await until(lambda: fake_api.watches.count(CONFIG_MAP))
+    fake_api.watches.cut(CONFIG_MAP, mid_line=True)
+
+    with pytest.raises(Unreachable):
+        await following
+
+
+async def test_watch_that_falls_silent_is_unreachable(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    fake_api.watches.silence(CONFIG_MAP)
+    stream = fake_client.watch(CONFIG_MAP, resource_version="1", inactivity_seconds=0.05)
+
+    with pytest.raises(Unreachable):
+        await asyncio.wait_for(anext(stream), 5)
+
+
+@pytest.mark.parametrize("form", ["stream", "http"])
+async def test_watch_of_an_old_version_is_expired(
+    fake_api: FakeApi, fake_client: Client, form: GoneForm
+) -> None:
+    fake_api.watches.expire(CONFIG_MAP, form)
+
+    with pytest.raises(Expired):
+        await follow(fake_client)
+
+
+@pytest.mark.parametrize("form", ["stream", "http"])
+async def test_watch_after_compaction_is_expired(
+    fake_api: FakeApi, fake_client: Client, form: GoneForm
+) -> None:
+    fake_api.create(build_map())
+    fake_api.compact(form)
+
+    with pytest.raises(Expired):
+        await follow(fake_client)
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [(403, ApiError), (404, NotFound), (500, ServerError)]
+)
+async def test_watch_that_is_refused_raises_what_a_read_would(
+    fake_api: FakeApi, fake_client: Client, status: int, error: type[ApiError]
+) -> None:
+    fake_api.fail("watch", status=status)
+
+    with pytest.raises(error):
+        await follow(fake_client)
+
+
+async def test_watch_that_is_left_closes_its_connection(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    since = fake_api.store.version
+    fake_api.create(build_map())
+    stream = fake_client.watch(CONFIG_MAP, resource_version=str(since), inactivity_seconds=5)
+    await anext(stream)
+    await stream.aclose()
+
+    # The server notices when it writes.
+    def gone() -> bool:
+        fake_api.patch(CONFIG_MAP, KEY, {"data": {"n": str(fake_api.store.version)}})
+        return fake_api.watches.count(CONFIG_MAP) == 0
+
+    await until(gone)
