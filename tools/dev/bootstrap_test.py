@@ -30,7 +30,7 @@ def checkout(tmp_path: Path) -> Path:
     """A checkout with the script and its requirements."""
     root = tmp_path / "checkout"
     (root / "3rdparty" / "python").mkdir(parents=True)
-    (root / "3rdparty" / "python" / "dev.txt").write_text("# Nothing.\n")
+    (root / "3rdparty" / "python" / "default.lock").write_text("# Nothing.\n")
     shutil.copy(ROOT / "dev", root / "dev")
     return root
 
@@ -82,7 +82,7 @@ def test_environment_is_made_once(checkout: Path, versions: Path) -> None:
 def test_environment_is_made_anew_for_other_requirements(checkout: Path, versions: Path) -> None:
     environ = {"PYENV_ROOT": str(versions.parent)}
     run(checkout, environ)
-    (checkout / "3rdparty" / "python" / "dev.txt").write_text("# Nothing else.\n")
+    (checkout / "3rdparty" / "python" / "default.lock").write_text("# Nothing else.\n")
 
     assert "Setting up Python packages" in run(checkout, environ).stderr
 
@@ -104,7 +104,7 @@ def test_failed_set_up_says_so_and_is_not_taken_for_finished(
     checkout: Path, versions: Path
 ) -> None:
     environ = {"PYENV_ROOT": str(versions.parent)}
-    (checkout / "3rdparty" / "python" / "dev.txt").write_text("broken\n")
+    (checkout / "3rdparty" / "python" / "default.lock").write_text("broken\n")
     done = run(checkout, environ)
 
     assert done.returncode == 1
