@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -92,7 +93,7 @@ def test_claim_that_replaces_a_lost_one_is_a_warning() -> None:
     [
         pytest.param({"source": None}, id="missing"),
         pytest.param({"source": SourceView(ready=False, size=None)}, id="not ready"),
-        pytest.param({"source": SourceView(ready=True, size=2**40)}, id="too large"),
+        pytest.param({"source": SourceView(ready=True, size=Fraction(2**40))}, id="too large"),
         pytest.param({"source": SourceView(True, None, "Block")}, id="other mode"),
         pytest.param(
             {"source": SourceView(True, None), "snapshots_served": False}, id="no snapshots"
@@ -108,7 +109,9 @@ def test_claim_is_not_created_before_its_source_fits(around: Any) -> None:
 
 def test_clone_names_the_claim_of_its_source() -> None:
     volume = parse_volume(source={"volume": "other"})
-    source = SourceView(ready=True, size=2**30, volume_mode="Filesystem", claim="other-claim")
+    source = SourceView(
+        ready=True, size=Fraction(2**30), volume_mode="Filesystem", claim="other-claim"
+    )
 
     (action,) = plan_volume(volume, observe(None, source=source)).actions
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -223,7 +224,11 @@ def test_conflict_names_who_is_in_the_way_and_what_to_do(
     [
         (None, Reason.SOURCE_MISSING, "VolumeSnapshot monday"),
         (SourceView(ready=False, size=None), Reason.SOURCE_NOT_READY, "is not ready"),
-        (SourceView(True, 2**40, "Block"), Reason.SOURCE_MISMATCH, "1Ti, which spec.size does not"),
+        (
+            SourceView(True, Fraction(2**40), "Block"),
+            Reason.SOURCE_MISMATCH,
+            "1Ti, which spec.size does not",
+        ),
     ],
 )
 def test_source_that_does_not_fit_is_explained(source: Any, reason: Reason, words: str) -> None:
