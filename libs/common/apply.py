@@ -65,8 +65,9 @@ def is_applied(live: Mapping[str, Any], desired: Mapping[str, Any]) -> bool:
 def shows(live: object, desired: object) -> bool:
     """Tell whether everything that is asked for is there; more may be.
 
-    Empty and absent are the same, as the server drops empty values. Lists of named items are
-    compared by name, others item by item. Quantities are compared as numbers.
+    Empty and absent are the same, as the server drops empty values, and an empty map asks for
+    nothing. Lists of named items are compared by name, others item by item. Quantities are
+    compared as numbers.
     """
     return not find_drift(live, desired)
 
@@ -74,7 +75,8 @@ def shows(live: object, desired: object) -> bool:
 def find_drift(live: object, desired: object, path: str = "") -> list[str]:
     """Return the paths at which the live object does not show what is asked for."""
     if _is_empty(desired):
-        return []
+        shown = desired is None or _is_empty(live) or isinstance(live, Mapping)
+        return [] if shown else [path]
     if isinstance(desired, Mapping):
         if not isinstance(live, Mapping):
             return [path]
@@ -83,7 +85,9 @@ def find_drift(live: object, desired: object, path: str = "") -> list[str]:
         if not isinstance(live, Sequence) or isinstance(live, str):
             return [path]
         return _list_drift(live, desired, path)
-    return [] if live == desired else [path]
+    # In Python, True is 1.
+    same = live == desired and isinstance(live, bool) == isinstance(desired, bool)
+    return [] if same else [path]
 
 
 def _map_drift(live: Mapping[str, object], desired: Mapping[str, object], path: str) -> list[str]:
@@ -140,4 +144,4 @@ def _same_amount(held: object, value: object) -> bool:
 
 
 def _is_empty(value: object) -> bool:
-    return value is None or value == "" or value == [] or value == {}
+    return value is None or value in ("", [], {})

@@ -38,19 +38,17 @@ class Condition:
     message: str = ""
 
     @classmethod
-    def true(cls, type: str, reason: str, message: str = "") -> Condition:  # noqa: A002 API's word
+    def true(cls, type: str, reason: str, message: str = "") -> Condition:
         """Build a condition that holds."""
         return cls(type, "True", reason, message)
 
     @classmethod
-    def false(cls, type: str, reason: str, message: str = "") -> Condition:  # noqa: A002 API's word
+    def false(cls, type: str, reason: str, message: str = "") -> Condition:
         """Build a condition that does not hold."""
         return cls(type, "False", reason, message)
 
     @classmethod
-    def unknown(
-        cls, type: str, reason: str, message: str = ""
-    ) -> Condition:  # noqa: A002 API's word
+    def unknown(cls, type: str, reason: str, message: str = "") -> Condition:
         """Build a condition of which nothing can be said now."""
         return cls(type, "Unknown", reason, message)
 
@@ -79,9 +77,7 @@ def build_conditions(
     ]
 
 
-def find_condition(
-    manifest: Mapping[str, Any], type: str
-) -> Mapping[str, Any] | None:  # noqa: A002 API's word
+def find_condition(manifest: Mapping[str, Any], type: str) -> Mapping[str, Any] | None:
     """Return a condition of an object by type, or None."""
     for condition in (manifest.get("status") or {}).get("conditions") or ():
         if condition.get("type") == type:
@@ -89,7 +85,7 @@ def find_condition(
     return None
 
 
-def is_true(manifest: Mapping[str, Any], type: str = READY) -> bool:  # noqa: A002 API's word
+def is_true(manifest: Mapping[str, Any], type: str = READY) -> bool:
     """Tell whether a condition holds for the generation that the object has now."""
     condition = find_condition(manifest, type)
     if condition is None or condition.get("status") != "True":

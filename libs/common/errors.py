@@ -189,10 +189,10 @@ def api_error(
         retry_after: Parsed `Retry-After` header in seconds.
     """
     code = body.get("code")
-    status = code if isinstance(code, int) and code >= 400 else status  # noqa: PLR2004 HTTP's line
+    status = code if isinstance(code, int) and code >= 400 else status
     reason = str(body.get("reason") or "")
-    cls = _BY_STATUS.get(status, ServerError if status >= 500 else ApiError)  # noqa: PLR2004 HTTP
-    if status == 409 and reason == "AlreadyExists":  # noqa: PLR2004 HTTP
+    cls = _BY_STATUS.get(status, ServerError if status >= 500 else ApiError)
+    if status == 409 and reason == "AlreadyExists":
         cls = AlreadyExists
     return cls(
         status,

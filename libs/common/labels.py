@@ -36,8 +36,7 @@ def render_selector(selector: Mapping[str, Any]) -> str:
     parts = [
         f"{name}={value}" for name, value in sorted((selector.get("matchLabels") or {}).items())
     ]
-    for rule in selector.get("matchExpressions") or ():
-        parts.append(_render_rule(rule))
+    parts.extend(_render_rule(rule) for rule in selector.get("matchExpressions") or ())
     return ",".join(parts)
 
 

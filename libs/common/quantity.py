@@ -93,7 +93,9 @@ def canonicalize_quantity(quantity: str | int) -> str:
 def _parse(quantity: str | int) -> tuple[Fraction, QuantityFormat]:
     # JSON's true is a Python int; a size of "true" is a mistake, not one byte.
     if isinstance(quantity, bool) or not isinstance(quantity, str | int):
-        raise ValueError(f"{quantity!r} is not a quantity; write one such as '10Gi'")
+        raise ValueError(  # noqa: TRY004 pydantic reports these
+            f"{quantity!r} is not a quantity; write one such as '10Gi'"
+        )
     text = str(quantity)
     match = _PATTERN.fullmatch(text) if len(text) <= TEXT_LIMIT else None
     if match is None:
@@ -119,7 +121,7 @@ def _round_up(value: Fraction) -> Fraction:
 
 def _render_binary(value: int) -> str:
     exponent = 0
-    while exponent < 60 and value % 1024 == 0:  # noqa: PLR2004 Ei, the largest suffix, is 2**60
+    while exponent < 60 and value % 1024 == 0:
         value //= 1024
         exponent += 10
     return f"{value}{_suffix_of(exponent)}"

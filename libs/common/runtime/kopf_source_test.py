@@ -85,7 +85,7 @@ async def client(api: FakeApi) -> AsyncIterator[Client]:
 
 
 async def test_deletion_in_a_gap_before_a_410_is_found(api: FakeApi, client: Client) -> None:
-    """Kopf lists again after a 410 and never tells of what vanished; its indexes keep it for ever."""
+    """Kopf lists again after a 410 and never tells of what vanished; its indexes keep it."""
     for name in ("stays", "goes"):
         api.create(build_config_map(name))
     async with watching(client) as watcher:

@@ -22,12 +22,12 @@ from libs.common.testing.clock import FakeClock
 A, B, C = Key("one", "a"), Key("one", "b"), Key("two", "c")
 
 
-def build_queue(clock: FakeClock | None = None, **options: float) -> WorkQueue:
+def build_queue(clock: FakeClock | None = None, *, min_interval: float = 0.0) -> WorkQueue:
     return WorkQueue(
         backoff=BackoffPolicy(base=1.0, maximum=8.0, jitter=0.0),
         clock=clock or FakeClock(),
         rng=lambda: 0.0,
-        **options,
+        min_interval=min_interval,
     )
 
 

@@ -1,8 +1,8 @@
 """Release: let all objects of an operator go, for an uninstall that leaves nothing stuck.
 
-An operator that is gone takes no finalizer off any more. Before it goes, its Lease is taken over, so
-that no replica that still runs puts a finalizer back; then the finalizers are taken off. Objects and
-children stay as they are.
+An operator that is gone takes no finalizer off any more. Before it goes, its Lease is taken over,
+so that no replica that still runs puts a finalizer back; then the finalizers are taken off. Objects
+and children stay as they are.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Runner: the workers of one controller, from a key in the queue to a pass that is done.
 
-For each key at most one worker is at it, for one pass at most so long. What a pass ends with decides
-when the next one comes: nothing more (until something changes), a wish (`requeue_after`), or the
-back-off of the key.
+For each key at most one worker is at it, for one pass at most so long. What a pass ends with
+decides when the next one comes: nothing more (until something changes), a wish (`requeue_after`),
+or the back-off of the key.
 """
 
 from __future__ import annotations

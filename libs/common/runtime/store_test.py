@@ -168,10 +168,9 @@ def test_any_order_and_repetition_of_old_events_leads_to_the_same_end(
     history: list[tuple[str, str]], rng: Any, repeats: list[int]
 ) -> None:
     """The truth in order, with any prefix of it told again at any time, ends in the truth."""
-    version, alive, counter = 0, dict[str, Manifest](), 0
+    alive, counter = dict[str, Manifest](), 0
     told: list[tuple[str, Manifest]] = []
-    for action, name in history:
-        version += 1
+    for version, (action, name) in enumerate(history, start=1):
         if action == "create" and name not in alive:
             counter += 1
             alive[name] = build_pod(name, version, f"uid-{counter}")

@@ -1,10 +1,11 @@
 """Sweep: hold a store against the API server, for sources that can lose deletions.
 
 A sweep lists metadata alone. What the store held before the listing and the listing does not have
-is gone, and the handlers are told so. What the listing has and the store has not, or has in an older
-version, is waited for a moment, then read and put in. Sweeps run at the start (for a source without
-listings the store is not synced until then), right after such a source listed again, when a process
-begins to lead, and from time to time, since a defect that nobody knows of must not be for ever.
+is gone, and the handlers are told so. What the listing has and the store has not, or has in an
+older version, is waited for a moment, then read and put in. Sweeps run at the start (for a source
+without listings the store is not synced until then), right after such a source listed again, when a
+process begins to lead, and from time to time, since a defect that nobody knows of must not be for
+ever.
 """
 
 from __future__ import annotations

@@ -247,14 +247,14 @@ class ControlPlane:
         tokens = self._folder / "tokens.csv"
         tokens.write_text(f'{self._token},admin,admin,"system:masters"\n')
         tokens.chmod(0o600)
-        subprocess.run(  # noqa: S603 fixed arguments
+        subprocess.run(
             [
                 "openssl",
                 "genrsa",
                 "-out",
                 str(self._folder / "sa.key"),
                 "2048",
-            ],  # noqa: S607 found by PATH
+            ],
             check=True,
             capture_output=True,
         )
@@ -262,7 +262,7 @@ class ControlPlane:
     def _spawn(self, name: str, args: Sequence[str]) -> None:
         stream = (self._folder / f"{name}.log").open("ab")
         self._logs.append(stream)
-        self._processes[name] = subprocess.Popen(  # noqa: S603 binaries of the test environment
+        self._processes[name] = subprocess.Popen(
             [str(self._assets / name), *args],
             stdout=stream,
             stderr=stream,
@@ -274,16 +274,12 @@ class ControlPlane:
         deadline = time.monotonic() + _START_SECONDS
         # The certificate is made by the server that is being waited for.
         context = ssl._create_unverified_context()  # noqa: S323,SLF001 a loopback server of our own
-        request = urllib.request.Request(
-            url, headers={"Authorization": f"Bearer {self._token}"}
-        )  # noqa: S310 fixed scheme
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {self._token}"})
         while time.monotonic() < deadline:
             if self._processes[name].poll() is not None:
                 break
             try:
-                with urllib.request.urlopen(
-                    request, timeout=2, context=context
-                ):  # noqa: S310 fixed scheme
+                with urllib.request.urlopen(request, timeout=2, context=context):
                     return
             except (urllib.error.URLError, OSError):
                 time.sleep(0.05)

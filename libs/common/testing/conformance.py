@@ -14,40 +14,37 @@ and silence afterwards.
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import pytest
 
-from libs.common.kinds import EVENT, LEASE, Key, Kind, Manifest, key_of
-from libs.common.labels import APPLIED_HASH
+from libs.common.kinds import Key, Kind, Manifest, key_of
 from libs.common.rbac import PolicyRule, event_rules, operator_namespace_rules
 from libs.common.runtime.operator import Operator
 from libs.common.testing.fakeapi import FakeApi, Request
+from libs.common.testing.harms import CRASH_MODES, Crash, Fail, Harm
 from libs.common.testing.harness import OperatorHarness
+from libs.common.testing.outcome import (
+    Run,
+    count_names,
+    is_of_the_operator,
+    normalize,
+    writes_of_the_operator,
+)
+
+__all__ = ["NAMESPACE", "OperatorConformance", "Run", "Subject"]
 
 type Drive = Callable[[FakeApi], None]
 """Do what the rest of the cluster does, such as make pods run; safe to repeat."""
 
 NAMESPACE: Final = "default"
-_NOISE: Final = frozenset(
-    {
-        "uid",
-        "resourceVersion",
-        "creationTimestamp",
-        "managedFields",
-        "generation",
-        "observedGeneration",
-        APPLIED_HASH,  # It covers the UID of the owner.
-    }
-)
 _SETTLE_SECONDS: Final = 20.0
 _POLL: Final = 0.005
-_TIMES: Final = frozenset({"lastTransitionTime", "startTime", "ownerUid"})
 
 
 @dataclass(frozen=True)
@@ -82,16 +79,6 @@ class Subject:
         return self.operator.build_controllers(self.operator.settings(**self.settings))[0].primary
 
 
-@dataclass(frozen=True)
-class Run:
-    """Hold what a run led to."""
-
-    state: dict[str, Manifest]
-    creates: Counter[str]
-    deletes: Counter[str]
-    writes: list[Request]
-
-
 class OperatorConformance:
     """Inherit from this, name it `Test...`, and set `subject`."""
 
@@ -105,7 +92,7 @@ class OperatorConformance:
             mark = api.mark()
             await harness.restart()
             await self.settle(api, harness)
-            assert _ours(api, mark) == [], "writes after a restart"
+            assert writes_of_the_operator(api, mark) == [], "writes after a restart"
 
             for manifest in self.subject.objects():
                 await self._apply_again(harness, manifest)
@@ -116,22 +103,22 @@ class OperatorConformance:
             )
             mark = api.mark()
             await self.settle(api, harness)
-            assert _ours(api, mark) == [], "writes after a re-apply"
+            assert writes_of_the_operator(api, mark) == [], "writes after a re-apply"
 
     async def test_crash_at_each_write_changes_nothing(self) -> None:
         """A crash before, inside and after each write ends where an undisturbed run ends."""
         expected = await self.run()
         assert expected.writes, "a workload without writes proves nothing"
         for index in range(len(expected.writes)):
-            for mode in ("dropped", "lost", "after"):
-                got = await self.run(lambda api, n=index, m=mode: _Crash(api, n, m))
+            for mode in CRASH_MODES:
+                got = await self.run(partial(Crash, index=index, mode=mode))
                 self._assert_same(got, expected, f"crash {mode} at write {index}")
 
     async def test_lost_answer_at_each_write_changes_nothing(self) -> None:
         """A write whose answer is lost is looked up, never repeated blindly."""
         expected = await self.run()
         for index in range(len(expected.writes)):
-            got = await self.run(lambda api, n=index: _Fail(api, n, lost_answer=True))
+            got = await self.run(partial(Fail, index=index, lost_answer=True))
             self._assert_same(got, expected, f"answer of write {index} lost")
 
     @pytest.mark.parametrize("status", [403, 409, 429, 500, 503])
@@ -139,10 +126,9 @@ class OperatorConformance:
         """A refusal of each write ends where an undisturbed run ends."""
         expected = await self.run()
         for index in range(len(expected.writes)):
-            retry = 0.01 if status == 429 else None  # noqa: PLR2004 HTTP's number
-            got = await self.run(
-                lambda api, n=index, s=status, r=retry: _Fail(api, n, status=s, retry_after=r)
-            )
+            retry = 0.01 if status == 429 else None
+            harm = partial(Fail, index=index, status=status, retry_after=retry)
+            got = await self.run(harm)
             self._assert_same(got, expected, f"{status} at write {index}")
 
     async def test_conflict_storm_passes(self) -> None:
@@ -151,10 +137,10 @@ class OperatorConformance:
         seen: Counter[str] = Counter()
 
         def storm(request: Request) -> bool:
-            if not _is_ours(request):
+            if not is_of_the_operator(request):
                 return False
             seen[str(request.kind) + str(request.key)] += 1
-            return seen[str(request.kind) + str(request.key)] <= 3  # noqa: PLR2004 three
+            return seen[str(request.kind) + str(request.key)] <= 3
 
         async with self.api() as api:
             api.fail(status=409, times=None, where=storm)
@@ -241,9 +227,9 @@ class OperatorConformance:
             assert not orderly
             mark = api.mark()
             await self._create_all(api)
-            assert _ours(api, mark) == []
+            assert writes_of_the_operator(api, mark) == []
 
-    async def test_rights_are_enough_and_all_used(self) -> None:
+    async def test_rights_are_enough(self) -> None:
         """The workload runs with the rights of the chart and nothing more."""
         if not self.subject.rules:
             pytest.skip("the subject declares no rules: it is not an operator that ships")
@@ -257,9 +243,7 @@ class OperatorConformance:
             )
             async with self.harness(api) as harness:
                 await self.workload(api, harness)
-            denied = [
-                str(each) for each in api.requests if each.status == 403
-            ]  # noqa: PLR2004 HTTP
+            denied = [str(each) for each in api.requests if each.status == 403]
         assert denied == []
 
     async def test_cache_is_never_changed_by_a_pass(self) -> None:
@@ -329,7 +313,7 @@ class OperatorConformance:
                     return
                 await asyncio.sleep(_POLL)
 
-    async def run(self, harm: Callable[[FakeApi], _Harm] | None = None) -> Run:
+    async def run(self, harm: Callable[[FakeApi], Harm] | None = None) -> Run:
         """Run the workload, harmed in one way."""
         async with self.api() as api:
             hurt = harm(api) if harm is not None else None
@@ -346,12 +330,12 @@ class OperatorConformance:
         """Take down the state of the API and what was done to reach it."""
         kinds = (self.subject.primary, *self.subject.children)
         state = {
-            f"{kind.kind} {key_of(manifest)}": _normalize(manifest)
+            f"{kind.kind} {key_of(manifest)}": normalize(manifest)
             for kind in kinds
             for manifest in api.objects(kind, NAMESPACE)
         }
-        ours = _ours(api, mark)
-        return Run(state, _count(ours, "create"), _count(ours, "delete"), ours)
+        ours = writes_of_the_operator(api, mark)
+        return Run(state, count_names(ours, "create"), count_names(ours, "delete"), ours)
 
     def _settings(self) -> Mapping[str, Any]:
         return {
@@ -380,91 +364,3 @@ class OperatorConformance:
         if counts:
             assert got.creates == expected.creates, f"other creations after {how}"
             assert got.deletes == expected.deletes, f"other deletions after {how}"
-
-
-class _Harm:
-    """Do harm at the n-th write of the operator."""
-
-    def __init__(self, api: FakeApi, index: int) -> None:
-        self.api = api
-        self.fired = False
-        self.harness: OperatorHarness | None = None
-        self._left = index
-
-    def hits(self, request: Request) -> bool:
-        if self.fired or not _is_ours(request):
-            return False
-        self._left -= 1
-        self.fired = self._left < 0
-        return self.fired
-
-
-class _Fail(_Harm):
-    def __init__(self, api: FakeApi, index: int, **how: Any) -> None:
-        super().__init__(api, index)
-        api.fail(times=1, where=self.hits, **how)
-
-
-class _Crash(_Harm):
-    """Kill the operator before, inside or after a write, and start a new process."""
-
-    def __init__(self, api: FakeApi, index: int, mode: str) -> None:
-        super().__init__(api, index)
-        self._mode = mode
-        self._task: asyncio.Task[None] | None = None
-        how = {"dropped": mode == "dropped", "lost_answer": mode == "lost"}
-        api.fail(times=1, where=self._strike, **how)
-
-    def _strike(self, request: Request) -> bool:
-        if not self.hits(request):
-            return False
-        assert self.harness is not None  # noqa: S101 set before the operator starts
-        self.harness.restarting = True
-        self._task = asyncio.create_task(self._crash(request))
-        # "after" lets the request pass and kills once it is answered.
-        return self._mode != "after"
-
-    async def _crash(self, request: Request) -> None:
-        assert self.harness is not None  # noqa: S101 set before the operator starts
-        while self._mode == "after" and not request.status:
-            await asyncio.sleep(0)
-        await self.harness.restart(crash=True)
-
-
-def _normalize(manifest: Mapping[str, Any]) -> Manifest:
-    """Drop what differs between two runs that did the same."""
-    cleaned: Manifest = copy.deepcopy(dict(manifest))
-    return _strip(cleaned)
-
-
-def _strip(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            name: _strip(member)
-            for name, member in value.items()
-            if name not in _NOISE and name not in _TIMES
-        }
-    if isinstance(value, list):
-        return [_strip(member) for member in value]
-    return value
-
-
-def _is_ours(request: Request) -> bool:
-    return (
-        request.writes
-        and request.kind not in (LEASE, EVENT)
-        and request.user_agent.startswith("slipway-")
-    )
-
-
-def _ours(api: FakeApi, mark: int) -> list[Request]:
-    return [each for each in api.writes(mark) if _is_ours(each) and each.changed]
-
-
-def _count(requests: Sequence[Request], verb: str) -> Counter[str]:
-    names = Counter[str]()
-    for each in requests:
-        if each.verb == verb:
-            name = each.key.name or (each.body or {}).get("metadata", {}).get("name", "")
-            names[f"{each.kind} {name}"] += 1
-    return names

@@ -19,8 +19,8 @@ from typing import Any, Final, Self
 
 from libs.common.client import Client
 from libs.common.clock import Clock
-from libs.common.config import ConnectionConfig
 from libs.common.conditions import render_time
+from libs.common.config import ConnectionConfig
 from libs.common.kinds import LEASE, Key, Manifest, key_of, uid_of
 from libs.common.runtime.informer import Informer
 from libs.common.runtime.manager import Manager
@@ -129,7 +129,7 @@ class OperatorHarness:
 
     async def ended(self, timeout: float = _TIMEOUT) -> bool:
         """Wait until the operator ends by itself; tell whether the end was an orderly one."""
-        assert self._task is not None  # noqa: S101 misuse of the harness
+        assert self._task is not None
         task = self._task
         result = await asyncio.wait_for(asyncio.shield(task), timeout)
         self._task = None
@@ -143,7 +143,7 @@ class OperatorHarness:
         async with _deadline(timeout, self._why_unsettled):
             quiet = 0
             passes = -1
-            while quiet < 2:  # noqa: PLR2004 once more after the first quiet look
+            while quiet < 2:
                 if not self._idle() or passes != self._passes() or not await self._caught_up():
                     quiet, passes = 0, self._passes()
                     await asyncio.sleep(_POLL)
