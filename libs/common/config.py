@@ -14,11 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import structlog
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import incluster_config, kube_config
 from kubernetes.aio.config.config_exception import ConfigException
 
 from libs.common.errors import ConfigError
+
+log = structlog.get_logger(__name__)
 
 _NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -109,7 +112,8 @@ async def _load_kubeconfig(kubeconfig: str, context: str) -> ConnectionConfig:
         loader = await kube_config.load_kube_config(  # type: ignore[no-untyped-call]  # as above
             config_file=paths, context=context or None, client_configuration=configuration
         )
-    except (ConfigException, OSError) as err:
+    except Exception as err:
+        # A broken file may be any error: the official client parses without looking.
         raise ConfigError(
             f"Cannot use the kubeconfig {paths}: {err}; set --kubeconfig or KUBECONFIG, "
             "or run in a pod with a service account"
@@ -153,9 +157,12 @@ def _reloading_source(configuration: Configuration, paths: str, context: str) ->
         nonlocal loaded_at
         if time.monotonic() - loaded_at > _RELOAD_SECONDS:
             loaded_at = time.monotonic()
-            await kube_config.load_kube_config(  # type: ignore[no-untyped-call]  # as above
-                config_file=paths, context=context or None, client_configuration=configuration
-            )
+            try:
+                await kube_config.load_kube_config(  # type: ignore[no-untyped-call]  # as above
+                    config_file=paths, context=context or None, client_configuration=configuration
+                )
+            except Exception as err:  # noqa: BLE001 as above; the present credentials may live on
+                log.warning("Keeping the credentials", kubeconfig=paths, error=str(err))
         token = await configuration.get_api_key_with_prefix("BearerToken")
         return _bearer(token)
 

@@ -5,7 +5,7 @@ SlipwayError
 ├── ConfigError                no usable connection: said once, the process ends
 ├── ApiError                   the API server said no
 │   ├── BadRequest      400    a bug of ours: backed off, shown
-│   ├── Unauthorized    401    credentials are loaded again once
+│   ├── Unauthorized    401    backed off; credentials are read again each minute
 │   ├── Forbidden       403    RBAC or admission: condition, backed off
 │   ├── NotFound        404
 │   ├── AlreadyExists   409    the create lock is taken

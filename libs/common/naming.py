@@ -21,7 +21,12 @@ def build_name(*parts: str, limit: int = DNS_LABEL_LIMIT) -> str:
 
     A name that would be too long is cut and ends in a hash of the whole, so that two long names
     with the same beginning stay apart.
+
+    Raises:
+        ValueError: The limit leaves no room for the hash.
     """
+    if limit < _HASH_LENGTH + 2:
+        raise ValueError(f"limit {limit}: a name needs at least {_HASH_LENGTH + 2} characters")
     name = "-".join(parts)
     if len(name) <= limit:
         return name
