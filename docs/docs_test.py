@@ -1,0 +1,216 @@
+"""What the documentation says is there: links, commands, files, and code that works."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+import typer.main
+import yaml
+
+from tools.dev.app import app
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+DOCS: Final = ROOT / "docs"
+TUTORIAL: Final = DOCS / "tutorial" / "write-an-operator.md"
+PAGES: Final = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *DOCS.rglob("*.md"),
+        *(ROOT / "operators").glob("*/README.md"),
+        *(ROOT / "helm").glob("*/README.md"),
+    ]
+)
+_LINK: Final = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_FENCE: Final = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+_TITLED: Final = re.compile(r'^```(\w+) title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+_COMMAND: Final = re.compile(r"\./dev (?!-)([a-z]+)")
+_OPTION: Final = re.compile(r"\./dev ([a-z]+)([^`\n|#;&>]*)")
+_CODE: Final = re.compile(r"`([^`\n]+)`")
+_TEST: Final = re.compile(r"^(?:async )?def (test_\w+)", re.MULTILINE)
+_PATH: Final = re.compile(
+    r"(?:operators|libs|tools|helm|deploy|docs|tests|3rdparty)(?:/[\w.{},-]+)+/?"
+)
+_MAX_README_LINES: Final = 120
+_LIMIT_SECONDS: Final = 300
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def prose_of(page: Path) -> str:
+    """Return a page without its code blocks."""
+    return _FENCE.sub("", page.read_text())
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Return the anchors that GitHub makes of the headings of a page."""
+    headings = (title.replace("`", "").lower() for title in _HEADING.findall(prose_of(page)))
+    return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in headings}
+
+
+def find_dead_links(page: Path) -> Iterator[str]:
+    for target in _LINK.findall(prose_of(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        if not found.exists():
+            yield f"{target}: no such file"
+        elif anchor and found.suffix == ".md" and anchor not in anchors_of(found):
+            yield f"{target}: no such heading"
+
+
+def find_missing_paths(page: Path) -> Iterator[str]:
+    """Name the paths in code spans that do not exist; made-up ones hold a placeholder."""
+    for span in _CODE.findall(prose_of(page)):
+        match = _PATH.fullmatch(span)
+        if match and "greeter" not in span and not (ROOT / span).exists():
+            yield span
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert list(find_dead_links(page)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_that_are_named_exist(page: Path) -> None:
+    assert list(find_missing_paths(page)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_tests_that_are_named_exist(page: Path) -> None:
+    """A page names tests by name; the files that have them are named on it, too."""
+    named = {span for span in _CODE.findall(prose_of(page)) if re.fullmatch(r"test_\w+", span)}
+    spans = set(_CODE.findall(prose_of(page)))
+    files = [ROOT / span for span in spans if span.endswith(".py") and (ROOT / span).is_file()]
+    found = {
+        name
+        for file in files
+        for name in _TEST.findall(file.read_text().replace("    async", "async"))
+    }
+
+    assert named <= found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_that_are_named_exist(page: Path) -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]  # A group has them.
+    text = page.read_text()
+
+    assert set(_COMMAND.findall(text)) <= set(commands)
+    for name, rest in _OPTION.findall(text):
+        if name in ("test", "generate", "bench", "sweep", "run"):
+            continue  # These pass their options on.
+        known = {option for each in commands[name].params for option in each.opts}
+        used = set(re.findall(r"(?<!\S)(--[a-z-]+)", rest))
+        assert used <= known, f"./dev {name}{rest}"
+
+
+def test_readme_fits_on_a_page() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= _MAX_README_LINES
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    reached, rest = set[Path](), [ROOT / "README.md", DOCS / "README.md"]
+    while rest:
+        page = rest.pop()
+        if page in reached or page.suffix != ".md":
+            continue
+        reached.add(page)
+        targets = (link.partition("#")[0] for link in _LINK.findall(prose_of(page)))
+        rest += [
+            (page.parent / target).resolve()
+            for target in targets
+            if target and not re.match(r"[a-z]+:", target) and (page.parent / target).is_file()
+        ]
+
+    assert [name_of(page) for page in DOCS.rglob("*.md") if page not in reached] == []
+
+
+def test_records_of_decisions_have_one_form() -> None:
+    for page in sorted((DOCS / "adr").glob("[0-9]*.md")):
+        number = page.name.partition("-")[0]
+        titles = _HEADING.findall(page.read_text())
+
+        assert titles[0].startswith(f"{number}. "), page.name
+        assert titles[1:4] == ["Context", "Decision", "Consequences"], page.name
+
+
+def test_yaml_in_the_pages_can_be_read() -> None:
+    for page in PAGES:
+        for block in re.findall(r"^```yaml[^\n]*\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+            list(yaml.safe_load_all(block))
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a checkout in which somebody has followed the tutorial."""
+    copy = tmp_path_factory.mktemp("checkout")
+    for name in ("conftest.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, copy)
+    for name in ("libs", "operators", "helm", "tools"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=ignored)
+    files = {path: text for _, path, text in _TITLED.findall(TUTORIAL.read_text())}
+    for path in sorted(files, key=lambda path: path.startswith("helm/")):
+        # The chart is copied first, then its notes are written over.
+        if path.startswith("helm/"):
+            follow(copy, files["steps/chart.sh"])
+        (copy / path).parent.mkdir(parents=True, exist_ok=True)
+        (copy / path).write_text(files[path])
+    follow(copy, files["steps/image.sh"])
+    return copy
+
+
+def follow(checkout: Path, script: str) -> None:
+    subprocess.run(["sh", "-eu", "-c", script], cwd=checkout, check=True)
+
+
+def run_in(checkout: Path, *words: str) -> str:
+    """Run Python in a checkout, and return what it printed."""
+    # No path of this checkout, else its own `operators` would be found first.
+    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=checkout,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=_LIMIT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-m", "pytest", "-q", "-x", "operators/greeter"),
+        ("-m", "black", "--check", "--quiet", "operators/greeter"),
+        ("-m", "ruff", "check", "--quiet", "operators/greeter"),
+        ("-m", "operators.greeter", "--help"),
+    ],
+    ids=lambda words: words[1],
+)
+def test_operator_of_the_tutorial_works(checkout: Path, words: tuple[str, ...]) -> None:
+    run_in(checkout, *words)
+
+
+def test_chart_of_the_tutorial_is_generated_and_holds(checkout: Path) -> None:
+    run_in(checkout, "-m", "tools.generate", "--operator", "greeter", "--without-helm")
+    crd = checkout / "helm/greeter/files/crds/tutorial.slipway.dev_greetings.yaml"
+
+    assert yaml.safe_load(crd.read_text())["spec"]["names"]["kind"] == "Greeting"
+    run_in(checkout, "-m", "pytest", "-q", "-x", "helm/greeter")
