@@ -66,6 +66,9 @@ async def reconcile(context: Context, *, image: str) -> Result | None:
         plan = plan_podset(desired, observed, context.now())
         if not plan.steps:
             work.requeue_after = plan.requeue_after
+            if not _must_stop(work.outcome):
+                # A name that was taken is known by now, and the condition says so.
+                work.outcome = Outcome()
             break
         outcome = await context.execute(*plan.batches)
         work.add(plan, outcome)

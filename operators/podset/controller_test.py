@@ -259,6 +259,21 @@ async def test_name_that_the_cache_does_not_know_to_be_taken_is_passed_over(
     assert api.get(PODSET, WEB)["status"]["podNames"] == ["web-pod-1", "web-pod-2"]
 
 
+async def test_strict_set_rests_beside_a_name_that_is_taken(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    api.watches.pause(POD)
+    api.create(build_pod("web-pod-0"))
+    api.create(build_podset(replicas=2, podReplacementPolicy="TerminationComplete"))
+    await operator.eventually(lambda: len(names(api)) == 2)
+    api.watches.resume(POD)
+    await operator.settled()
+
+    assert names(api) == ["web-pod-0", "web-pod-1"]
+    assert condition(api, "Conflict") == ("True", "NameTaken")
+    assert not operator.failing
+
+
 async def test_quota_shows_and_ends(api: FakeApi, operator: OperatorHarness) -> None:
     api.fail("create", POD, status=403, times=None, message="exceeded quota: pods")
     mark = api.mark()

@@ -190,7 +190,7 @@ def _describe_waiting(facts: Assessment) -> str:
     pods = sorted((failure.pod for failure in waiting), key=_by_slot)
     names = _list([_describe_pod(pod) for pod in pods])
     return (
-        f"{_count(len(waiting), 'pod')} failed at once and will be replaced after a delay: {names}"
+        f"{_count(len(waiting), 'pod')} ended at once and will be replaced after a delay: {names}"
     )
 
 

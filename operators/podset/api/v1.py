@@ -59,7 +59,7 @@ class ConditionType(StrEnum):
     """ReplicaFailure is True when the API server refused to create or delete a pod."""
 
     STALLED = "Stalled"
-    """Stalled is True while slots wait to be filled again since their pods keep failing at once."""
+    """Stalled is True while slots wait to be filled again since their pods keep ending at once."""
 
     CONFLICT = "Conflict"
     """Conflict is True while pods of others have names that belong to slots of the set."""
@@ -81,7 +81,7 @@ class Reason(StrEnum):
     TERMINATING = "WaitingForTermination"
     """WaitingForTermination means that pods on their way out are in the place of new ones."""
     BACK_OFF = "BackOff"
-    """BackOff means that pods failed at once, and new ones come after a delay."""
+    """BackOff means that pods ended at once, and new ones come after a delay."""
     PAUSED = "Paused"
     """Paused means that spec.paused keeps the operator from changing pods."""
     FAILED_CREATE = "FailedCreate"
