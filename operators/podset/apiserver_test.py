@@ -44,7 +44,7 @@ async def client(kube_client: Client) -> Client:
 async def operator(
     client: Client, kube_apiserver: ControlPlane, kube_namespace: str
 ) -> AsyncIterator[OperatorHarness]:
-    settings = {"watch_namespaces": (kube_namespace,)}
+    settings: dict[str, Any] = {"watch_namespaces": (kube_namespace,)}
     async with OperatorHarness(OPERATOR, kube_apiserver.config, **settings) as harness:
         yield harness
 
@@ -122,7 +122,7 @@ async def test_selector_cannot_change(client: Client, kube_namespace: str) -> No
     expression = {"key": "app", "operator": "Exists"}
 
     for selector in ({"matchExpressions": [expression]}, None):
-        with pytest.raises(Invalid, match="selector (is immutable|cannot be set or removed)"):
+        with pytest.raises(Invalid, match=r"selector (is immutable|cannot be set or removed)"):
             await client.patch(PODSET, Key(kube_namespace, "web"), {"spec": {"selector": selector}})
 
 
