@@ -204,6 +204,17 @@ def api_error(
     )
 
 
+def patch_error(err: Invalid) -> ApiError:
+    """Tell a JSON patch that does not fit the object from one that makes it invalid.
+
+    A failed `test`, or a path that is not there, is answered by 422 without causes: the object is
+    not what was looked at. That is a conflict. Rules of the schema name their causes.
+    """
+    if err.details.get("causes"):
+        return err
+    return Conflict(409, "Conflict", str(err), details=err.details, operation=err.operation)
+
+
 _BY_STATUS: Mapping[int, type[ApiError]] = {
     400: BadRequest,
     401: Unauthorized,

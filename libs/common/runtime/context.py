@@ -236,4 +236,4 @@ def _type_of(condition: Mapping[str, Any]) -> str:
 
 
 def _is_nothing(value: object) -> bool:
-    return value is None or value == "" or value == [] or value == {}
+    return value is None or value in ("", [], {})

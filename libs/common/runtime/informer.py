@@ -13,10 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+import structlog
+
 from libs.common.clock import Clock, SystemClock
 from libs.common.kinds import Key, Kind, Manifest, key_of, uid_of, version_of
 from libs.common.metrics import CacheMetrics
 from libs.common.runtime.store import Change, Store, Transform, strip_noise
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +162,9 @@ class Informer:
         self.mark_synced(namespace)
 
     def mark_unserved(self) -> None:
-        """Note that the API server does not know the kind; an optional one then counts as empty."""
+        """Note that the API server does not know the kind: there is nothing of it."""
         self.served = False
+        self._tell(self.store.clear())
         for scope in self.scopes:
             self.mark_synced(scope)
 
@@ -180,7 +185,13 @@ class Informer:
         initial = not self.synced
         for change in changes:
             for handler in self._handlers:
-                handler(change, initial, origin)
+                try:
+                    handler(change, initial, origin)
+                except Exception:
+                    # One object that a mapper chokes on must not hide the others.
+                    log.exception(
+                        "Losing a change", resource=str(self.kind), object=str(change.key)
+                    )
 
 
 class EventSource(Protocol):

@@ -91,10 +91,11 @@ class WorkQueue:
         self._ready: dict[int, OrderedDict[str, deque[Key]]] = {}
         self._waiting: dict[Key, int] = {}  # Ready keys and their priority.
         self._again: dict[Key, int] = {}  # Keys that were added while a worker has them.
-        self._working: dict[Key, float] = {}  # Keys that a worker has, since when.
+        self._working: set[Key] = set()  # Keys that a worker has.
         self._timers: dict[Key, tuple[float, int, Timer]] = {}
         self._failures: dict[Key, int] = {}
         self._last_pass: dict[Key, float] = {}
+        self._dropped: set[Key] = set()  # Keys in work whose objects are gone.
         self._takers: deque[asyncio.Future[None]] = deque()
         self._changed = asyncio.Event()
         self._closed = False
@@ -145,6 +146,8 @@ class WorkQueue:
         self.forget(key)
         self._last_pass.pop(key, None)
         self._cancel_timer(key)
+        if key in self._working:
+            self._dropped.add(key)
 
     def failures(self, key: Key) -> int:
         """Return how many passes over a key failed in a row."""
@@ -181,9 +184,10 @@ class WorkQueue:
 
     def done(self, key: Key) -> None:
         """Give a key back; it is ready again if it was added meanwhile."""
-        del self._working[key]
-        if self._min_interval:
+        self._working.remove(key)
+        if self._min_interval and key not in self._dropped:
             self._last_pass[key] = self._clock.monotonic()
+        self._dropped.discard(key)
         if self._metrics is not None:
             self._metrics.done(key)
         priority = self._again.pop(key, None)
@@ -229,14 +233,6 @@ class WorkQueue:
         """Number of keys that wait for a time to come."""
         return len(self._timers)
 
-    def depth(self) -> dict[int, int]:
-        """Return the number of ready keys of each priority."""
-        return {priority: sum(map(len, turns.values())) for priority, turns in self._ready.items()}
-
-    def work_started(self) -> list[float]:
-        """Return when each key in work was taken, on the clock of the queue."""
-        return list(self._working.values())
-
     def _make_ready(self, key: Key, priority: int) -> None:
         held = self._waiting.get(key)
         if held is not None:
@@ -271,7 +267,7 @@ class WorkQueue:
         turns.move_to_end(namespace)
         self._prune(priority, namespace)
         del self._waiting[key]
-        self._working[key] = self._clock.monotonic()
+        self._working.add(key)
         self._cancel_timer(key)
         if self._metrics is not None:
             self._metrics.started(key)

@@ -24,6 +24,8 @@ log = structlog.get_logger(__name__)
 
 _BACKOFF_BASE: Final = 0.2
 _BACKOFF_MAX: Final = 30.0
+_SHORT_STREAM_SECONDS: Final = 1.0
+"""A stream that ends sooner, without a frame, counts as a failure."""
 _STREAM_SECONDS: Final = 300.0
 """How long one stream may live, so that load is spread anew over API servers."""
 
@@ -70,12 +72,20 @@ class Reflector:
             try:
                 if not version:
                     version = await self._list(informer, scope)
+                opened, heard = self._clock.monotonic(), False
                 async with contextlib.aclosing(self._watch(informer, scope, version)) as stream:
-                    async for version in stream:
-                        failures = 0
+                    async for seen in stream:
+                        version, failures, heard = seen, 0, True
+                if not heard and self._clock.monotonic() - opened < _SHORT_STREAM_SECONDS:
+                    # A server that ends each stream at once is not to be asked without a pause.
+                    failures += 1
+                    await self._clock.sleep(self._delay(failures))
             except Expired:
                 log.info("Listing again", resource=informer.kind.resource, reason="expired")
                 version = ""
+                failures += 1
+                if failures > 1:
+                    await self._clock.sleep(self._delay(failures))
             except SlipwayError as err:
                 failures += 1
                 delay = self._delay(failures)

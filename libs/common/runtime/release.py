@@ -62,9 +62,12 @@ async def release(
 
 async def _take_lease(client: Client, settings: CommonSettings, config: ConnectionConfig) -> None:
     key = Key(settings.pod_namespace or config.namespace, settings.lease_name)
+    holder = ""
     for attempt in range(_TRIES):
         try:
-            await _hold_lease(client, await client.get(LEASE, key))
+            lease = await client.get(LEASE, key)
+            holder = (lease.get("spec") or {}).get("holderIdentity") or ""
+            await _hold_lease(client, lease)
         except NotFound:
             return
         except Conflict:
@@ -73,6 +76,8 @@ async def _take_lease(client: Client, settings: CommonSettings, config: Connecti
                 raise
             continue
         break
+    if not holder:
+        return
     log.info("Waiting for the leader to stop", seconds=settings.renew_deadline_seconds)
     # The leader finds the Lease taken at its next renewal, which is due within the deadline.
     await asyncio.sleep(settings.renew_deadline_seconds)
@@ -106,9 +111,12 @@ async def _release_one(client: Client, kind: Kind, manifest: Manifest, finalizer
         except (Conflict, Invalid) as err:
             if attempt == _TRIES - 1:
                 raise _give_up(err) from err
-            manifest = await client.get(kind, key_of(manifest))
         else:
             return 1
+        try:
+            manifest = await client.get(kind, key_of(manifest))
+        except NotFound:
+            return 0
     raise AssertionError("unreachable: the last try returns or raises")
 
 

@@ -30,6 +30,7 @@ from libs.common.errors import (
     TransientError,
     UnknownOutcome,
     Unreachable,
+    patch_error,
 )
 from libs.common.kinds import Key, Kind, Manifest, describe, is_deleting, uid_of
 from libs.common.labels import PAUSED
@@ -177,16 +178,19 @@ class Runner:
             ) as span,
         ):
             flags: dict[str, bool] = {}
+            scope = asyncio.timeout(self._timeout)
             try:
-                async with asyncio.timeout(self._timeout):
+                async with scope:
                     ending = self._settle(key, await self._pass(key))
-            except TimeoutError:
-                flags["timeout"] = True
-                log.error("Giving up on a pass", seconds=self._timeout)
-                self.queue.retry(key)
-                ending = "error"
             except Exception as err:  # noqa: BLE001 a defect in one pass must not end the worker
-                ending = await self._failed(key, err, flags)
+                # A TimeoutError of the reconciler's own is a defect like any other.
+                if scope.expired() and isinstance(err, TimeoutError):
+                    flags["timeout"] = True
+                    log.error("Giving up on a pass", seconds=self._timeout)
+                    self.queue.retry(key)
+                    ending = "error"
+                else:
+                    ending = await self._failed(key, err, flags)
             span.set_result(ending)
         self.passes += 1
         self._metrics.observe_reconcile(ending, time.monotonic() - started, **flags)
@@ -300,10 +304,7 @@ class Runner:
         except NotFound:
             return False
         except Invalid as err:
-            # A failed `test` of a JSON patch is answered by 422: the object changed meanwhile.
-            raise Conflict(
-                409, "Conflict", str(err), operation=err.operation, details=err.details
-            ) from err
+            raise patch_error(err) from err
         informer = self._services.cache.informer(kind)
         if is_deleting(answer) and not answer["metadata"].get("finalizers"):
             informer.vanished(context.key, uid_of(answer))
@@ -350,7 +351,7 @@ class Runner:
     async def _show(self, key: Key, err: TerminalError) -> None:
         """State a terminal error in the condition Ready, keeping the rest of the status."""
         primary = self._store.get(key)
-        if primary is None or is_deleting(primary):
+        if primary is None:
             return
         context = self._build_context(key, primary)
         status = build_error_status(primary, err, context)

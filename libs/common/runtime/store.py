@@ -194,6 +194,15 @@ class Store:
                 changes.append(gone)
         return changes
 
+    def clear(self) -> Changes:
+        """Take out everything as if it had never been seen, since the kind is gone."""
+        changes: Changes = []
+        for key, old in list(self._objects.items()):
+            self._unlink(key, old)
+            del self._objects[key]
+            changes.append(Change(self.kind, old, None))
+        return changes
+
     def uids(self, namespace: str | None = None) -> dict[str, Key]:
         """Return the key of each UID held, of one namespace or all."""
         return {

@@ -42,7 +42,8 @@ class Sweeper:
 
     Args:
         client: Connection to the API server.
-        period: Seconds between sweeps of one kind, give or take a tenth.
+        period: Seconds between sweeps of one kind, give or take a tenth; 0 leaves only those that
+            a relisting asks for.
         settle: Seconds to let a source finish its relisting before a sweep.
         clock: Time source.
         rng: Source of jitter.
@@ -129,11 +130,10 @@ class Sweeper:
 
     async def _wait(self, informer: Informer) -> None:
         """Wait for the next period, or until the source listed again."""
-        pause = self._period * (0.9 + 0.2 * self._rng())
-        waiters = {
-            asyncio.ensure_future(self._clock.sleep(pause)),
-            asyncio.ensure_future(informer.relisted.wait()),
-        }
+        waiters: set[asyncio.Future[object]] = {asyncio.ensure_future(informer.relisted.wait())}
+        if self._period:
+            pause = self._period * (0.9 + 0.2 * self._rng())
+            waiters.add(asyncio.ensure_future(self._clock.sleep(pause)))
         try:
             await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
         finally:

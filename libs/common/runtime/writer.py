@@ -18,11 +18,12 @@ from libs.common.apply import build_desired, is_applied
 from libs.common.client import Client
 from libs.common.errors import (
     AlreadyExists,
-    ApiError,
     Conflict,
+    Invalid,
     NotFound,
     SlipwayError,
     UnknownOutcome,
+    patch_error,
 )
 from libs.common.kinds import Key, Kind, Manifest, describe, uid_of
 from libs.common.labels import APPLIED_HASH
@@ -43,6 +44,10 @@ log = structlog.get_logger(__name__)
 
 _IN_FLIGHT: Final = 256
 """Steps of one batch that run at the same time at most; the client bounds the requests."""
+
+
+_REMEMBERED: Final = 10_000
+"""No-op applies that are remembered."""
 
 
 class ForeignObject(SlipwayError):
@@ -133,6 +138,10 @@ class Writer:
         except UnknownOutcome as err:
             self._unknown.add((step.kind, step.key))
             return err
+        except asyncio.CancelledError:
+            # The time of the pass is up; what was sent may happen all the same.
+            self._unknown.add((step.kind, step.key))
+            raise
         except SlipwayError as err:
             return err
         if changed:
@@ -191,9 +200,16 @@ class Writer:
         if version == live["metadata"]["resourceVersion"]:
             # The server normalizes something that the comparison cannot know, such as a field
             # that it drops. Remembered, so that it is not sent again before something changes.
-            self._settled[uid_of(live)] = (version, _hash_of(desired))
+            self._remember(uid_of(live), version, desired)
             return False
         return True
+
+    def _remember(self, uid: str, version: str, desired: Manifest) -> None:
+        self._settled.pop(uid, None)
+        self._settled[uid] = (version, _hash_of(desired))
+        if len(self._settled) > _REMEMBERED:
+            # The oldest; at worst it is sent once more.
+            del self._settled[next(iter(self._settled))]
 
     async def _own_fields(self, kind: Kind, key: Key, live: Manifest) -> None:
         """Make the fields of our create fields of our applies, so that applies can drop them.
@@ -227,7 +243,10 @@ class Writer:
                 "value": "Apply",
             },
         ]
-        answer = await self._client.patch(kind, key, operations, field_manager=self._manager)
+        try:
+            answer = await self._client.patch(kind, key, operations, field_manager=self._manager)
+        except Invalid as err:
+            raise patch_error(err) from err
         live["metadata"]["resourceVersion"] = answer["metadata"]["resourceVersion"]
 
     async def _delete(self, step: Delete) -> bool:
@@ -272,13 +291,16 @@ class Writer:
                     "value": step.resource_version,
                 }
             )
-        answer = await self._client.patch(
-            step.kind,
-            step.key,
-            [*guards, *step.operations],
-            subresource=step.subresource,
-            field_manager=self._manager,
-        )
+        try:
+            answer = await self._client.patch(
+                step.kind,
+                step.key,
+                [*guards, *step.operations],
+                subresource=step.subresource,
+                field_manager=self._manager,
+            )
+        except Invalid as err:
+            raise patch_error(err) from err
         self._wrote(step.kind, answer)
         return True
 
@@ -320,19 +342,16 @@ async def look_up(client: Client, cache: Cache, kind: Kind, key: Key) -> None:
     informer = cache.find(kind)
     if informer is None:
         return
+    # Only what was there before the look can be missed by it: a write that is still on its way may
+    # make a new object meanwhile, and its event may be here before the answer.
+    held = informer.store.get(key)
     try:
         live = await client.get(kind, key)
     except NotFound:
-        held = informer.store.get(key)
         if held is not None:
             informer.deleted(key, uid_of(held))
         return
     informer.wrote(live)
-
-
-def is_refusal(error: Exception) -> bool:
-    """Tell whether the API server refused a request for what it asks, not for what it is now."""
-    return isinstance(error, ApiError) and error.status in (400, 403, 409, 422)
 
 
 def _lingers(answer: Manifest) -> bool:
