@@ -36,6 +36,7 @@ type Fence = Callable[[], None]
 """Raise when this process must not write any more."""
 
 _RETRIES: Final = 4
+_CLOSING_TURNS: Final = 3
 _RETRY_AFTER_LIMIT: Final = 10.0
 """Longest wait that the client takes on itself; a longer one is the back-off's business."""
 FIRST_FAILURE: Final = 300
@@ -111,6 +112,9 @@ class Transport:
         if self._session is not None:
             await self._session.close()
             self._session = None
+            # TLS connections are torn down by callbacks, which a loop that ends now would not run.
+            for _ in range(_CLOSING_TURNS):
+                await asyncio.sleep(0)
 
     async def send(self, request: Request) -> Manifest:
         """Send a request, again where the server says when, and return the decoded answer."""

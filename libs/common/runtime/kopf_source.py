@@ -17,6 +17,7 @@ Neither is for the loop that the workers drain in.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -73,7 +74,9 @@ class KopfSource:
             except BaseException as err:  # noqa: BLE001 carried to the loop that waits
                 error = err
             ready.set()
-            loop.call_soon_threadsafe(_finish, ended, error)
+            # A loop that was closed meanwhile, by a crash, has nobody left to tell.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(_finish, ended, error)
 
         thread = threading.Thread(target=target, name="kopf", daemon=True)
         thread.start()
@@ -202,7 +205,8 @@ def _build_settings(informers: Sequence[Informer]) -> kopf.OperatorSettings:
 def _build_handler(informer: Informer, loop: asyncio.AbstractEventLoop) -> Callable[..., Any]:
     async def deliver(event: Any, **_: object) -> None:
         # The copy detaches the object from kopf, which keeps and changes its own.
-        loop.call_soon_threadsafe(_deliver, informer, event["type"], dict(event["object"]))
+        with contextlib.suppress(RuntimeError):  # As above.
+            loop.call_soon_threadsafe(_deliver, informer, event["type"], dict(event["object"]))
 
     return deliver
 

@@ -1,0 +1,393 @@
+"""The writer over HTTP: steps that are safe to repeat, and never twice the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from libs.common.client import Client
+from libs.common.errors import Conflict, Forbidden, Invalid, ServerError, UnknownOutcome
+from libs.common.kinds import CONFIG_MAP, SERVICE, Key, Kind, Manifest, uid_of
+from libs.common.ownership import build_owner_reference
+from libs.common.plan import Apply, Create, Delete, Outcome, Patch, Step
+from libs.common.runtime.cache import Cache
+from libs.common.runtime.informer import Informer, Origin
+from libs.common.runtime.store import Change
+from libs.common.runtime.writer import ForeignObject, Writer, look_up
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.waiting import until
+from libs.common.testing.widget import WIDGET
+
+KEY = Key("default", "a")
+PRIMARY = Key("default", "w")
+OWNER: Manifest = {"metadata": {"name": "w", "uid": "owner-1"}}
+OTHER: Manifest = {"metadata": {"name": "w", "uid": "owner-2"}}
+
+
+def build_map(name: str = "a", owner: Manifest | None = OWNER, **data: str) -> Manifest:
+    metadata: Manifest = {"name": name, "namespace": "default"}
+    if owner is not None:
+        metadata["ownerReferences"] = [build_owner_reference(WIDGET, owner)]
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+class Bench:
+    """A writer, its cache, and what handlers were told."""
+
+    def __init__(self, api: FakeApi, client: Client) -> None:
+        self.api = api
+        api.collector.pause()  # The owners are made up.
+        self.client = client
+        self.cache = Cache()
+        self.informer = Informer(CONFIG_MAP)
+        self.cache.add(self.informer)
+        self.unknown: set[tuple[Kind, Key]] = set()
+        self.settled: dict[str, tuple[str, str]] = {}
+        self.told: list[tuple[Change, Origin | None]] = []
+        self.informer.add_handler(lambda change, _, origin: self.told.append((change, origin)))
+        self.origin = Origin("widget", PRIMARY)
+        self.writer = Writer(
+            client,
+            self.cache,
+            origin=self.origin,
+            owner_uid=uid_of(OWNER),
+            unknown=self.unknown,
+            settled=self.settled,
+        )
+
+    async def take(self, *steps: Step) -> Outcome:
+        return await self.writer.execute([steps])
+
+    def held(self, key: Key = KEY) -> Mapping[str, Any] | None:
+        return self.informer.store.get(key)
+
+    def see(self, key: Key = KEY) -> None:
+        """Bring what the server has into the cache."""
+        self.informer.put(self.api.get(CONFIG_MAP, key))
+
+
+@pytest.fixture
+def bench(fake_api: FakeApi, fake_client: Client) -> Bench:
+    return Bench(fake_api, fake_client)
+
+
+# Create.
+
+
+async def test_own_write_is_read_at_once(bench: Bench) -> None:
+    outcome = await bench.take(Create(CONFIG_MAP, build_map(x="1")))
+
+    assert outcome.ok
+    assert outcome.changed == 1
+    assert (bench.held() or {})["data"] == {"x": "1"}
+    assert [origin for _, origin in bench.told] == [bench.origin], "the pass has not to be told"
+
+
+async def test_name_that_is_taken_by_our_own_is_done(bench: Bench) -> None:
+    bench.api.create(build_map(x="theirs"))
+
+    outcome = await bench.take(Create(CONFIG_MAP, build_map(x="ours")))
+
+    assert outcome.ok
+    assert outcome.changed == 0
+    assert (bench.held() or {})["data"] == {"x": "theirs"}, "the next look plans from what is"
+
+
+@pytest.mark.parametrize("owner", [OTHER, None], ids=["other controller", "orphan"])
+@pytest.mark.parametrize("step", [Create, Apply])
+@pytest.mark.parametrize("cached", [True, False])
+async def test_object_of_somebody_else_is_left_alone(
+    bench: Bench, owner: Manifest | None, step: type[Create | Apply], cached: bool
+) -> None:
+    before = bench.api.create(build_map(owner=owner, x="theirs"))
+    if cached:
+        bench.see()
+
+    outcome = await bench.take(step(CONFIG_MAP, build_map(x="ours")))
+
+    assert isinstance(outcome.first_error(), ForeignObject)
+    assert "default/a" in str(outcome.first_error())
+    assert bench.api.get(CONFIG_MAP, KEY) == before
+
+
+async def test_what_counts_as_ours_can_be_said(bench: Bench) -> None:
+    bench.api.create(build_map(owner=None))
+
+    outcome = await bench.take(Create(CONFIG_MAP, build_map(), ours=lambda _: True))
+
+    assert outcome.ok
+
+
+# Slow start, batches.
+
+
+async def test_used_up_quota_costs_one_request(bench: Bench) -> None:
+    bench.api.fail("create", CONFIG_MAP, status=403, times=None, message="exceeded quota")
+    steps = [Create(CONFIG_MAP, build_map(f"m{number}")) for number in range(500)]
+
+    outcome = await bench.take(*steps)
+
+    assert len(bench.api.writes()) == 1
+    assert isinstance(outcome.first_error(), Forbidden)
+    assert len(outcome.skipped) == 499
+
+
+async def test_start_doubles_while_all_goes_well(bench: Bench) -> None:
+    refused = {"m5", "m6"}
+    bench.api.fail(
+        "create",
+        status=403,
+        times=None,
+        where=lambda request: request.body["metadata"]["name"] in refused,
+    )
+    steps = [Create(CONFIG_MAP, build_map(f"m{number}")) for number in range(20)]
+
+    outcome = await bench.take(*steps)
+
+    # 1, 2 and 4 at a time; the third part holds the refused ones.
+    assert (len(outcome.done), len(outcome.failures), len(outcome.skipped)) == (5, 2, 13)
+
+
+async def test_batches_stop_at_a_failure(bench: Bench) -> None:
+    bench.api.fail("create", status=500, times=1)
+
+    outcome = await bench.writer.execute(
+        [
+            [Create(CONFIG_MAP, build_map("a")), Create(CONFIG_MAP, build_map("b"))],
+            [Create(CONFIG_MAP, build_map("c"))],
+        ]
+    )
+
+    assert isinstance(outcome.first_error(), ServerError)
+    assert [step.key.name for step in outcome.skipped] == ["b", "c"]
+    assert len(bench.api.writes()) == 1
+
+
+async def test_deletions_need_no_slow_start(bench: Bench) -> None:
+    made = [bench.api.create(build_map(f"m{number}")) for number in range(8)]
+    bench.api.fail("delete", status=500, times=None)
+
+    outcome = await bench.take(*(Delete.of(CONFIG_MAP, each) for each in made))
+
+    assert len(outcome.failures) == 8
+
+
+# Delete.
+
+
+async def test_delete_leaves_a_namesake_alone(bench: Bench) -> None:
+    gone = bench.api.create(build_map())
+    bench.api.vanish(CONFIG_MAP, KEY)
+    namesake = bench.api.create(build_map())
+    bench.see()
+
+    outcome = await bench.take(Delete.of(CONFIG_MAP, gone))
+
+    assert outcome.ok, "gone is gone"
+    assert outcome.changed == 0
+    assert uid_of(bench.api.get(CONFIG_MAP, KEY)) == uid_of(namesake)
+    assert bench.held() is not None
+
+
+async def test_deletion_is_seen_at_once(bench: Bench) -> None:
+    made = bench.api.create(build_map())
+    bench.see()
+
+    assert (await bench.take(Delete.of(CONFIG_MAP, made))).changed == 1
+
+    assert bench.held() is None
+    assert (await bench.take(Delete.of(CONFIG_MAP, made))).changed == 0
+
+
+async def test_object_with_a_finalizer_is_seen_terminating(bench: Bench) -> None:
+    manifest = build_map()
+    manifest["metadata"]["finalizers"] = ["example.com/wait"]
+    made = bench.api.create(manifest)
+    bench.see()
+
+    await bench.take(Delete.of(CONFIG_MAP, made))
+
+    assert (bench.held() or {})["metadata"]["deletionTimestamp"]
+
+
+async def test_conflict_that_is_not_about_the_uid_leaves_the_object_in_the_cache(
+    bench: Bench,
+) -> None:
+    made = bench.api.create(build_map())
+    bench.see()
+    bench.api.fail("delete", status=409)
+
+    outcome = await bench.take(Delete.of(CONFIG_MAP, made))
+
+    assert isinstance(outcome.first_error(), Conflict)
+    assert bench.held() is not None
+
+
+# Apply.
+
+
+async def test_apply_of_what_is_there_sends_nothing(bench: Bench) -> None:
+    step = Apply(CONFIG_MAP, build_map(x="1"))
+    await bench.take(step)
+    mark = bench.api.mark()
+
+    outcome = await bench.take(step)
+
+    assert outcome.changed == 0
+    assert bench.api.mark() == mark, "not even a read"
+
+
+async def test_apply_of_what_is_there_but_not_cached_only_reads(bench: Bench) -> None:
+    step = Apply(CONFIG_MAP, build_map(x="1"))
+    await bench.take(step)
+    bench.informer.store.clear()
+    mark = bench.api.mark()
+
+    await bench.take(step)
+
+    assert [each.method for each in list(bench.api.requests)[mark:]] == ["GET"]
+
+
+async def test_dropped_field_is_pruned_though_a_create_made_it(bench: Bench) -> None:
+    """The server books a create as an Update, which applies never prune."""
+    await bench.take(Apply(CONFIG_MAP, build_map(x="1", y="2")))
+
+    outcome = await bench.take(Apply(CONFIG_MAP, build_map(x="1")))
+
+    assert outcome.changed == 1
+    assert bench.api.get(CONFIG_MAP, KEY)["data"] == {"x": "1"}
+    await bench.take(Apply(CONFIG_MAP, build_map(z="3")))
+    assert bench.api.get(CONFIG_MAP, KEY)["data"] == {"z": "3"}
+
+
+async def test_fields_of_others_are_kept(bench: Bench) -> None:
+    await bench.take(Apply(CONFIG_MAP, build_map(x="1")))
+    bench.api.patch(CONFIG_MAP, KEY, {"data": {"theirs": "yes"}})
+
+    await bench.take(Apply(CONFIG_MAP, build_map(x="2")))
+
+    assert bench.api.get(CONFIG_MAP, KEY)["data"] == {"x": "2", "theirs": "yes"}
+
+
+async def test_field_that_somebody_changed_is_set_back(bench: Bench) -> None:
+    step = Apply(CONFIG_MAP, build_map(x="1"))
+    await bench.take(step)
+    bench.api.patch(CONFIG_MAP, KEY, {"data": {"x": "theirs"}})
+    bench.see()
+
+    assert (await bench.take(step)).changed == 1
+    assert bench.api.get(CONFIG_MAP, KEY)["data"] == {"x": "1"}
+
+
+async def test_apply_that_the_server_takes_for_nothing_is_remembered(bench: Bench) -> None:
+    """The server writes the port in its own way: the object never shows what was sent."""
+    service: Manifest = {
+        **build_map(),
+        "kind": "Service",
+        "spec": {"ports": [{"port": 80, "protocol": ""}]},
+    }
+    service.pop("data")
+    bench.cache.add(Informer(SERVICE))
+    await bench.take(Apply(SERVICE, service))
+    first = await bench.take(Apply(SERVICE, service))
+    mark = bench.api.mark()
+
+    second = await bench.take(Apply(SERVICE, service))
+
+    assert first.ok
+    assert second.changed == 0
+    assert bench.api.writes(mark) == []
+
+
+async def test_memory_of_no_op_applies_is_bounded(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("libs.common.runtime.writer._REMEMBERED", 2)
+    desired = {"metadata": {"annotations": {"slipway.dev/applied-hash": "h"}}}
+    for number in range(5):
+        bench.writer._remember(f"u{number}", "1", desired)
+
+    assert list(bench.settled) == ["u3", "u4"]
+
+
+# Patch.
+
+
+async def test_patch_of_another_incarnation_is_a_conflict(bench: Bench) -> None:
+    bench.api.create(build_map())
+    add = {"op": "add", "path": "/data/x", "value": "1"}
+
+    outcome = await bench.take(Patch(CONFIG_MAP, KEY, "another", [add]))
+
+    assert isinstance(outcome.first_error(), Conflict)
+
+
+async def test_patch_of_another_version_is_a_conflict(bench: Bench) -> None:
+    made = bench.api.create(build_map(x="1"))
+    bench.api.patch(CONFIG_MAP, KEY, {"data": {"x": "2"}})
+    add = {"op": "add", "path": "/data/x", "value": "3"}
+    version = made["metadata"]["resourceVersion"]
+
+    outcome = await bench.take(Patch(CONFIG_MAP, KEY, uid_of(made), [add], version))
+
+    assert isinstance(outcome.first_error(), Conflict)
+
+
+async def test_patch_that_makes_the_object_invalid_is_no_conflict(bench: Bench) -> None:
+    made = bench.api.create(build_map())
+    label = {"op": "add", "path": "/metadata/labels", "value": {"a": "not a label!"}}
+
+    outcome = await bench.take(Patch(CONFIG_MAP, KEY, uid_of(made), [label]))
+
+    assert isinstance(outcome.first_error(), Invalid)
+
+
+# Lost answers.
+
+
+@pytest.mark.parametrize("done", [True, False], ids=["done", "not done"])
+async def test_write_without_answer_is_looked_up(bench: Bench, done: bool) -> None:
+    bench.api.fail("create", lost_answer=done, dropped=not done)
+
+    outcome = await bench.take(Create(CONFIG_MAP, build_map()))
+
+    assert isinstance(outcome.first_error(), UnknownOutcome)
+    assert bench.unknown == {(CONFIG_MAP, KEY)}
+    await look_up(bench.client, bench.cache, CONFIG_MAP, KEY)
+    assert (bench.held() is not None) is done
+
+
+async def test_pass_that_is_cut_short_leaves_its_write_to_be_looked_up(bench: Bench) -> None:
+    bench.api.hang("create")
+    task = asyncio.create_task(bench.take(Create(CONFIG_MAP, build_map())))
+    await until(lambda: len(bench.api.requests) == 1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    assert bench.unknown == {(CONFIG_MAP, KEY)}
+
+
+async def test_object_that_is_gone_is_forgotten_by_a_look(bench: Bench) -> None:
+    bench.api.create(build_map())
+    bench.see()
+    bench.api.vanish(CONFIG_MAP, KEY)
+
+    await look_up(bench.client, bench.cache, CONFIG_MAP, KEY)
+
+    assert bench.held() is None
+
+
+async def test_object_that_comes_during_a_look_stays(bench: Bench) -> None:
+    """The write arrives late: after the look found nothing, and before its answer is read."""
+    held = bench.api.hang("get", committed=True)
+    look = asyncio.create_task(look_up(bench.client, bench.cache, CONFIG_MAP, KEY))
+    await until(lambda: len(bench.api.requests) == 1)
+    bench.api.create(build_map())
+    bench.see()
+    held.release()
+    await look
+
+    assert bench.held() is not None
