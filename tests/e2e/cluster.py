@@ -102,7 +102,8 @@ class Cluster:
         repository, _, tag = self.images[operator].rpartition(":")
         pairs = {"image__repository": repository, "image__tag": tag, **values}
         args = ["upgrade", "--install", operator, str(ROOT / "helm" / operator)]
-        args += ["--namespace", namespace, "--timeout", "3m"]
+        # The CRDs stay when a release goes, with the marks of that release; the next takes them.
+        args += ["--namespace", namespace, "--timeout", "3m", "--take-ownership"]
         args += ["--wait"] if wait else []
         for name, value in pairs.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
