@@ -43,6 +43,7 @@ async def advance_until(
         Seconds by which the clock was moved.
     """
     began = clock.monotonic()
+    await turns()
 
     def ring() -> bool:
         if probe():

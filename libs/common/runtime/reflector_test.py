@@ -1,0 +1,280 @@
+"""The reflector over HTTP: no gap without a new listing, no error without a pause."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+
+from libs.common.client import Client
+from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest
+from libs.common.runtime.informer import Informer
+from libs.common.runtime.reflector import Reflector
+from libs.common.runtime.store import Change
+from libs.common.testing.clock import FakeClock
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.fakeapi.watching import GoneForm
+from libs.common.testing.waiting import advance_until, turns, until
+
+THING = Kind("test.slipway.dev", "v1", "Thing", "things")
+
+
+def build_map(name: str, namespace: str = "default") -> Manifest:
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+
+
+class Watcher:
+    """An informer that a reflector feeds, and what its handlers were told."""
+
+    def __init__(self, api: FakeApi, informer: Informer, clock: FakeClock) -> None:
+        self.api = api
+        self.informer = informer
+        self.clock = clock
+        self.gone: list[str] = []
+        self.initial: dict[str, bool] = {}
+        informer.add_handler(self._note)
+
+    def _note(self, change: Change, initial: bool, _: object) -> None:
+        if change.new is None:
+            self.gone.append(change.key.name)
+        else:
+            self.initial.setdefault(change.key.name, initial)
+
+    def names(self) -> list[str]:
+        return sorted(key.name for key in self.informer.store)
+
+    def count(self, verb: str) -> int:
+        return len(self.api.requests.select(verb, self.informer.kind))
+
+    def has(self, name: str) -> bool:
+        return name in self.names()
+
+    def has_watched(self, times: int) -> bool:
+        return self.count("watch") == times
+
+    async def ready(self) -> None:
+        await until(
+            lambda: self.informer.synced and self.api.watches.count(self.informer.kind),
+            "the first watch is open",
+        )
+
+
+@asynccontextmanager
+async def reflecting(
+    api: FakeApi,
+    client: Client,
+    kind: Kind = CONFIG_MAP,
+    namespaces: tuple[str, ...] = ("default",),
+    *,
+    optional: bool = False,
+) -> AsyncIterator[Watcher]:
+    clock = FakeClock()
+    informer = Informer(
+        kind, namespaces=namespaces, source="reflector", optional=optional, clock=clock
+    )
+    watcher = Watcher(api, informer, clock)
+    stop = asyncio.Event()
+    reflector = Reflector(client, clock=clock, rng=lambda: 0.0)
+    task = asyncio.create_task(reflector.run([informer], stop))
+    try:
+        yield watcher
+        assert not task.done(), task
+    finally:
+        stop.set()
+        await task
+
+
+async def test_first_listing_is_told_as_such_and_changes_are_not(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    fake_api.create(build_map("listed"))
+    async with reflecting(fake_api, fake_client) as watcher:
+        await watcher.ready()
+        fake_api.create(build_map("made"))
+        await until(lambda: "made" in watcher.initial)
+
+        assert watcher.initial == {"listed": True, "made": False}
+        fake_api.delete(CONFIG_MAP, ("default", "made"))
+        await until(lambda: watcher.gone == ["made"])
+
+
+@pytest.mark.parametrize("mid_line", [False, True], ids=["clean end", "cut in a frame"])
+async def test_watch_is_resumed_where_it_was_cut(
+    fake_api: FakeApi, fake_client: Client, mid_line: bool
+) -> None:
+    async with reflecting(fake_api, fake_client) as watcher:
+        await watcher.ready()
+        fake_api.create(build_map("before"))
+        await until(lambda: watcher.names() == ["before"])
+        seen = fake_api.get(CONFIG_MAP, ("default", "before"))["metadata"]["resourceVersion"]
+        held = fake_api.hang("watch", CONFIG_MAP)
+        fake_api.watches.cut(CONFIG_MAP, mid_line=mid_line)
+        await until(lambda: fake_api.watches.count(CONFIG_MAP) == 0)
+        fake_api.create(build_map("in-the-gap"))
+        held.release()
+
+        await advance_until(watcher.clock, lambda: len(watcher.names()) == 2)
+
+        assert watcher.count("list") == 1, "a cut is no reason to list again"
+        watches = fake_api.requests.select("watch", CONFIG_MAP)
+        assert watches[-1].query["resourceVersion"] == seen
+
+
+@pytest.mark.parametrize("form", ["stream", "http"])
+async def test_deletion_in_a_gap_is_found_by_a_new_listing(
+    fake_api: FakeApi, fake_client: Client, form: GoneForm
+) -> None:
+    for name in ("stays", "goes"):
+        fake_api.create(build_map(name))
+    async with reflecting(fake_api, fake_client) as watcher:
+        await watcher.ready()
+        fake_api.watches.pause(CONFIG_MAP)
+        fake_api.vanish(CONFIG_MAP, ("default", "goes"))
+        fake_api.watches.expire(CONFIG_MAP, form)
+        fake_api.watches.resume(CONFIG_MAP)
+
+        await advance_until(watcher.clock, lambda: watcher.gone == ["goes"])
+
+        assert watcher.names() == ["stays"]
+        assert watcher.count("list") == 2
+
+
+async def test_errors_are_backed_off_up_to_a_limit(fake_api: FakeApi, fake_client: Client) -> None:
+    fault = fake_api.fail("list", CONFIG_MAP, status=500, times=None)
+    async with reflecting(fake_api, fake_client) as watcher:
+        waits: list[float] = []
+
+        def waits_after(number: int) -> bool:
+            return fault.hits == number and watcher.clock.next_due() is not None
+
+        for number in range(1, 11):
+            await until(partial(waits_after, number))
+            waits.append(round(watcher.clock.next_due() or 0.0, 3))
+            watcher.clock.advance(waits[-1])
+
+        assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0]
+        fake_api.faults.clear()
+        await advance_until(watcher.clock, lambda: watcher.informer.synced)
+
+
+async def test_progress_resets_the_back_off(fake_api: FakeApi, fake_client: Client) -> None:
+    async with reflecting(fake_api, fake_client) as watcher:
+        await watcher.ready()
+        for number in range(4):
+            name = f"m{number}"
+            fake_api.create(build_map(name))
+            await until(partial(watcher.has, name))
+            fake_api.watches.cut(CONFIG_MAP, mid_line=True)
+            await until(lambda: fake_api.watches.count(CONFIG_MAP) == 0)
+            moved = await advance_until(
+                watcher.clock, lambda: fake_api.watches.count(CONFIG_MAP) == 1
+            )
+            assert moved == pytest.approx(0.2)
+
+
+async def test_streams_that_end_at_once_are_not_asked_for_without_a_pause(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    async with reflecting(fake_api, fake_client) as watcher:
+        await watcher.ready()
+        for number in range(1, 4):
+            fake_api.watches.cut(CONFIG_MAP)
+            await until(lambda: watcher.clock.next_due() is not None)
+            await turns()
+            assert watcher.count("watch") == number
+            await advance_until(watcher.clock, partial(watcher.has_watched, number + 1))
+            await until(lambda: fake_api.watches.count(CONFIG_MAP) == 1)
+
+        assert watcher.clock.monotonic() == pytest.approx(0.2 + 0.4 + 0.8)
+
+
+async def test_versions_that_expire_again_and_again_are_not_listed_without_a_pause(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    async with reflecting(fake_api, fake_client) as watcher:
+        await watcher.ready()
+        fault = fake_api.fail("watch", CONFIG_MAP, status=410, times=None)
+        fake_api.watches.cut(CONFIG_MAP)
+        await advance_until(watcher.clock, lambda: fault.hits == 1)
+        await until(lambda: watcher.clock.next_due() is not None)
+        lists = watcher.count("list")
+        await turns()
+
+        assert watcher.count("list") == lists, "listed without a pause"
+
+
+async def test_namespaces_are_listed_and_watched_one_by_one(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    for namespace in ("one", "two", "three"):
+        fake_api.create(build_map("a", namespace))
+    held = fake_api.hang("list", where=lambda request: request.key.namespace == "two")
+    async with reflecting(fake_api, fake_client, namespaces=("one", "two")) as watcher:
+        await until(lambda: len(watcher.informer.store) == 1)
+        assert not watcher.informer.synced, "one of two is not all"
+        held.release()
+        await until(lambda: watcher.informer.synced)
+
+        assert {key.namespace for key in watcher.informer.store} == {"one", "two"}
+        await until(lambda: fake_api.watches.count(CONFIG_MAP) == 2)
+        fake_api.create(build_map("b", "two"))
+        await until(lambda: watcher.informer.store.get(Key("two", "b")) is not None)
+
+
+async def test_optional_kind_that_is_not_served_is_synced_and_comes_later(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    async with reflecting(fake_api, fake_client, THING, optional=True) as watcher:
+        await until(lambda: watcher.informer.synced)
+        assert not watcher.informer.served
+
+        fake_api.register(THING)
+        fake_api.create({**build_map("a"), "apiVersion": THING.api_version, "kind": THING.kind})
+        await advance_until(watcher.clock, lambda: watcher.names() == ["a"])
+
+        assert watcher.informer.served
+
+
+async def test_optional_kind_that_goes_leaves_nothing_behind(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    fake_api.register(THING)
+    fake_api.create({**build_map("a"), "apiVersion": THING.api_version, "kind": THING.kind})
+    async with reflecting(fake_api, fake_client, THING, optional=True) as watcher:
+        await watcher.ready()
+        fault = fake_api.fail(kind=THING, status=404, times=None)
+        fake_api.watches.cut(THING)
+        await advance_until(watcher.clock, lambda: watcher.gone == ["a"])
+        fault.release()
+
+        await advance_until(watcher.clock, lambda: watcher.names() == ["a"])
+
+
+async def test_required_kind_that_is_not_served_is_not_synced(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    async with reflecting(fake_api, fake_client, THING) as watcher:
+        await until(lambda: watcher.count("list") or len(fake_api.requests) > 0)
+        await until(lambda: watcher.clock.next_due() is not None)
+
+        assert not watcher.informer.synced
+
+
+async def test_handler_that_fails_hides_no_other_object(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    for name in ("bad", "good"):
+        fake_api.create(build_map(name))
+    async with reflecting(fake_api, fake_client) as watcher:
+
+        def choke(change: Change, *_: object) -> None:
+            raise KeyError(change.key.name)
+
+        watcher.informer._handlers.insert(0, choke)
+        await watcher.ready()
+
+        assert sorted(watcher.initial) == ["bad", "good"]

@@ -1,0 +1,257 @@
+"""The sweep over HTTP: what a lossy source missed is found, and nothing else is touched."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from libs.common.client import Client
+from libs.common.errors import ServerError
+from libs.common.kinds import CONFIG_MAP, Key, Manifest, uid_of
+from libs.common.metrics import Metrics
+from libs.common.runtime.informer import Informer, SourceName
+from libs.common.runtime.store import Change
+from libs.common.runtime.sweep import Sweeper
+from libs.common.testing.clock import FakeClock
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.waiting import advance_until, turns, until
+
+KEY = Key("default", "a")
+
+
+def build_map(name: str = "a", **labels: str) -> Manifest:
+    metadata = {"name": name, "namespace": "default", "labels": labels}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+
+
+class Bench:
+    """A store that no source feeds, a sweeper, and a clock."""
+
+    def __init__(
+        self,
+        api: FakeApi,
+        client: Client,
+        *,
+        selector: str = "",
+        source: SourceName = "kopf",
+        period: float = 600.0,
+    ) -> None:
+        self.api = api
+        self.clock = FakeClock()
+        self.metrics = Metrics()
+        self.informer = Informer(
+            CONFIG_MAP,
+            namespaces=("default",),
+            label_selector=selector,
+            source=source,
+            clock=self.clock,
+            metrics=self.metrics.cache("configmaps"),
+        )
+        self.told: list[Change] = []
+        self.informer.add_handler(lambda change, *_: self.told.append(change))
+        self.sweeper = Sweeper(client, period=period, clock=self.clock, rng=lambda: 0.5)
+
+    async def sweep(self) -> int:
+        """Sweep, moving the clock over the time that the source is given."""
+        task = asyncio.create_task(self.sweeper.sweep(self.informer))
+        await advance_until(self.clock, task.done)
+        return await task
+
+    def make(self, name: str = "a", **labels: str) -> Manifest:
+        """Make an object that the store knows of."""
+        made = self.api.create(build_map(name, **labels))
+        self.informer.put(made)
+        return made
+
+    def lists(self) -> int:
+        return len(self.api.requests.select("list", CONFIG_MAP))
+
+
+@pytest.fixture
+def bench(fake_api: FakeApi, fake_client: Client) -> Bench:
+    return Bench(fake_api, fake_client)
+
+
+async def test_missed_deletion_is_found_told_and_counted(bench: Bench) -> None:
+    bench.make("a")
+    bench.make("b")
+    bench.told.clear()
+    bench.api.vanish(CONFIG_MAP, KEY)
+
+    assert await bench.sweep() == 1
+
+    assert [(change.key.name, change.new) for change in bench.told] == [("a", None)]
+    assert [key.name for key in bench.informer.store] == ["b"]
+    assert bench.metrics.value("operator_cache_swept_total", resource="configmaps") == 1
+
+
+async def test_sweep_that_finds_nothing_reads_metadata_once(bench: Bench) -> None:
+    bench.make()
+    bench.told.clear()
+
+    assert await bench.sweep() == 0
+
+    (request,) = bench.api.requests
+    assert "PartialObjectMetadata" in request.accept
+    assert bench.told == []
+
+
+async def test_missing_object_is_read_after_a_grace(bench: Bench) -> None:
+    bench.api.create(build_map())
+
+    await bench.sweep()
+
+    assert bench.informer.store.get(KEY) is not None
+    assert bench.clock.monotonic() >= 2.0, "the source had no time to deliver it"
+
+
+async def test_stale_object_is_read_again(bench: Bench) -> None:
+    bench.make()
+    bench.api.patch(CONFIG_MAP, KEY, {"data": {"x": "1"}})
+
+    await bench.sweep()
+
+    assert (bench.informer.store.get(KEY) or {})["data"] == {"x": "1"}
+
+
+async def test_object_that_the_source_delivers_in_time_is_not_read(bench: Bench) -> None:
+    made = bench.api.create(build_map())
+    task = asyncio.create_task(bench.sweeper.sweep(bench.informer))
+    await until(lambda: bench.clock.next_due() is not None)
+    bench.informer.put(made)
+    await advance_until(bench.clock, task.done)
+
+    assert bench.api.requests.select("get", CONFIG_MAP) == []
+
+
+async def test_namesake_takes_the_place_of_what_is_gone(bench: Bench) -> None:
+    old = bench.make()
+    bench.api.vanish(CONFIG_MAP, KEY)
+    new = bench.api.create(build_map())
+
+    await bench.sweep()
+
+    assert uid_of(bench.informer.store.get(KEY) or {}) == uid_of(new) != uid_of(old)
+
+
+async def test_object_that_lost_its_label_is_gone_and_comes_back_with_it(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    bench = Bench(fake_api, fake_client, selector="app=x")
+    bench.make(app="x")
+    fake_api.patch(CONFIG_MAP, KEY, {"metadata": {"labels": {"app": None}}})
+
+    assert await bench.sweep() == 1
+    assert bench.informer.store.get(KEY) is None
+
+    fake_api.patch(CONFIG_MAP, KEY, {"metadata": {"labels": {"app": "x"}}})
+    await bench.sweep()
+    assert bench.informer.store.get(KEY) is not None
+
+
+async def test_object_that_is_written_during_the_listing_stays(bench: Bench) -> None:
+    held = bench.api.hang("list", committed=True)
+    task = asyncio.create_task(bench.sweeper.sweep(bench.informer))
+    await until(lambda: bench.lists() == 1)
+    bench.make()
+    held.release()
+    await advance_until(bench.clock, task.done)
+
+    assert bench.informer.store.get(KEY) is not None
+
+
+async def test_object_that_is_gone_before_it_is_read_is_left_out(bench: Bench) -> None:
+    bench.api.create(build_map())
+    bench.api.fail("get", status=404, times=None)
+
+    await bench.sweep()
+
+    assert len(bench.informer.store) == 0
+
+
+async def test_failing_sweep_tells_its_caller(bench: Bench) -> None:
+    bench.api.fail("list", status=500)
+
+    with pytest.raises(ServerError):
+        await bench.sweep()
+
+
+# For ever.
+
+
+async def test_lossy_source_is_synced_by_the_first_sweep_that_succeeds(bench: Bench) -> None:
+    bench.api.create(build_map())
+    fault = bench.api.fail("list", status=500, times=2)
+    keeping = asyncio.create_task(bench.sweeper.keep(bench.informer))
+    await until(lambda: fault.hits == 1)
+    assert not bench.informer.synced
+
+    await advance_until(bench.clock, lambda: bench.informer.synced)
+
+    assert bench.informer.store.get(KEY) is not None
+    assert bench.clock.monotonic() >= 10.0, "tried again without a pause"
+    keeping.cancel()
+
+
+async def test_sweeps_come_from_time_to_time(bench: Bench) -> None:
+    keeping = asyncio.create_task(bench.sweeper.keep(bench.informer))
+    await until(lambda: bench.informer.synced)
+    await until(lambda: bench.clock.next_due() is not None)
+
+    assert bench.clock.next_due() == pytest.approx(600)
+    await advance_until(bench.clock, lambda: bench.lists() == 2)
+    keeping.cancel()
+
+
+async def test_relisting_asks_for_a_sweep_after_a_moment(bench: Bench) -> None:
+    keeping = asyncio.create_task(bench.sweeper.keep(bench.informer))
+    await until(lambda: bench.informer.synced)
+    await until(lambda: bench.clock.next_due() is not None)
+    bench.informer.relisted.set()
+
+    moved = await advance_until(bench.clock, lambda: bench.lists() == 2)
+
+    assert moved == pytest.approx(2.0)
+    assert not bench.informer.relisted.is_set()
+    keeping.cancel()
+
+
+async def test_period_of_zero_leaves_only_the_sweeps_that_are_asked_for(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    bench = Bench(fake_api, fake_client, period=0.0)
+    keeping = asyncio.create_task(bench.sweeper.keep(bench.informer))
+    await until(lambda: bench.informer.synced)
+    await turns(200)
+    assert bench.lists() == 1
+
+    bench.informer.relisted.set()
+    await advance_until(bench.clock, lambda: bench.lists() == 2)
+    keeping.cancel()
+
+
+async def test_source_that_lists_is_synced_by_itself_and_swept_later(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    bench = Bench(fake_api, fake_client, source="reflector")
+    keeping = asyncio.create_task(bench.sweeper.keep(bench.informer))
+    await turns()
+    assert bench.lists() == 0
+
+    bench.informer.replace([], 1, "default")
+    await until(lambda: bench.clock.next_due() is not None)
+    assert bench.lists() == 0
+    await advance_until(bench.clock, lambda: bench.lists() == 1)
+    keeping.cancel()
+
+
+async def test_kind_that_is_not_served_is_not_asked_for(bench: Bench) -> None:
+    bench.informer.served = False
+    keeping = asyncio.create_task(bench.sweeper.keep(bench.informer))
+    await until(lambda: bench.clock.next_due() is not None)
+    bench.clock.advance(600)
+    await turns(50)
+
+    assert bench.lists() == 0
+    keeping.cancel()
