@@ -1,0 +1,1 @@
+"""Fault sweeps: every write and every watch event of an operator is made to go wrong, once each."""

@@ -1,0 +1,83 @@
+"""Command line: `python -m tools.sweep [operator] [--tier gate|full] [--replay FILE] ...`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from libs.common.testing.apiserver import ASSETS_VARIABLE, ControlPlane
+from tools.sweep.commands import Options, replay_trial, sweep_operators, try_mutants
+from tools.sweep.modes import Mode
+from tools.sweep.scaling import run_child
+from tools.sweep.workload import OPERATORS
+from tools.sweep.zygote import Zygote, fork_zygote
+
+_FOLDER = Path("dist/sweep")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns its exit status."""
+    options = _parse(sys.argv[1:] if argv is None else argv)
+    if not os.environ.get(ASSETS_VARIABLE):
+        from tools.cluster.binaries import ensure_assets
+
+        os.environ[ASSETS_VARIABLE] = str(ensure_assets())
+    operators = OPERATORS if options.operator in ("", "mutants") else (options.operator,)
+    for operator in OPERATORS:
+        importlib.import_module(f"operators.{operator}.controller")
+    importlib.import_module("uvloop")
+    # Forked before there is any thread or event loop, and while nothing is imported that has one.
+    zygote = fork_zygote(run_child)
+    with ControlPlane() as control_plane:
+        return asyncio.run(_run(options, operators, control_plane, zygote))
+
+
+async def _run(
+    options: Options, operators: Sequence[str], control_plane: ControlPlane, zygote: Zygote
+) -> int:
+    try:
+        if options.replay is not None:
+            return await replay_trial(options, control_plane, zygote)
+        if options.operator == "mutants":
+            return await try_mutants(options, control_plane, zygote)
+        return await sweep_operators(options, operators, control_plane, zygote)
+    finally:
+        await zygote.close()
+
+
+def _parse(argv: Sequence[str]) -> Options:
+    parser = argparse.ArgumentParser(prog="./dev sweep", description=__doc__)
+    choices = (*OPERATORS, "mutants")
+    parser.add_argument("operator", nargs="?", default="", choices=("", *choices))
+    parser.add_argument("--tier", choices=("gate", "full"), default="gate")
+    parser.add_argument("--replay", type=Path, help="run the trial of a replay file, with its log")
+    parser.add_argument("--jobs", type=int, default=3, help="trials at a time [default 3]")
+    parser.add_argument("--write", action="store_true", help="write docs/reference/reliability.md")
+    parser.add_argument("--workload", default="", help="confine to one workload")
+    parser.add_argument("--mode", action="append", default=[], choices=[*map(str, Mode)])
+    parser.add_argument("--mutant", action="append", default=[], help="confine to one mutant")
+    parser.add_argument("--sample", type=int, default=0, help="trials of a mode at most")
+    parser.add_argument("--seed", type=int, default=0)
+    found = parser.parse_args(argv)
+    return Options(
+        operator=found.operator,
+        tier=found.tier,
+        replay=found.replay,
+        jobs=found.jobs,
+        write=found.write,
+        workload=found.workload,
+        modes=tuple(map(Mode, found.mode)),
+        mutants=tuple(found.mutant),
+        sample=found.sample,
+        seed=found.seed,
+        folder=_FOLDER,
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,157 @@
+"""Cluster: the real API server of a sweep, with the CRDs and the rights of the operator."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from libs.common.client import Client
+from libs.common.errors import AlreadyExists, Forbidden, NotFound
+from libs.common.kinds import (
+    CLUSTER_ROLE,
+    CRD,
+    NAMESPACE,
+    ROLE,
+    SERVICE_ACCOUNT,
+    Kind,
+    Manifest,
+)
+from libs.common.rbac import (
+    PolicyRule,
+    build_cluster_role,
+    build_role,
+    operator_namespace_rules,
+)
+from libs.common.testing.apiserver import ControlPlane
+from tools.sweep.workload import Workload
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+_ROLE_BINDING: Final = Kind(_RBAC, "v1", "RoleBinding", "rolebindings")
+_CLUSTER_ROLE_BINDING: Final = Kind(
+    _RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False
+)
+_POLL: Final = 0.02
+_TOKEN_SECONDS: Final = 7200
+
+
+class Rights:
+    """Give the service account of an operator its rights, namespace by namespace.
+
+    Args:
+        client: Connection with all rights.
+        control_plane: The API server.
+        workload: Whose operator it is; all workloads of an operator have the same rights.
+    """
+
+    def __init__(self, client: Client, control_plane: ControlPlane, workload: Workload) -> None:
+        """Work out the rules; `prepare` makes the account."""
+        self._client = client
+        self._control_plane = control_plane
+        self._operator = workload.operator.id
+        self._home = f"sweep-{self._operator}"
+        self._probe = workload.primary
+        self.rules: tuple[PolicyRule, ...] = (
+            *workload.rules,
+            *operator_namespace_rules(self._operator),
+        )
+        self._token = ""
+
+    async def prepare(self) -> None:
+        """Create the service account, its cluster-scoped rights and a token of it."""
+        client, name = self._client, self._operator
+        await create_namespace(client, self._home)
+        account = {"apiVersion": "v1", "kind": "ServiceAccount"}
+        account |= {"metadata": {"name": name, "namespace": self._home}}
+        await client.create(SERVICE_ACCOUNT, account)
+        rules = [rule for rule in self.rules if rule.cluster_scoped]
+        if rules:
+            await client.create(CLUSTER_ROLE, build_cluster_role(self._home, rules))
+            binding = self._build_binding(_CLUSTER_ROLE_BINDING, CLUSTER_ROLE)
+            await client.create(_CLUSTER_ROLE_BINDING, binding)
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": _TOKEN_SECONDS},
+        }
+        path = SERVICE_ACCOUNT.path(self._home, name, "token")
+        answer = await client.raw("POST", path, request)
+        self._token = answer["status"]["token"]
+
+    async def grant(self, namespace: str) -> str:
+        """Create a namespace in which the account may do what an operator may do where it watches.
+
+        Returns:
+            A token of the account.
+        """
+        await create_namespace(self._client, namespace)
+        rules = [rule for rule in self.rules if not rule.cluster_scoped]
+        await self._client.create(ROLE, build_role(self._home, namespace, rules))
+        binding = self._build_binding(_ROLE_BINDING, ROLE)
+        binding["metadata"]["namespace"] = namespace
+        await self._client.create(_ROLE_BINDING, binding)
+        config = self._control_plane.config_for(self._token)
+        async with Client(config) as probe:
+            while True:  # The authorizer hears of it a moment later.
+                with contextlib.suppress(Forbidden):
+                    await probe.list(self._probe, namespace)
+                    return self._token
+                await asyncio.sleep(_POLL)
+
+    def find_unused(self, used: set[tuple[str, str, str]]) -> list[str]:
+        """Return rights that nobody used, as `verb resource`, Leases and Events aside."""
+        granted = {
+            (group, resource, verb)
+            for rule in self.rules
+            for group in rule.api_groups
+            for resource in rule.resources
+            for verb in rule.verbs
+            if resource not in ("leases", "events")
+        }
+        return sorted(f"{verb} {resource}" for _, resource, verb in granted - used)
+
+    def _build_binding(self, kind: Kind, role: Kind) -> Manifest:
+        return {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "metadata": {"name": self._home},
+            "roleRef": {"apiGroup": _RBAC, "kind": role.kind, "name": self._home},
+            "subjects": [
+                {"kind": "ServiceAccount", "name": self._operator, "namespace": self._home}
+            ],
+        }
+
+
+async def create_namespace(client: Client, name: str) -> None:
+    """Create a namespace, unless it is there."""
+    with contextlib.suppress(AlreadyExists):
+        manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        await client.create(NAMESPACE, manifest)
+
+
+@asynccontextmanager
+async def prepare_cluster(
+    control_plane: ControlPlane, workloads: Sequence[Workload]
+) -> AsyncIterator[Client]:
+    """Install what workloads need and yield a client with all rights."""
+    async with Client(control_plane.config, max_in_flight=64) as client:
+        for workload in workloads:
+            for crd in workload.crds:
+                with contextlib.suppress(AlreadyExists):
+                    await client.create(CRD, crd)
+            for kind, manifest in workload.world:
+                with contextlib.suppress(AlreadyExists):
+                    await client.create(kind, manifest)
+            async with asyncio.timeout(30):
+                await _wait_served(client, workload.primary)
+        yield client
+
+
+async def _wait_served(client: Client, kind: Kind) -> None:
+    while True:
+        with contextlib.suppress(NotFound):
+            await client.list(kind)
+            return
+        await asyncio.sleep(_POLL)

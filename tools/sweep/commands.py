@@ -1,0 +1,180 @@
+"""Commands: sweep operators, replay one trial, try mutants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from libs.common.testing.apiserver import ControlPlane
+from tools.sweep import report
+from tools.sweep.modes import Mode
+from tools.sweep.planning import Plan, Tier, plan_trials, read_replay, sample_plans
+from tools.sweep.runner import Reference, SweepRunner, Verdict, now, open_bench, with_mutant
+from tools.sweep.workload import Workload, load_workloads
+from tools.sweep.zygote import Zygote, read_log
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Hold the command line."""
+
+    operator: str
+    tier: Tier
+    replay: Path | None
+    jobs: int
+    write: bool
+    workload: str
+    modes: tuple[Mode, ...]
+    mutants: tuple[str, ...]
+    sample: int
+    seed: int
+    folder: Path
+
+
+async def sweep_operators(
+    options: Options, operators: Sequence[str], control_plane: ControlPlane, zygote: Zygote
+) -> int:
+    """Sweep operators one after the other; returns the exit status."""
+    results = []
+    for operator in operators:
+        results += await _sweep(options, operator, control_plane, zygote)
+    print(report.render_summary(results))
+    if options.write:
+        report.write_page(results, options.tier, options.seed)
+    return int(any(result.failed for result in results))
+
+
+async def replay_trial(options: Options, control_plane: ControlPlane, zygote: Zygote) -> int:
+    """Run the trial of a replay file alone and print its log."""
+    assert options.replay is not None
+    plan = read_replay(options.replay)
+    workload = _find(plan)
+    folder = options.folder / "replay"
+    async with open_bench(control_plane, zygote, [workload], folder) as bench:
+        runner = SweepRunner(bench, jobs=1)
+        reference = await runner.refer(workload)
+        verdict = await runner.try_plan(reference, plan)
+        print(read_log(folder / f"{verdict.outcome.namespace}.log"))
+    print(report.render_timeline(verdict.outcome))
+    print(report.render_verdict(verdict))
+    return int(verdict.failed)
+
+
+async def try_mutants(options: Options, control_plane: ControlPlane, zygote: Zygote) -> int:
+    """Try each mutant until an oracle kills it; returns 0 when all are dead."""
+    from tools.sweep.mutants import MUTANTS
+
+    chosen = [MUTANTS[name] for name in options.mutants or MUTANTS]
+    kills: list[report.Kill] = []
+    for operator in dict.fromkeys(mutant.operator for mutant in chosen):
+        workloads = load_workloads(operator)
+        async with open_bench(control_plane, zygote, workloads, options.folder) as bench:
+            runner = SweepRunner(bench, jobs=options.jobs, seed=options.seed)
+            for mutant in (each for each in chosen if each.operator == operator):
+                workload = next(each for each in workloads if each.id == mutant.workload)
+                reference = await runner.refer(workload)
+                kill = await _try_mutant(runner, reference, mutant.id, mutant.modes, options)
+                kills.append(kill)
+                print(report.render_kill(kill), flush=True)
+    print(report.render_kills(kills))
+    if options.write:
+        report.write_kills(kills)
+    return int(any(not kill.dead for kill in kills))
+
+
+async def _try_mutant(
+    runner: SweepRunner,
+    reference: Reference,
+    mutant: str,
+    modes: Sequence[Mode],
+    options: Options,
+) -> report.Kill:
+    """Try a mutant without faults, then with those of its modes, until something is found."""
+    started, trials = now(), 0
+    plain = Plan(reference.workload.operator.id, reference.workload.id, mutant=mutant)
+    verdict = await runner.try_plan(reference, plain)
+    trials += 1
+    if not verdict.failed:
+        quiet = [phase.name for phase in reference.workload.phases if phase.quiet]
+        plans = plan_trials(
+            plain, reference.moments, "full", quiet=quiet, modes=modes, seed=options.seed
+        )
+        plans = with_mutant(plans, mutant)
+        for start in range(0, len(plans), options.jobs):
+            part = plans[start : start + options.jobs]
+            verdicts = await runner.try_plans(reference, part, lambda _: None)
+            trials += len(part)
+            failed = [each for each in verdicts if each.failed]
+            if failed:
+                verdict = failed[0]
+                break
+    oracles = tuple(dict.fromkeys(finding.oracle for finding in verdict.findings))
+    return report.Kill(
+        mutant,
+        oracles,
+        str(verdict.outcome.plan) if verdict.failed else "",
+        str(verdict.findings[0]) if verdict.failed else "",
+        trials,
+        now() - started,
+    )
+
+
+async def _sweep(
+    options: Options, operator: str, control_plane: ControlPlane, zygote: Zygote
+) -> list[report.Result]:
+    workloads = [
+        each for each in load_workloads(operator) if options.workload in ("", each.id)
+    ]
+    results = []
+    async with open_bench(control_plane, zygote, workloads, options.folder) as bench:
+        runner = SweepRunner(bench, jobs=options.jobs, seed=options.seed)
+        for workload in workloads:
+            results.append(await _sweep_workload(runner, workload, options))
+        unused = bench.rights.find_unused(runner.used)
+        if unused:
+            print(f"{operator}: rights that no trial used: {', '.join(unused)}")
+    return results
+
+
+async def _sweep_workload(
+    runner: SweepRunner, workload: Workload, options: Options
+) -> report.Result:
+    started = now()
+    reference = await runner.refer(workload)
+    result = report.Result(workload.operator.id, workload.id, reference)
+    for finding in reference.findings:
+        print(f"{workload.operator.id}/{workload.id} without faults: {finding}")
+    quiet = [phase.name for phase in workload.phases if phase.quiet]
+    plans = plan_trials(
+        reference.outcome.plan,
+        reference.moments,
+        options.tier,
+        quiet=quiet,
+        modes=options.modes,
+        seed=options.seed,
+    )
+    if options.sample:
+        modes = dict.fromkeys(plan.mode for plan in plans)
+        plans = [
+            plan
+            for mode in modes
+            for plan in sample_plans(
+                [each for each in plans if each.mode is mode], options.sample, options.seed
+            )
+        ]
+    print(report.render_start(result, len(plans)), flush=True)
+
+    def tell(verdict: Verdict) -> None:
+        if verdict.failed:
+            print(report.render_verdict(verdict), flush=True)
+
+    result.verdicts = await runner.try_plans(reference, plans, tell)
+    result.seconds = now() - started
+    return result
+
+
+def _find(plan: Plan) -> Workload:
+    return next(each for each in load_workloads(plan.operator) if each.id == plan.workload)
+
+

@@ -1,0 +1,217 @@
+"""Faults: what happens to the write or the event that a trial is about."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+from libs.common.kinds import Manifest
+from tools.sweep import scaling
+from tools.sweep.modes import Mode
+from tools.sweep.session import Record, Session
+from tools.sweep.wire import Call, parse_json, render_status
+
+if TYPE_CHECKING:
+    from tools.sweep.proxy import Answer, Exchange
+
+_HANG_SECONDS: Final = scaling.REQUEST_TIMEOUT + 0.3
+_HOLD_SECONDS: Final = 20.0
+_GAP_SECONDS: Final = 10.0
+FOREIGN: Final = {"sweep.slipway.dev/foreign": "true"}
+"""Labels of objects of somebody else that a fault puts in the way."""
+
+_REFUSALS: Final[Mapping[Mode, tuple[int, str, dict[str, str]]]] = {
+    Mode.E429: (429, "TooManyRequests", {"Retry-After": "1"}),
+    Mode.E500: (500, "InternalError", {}),
+    Mode.E503: (503, "ServiceUnavailable", {}),
+    Mode.E403: (403, "Forbidden", {}),
+}
+
+
+async def break_write(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
+    """Do to a write what the mode of the trial says."""
+    session = exchange.session
+    mode = session.mode
+    if mode in _REFUSALS:
+        code, reason, headers = _REFUSALS[mode]
+        return _refuse(record, code, reason, **headers)
+    handler = _WRITE_FAULTS[mode]
+    return await handler(exchange, call, record)
+
+
+async def break_recovery(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
+    """Kill the process once more, at a write of its recovery."""
+    return await _lose_and_kill(exchange, call, record)
+
+
+async def refuse_resumption(exchange: Exchange, call: Call) -> web.StreamResponse:
+    """Answer a watch that wants to go on where it broke: that version is too old."""
+    session = exchange.session
+    await asyncio.wait_for(session.gap.wait(), _GAP_SECONDS)
+    session.fouled.discard(call.resource)
+    status = render_status(410, "Expired", "too old resource version")
+    body = json.dumps({"type": "ERROR", "object": status}) + "\n"
+    return web.Response(text=body, content_type="application/json")
+
+
+class Stream:
+    """Pass frames of one watch on to the operator.
+
+    Args:
+        exchange: The watch request.
+        call: What is watched.
+        response: Where frames go.
+    """
+
+    def __init__(self, exchange: Exchange, call: Call, response: web.StreamResponse) -> None:
+        """Start with a stream that works."""
+        self.exchange = exchange
+        self.call = call
+        self._response = response
+        self._silent = False
+
+    async def pass_on(self, line: bytes) -> bool:
+        """Pass a frame on."""
+        if not self._silent:
+            await self._response.write(line + b"\n")
+        return True
+
+    async def break_event(self, line: bytes, manifest: Manifest) -> bool:
+        """Do to a frame what the mode says; tell whether the stream goes on."""
+        session = self.exchange.session
+        match session.mode:
+            case Mode.DELAY:
+                with session.busy():
+                    await asyncio.sleep(scaling.DELAY)
+                return await self.pass_on(line)
+            case Mode.DROP:
+                session.last_write = time.monotonic()
+                return True
+            case Mode.DUPLICATE:
+                await self.pass_on(line)
+                return await self.pass_on(line)
+            case Mode.GONE:
+                session.fouled.add(self.call.resource)
+                task = asyncio.ensure_future(_delete_in_the_gap(self.exchange, self.call, manifest))
+                task.add_done_callback(lambda _: session.gap.set())
+                return False
+            case Mode.SILENT:
+                self._silent = True
+                return True
+            case _:  # CUT
+                return False
+
+
+async def _kill_before(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
+    exchange.session.kill(exchange.process)
+    return exchange.drop()
+
+
+async def _lose_and_kill(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
+    await _pass_on(exchange, call, record)
+    exchange.session.kill(exchange.process)
+    return exchange.drop()
+
+
+async def _answer_and_kill(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
+    answer = await _pass_on(exchange, call, record)
+    response = web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+    await response.prepare(exchange.request)
+    await response.write_eof()
+    exchange.session.kill(exchange.process)
+    return response
+
+
+async def _lose(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
+    await _pass_on(exchange, call, record)
+    return exchange.drop()
+
+
+async def _hang(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
+    record.injected = True
+    await asyncio.sleep(_HANG_SECONDS)
+    return exchange.drop()
+
+
+async def _conflict(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
+    if call.verb != "create":
+        return _refuse(record, 409, "Conflict")
+    session = exchange.session
+    created = await exchange.proxy.act("POST", exchange.path, build_foreign(record.body))
+    if created.status >= 300:
+        raise RuntimeError(f"Cannot put a foreign object in the way: {created.body[:500]!r}")
+    manifest = parse_json(created.body)
+    session.foreign[f"{exchange.path}/{call.name}"] = manifest
+    session.removed.add(f"{call.resource} {call.name}")
+    answer = await _pass_on(exchange, call, record)
+    return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+
+
+async def _hold(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
+    session = exchange.session
+    session.held = True
+    session.frozen.add(exchange.process)
+    try:
+        await asyncio.wait_for(session.released.wait(), _HOLD_SECONDS)
+    finally:
+        session.held = False
+    answer = await _pass_on(exchange, call, record)
+    return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+
+
+async def _pass_on(exchange: Exchange, call: Call, record: Record) -> Answer:
+    from tools.sweep.proxy import pass_on
+
+    return await pass_on(exchange, call, record)
+
+
+def build_foreign(manifest: Manifest) -> Manifest:
+    """Build an object of somebody else that has the name of ours."""
+    metadata = manifest.get("metadata") or {}
+    kept = {name: metadata[name] for name in ("name", "namespace") if name in metadata}
+    return {**manifest, "metadata": {**kept, "labels": dict(FOREIGN)}}
+
+
+async def _delete_in_the_gap(exchange: Exchange, call: Call, manifest: Manifest) -> None:
+    """Delete the object that the lost event is about, if it is a child that is still there."""
+    session = exchange.session
+    metadata = manifest["metadata"]
+    if not any(owner.get("controller") for owner in metadata.get("ownerReferences") or ()):
+        return
+    path = f"{exchange.path}/{metadata['name']}"
+    body = {"preconditions": {"uid": metadata["uid"]}, "gracePeriodSeconds": 0}
+    with session.busy():
+        answer = await exchange.proxy.act("DELETE", path, body)
+        if answer.status < 300:
+            session.removed.add(f"{call.resource} {metadata['name']}")
+
+
+def _refuse(record: Record, code: int, reason: str, **headers: str) -> web.Response:
+    record.injected = True
+    record.status = code
+    body = render_status(code, reason, f"injected by the sweep: {reason}")
+    return web.json_response(body, status=code, headers=headers)
+
+
+type _Fault = Callable[[Exchange, Call, Record], Awaitable[web.StreamResponse]]
+_WRITE_FAULTS: Final[Mapping[Mode, _Fault]] = {
+    Mode.K0: _kill_before,
+    Mode.K1: _lose_and_kill,
+    Mode.K2: _answer_and_kill,
+    Mode.K3: _lose_and_kill,
+    Mode.A1: _lose,
+    Mode.E409: _conflict,
+    Mode.HANG: _hang,
+    Mode.H: _hold,
+}
+
+
+def forget(session: Session) -> None:
+    """Let everything go that a trial still holds back."""
+    session.released.set()
+    session.gap.set()

@@ -1,0 +1,81 @@
+"""Modes: the ways in which a write or a watch event goes wrong, and where each one applies. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from tools.sweep.triggers import Trigger
+
+
+class Mode(StrEnum):
+    """Mode names one way to go wrong."""
+
+    NONE = "none"
+    """Nothing goes wrong: the run that others are held against."""
+    K0 = "K0"
+    """The process is killed before the write is sent."""
+    K1 = "K1"
+    """The write is carried out, its answer is lost, and the process is killed."""
+    K2 = "K2"
+    """The process is killed right after the answer."""
+    K3 = "K3"
+    """As K1, and again at a write of the recovery."""
+    A1 = "A1"
+    """The write is carried out and its answer is lost; the process lives."""
+    E409 = "E409"
+    """A create meets an object of somebody else; any other write is answered Conflict."""
+    E429 = "E429"
+    """The write is refused with Retry-After."""
+    E500 = "E500"
+    """The write is refused as an internal error."""
+    E503 = "E503"
+    """The write is refused as the service is unavailable."""
+    E403 = "E403"
+    """The write is forbidden."""
+    HANG = "hang"
+    """The write is never answered and never carried out."""
+    H = "H"
+    """The write is held back while a second leader takes over, then it is let through."""
+    DELAY = "delay"
+    """An event, and all after it, comes a second late."""
+    DROP = "drop"
+    """An event never comes."""
+    DUPLICATE = "duplicate"
+    """An event comes twice."""
+    CUT = "cut"
+    """The connection breaks before an event, and the watch is resumed."""
+    GONE = "410"
+    """The connection breaks before an event, a child is deleted, and resuming is refused."""
+    SILENT = "silent"
+    """The connection stays open, and nothing comes any more."""
+
+
+GATE_WRITES: Final = (Mode.K0, Mode.K1, Mode.K2, Mode.A1, Mode.E409, Mode.E500)
+FULL_WRITES: Final = (
+    *(*GATE_WRITES, Mode.K3, Mode.E429, Mode.E503, Mode.E403, Mode.HANG),
+    Mode.H,
+)
+GATE_EVENTS: Final = (Mode.GONE, Mode.DROP)
+FULL_EVENTS: Final = (*GATE_EVENTS, Mode.DELAY, Mode.DUPLICATE, Mode.CUT, Mode.SILENT)
+
+KILLS: Final = frozenset({Mode.K0, Mode.K1, Mode.K2, Mode.K3})
+NEEDS_SWEEP: Final = frozenset({Mode.DROP, Mode.SILENT})
+"""Modes that no watch can recover from: only the comparison of the cache with a listing does."""
+NEEDS_ELECTION: Final = frozenset({Mode.H})
+
+
+def applies(mode: Mode, trigger: Trigger, *, first: bool) -> bool:
+    """Tell whether a mode is worth a trial at a moment.
+
+    Args:
+        mode: What is to go wrong.
+        trigger: When.
+        first: Whether it is the first write of the workload: killed before any later write is the
+            same as killed after the one before it.
+    """
+    if mode is Mode.K0:
+        return first
+    if mode in FULL_EVENTS:
+        return trigger.side == "event"
+    return trigger.side == "write"

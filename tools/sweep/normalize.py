@@ -1,0 +1,108 @@
+"""Normalized state: what two runs must agree on, with what no two runs can share masked. Pure.
+
+What is masked is on a list in this file and nowhere else; UIDs are not masked but named, so that a
+reference to the wrong incarnation still shows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from libs.common.kinds import Kind, Manifest
+from libs.common.labels import APPLIED_HASH
+from tools.sweep.recorder import Book
+from tools.sweep.workload import State
+
+MASKED: Final = frozenset(
+    {
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+        "managedFields",
+        "generation",
+        "deletionTimestamp",
+        "lastTransitionTime",
+        "startTime",
+        APPLIED_HASH,  # It covers the UID of the owner.
+    }
+)
+"""Fields that differ from run to run by nature."""
+_UID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+def build_state(book: Book, kinds: Iterable[Kind], namespace: str) -> State:
+    """Normalize what is there now."""
+    return {
+        f"{kind.plural} {manifest['metadata']['name']}": normalize(manifest, book.names, namespace)
+        for kind in kinds
+        for manifest in book.list(kind)
+    }
+
+
+def normalize(manifest: Manifest, names: Mapping[str, str], namespace: str) -> Manifest:
+    """Normalize one object.
+
+    Args:
+        manifest: The object.
+        names: Title of each UID that is known.
+        namespace: Namespace of the trial.
+    """
+    text = json.dumps(_mask(manifest), sort_keys=True).replace(namespace, "<namespace>")
+    text = _UID.sub(lambda match: f"<{names.get(match.group(), 'unknown')}>", text)
+    normalized: Manifest = json.loads(text)
+    return normalized
+
+
+def describe_difference(wanted: Any, found: Any, path: str = "") -> list[str]:
+    """List where two normalized values differ, in words."""
+    if isinstance(wanted, Mapping) and isinstance(found, Mapping):
+        return [
+            line
+            for name in sorted({*wanted, *found})
+            for line in _compare_member(wanted, found, name, path)
+        ]
+    if isinstance(wanted, Sequence) and isinstance(found, Sequence) and not isinstance(wanted, str):
+        if len(wanted) == len(found):
+            pairs = enumerate(zip(wanted, found, strict=True))
+            return [
+                line
+                for number, (first, second) in pairs
+                for line in describe_difference(first, second, f"{path}[{number}]")
+            ]
+    return [] if wanted == found else [f"{path}: {_short(wanted)} became {_short(found)}"]
+
+
+def _compare_member(
+    wanted: Mapping[str, Any], found: Mapping[str, Any], name: str, path: str
+) -> list[str]:
+    place = f"{path}.{name}" if path else name
+    if name not in found:
+        return [f"{place} is missing"]
+    if name not in wanted:
+        return [f"{place} is there, {_short(found[name])}"]
+    return describe_difference(wanted[name], found[name], place)
+
+
+def _mask(value: Any) -> Any:
+    if isinstance(value, dict):
+        # What owners are referred to by is named, what an object is itself is masked.
+        if "controller" in value or set(value) == {"name", "uid"}:
+            return {name: _mask(item) for name, item in value.items()}
+        return {
+            name: _mask_uid(name, item)
+            for name, item in value.items()
+            if name not in MASKED or name == "uid"
+        }
+    return [_mask(item) for item in value] if isinstance(value, list) else value
+
+
+def _mask_uid(name: str, value: Any) -> Any:
+    return "<masked>" if name == "uid" else _mask(value)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True)
+    return text if len(text) <= 120 else f"{text[:117]}..."

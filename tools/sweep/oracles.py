@@ -1,0 +1,176 @@
+"""Oracles: what must hold of every trial, whatever went wrong in it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from tools.sweep.modes import Mode
+from tools.sweep.normalize import describe_difference
+from tools.sweep.outcome import Finding, Outcome
+from tools.sweep.session import Record
+from tools.sweep.wire import JSON_PATCH
+from tools.sweep.workload import Workload
+
+ORACLES: Final[Mapping[str, str]] = {
+    "fired": "the fault came at the moment it was planned for",
+    "settled": "each phase ends within its deadline",
+    "deaf": "the operator still reacts after the fault",
+    "state": "the state after each phase is that of the fault-free run",
+    "counts": "objects are created and deleted as often as in the fault-free run",
+    "invariant": "the invariants of the workload hold at every version",
+    "foreign": "objects of others stay as they are",
+    "rest": "nothing is written once the operator has settled",
+    "hygiene": "writes name the incarnation, the manager and the namespace, and change something",
+    "hot-loop": "the same request is not sent over and over",
+    "rights": "the rights of the service account are enough",
+    "process": "nothing in the log is a defect, and no process ends that nobody ended",
+}
+"""What each oracle asks for."""
+
+_DEFECTS: Final = re.compile(r"Failing on a defect|Traceback \(most recent call last\)")
+_MANY: Final = 12
+_SHOWN: Final = 4
+
+
+def judge(outcome: Outcome, reference: Outcome, workload: Workload) -> list[Finding]:
+    """Hold a trial against the fault-free run and against what always holds."""
+    checks: tuple[tuple[str, Callable[[], list[str]]], ...] = (
+        ("fired", lambda: _check_fired(outcome)),
+        ("settled", lambda: _check_late(outcome, deaf=False)),
+        ("deaf", lambda: _check_late(outcome, deaf=True)),
+        ("state", lambda: _check_states(outcome, reference, workload)),
+        ("counts", lambda: _check_counts(outcome, reference, workload)),
+        ("invariant", lambda: _check_invariants(outcome, workload)),
+        ("foreign", lambda: outcome.damaged),
+        ("rest", lambda: outcome.restless),
+        ("hygiene", lambda: _check_hygiene(outcome)),
+        ("hot-loop", lambda: _check_loops(outcome, reference)),
+        ("rights", lambda: outcome.refused if outcome.plan.mode is not Mode.E403 else []),
+        ("process", lambda: _check_process(outcome)),
+    )
+    return [
+        Finding(oracle, message)
+        for oracle, check in checks
+        for message in list(dict.fromkeys(check()))[:_SHOWN]
+    ]
+
+
+def lint(record: Record, namespace: str, operator: str) -> list[str]:
+    """Check one write for what no write should do."""
+    call, body = record.call, record.body
+    found = []
+    if call.namespace != namespace:
+        found.append(f"{call} is outside the namespace: {call.namespace or 'none'}")
+    if call.verb == "delete" and not (body.get("preconditions") or {}).get("uid"):
+        found.append(f"{call} does not name the UID")
+    if call.verb == "create" and not (body.get("metadata") or {}).get("name"):
+        found.append(f"{call} leaves the name to the server")
+    if call.verb == "apply" and record.query.get("fieldManager") not in (
+        operator,
+        f"{operator}-status",
+    ):
+        found.append(f"{call} is applied as {record.query.get('fieldManager')!r}")
+    if call.verb in ("update", "patch") and not _is_guarded(record):
+        found.append(f"{call} names neither UID nor version")
+    if record.after and record.after == record.before:
+        found.append(f"{call} changed nothing")
+    if not record.agent.startswith("slipway-"):
+        found.append(f"{call} has the User-Agent {record.agent!r}")
+    return found
+
+
+def _is_guarded(record: Record) -> bool:
+    body = record.body
+    if body.get(JSON_PATCH):
+        paths = {each.get("path") for each in body[JSON_PATCH] if each.get("op") == "test"}
+        return bool(paths & {"/metadata/uid", "/metadata/resourceVersion"})
+    metadata = body.get("metadata") or {}
+    return bool(metadata.get("uid") or metadata.get("resourceVersion"))
+
+
+def _check_fired(outcome: Outcome) -> list[str]:
+    if outcome.fired or outcome.plan.trigger is None:
+        return []
+    return [f"{outcome.plan.trigger} never came"]
+
+
+def _check_late(outcome: Outcome, *, deaf: bool) -> list[str]:
+    return [
+        f"{phase}: {why}" for phase, why in outcome.late.items() if (phase == "probe") == deaf
+    ]
+
+
+def _check_states(outcome: Outcome, reference: Outcome, workload: Workload) -> list[str]:
+    found = []
+    for phase, wanted in reference.states.items():
+        if phase not in outcome.states:
+            continue
+        state = workload.fold(outcome.states[phase])
+        found += [f"{phase}: {line}" for line in describe_difference(workload.fold(wanted), state)]
+    return found
+
+
+def _check_counts(outcome: Outcome, reference: Outcome, workload: Workload) -> list[str]:
+    found = []
+    pairs = (
+        ("created", outcome.creates, reference.creates),
+        ("deleted", outcome.deletes, reference.deletes),
+    )
+    removed = Counter(_fold(title, workload) for title in outcome.removed)
+    for verb, counted, wanted in pairs:
+        counts, asked = _fold_counts(counted, workload), _fold_counts(wanted, workload)
+        for title in sorted({*counts, *asked}):
+            # An object of somebody else comes and goes too, and so does what it was in the way of.
+            extra = 2 * removed[title]
+            if not asked[title] <= counts[title] <= asked[title] + extra:
+                times = f"{counts[title]} times instead of {asked[title]}"
+                found.append(f"{title} was {verb} {times}")
+    return found
+
+
+def _fold_counts(counts: Mapping[str, int], workload: Workload) -> Counter[str]:
+    folded: Counter[str] = Counter()
+    for title, count in counts.items():
+        folded[_fold(title, workload)] += count
+    return folded
+
+
+def _fold(title: str, workload: Workload) -> str:
+    plural = title.partition(" ")[0]
+    return plural if workload.renames and plural != workload.primary.plural else title
+
+
+def _check_invariants(outcome: Outcome, workload: Workload) -> list[str]:
+    return [line for invariant in workload.invariants for line in invariant(outcome.history)]
+
+
+def _check_hygiene(outcome: Outcome) -> list[str]:
+    return [
+        line
+        for record in outcome.records
+        for line in lint(record, outcome.namespace, outcome.plan.operator)
+    ]
+
+
+def _check_loops(outcome: Outcome, reference: Outcome) -> list[str]:
+    def count(each: Outcome) -> Counter[str]:
+        return Counter(f"{record.phase}: {record.call}" for record in each.records)
+
+    usual = count(reference)
+    return [
+        f"{call} was sent {times} times instead of {usual[call]}"
+        for call, times in count(outcome).items()
+        if times > usual[call] + _MANY
+    ]
+
+
+def _check_process(outcome: Outcome) -> list[str]:
+    found = [
+        line[:300] for line in outcome.log.splitlines() if _DEFECTS.search(line) is not None
+    ]
+    # A leader that was held back ends by itself, as it should.
+    exits = [] if outcome.plan.mode is Mode.H else outcome.exits
+    return found + [f"a process ended by itself with {status}" for status in exits]

@@ -1,0 +1,142 @@
+"""Planning: from the moments of a fault-free run to the trials, and replay files. Pure."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, Self
+
+from libs.common.kinds import Manifest
+from tools.sweep.modes import (
+    FULL_EVENTS,
+    FULL_WRITES,
+    GATE_EVENTS,
+    GATE_WRITES,
+    Mode,
+    applies,
+)
+from tools.sweep.triggers import Trigger
+
+type Tier = Literal["gate", "full"]
+
+_K3_SHARE = 0.5
+_K3_DEPTH = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Say what one trial does.
+
+    Attributes:
+        operator: Id of the operator.
+        workload: Id of the workload.
+        mode: What goes wrong.
+        trigger: When; None for a fault-free run.
+        recovery: At which write of the recovery it goes wrong again; 0 for never.
+        mutant: Mutant of the operator that is tried; empty for the operator as it is.
+    """
+
+    operator: str
+    workload: str
+    mode: Mode = Mode.NONE
+    trigger: Trigger | None = None
+    recovery: int = 0
+    mutant: str = ""
+
+    def __str__(self) -> str:
+        """Render for people."""
+        moment = f" at {self.trigger}" if self.trigger else ""
+        again = f", again at write {self.recovery} of the recovery" if self.recovery else ""
+        mutant = f" [{self.mutant}]" if self.mutant else ""
+        return f"{self.operator}/{self.workload} {self.mode}{moment}{again}{mutant}"
+
+    def to_json(self) -> Manifest:
+        """Return the fields for a replay file."""
+        return {
+            "operator": self.operator,
+            "workload": self.workload,
+            "mode": str(self.mode),
+            "trigger": self.trigger.to_json() if self.trigger else None,
+            "recovery": self.recovery,
+            "mutant": self.mutant,
+        }
+
+    @classmethod
+    def from_json(cls, data: Manifest) -> Self:
+        """Read what `to_json` wrote."""
+        trigger = data["trigger"]
+        return cls(
+            data["operator"],
+            data["workload"],
+            Mode(data["mode"]),
+            Trigger.from_json(trigger) if trigger else None,
+            data["recovery"],
+            data["mutant"],
+        )
+
+
+def plan_trials(
+    reference: Plan,
+    moments: Sequence[Trigger],
+    tier: Tier,
+    *,
+    quiet: Collection[str] = (),
+    modes: Collection[Mode] = (),
+    seed: int = 0,
+) -> list[Plan]:
+    """Plan a trial for each mode at each moment.
+
+    Args:
+        reference: Plan of the fault-free run.
+        moments: Moments that all fault-free runs had, in order.
+        tier: How much is tried.
+        quiet: Phases that faults stay out of.
+        modes: Modes to confine the trials to; empty for those of the tier.
+        seed: Seed of what is sampled.
+    """
+    rng = random.Random(seed)
+    wanted = _modes_of(tier)
+    aimed = [moment for moment in moments if moment.phase not in quiet]
+    writes = [moment for moment in aimed if moment.side == "write"]
+    plans = []
+    for mode in modes or wanted:
+        for moment in aimed:
+            if not applies(mode, moment, first=moment in writes[:1]):
+                continue
+            plan = replace(reference, mode=mode, trigger=moment)
+            if mode is not Mode.K3:
+                plans.append(plan)
+                continue
+            plans.append(replace(plan, recovery=1))
+            if rng.random() < _K3_SHARE:
+                plans.append(replace(plan, recovery=rng.randint(2, _K3_DEPTH)))
+    return plans
+
+
+def sample_plans(plans: Sequence[Plan], count: int, seed: int = 0) -> list[Plan]:
+    """Return some of the plans, in order; all of them when there are no more than that."""
+    if len(plans) <= count:
+        return list(plans)
+    chosen = sorted(random.Random(seed).sample(range(len(plans)), count))
+    return [plans[index] for index in chosen]
+
+
+def write_replay(path: Path, plan: Plan, findings: Sequence[str], seed: int) -> None:
+    """Write a file from which a trial can be run again."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = {"plan": plan.to_json(), "seed": seed, "findings": list(findings)}
+    path.write_text(json.dumps(data, indent=2) + "\n")
+
+
+def read_replay(path: Path) -> Plan:
+    """Read the plan of a replay file."""
+    return Plan.from_json(json.loads(path.read_text())["plan"])
+
+
+def _modes_of(tier: Tier) -> tuple[Mode, ...]:
+    if tier == "gate":
+        return (*GATE_WRITES, *GATE_EVENTS)
+    return (*FULL_WRITES, *FULL_EVENTS)

@@ -1,0 +1,294 @@
+"""Fault proxy: plain HTTP between operators and the real API server, where things go wrong.
+
+An operator is told that its API server is `http://127.0.0.1:PORT/t/<trial>/<process>`. So one proxy
+serves all trials, and knows which process of which trial each request is from. It adds the token of
+the operator's service account, so that its rights are the real ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+import aiohttp
+from aiohttp import web
+
+from libs.common.kinds import Manifest
+from tools.sweep import faults
+from tools.sweep.session import Record, Session
+from tools.sweep.triggers import Trigger
+from tools.sweep.wire import Call, parse_call, parse_frame, parse_json, render_status
+
+_HOP_HEADERS: Final = frozenset({"host", "content-length", "connection", "authorization"})
+_KEPT_HEADERS: Final = ("Content-Type", "Retry-After", "Warning")
+_LIMIT: Final = 16 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Hold an answer of the API server, or one that takes its place."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str]
+
+    @classmethod
+    def failure(cls, code: int, reason: str, message: str, **headers: str) -> Self:
+        """Build a failure as the API server words it."""
+        body = json.dumps(render_status(code, reason, message)).encode()
+        return cls(code, body, {"Content-Type": "application/json", **headers})
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Hold one request on its way through the proxy."""
+
+    proxy: FaultProxy
+    session: Session
+    process: int
+    request: web.Request
+    path: str
+    body: bytes
+    call: Call | None
+
+    async def forward(self) -> Answer:
+        """Send it to the API server with the operator's rights."""
+        return await self.proxy.forward(self)
+
+    def drop(self) -> web.Response:
+        """Break the connection without an answer."""
+        if self.request.transport is not None:
+            self.request.transport.abort()
+        return web.Response(status=502)
+
+
+class FaultProxy:
+    """Serve all trials.
+
+    Args:
+        server: URL of the API server.
+        tls: How to trust it.
+        admin: Token with all rights, for what a fault does in the world.
+    """
+
+    def __init__(self, server: str, tls: ssl.SSLContext | None, admin: str) -> None:
+        """Prepare; `async with` serves."""
+        self._server = server
+        self._tls = tls
+        self._admin = admin
+        self._sessions: dict[str, Session] = {}
+        self._streams: dict[tuple[str, int], set[asyncio.Task[object]]] = {}
+        self.port = 0
+
+    async def __aenter__(self) -> Self:
+        """Serve on a free port of the loopback address."""
+        self._client = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=self._tls or True),
+            timeout=aiohttp.ClientTimeout(total=None),
+            auto_decompress=False,
+        )
+        app = web.Application(client_max_size=_LIMIT)
+        app.router.add_route("*", "/t/{trial}/{process}/{path:.*}", self._handle)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop serving."""
+        for streams in self._streams.values():
+            for task in streams:
+                task.cancel()
+        await self._runner.cleanup()
+        await self._client.close()
+
+    def url(self, session: Session, process: int) -> str:
+        """Return the URL that a process of a trial is given."""
+        return f"http://127.0.0.1:{self.port}/t/{session.namespace}/{process}"
+
+    def open(self, session: Session) -> None:
+        """Serve a trial from now on."""
+        self._sessions[session.namespace] = session
+
+    def close(self, session: Session) -> None:
+        """Serve a trial no more."""
+        del self._sessions[session.namespace]
+
+    def hang_up(self, session: Session, process: int) -> None:
+        """End the streams of a process that is no more."""
+        for task in self._streams.pop((session.namespace, process), ()):
+            task.cancel()
+
+    async def forward(self, exchange: Exchange) -> Answer:
+        """Send a request to the API server with the operator's rights."""
+        async with await self._open(exchange) as response:
+            body = await response.read()
+        headers = {n: response.headers[n] for n in _KEPT_HEADERS if n in response.headers}
+        return Answer(response.status, body, headers)
+
+    async def act(self, method: str, path: str, body: Manifest | None = None) -> Answer:
+        """Do something in the world, with all rights, as part of a fault."""
+        headers = {"Authorization": f"Bearer {self._admin}"}
+        async with self._client.request(
+            method, self._server + path, json=body, headers=headers
+        ) as response:
+            return Answer(response.status, await response.read(), {})
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        session = self._sessions.get(request.match_info["trial"])
+        if session is None:
+            return web.Response(status=503, text="the trial is over")
+        process = int(request.match_info["process"])
+        path = "/" + request.match_info["path"]
+        body = await request.read()
+        content_type = request.headers.get("Content-Type", "")
+        call = parse_call(request.method, path, request.query, content_type, body)
+        exchange = Exchange(self, session, process, request, path, body, call)
+        if process in session.frozen:
+            await session.released.wait()
+        if call is not None and call.verb == "watch":
+            return await self._watch(exchange, call)
+        if call is None or call.series == "read":
+            return await self._read(exchange)
+        # A write goes on when who sent it dies in the middle.
+        return await asyncio.shield(asyncio.ensure_future(self._write(exchange, call)))
+
+    async def _read(self, exchange: Exchange) -> web.Response:
+        exchange.session.reads += 1
+        answer = await exchange.forward()
+        if exchange.call is not None:
+            _note_use(exchange.session, exchange.call, answer)
+        return _respond(answer)
+
+    async def _write(self, exchange: Exchange, call: Call) -> web.StreamResponse:
+        session = exchange.session
+        record = Record(
+            call,
+            session.phase,
+            exchange.process,
+            time.monotonic(),
+            dict(exchange.request.query),
+            exchange.request.headers.get("User-Agent", ""),
+            parse_json(exchange.body),
+            before=session.known(call),
+        )
+        if call.series != "write":
+            session.series.append(record)
+            return _respond(await exchange.forward())
+        session.records.append(record)
+        moment = session.counters.name_write(session.phase, call)
+        with session.busy():
+            if session.meets(moment):
+                session.fired_process = exchange.process
+                return await faults.break_write(exchange, call, record)
+            if _is_due_again(session, exchange.process):
+                return await faults.break_recovery(exchange, call, record)
+            return _respond(await pass_on(exchange, call, record))
+
+    async def _watch(self, exchange: Exchange, call: Call) -> web.StreamResponse:
+        session = exchange.session
+        if call.resource in session.fouled and exchange.request.query.get("resourceVersion"):
+            return await faults.refuse_resumption(exchange, call)
+        task = asyncio.current_task()
+        assert task is not None
+        streams = self._streams.setdefault((session.namespace, exchange.process), set())
+        streams.add(task)
+        try:
+            async with await self._open(exchange) as upstream:
+                return await self._relay(exchange, call, upstream)
+        finally:
+            streams.discard(task)
+
+    async def _relay(
+        self, exchange: Exchange, call: Call, upstream: aiohttp.ClientResponse
+    ) -> web.StreamResponse:
+        _note_use(exchange.session, call, Answer(upstream.status, b"", {}))
+        response = web.StreamResponse(status=upstream.status)
+        response.content_type = "application/json"
+        response.enable_chunked_encoding()
+        await response.prepare(exchange.request)
+        rest = b""
+        stream = faults.Stream(exchange, call, response)
+        with contextlib.suppress(ConnectionError, aiohttp.ClientError):
+            async for chunk in upstream.content.iter_any():
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    if line and not await self._deliver(stream, line):
+                        return exchange.drop()
+            await response.write_eof()
+        return response
+
+    async def _deliver(self, stream: faults.Stream, line: bytes) -> bool:
+        """Pass a frame on; tell whether the stream goes on."""
+        session, call = stream.exchange.session, stream.call
+        action, manifest = parse_frame(line)
+        metadata = manifest.get("metadata") or {}
+        if action in ("BOOKMARK", "ERROR") or metadata.get("namespace") != session.namespace:
+            return await stream.pass_on(line)
+        name = str(metadata.get("name"))
+        session.saw(Call("get", call.group, call.resource, name=name), manifest)
+        target = f"{call.resource}.{call.group}" if call.group else call.resource
+        moment: Trigger = session.counters.name_event(session.phase, action, target, name)
+        if session.meets(moment):
+            return await stream.break_event(line, manifest)
+        return await stream.pass_on(line)
+
+    async def _open(self, exchange: Exchange) -> aiohttp.ClientResponse:
+        headers = {
+            name: value
+            for name, value in exchange.request.headers.items()
+            if name.lower() not in _HOP_HEADERS
+        }
+        headers |= {"Authorization": f"Bearer {exchange.session.token}"}
+        headers["Accept-Encoding"] = "identity"
+        return await self._client.request(
+            exchange.request.method,
+            self._server + exchange.path,
+            params=exchange.request.query,
+            data=exchange.body or None,
+            headers=headers,
+        )
+
+
+async def pass_on(exchange: Exchange, call: Call, record: Record) -> Answer:
+    """Carry a write out and note what came of it."""
+    answer = await exchange.forward()
+    record.status = answer.status
+    manifest = parse_json(answer.body)
+    if answer.status < 300 and manifest.get("kind") != "Status":
+        record.after = str((manifest.get("metadata") or {}).get("resourceVersion") or "")
+        exchange.session.saw(call, manifest)
+    _note_use(exchange.session, call, answer)
+    return answer
+
+
+def _note_use(session: Session, call: Call, answer: Answer) -> None:
+    resource = f"{call.resource}/{call.subresource}" if call.subresource else call.resource
+    session.used.add((call.group, resource, call.rbac_verb))
+    if answer.status == 403:
+        reason = parse_json(answer.body).get("message") or ""
+        session.refused.append(f"{call}: {reason}")
+
+
+def _is_due_again(session: Session, process: int) -> bool:
+    if not (session.recovery and session.fired and process > session.fired_process):
+        return False
+    session.recovery -= 1
+    return session.recovery == 0
+
+
+def _respond(answer: Answer) -> web.Response:
+    return web.Response(status=answer.status, body=answer.body, headers=answer.headers)

@@ -1,0 +1,204 @@
+"""Report: what a sweep found, for the terminal and for docs/reference/reliability.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tools.sweep.modes import Mode
+from tools.sweep.outcome import Outcome
+from tools.sweep.runner import Reference, Verdict
+
+PAGE: Final = Path("docs/reference/reliability.md")
+_BEGIN: Final = "<!-- BEGIN generated: {} -->"
+_END: Final = "<!-- END generated: {} -->"
+
+
+@dataclass
+class Result:
+    """Hold the sweep of one workload."""
+
+    operator: str
+    workload: str
+    reference: Reference
+    verdicts: list[Verdict] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def failed(self) -> bool:
+        """Whether anything was found."""
+        return bool(self.reference.findings) or any(each.failed for each in self.verdicts)
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Say how a mutant died."""
+
+    mutant: str
+    oracles: tuple[str, ...]
+    plan: str
+    finding: str
+    trials: int
+    seconds: float
+
+    @property
+    def dead(self) -> bool:
+        """Whether any oracle found it."""
+        return bool(self.oracles)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Hold one line of the table: a mode of a workload."""
+
+    operator: str
+    workload: str
+    mode: Mode
+    trials: int
+    fired: int
+    failures: int
+    seconds: float
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the cells as text."""
+        numbers = (self.trials, self.fired, self.failures)
+        mean = self.seconds / max(1, self.trials)
+        return (
+            self.operator,
+            self.workload,
+            str(self.mode),
+            *map(str, numbers),
+            f"{mean:.1f}",
+        )
+
+
+_HEADS: Final = ("operator", "workload", "mode", "trials", "fired", "failures", "s/trial")
+
+
+def build_rows(results: Sequence[Result]) -> list[Row]:
+    """Sum up verdicts by operator, workload and mode."""
+    rows = []
+    for result in results:
+        for mode in dict.fromkeys(each.outcome.plan.mode for each in result.verdicts):
+            found = [each for each in result.verdicts if each.outcome.plan.mode is mode]
+            rows.append(
+                Row(
+                    result.operator,
+                    result.workload,
+                    mode,
+                    len(found),
+                    sum(each.outcome.fired for each in found),
+                    sum(each.failed for each in found),
+                    sum(each.outcome.seconds for each in found),
+                )
+            )
+    return rows
+
+
+def render_summary(results: Sequence[Result]) -> str:
+    """Render the table for a terminal, and the total."""
+    table = [_HEADS, *(row.cells() for row in build_rows(results))]
+    widths = [max(len(line[column]) for line in table) for column in range(len(_HEADS))]
+    lines = [_pad(line, widths) for line in table]
+    return "\n".join([*lines, "", _render_total(results)])
+
+
+def render_start(result: Result, trials: int) -> str:
+    """Say what is about to be run."""
+    moments = result.reference.moments
+    writes = sum(moment.side == "write" for moment in moments)
+    seconds = result.reference.outcome.seconds
+    return (
+        f"{result.operator}/{result.workload}: {writes} writes and {len(moments) - writes} watch "
+        f"events, {trials} trials; without faults {seconds:.1f} s"
+    )
+
+
+def render_verdict(verdict: Verdict) -> str:
+    """Render one trial with what was found."""
+    head = "FAILED" if verdict.failed else "passed"
+    lines = [f"{head} {verdict.outcome.plan} ({verdict.outcome.seconds:.1f} s)"]
+    lines += [f"    {finding}" for finding in verdict.findings]
+    if verdict.replay is not None:
+        lines.append(f"    ./dev sweep --replay {verdict.replay}")
+    return "\n".join(lines)
+
+
+def render_timeline(outcome: Outcome) -> str:
+    """Render the mutating requests of a trial, one a line."""
+    start = outcome.records[0].at if outcome.records else 0.0
+    return "\n".join(
+        f"{record.at - start:7.3f} {record.phase:8} process {record.process}: {record.call} -> "
+        f"{record.status}{' (injected)' if record.injected else ''}"
+        for record in outcome.records
+    )
+
+
+def render_kill(kill: Kill) -> str:
+    """Say what became of a mutant."""
+    if not kill.dead:
+        return f"ALIVE {kill.mutant} after {kill.trials} trials ({kill.seconds:.0f} s)"
+    by = ", ".join(kill.oracles)
+    return f"dead  {kill.mutant} by {by} in trial {kill.trials}: {kill.finding}"
+
+
+def render_kills(kills: Sequence[Kill]) -> str:
+    """Say how many mutants are dead."""
+    dead = sum(kill.dead for kill in kills)
+    seconds = sum(kill.seconds for kill in kills)
+    return f"{dead} of {len(kills)} mutants are dead, in {seconds:.0f} s"
+
+
+def write_page(results: Sequence[Result], tier: str, seed: int, path: Path = PAGE) -> None:
+    """Write the table of a sweep into the page, leaving the words around it alone."""
+    lines = [_row(_HEADS), _row(["---"] * len(_HEADS))]
+    lines += [_row(row.cells()) for row in build_rows(results)]
+    lines += ["", f"Tier {tier}, seed {seed}. {_render_total(results)}"]
+    _replace(path, "sweep", lines)
+
+
+def write_kills(kills: Sequence[Kill], path: Path = PAGE) -> None:
+    """Write the table of mutants into the page."""
+    from tools.sweep.mutants import MUTANTS
+
+    lines = [_row(("mutant", "brings back", "killed by", "in trial")), _row(["---"] * 4)]
+    for kill in kills:
+        mutant = MUTANTS[kill.mutant]
+        by = ", ".join(kill.oracles) or "**alive**"
+        lines.append(_row((mutant.summary, f"<{mutant.bug}>", by, str(kill.trials))))
+    _replace(path, "mutants", lines)
+
+
+def replace_block(text: str, name: str, lines: Iterable[str]) -> str:
+    """Replace what stands between the markers of a block.
+
+    Raises:
+        ValueError: The text has no such block.
+    """
+    begin, end = _BEGIN.format(name), _END.format(name)
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise ValueError(f"no block {begin} ... {end}")
+    return "\n".join([before + begin, "", *lines, "", end + after])
+
+
+def _replace(path: Path, name: str, lines: Iterable[str]) -> None:
+    path.write_text(replace_block(path.read_text(), name, lines))
+
+
+def _render_total(results: Sequence[Result]) -> str:
+    verdicts = [verdict for result in results for verdict in result.verdicts]
+    failed = sum(verdict.failed for verdict in verdicts)
+    seconds = sum(result.seconds for result in results)
+    return f"{len(verdicts)} trials, {failed} failures, {seconds:.0f} s."
+
+
+def _pad(line: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"

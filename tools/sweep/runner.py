@@ -1,0 +1,164 @@
+"""Runner: fault-free runs first, then the trials side by side, each judged as it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from libs.common.testing.apiserver import ControlPlane
+from tools.sweep.cluster import Rights, prepare_cluster
+from tools.sweep.modes import Mode
+from tools.sweep.oracles import judge
+from tools.sweep.outcome import Finding, Outcome
+from tools.sweep.planning import Plan, write_replay
+from tools.sweep.proxy import FaultProxy
+from tools.sweep.recorder import Recorder
+from tools.sweep.trial import Bench, run_trial
+from tools.sweep.triggers import Trigger, common_triggers
+from tools.sweep.workload import Workload
+from tools.sweep.zygote import Zygote
+
+REFERENCES: Final = 2
+"""Fault-free runs of each workload; they must agree."""
+_ATTEMPTS: Final = 3
+"""Runs of a trial whose moment did not come: a burst of events may lead to fewer status writes."""
+
+
+@dataclass
+class Verdict:
+    """Hold a trial and what the oracles say of it."""
+
+    outcome: Outcome
+    findings: list[Finding]
+    replay: Path | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether any oracle objects."""
+        return bool(self.findings)
+
+
+@dataclass
+class Reference:
+    """Hold the fault-free runs of a workload.
+
+    Attributes:
+        workload: What was run.
+        outcome: The run that others are held against.
+        moments: Moments that all runs had.
+        findings: What the oracles say of the runs themselves.
+    """
+
+    workload: Workload
+    outcome: Outcome
+    moments: list[Trigger]
+    findings: list[Finding] = field(default_factory=list)
+
+
+class SweepRunner:
+    """Run trials of one operator.
+
+    Args:
+        bench: What trials share.
+        jobs: Trials at a time.
+        seed: Seed that replay files tell of.
+    """
+
+    def __init__(self, bench: Bench, *, jobs: int, seed: int = 0) -> None:
+        """Start with nothing run."""
+        self.bench = bench
+        self._slots = asyncio.Semaphore(jobs)
+        self._seed = seed
+        self._numbers = itertools.count(1)
+        self.used: set[tuple[str, str, str]] = set()
+
+    async def refer(self, workload: Workload, mutant: str = "") -> Reference:
+        """Run a workload without faults, more than once."""
+        plan = Plan(workload.operator.id, workload.id, mutant=mutant)
+        outcomes = await asyncio.gather(*(self._run(workload, plan) for _ in range(REFERENCES)))
+        first = outcomes[0]
+        moments = common_triggers([outcome.moments for outcome in outcomes])
+        findings = [
+            finding for outcome in outcomes for finding in judge(outcome, first, workload)
+        ]
+        return Reference(workload, first, moments, findings)
+
+    async def try_plans(
+        self, reference: Reference, plans: Sequence[Plan], tell: Callable[[Verdict], None]
+    ) -> list[Verdict]:
+        """Run trials side by side; the verdicts come in the order of the plans."""
+
+        async def run(plan: Plan) -> Verdict:
+            verdict = await self.try_plan(reference, plan)
+            tell(verdict)
+            return verdict
+
+        return list(await asyncio.gather(*map(run, plans)))
+
+    async def try_plan(self, reference: Reference, plan: Plan) -> Verdict:
+        """Run one trial, again when its moment did not come."""
+        workload = reference.workload
+        for _ in range(_ATTEMPTS):
+            outcome = await self._run(workload, plan)
+            if outcome.fired or outcome.late:
+                break
+        verdict = Verdict(outcome, judge(outcome, reference.outcome, workload))
+        if verdict.failed:
+            verdict.replay = self.bench.folder / "failures" / f"{outcome.namespace}.json"
+            findings = [str(finding) for finding in verdict.findings]
+            write_replay(verdict.replay, plan, findings, self._seed)
+        return verdict
+
+    async def _run(self, workload: Workload, plan: Plan) -> Outcome:
+        async with self._slots:
+            number = next(self._numbers)
+            outcome = await run_trial(self.bench, workload, plan, name_trial(plan, number))
+        if plan.mode is not Mode.E403:
+            self.used |= outcome.used
+        return outcome
+
+
+def name_trial(plan: Plan, number: int) -> str:
+    """Return the namespace of a trial, which names it everywhere."""
+    words = f"s-{plan.operator}-{plan.workload}-{plan.mode}".lower()
+    return f"{re.sub('[^a-z0-9-]', '-', words)[:50]}-{number}"
+
+
+@asynccontextmanager
+async def open_bench(
+    control_plane: ControlPlane,
+    zygote: Zygote,
+    workloads: Sequence[Workload],
+    folder: Path,
+) -> AsyncIterator[Bench]:
+    """Prepare what the trials of one operator share."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = control_plane.config
+    admin = (await config.authorization()).removeprefix("Bearer ")
+    async with prepare_cluster(control_plane, workloads) as client:
+        recorder = Recorder(client, [kind for each in workloads for kind in each.kinds])
+        rights = Rights(client, control_plane, workloads[0])
+        await rights.prepare()
+        await recorder.start()
+        async with FaultProxy(config.server, config.ssl_context(), admin) as proxy:
+            try:
+                yield Bench(zygote, proxy, client, recorder, rights, folder)
+            finally:
+                await recorder.stop()
+
+
+def with_mutant(plans: Sequence[Plan], mutant: str) -> list[Plan]:
+    """Return the same plans for a mutant."""
+    return [replace(plan, mutant=mutant) for plan in plans]
+
+
+def now() -> float:
+    """Return the time that durations are measured with."""
+    return time.monotonic()

@@ -1,0 +1,121 @@
+"""Scaled time, in one place: what takes a second or a minute in production takes a moment in a trial.
+
+Nothing of the operator's logic is touched, only how long it waits. `run_child` is what a forked
+child does: scale, apply a mutant if one is asked for, and run the operator as its image does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+from libs.common.runtime import kopf_source, manager, operator, reflector, runner, sweep
+from libs.common.runtime.manager import Manager
+
+REQUEST_TIMEOUT: Final = 1.5
+"""Seconds after which an operator gives a request up."""
+DELAY: Final = 1.0
+"""Seconds that a delayed event comes late."""
+SWEEP_PERIOD: Final = 0.7
+"""Seconds between sweeps, in trials that only a sweep can recover."""
+LEASE_SECONDS: Final = 2
+
+_FLAGS: Final = {
+    "metrics-bind-address": "0",
+    "health-probe-bind-address": "0",
+    "log-level": "debug",
+    "backoff-base-seconds": "0.05",
+    "backoff-max-seconds": "1",
+    "request-timeout-seconds": str(REQUEST_TIMEOUT),
+    "drain-timeout-seconds": "1",
+    "lease-duration-seconds": str(LEASE_SECONDS),
+    "renew-deadline-seconds": "1.2",
+    "retry-period-seconds": "0.4",
+}
+
+
+def build_arguments(
+    *, namespace: str, kubeconfig: str, election: bool = False, sweeps: bool = False
+) -> list[str]:
+    """Build the command line of an operator in a trial.
+
+    Args:
+        namespace: What it watches, and where its Lease is.
+        kubeconfig: Path of a kubeconfig that leads to the proxy.
+        election: Whether it takes part in a leader election.
+        sweeps: Whether it compares its caches with listings every moment; otherwise so rarely that
+            a sweep never hides what the watches missed.
+    """
+    flags = {
+        **_FLAGS,
+        "kubeconfig": kubeconfig,
+        "watch-namespaces": namespace,
+        "pod-namespace": namespace,
+        "leader-elect": "true" if election else "false",
+        "sweep-period-seconds": str(SWEEP_PERIOD) if sweeps else "600",
+    }
+    return [f"--{name}={value}" for name, value in flags.items()]
+
+
+def run_child(request: dict[str, Any], working: Callable[[], None]) -> int:
+    """Run an operator in a forked child.
+
+    Args:
+        request: `operator`, `arguments` and, where one is tried, `mutant`.
+        working: To be called when the operator's workers have started.
+    """
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        os.environ.pop(name, None)
+    scale_time()
+    _announce(working)
+    module = importlib.import_module(f"operators.{request['operator']}.controller")
+    if request.get("mutant"):
+        from tools.sweep.mutants import MUTANTS
+
+        MUTANTS[request["mutant"]].change()
+    return operator.main(module.OPERATOR, request["arguments"])
+
+
+def scale_time() -> None:
+    """Shorten the waits of the runtime and of kopf."""
+    _set(runner, _STALE_RETRY=0.05, _UNKNOWN_RETRY=0.1)
+    _set(reflector, _BACKOFF_BASE=0.05, _BACKOFF_MAX=0.5)
+    _set(manager, _SERVED_POLL=0.2)
+    _set(sweep, _GRACE=0.3, _RETRY=0.2)
+    build = kopf_source._build_settings  # noqa: SLF001 the one place that scales time
+
+    def build_scaled(*args: Any) -> Any:
+        settings = build(*args)
+        settings.networking.error_backoffs = (0.05, 0.1, 0.2, 0.4, 0.8)
+        settings.networking.request_timeout = REQUEST_TIMEOUT
+        settings.watching.reconnect_backoff = 0.02
+        return settings
+
+    _set(kopf_source, _build_settings=build_scaled)
+
+
+def _set(module: Any, **values: Any) -> None:
+    for name, value in values.items():
+        if not hasattr(module, name):
+            raise AttributeError(f"{module.__name__} has no {name} any more; adapt tools/sweep")
+        setattr(module, name, value)
+
+
+def _announce(working: Callable[[], None]) -> None:
+    run = Manager.run
+
+    async def announced(self: Manager, stop: asyncio.Event) -> bool:
+        async def tell() -> None:
+            await self.working.wait()
+            working()
+
+        task = asyncio.create_task(tell())
+        try:
+            return await run(self, stop)
+        finally:
+            task.cancel()
+
+    Manager.run = announced  # type: ignore[method-assign]  # tells the sweep that trials can begin

@@ -1,0 +1,134 @@
+"""Session: what the proxy knows of one trial: what is to go wrong, and all that went by."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from libs.common.kinds import Manifest
+from tools.sweep.modes import Mode
+from tools.sweep.triggers import Counters, Trigger
+from tools.sweep.wire import Call
+
+type Kill = Callable[[int], None]
+"""Kill a process of the trial, by its number."""
+
+
+@dataclass
+class Record:
+    """Hold one mutating request as the proxy saw it.
+
+    Attributes:
+        call: What was asked for.
+        phase: Phase of the workload.
+        process: Number of the process that sent it.
+        at: When it came, on the monotonic clock.
+        query: Query of the request.
+        agent: User-Agent.
+        body: Body of the request.
+        status: Answer of the API server; 0 when it was not asked, or not yet.
+        injected: Whether the answer came from the proxy.
+        before: Resource version of the object that was known before; empty for none.
+        after: Resource version in the answer.
+    """
+
+    call: Call
+    phase: str
+    process: int
+    at: float
+    query: dict[str, str]
+    agent: str
+    body: Manifest
+    status: int = 0
+    injected: bool = False
+    before: str = ""
+    after: str = ""
+
+
+@dataclass
+class Session:
+    """Hold the state of one trial in the proxy.
+
+    Attributes:
+        namespace: Namespace of the trial; names it in paths.
+        token: Token of the operator's service account.
+        mode: What is to go wrong.
+        trigger: When; None for never.
+        kill: Kills a process of the trial.
+        phase: Phase that the workload is in.
+        armed: Whether moments are counted, which they are only while the workload runs.
+        fired: Whether the moment has come.
+        held: Whether a request is being held back.
+        recovery: Writes of the process after a crash before it is killed again; 0 for never.
+        fouled: Resources whose next watch is answered 410.
+        silent: Resources whose streams are silent, with the process they were opened by.
+        removed: Objects, as `resource name`, that the fault itself removed or put in the way.
+        foreign: Objects of somebody else that were put in the way: path and UID.
+    """
+
+    namespace: str
+    token: str
+    mode: Mode = Mode.NONE
+    trigger: Trigger | None = None
+    kill: Kill = lambda _: None
+    phase: str = "start"
+    armed: bool = False
+    fired: bool = False
+    held: bool = False
+    recovery: int = 0
+    fired_process: int = -1
+    recoveries: int = 0
+    fouled: set[str] = field(default_factory=set)
+    removed: set[str] = field(default_factory=set)
+    foreign: dict[str, Manifest] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)
+    series: list[Record] = field(default_factory=list)
+    moments: list[Trigger] = field(default_factory=list)
+    reads: int = 0
+    used: set[tuple[str, str, str]] = field(default_factory=set)
+    refused: list[str] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+    counters: Counters = field(default_factory=Counters)
+    frozen: set[int] = field(default_factory=set)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+    gap: asyncio.Event = field(default_factory=asyncio.Event)
+    last_write: float = field(default_factory=time.monotonic)
+    _busy: int = 0
+
+    @property
+    def quiet_for(self) -> float:
+        """Seconds since the operator last wrote, 0 while a write or a fault is under way."""
+        return 0.0 if self._busy or self.held else time.monotonic() - self.last_write
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Note that something is under way, so that nobody takes the silence for rest."""
+        self._busy += 1
+        try:
+            yield
+        finally:
+            self._busy -= 1
+            self.last_write = time.monotonic()
+
+    def meets(self, moment: Trigger) -> bool:
+        """Note a moment; tell whether it is the one at which the fault is due."""
+        if not self.armed:
+            return False
+        self.moments.append(moment)
+        if self.fired or moment != self.trigger:
+            return False
+        self.fired = True
+        return True
+
+    def saw(self, call: Call, manifest: Manifest) -> None:
+        """Remember the newest version of an object."""
+        version = (manifest.get("metadata") or {}).get("resourceVersion")
+        if version and call.name:
+            self.versions[f"{call.group}/{call.resource}/{call.name}"] = version
+
+    def known(self, call: Call) -> str:
+        """Return the newest version of an object that went by; empty for none."""
+        return self.versions.get(f"{call.group}/{call.resource}/{call.name}", "")

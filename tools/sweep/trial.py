@@ -1,0 +1,273 @@
+"""Trial: one run of a workload with one fault, in a namespace of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from libs.common.client import Client
+from libs.common.errors import NotFound, SlipwayError
+from libs.common.kinds import Key, Manifest, uid_of
+from tools.sweep import faults, scaling
+from tools.sweep.cluster import Rights
+from tools.sweep.modes import NEEDS_ELECTION, NEEDS_SWEEP
+from tools.sweep.normalize import build_state
+from tools.sweep.outcome import Outcome
+from tools.sweep.planning import Plan
+from tools.sweep.proxy import FaultProxy
+from tools.sweep.recorder import Book, Recorder
+from tools.sweep.session import Session
+from tools.sweep.workload import Phase, User, Workload
+from tools.sweep.world import World
+from tools.sweep.zygote import Child, Zygote, read_log
+
+_POLL: Final = 0.02
+_QUIET: Final = 0.15
+"""Seconds without a write after which the operator is taken to rest, so that the world may act."""
+_REST: Final = 0.6
+"""Seconds during which nothing at all may be written after the last phase before the deletion."""
+_DEADLINE: Final = 15.0
+_START: Final = 30.0
+_FOREIGN: Final = 0.7
+"""Seconds that an object of somebody else stays in the way."""
+_CONVERGE: Final = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Hold what all trials share."""
+
+    zygote: Zygote
+    proxy: FaultProxy
+    client: Client
+    recorder: Recorder
+    rights: Rights
+    folder: Path
+
+
+async def run_trial(bench: Bench, workload: Workload, plan: Plan, namespace: str) -> Outcome:
+    """Run one trial and return all that is known of it."""
+    started = time.monotonic()
+    token = await bench.rights.grant(namespace)
+    book = bench.recorder.open(namespace)
+    session = Session(namespace, token, plan.mode, plan.trigger, recovery=plan.recovery)
+    trial = Trial(bench, workload, plan, session, book)
+    bench.proxy.open(session)
+    try:
+        await trial.run()
+    finally:
+        await trial.end()
+        bench.proxy.close(session)
+        bench.recorder.close(namespace)
+    outcome = trial.outcome
+    outcome.seconds = time.monotonic() - started
+    return outcome
+
+
+class Trial:
+    """Run the phases of a workload while the processes of the operator come and go."""
+
+    def __init__(
+        self, bench: Bench, workload: Workload, plan: Plan, session: Session, book: Book
+    ) -> None:
+        """Prepare; `run` runs."""
+        self._bench = bench
+        self._workload = workload
+        self._session = session
+        self._book = book
+        self._user = User(bench.client, session.namespace)
+        self._world = World(bench.client, book, workload.children)
+        self._children: list[Child] = []
+        self._killed: set[int] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ending = False
+        self._log = bench.folder / f"{session.namespace}.log"
+        self._plan = plan
+        self.outcome = Outcome(plan, session.namespace)
+        session.kill = self._kill
+
+    async def run(self) -> None:
+        """Start the operator and take it through all phases."""
+        self._log.unlink(missing_ok=True)
+        await self._start()
+        if self._plan.mode in NEEDS_ELECTION:
+            self._tasks.append(asyncio.create_task(self._replace_leader()))
+        async with asyncio.timeout(_START):
+            await self._children[0].working.wait()
+        self._session.armed = True
+        for phase in self._workload.phases:
+            if not await self._run_phase(phase):
+                break
+            if phase.quiet:
+                await self._watch_rest()
+
+    async def end(self) -> None:
+        """End all processes and collect what is known."""
+        self._ending = True
+        faults.forget(self._session)
+        for number, child in enumerate(self._children):
+            self._kill(number)
+            await child.exited.wait()
+            self._bench.proxy.hang_up(self._session, number)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._clean_up()
+        session, outcome = self._session, self.outcome
+        outcome.history = self._book.history
+        outcome.records, outcome.moments = session.records, session.moments
+        outcome.removed = session.removed
+        outcome.refused, outcome.used = session.refused, session.used
+        outcome.fired = session.fired
+        outcome.log = await asyncio.to_thread(read_log, self._log)
+
+    # Processes.
+
+    async def _start(self) -> None:
+        session, number = self._session, len(self._children)
+        path = self._bench.folder / f"{session.namespace}.{number}.yaml"
+        url = self._bench.proxy.url(session, number)
+        path.write_text(yaml.safe_dump(_build_kubeconfig(url, session.namespace)))
+        arguments = scaling.build_arguments(
+            namespace=session.namespace,
+            kubeconfig=str(path),
+            election=self._plan.mode in NEEDS_ELECTION,
+            sweeps=self._plan.mode in NEEDS_SWEEP,
+        )
+        child = await self._bench.zygote.spawn(
+            {
+                "operator": self._plan.operator,
+                "arguments": arguments,
+                "mutant": self._plan.mutant,
+                "log": str(self._log),
+            }
+        )
+        self._children.append(child)
+        self._tasks.append(asyncio.create_task(self._supervise(child, number)))
+
+    async def _supervise(self, child: Child, number: int) -> None:
+        """Start a process again when it ended, as a kubelet does."""
+        await child.exited.wait()
+        self._bench.proxy.hang_up(self._session, number)
+        if self._ending:
+            return
+        if number not in self._killed:
+            self.outcome.exits.append(child.status or 0)
+            await asyncio.sleep(0.1)
+        if number == len(self._children) - 1:
+            await self._start()
+
+    def _kill(self, number: int) -> None:
+        self._killed.add(number)
+        self._children[number].kill()
+
+    async def _replace_leader(self) -> None:
+        """Let a second process take over while a write of the first one is held back."""
+        while not self._session.held:
+            await asyncio.sleep(_POLL)
+        await self._start()
+        await self._children[-1].working.wait()
+        await asyncio.sleep(_CONVERGE)
+        self._session.released.set()
+
+    # Phases.
+
+    async def _run_phase(self, phase: Phase) -> bool:
+        """Take one phase to its end; tell whether it got there."""
+        self._session.phase = self._book.phase = phase.name
+        self._session.last_write = time.monotonic()
+        await phase.act(self._user)
+        deadline = time.monotonic() + _DEADLINE
+        while not self._is_over(phase):
+            if time.monotonic() > deadline:
+                self.outcome.late[phase.name] = self._describe(phase)
+                return False
+            await self._let_world_act()
+            await asyncio.sleep(_POLL)
+        kinds = self._workload.kinds
+        self.outcome.states[phase.name] = build_state(self._book, kinds, self._session.namespace)
+        return True
+
+    def _is_over(self, phase: Phase) -> bool:
+        return (
+            self._is_at_rest()
+            and not self._session.foreign
+            and not self._session.fouled
+            and not self._world.pending
+            and phase.until(self._book)
+        )
+
+    def _is_at_rest(self) -> bool:
+        child = self._children[-1]
+        return child.alive and child.working.is_set() and self._session.quiet_for >= _QUIET
+
+    async def _let_world_act(self) -> None:
+        session = self._session
+        if session.foreign:
+            await self._remove_foreign()
+        if self._is_at_rest() and self._world.pending:
+            with contextlib.suppress(SlipwayError):
+                await self._world.act()
+            session.last_write = time.monotonic()
+
+    async def _remove_foreign(self) -> None:
+        """Take what was in the way away after a while, if it is still as it was."""
+        await asyncio.sleep(_FOREIGN)
+        for path, manifest in list(self._session.foreign.items()):
+            self.outcome.damaged += await self._check_foreign(path, manifest)
+            body = {"gracePeriodSeconds": 0}
+            await self._bench.proxy.act("DELETE", path, body)
+            del self._session.foreign[path]
+        self._session.last_write = time.monotonic()
+
+    async def _check_foreign(self, path: str, manifest: Manifest) -> list[str]:
+        name = manifest["metadata"]["name"]
+        try:
+            live = await self._bench.client.raw("GET", path)
+        except NotFound:
+            return [f"{name} was deleted"]
+        if uid_of(live) != uid_of(manifest):
+            return [f"{name} was replaced"]
+        before = {**manifest["metadata"], "managedFields": 0, "resourceVersion": 0, "generation": 0}
+        after = {**live["metadata"], "managedFields": 0, "resourceVersion": 0, "generation": 0}
+        same = before == after and manifest["spec"].items() <= live["spec"].items()
+        return [] if same else [f"{name} was changed"]
+
+    async def _watch_rest(self) -> None:
+        count = len(self._session.records)
+        await asyncio.sleep(_REST)
+        late = self._session.records[count:]
+        self.outcome.restless = [f"{record.call} in the phase {record.phase}" for record in late]
+
+    def _describe(self, phase: Phase) -> str:
+        present = ", ".join(" ".join(place) for place in sorted(self._book.live)) or "nothing"
+        state = "at rest" if self._is_at_rest() else "not at rest"
+        return f"not over after {_DEADLINE:.0f} s; {state}; there is {present}"
+
+    async def _clean_up(self) -> None:
+        """Leave nothing behind that the next trials would have to carry."""
+        for kind in self._workload.kinds:
+            for manifest in self._book.list(kind):
+                key = Key(self._session.namespace, manifest["metadata"]["name"])
+                with contextlib.suppress(SlipwayError):
+                    await self._bench.client.delete(kind, key, uid="", grace_seconds=0)
+                    patch = {"metadata": {"finalizers": None}}
+                    await self._bench.client.patch(kind, key, patch)
+
+
+def _build_kubeconfig(url: str, namespace: str) -> Manifest:
+    context = {"cluster": "proxy", "user": "nobody", "namespace": namespace}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "proxy", "cluster": {"server": url}}],
+        "users": [{"name": "nobody", "user": {}}],
+        "contexts": [{"name": "proxy", "context": context}],
+        "current-context": "proxy",
+    }

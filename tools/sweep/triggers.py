@@ -1,0 +1,87 @@
+"""Triggers: names for the moments of a workload at which something can go wrong. Pure.
+
+A moment is named by what happens, not by a number in a row: `phase, verb, resource, name, which time`.
+So a run in which unrelated requests change places still has the same moments, and a fault hits what
+it was planned for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from libs.common.kinds import Manifest
+from tools.sweep.wire import Call
+
+type Side = Literal["write", "event"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Trigger:
+    """Name one write, or one delivery of a watch event.
+
+    Attributes:
+        side: Whether it is a request or an event.
+        phase: Phase of the workload.
+        action: Verb of the request, or type of the event.
+        target: Resource with group and subresource.
+        name: Name of the object.
+        occurrence: Which time the same happens in that phase; the first is 1.
+    """
+
+    side: Side
+    phase: str
+    action: str
+    target: str
+    name: str
+    occurrence: int = 1
+
+    def __str__(self) -> str:
+        """Render for people: `scale: create pods web-pod-2 #1`."""
+        return f"{self.phase}: {self.action} {self.target} {self.name} #{self.occurrence}"
+
+    def to_json(self) -> Manifest:
+        """Return the fields for a replay file."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def from_json(cls, data: Manifest) -> Self:
+        """Read what `to_json` wrote."""
+        return cls(**data)
+
+
+class Counters:
+    """Name each moment as it comes."""
+
+    def __init__(self) -> None:
+        """Start with nothing counted."""
+        self._seen: Counter[Trigger] = Counter()
+
+    def name_write(self, phase: str, call: Call) -> Trigger:
+        """Name a request."""
+        return self._count(Trigger("write", phase, call.verb, call.target, call.name, 0))
+
+    def name_event(self, phase: str, action: str, target: str, name: str) -> Trigger:
+        """Name the delivery of a watch event."""
+        return self._count(Trigger("event", phase, action, target, name, 0))
+
+    def _count(self, base: Trigger) -> Trigger:
+        self._seen[base] += 1
+        return Trigger(
+            base.side, base.phase, base.action, base.target, base.name, self._seen[base]
+        )
+
+
+def common_triggers(runs: Iterable[Sequence[Trigger]]) -> list[Trigger]:
+    """Return the moments that every run had, in the order of the first run.
+
+    How many status writes a burst of events leads to is a matter of timing; those that only some
+    runs have cannot be aimed at.
+    """
+    lists = list(runs)
+    if not lists:
+        return []
+    shared = set(lists[0]).intersection(*map(set, lists[1:]))
+    return [trigger for trigger in lists[0] if trigger in shared]

@@ -1,0 +1,1 @@
+"""Workloads and invariants: one file for each operator."""

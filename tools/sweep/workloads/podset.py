@@ -1,0 +1,168 @@
+"""Workloads of the podset operator: scaling, updating, lost pods, deletion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from libs.common.crd import build_crd
+from libs.common.kinds import POD, Manifest, is_deleting
+from libs.common.ownership import controller_uid
+from operators.podset.api import PodSet
+from operators.podset.controller import OPERATOR, PODSET
+from operators.podset.rbac import RULES
+from tools.sweep.recorder import Book, Version
+from tools.sweep.workload import Phase, State, User, Workload, is_observed
+
+_SURGE: Final = 1
+
+
+def build_spec(version: str, **spec: Any) -> Manifest:
+    """Build the spec of a set whose pods have a version."""
+    return {
+        "template": {
+            "metadata": {"labels": {"app": "web"}, "annotations": {"version": version}},
+            "spec": {
+                "automountServiceAccountToken": False,
+                "containers": [{"name": "main", "image": "busybox"}],
+            },
+        },
+        **spec,
+    }
+
+
+def has_pods(count: int, version: str) -> Any:
+    """Return a condition: so many ready pods of a version, and the status says so."""
+
+    def check(book: Book) -> bool:
+        podset = book.get(PODSET, "web")
+        pods = book.list(POD)
+        return (
+            is_observed(podset)
+            and len(pods) == count
+            and all(pod["metadata"]["annotations"]["version"] == version for pod in pods)
+            and not any(is_deleting(pod) for pod in pods)
+            and (podset or {})["status"].get("readyReplicas", 0) == count
+        )
+
+    return check
+
+
+def check_bound(history: Sequence[Version]) -> list[str]:
+    """Check that there are never more active pods than the highest replicas so far and the surge."""
+    limits: dict[str, int] = {}
+    active: dict[str, set[str]] = {}
+    found = []
+    for version in history:
+        manifest = version.manifest
+        uid = manifest["metadata"]["uid"]
+        if version.kind == PODSET:
+            limits[uid] = max(limits.get(uid, 0), manifest["spec"]["replicas"] + _SURGE)
+            continue
+        owner = controller_uid(manifest)
+        if not owner:
+            continue
+        pods = active.setdefault(owner, set())
+        if version.action == "DELETED" or is_deleting(manifest):
+            pods.discard(uid)
+        else:
+            pods.add(uid)
+        if len(pods) > limits.get(owner, len(pods)):
+            found.append(f"{len(pods)} active pods, at most {limits[owner]} may be")
+    return found
+
+
+def fold_names(state: State) -> State:
+    """Number pods in the order of their names: which slots are taken is no matter."""
+    pods = [name for name in sorted(state) if name.startswith("pods ")]
+    folded: State = {name: value for name, value in state.items() if name not in pods}
+    for number, name in enumerate(pods):
+        pod = state[name]
+        metadata = {**pod["metadata"], "name": f"pod {number}"}
+        labels = metadata.get("labels") or {}
+        metadata["labels"] = {k: v for k, v in labels.items() if not k.endswith("/slot")}
+        folded[f"pods {number}"] = {**pod, "metadata": metadata}
+        folded[f"pods {number}"]["spec"] = {
+            k: v for k, v in pod["spec"].items() if k not in ("hostname",)
+        }
+    for value in folded.values():
+        (value.get("status") or {}).pop("podNames", None)
+    return folded
+
+
+async def _create(user: User, **spec: Any) -> None:
+    await user.create(PODSET, "web", build_spec("1", replicas=2, **spec))
+
+
+async def _create_strict(user: User) -> None:
+    await _create(
+        user,
+        podReplacementPolicy="TerminationComplete",
+        updateStrategy={"type": "Recreate", "recreate": {"maxUnavailable": 1}},
+    )
+
+
+async def _create_rolling(user: User) -> None:
+    rolling = {"maxUnavailable": 0, "maxSurge": _SURGE}
+    await _create(user, updateStrategy={"type": "Recreate", "recreate": rolling})
+
+
+async def _grow(user: User) -> None:
+    await user.patch(PODSET, "web", {"spec": {"replicas": 3}})
+
+
+async def _shrink(user: User) -> None:
+    await user.patch(PODSET, "web", {"spec": {"replicas": 2}})
+
+
+async def _change(user: User) -> None:
+    template = {"metadata": {"annotations": {"version": "2"}}}
+    await user.patch(PODSET, "web", {"spec": {"template": template}})
+
+
+async def _lose(user: User) -> None:
+    await user.delete(POD, "web-pod-0")
+
+
+async def _probe(user: User) -> None:
+    await user.patch(PODSET, "web", {"spec": {"replicas": 1}})
+
+
+async def _delete(user: User) -> None:
+    await user.delete(PODSET, "web")
+
+
+def _is_empty(book: Book) -> bool:
+    return not book.live
+
+
+def _phases(create: Any) -> tuple[Phase, ...]:
+    return (
+        Phase("create", create, has_pods(2, "1")),
+        Phase("grow", _grow, has_pods(3, "1")),
+        Phase("change", _change, has_pods(3, "2")),
+        Phase("lose", _lose, has_pods(3, "2"), removes=("pods web-pod-0",)),
+        Phase("shrink", _shrink, has_pods(2, "2")),
+        Phase("probe", _probe, has_pods(1, "2"), quiet=True),
+        Phase("delete", _delete, _is_empty),
+    )
+
+
+def _build(name: str, create: Any, **options: Any) -> Workload:
+    return Workload(
+        id=name,
+        operator=OPERATOR,
+        rules=RULES,
+        crds=(build_crd(PodSet),),
+        primary=PODSET,
+        children=(POD,),
+        phases=_phases(create),
+        invariants=(check_bound,),
+        **options,
+    )
+
+
+WORKLOADS: Final = (
+    _build("strict", _create_strict),
+    _build("rolling", _create_rolling, fold=fold_names, renames=True),
+)

@@ -1,0 +1,156 @@
+"""Workloads of the volumes operator: growth, lost claims, deletion, and data that is to be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from libs.common.crd import build_crd
+from libs.common.kinds import POD, PVC, STORAGE_CLASS, Manifest, is_deleting
+from libs.common.quantity import parse_quantity
+from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume
+from operators.volumes.controller import OPERATOR
+from operators.volumes.rbac import RULES
+from tools.sweep.recorder import Book, Version
+from tools.sweep.workload import Phase, User, Workload, is_observed
+
+_CLASS: Final[Manifest] = {
+    "apiVersion": STORAGE_CLASS.api_version,
+    "kind": STORAGE_CLASS.kind,
+    "metadata": {"name": "sweep"},
+    "provisioner": "sweep.slipway.dev/none",
+    "allowVolumeExpansion": True,
+    "volumeBindingMode": "Immediate",
+}
+
+
+def has_claim(size: str, *, name: str = "data") -> Any:
+    """Return a condition: the claim has the size, and the status says that all is well."""
+
+    def check(book: Book) -> bool:
+        claim = book.get(PVC, name)
+        held = ((claim or {}).get("status") or {}).get("capacity") or {}
+        alive = claim is not None and not is_deleting(claim)
+        return alive and held.get("storage") == size and is_observed(book.get(DEMO_VOLUME, name))
+
+    return check
+
+
+def check_sizes(history: Sequence[Version]) -> list[str]:
+    """Check that no claim is ever asked to be smaller than it was."""
+    sizes: dict[str, Any] = {}
+    found = []
+    for version in history:
+        if version.kind != PVC:
+            continue
+        uid = version.manifest["metadata"]["uid"]
+        size = parse_quantity(version.manifest["spec"]["resources"]["requests"]["storage"])
+        if size < sizes.get(uid, size):
+            found.append(f"claim {version.name} shrank to {size}")
+        sizes[uid] = size
+    return found
+
+
+def check_kept(history: Sequence[Version]) -> list[str]:
+    """Check that nobody deletes a claim under reclaimPolicy Retain."""
+    policies: dict[str, str] = {}
+    found = []
+    for version in history:
+        if version.kind == DEMO_VOLUME:
+            policies[version.name] = version.manifest["spec"].get("reclaimPolicy", "Delete")
+        elif version.kind == PVC and is_deleting(version.manifest) and version.phase != "lose":
+            if policies.get(version.name) == "Retain":
+                found.append(f"claim {version.name} is deleted although it is to be kept")
+    return found
+
+
+async def _create(user: User) -> None:
+    await user.create(DEMO_VOLUME, "data", {"size": 10, "storageClassName": "sweep"})
+
+
+async def _create_kept(user: User) -> None:
+    spec = {"size": 10, "storageClassName": "sweep", "reclaimPolicy": "Retain"}
+    await user.create(DEMO_VOLUME, "data", spec)
+
+
+async def _grow(user: User) -> None:
+    await user.patch(DEMO_VOLUME, "data", {"spec": {"size": 20}})
+
+
+async def _keep(user: User) -> None:
+    await user.patch(DEMO_VOLUME, "data", {"spec": {"reclaimPolicy": "Retain"}})
+
+
+async def _let_go(user: User) -> None:
+    await user.patch(DEMO_VOLUME, "data", {"spec": {"reclaimPolicy": "Delete"}})
+
+
+async def _lose(user: User) -> None:
+    await user.delete(PVC, "data")
+
+
+async def _probe(user: User) -> None:
+    await user.patch(DEMO_VOLUME, "data", {"spec": {"size": 30}})
+
+
+async def _delete(user: User) -> None:
+    await user.delete(DEMO_VOLUME, "data")
+
+
+def _is_empty(book: Book) -> bool:
+    return not book.live
+
+
+def _only_claim(book: Book) -> bool:
+    claims = book.list(PVC)
+    return len(book.live) == 1 and len(claims) == 1 and not is_deleting(claims[0])
+
+
+def _is_kept(book: Book) -> bool:
+    claim = book.get(PVC, "data")
+    owned = bool(claim and claim["metadata"].get("ownerReferences"))
+    return has_claim("20Gi")(book) and not owned
+
+
+def _is_owned(book: Book) -> bool:
+    claim = book.get(PVC, "data")
+    return has_claim("20Gi")(book) and bool(claim and claim["metadata"].get("ownerReferences"))
+
+
+def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
+    return Workload(
+        id=name,
+        operator=OPERATOR,
+        rules=RULES,
+        crds=(build_crd(DemoVolume),),
+        primary=DEMO_VOLUME,
+        children=(PVC, POD),
+        phases=phases,
+        invariants=(check_sizes, check_kept),
+        world=((STORAGE_CLASS, _CLASS),),
+    )
+
+
+WORKLOADS: Final = (
+    _build(
+        "delete",
+        (
+            Phase("create", _create, has_claim("10Gi")),
+            Phase("grow", _grow, has_claim("20Gi")),
+            Phase("lose", _lose, has_claim("20Gi"), removes=("persistentvolumeclaims data",)),
+            Phase("keep", _keep, _is_kept),
+            Phase("let-go", _let_go, _is_owned),
+            Phase("probe", _probe, has_claim("30Gi"), quiet=True),
+            Phase("delete", _delete, _is_empty),
+        ),
+    ),
+    _build(
+        "retain",
+        (
+            Phase("create", _create_kept, has_claim("10Gi")),
+            Phase("grow", _grow, has_claim("20Gi")),
+            Phase("delete", _delete, _only_claim),
+            # The same name again takes nothing over that is not its own.
+        ),
+    ),
+)
