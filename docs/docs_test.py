@@ -52,6 +52,11 @@ def prose_of(page: Path) -> str:
     return _FENCE.sub("", page.read_text())
 
 
+def text_of(page: Path) -> str:
+    """Return a page without its code blocks and without code in lines."""
+    return _CODE.sub("", prose_of(page))
+
+
 def anchors_of(page: Path) -> set[str]:
     """Return the anchors that GitHub makes of the headings of a page."""
     headings = (title.replace("`", "").lower() for title in _HEADING.findall(prose_of(page)))
@@ -59,7 +64,7 @@ def anchors_of(page: Path) -> set[str]:
 
 
 def find_dead_links(page: Path) -> Iterator[str]:
-    for target in _LINK.findall(prose_of(page)):
+    for target in _LINK.findall(text_of(page)):
         if re.match(r"[a-z]+:", target):
             continue
         path, _, anchor = target.partition("#")
@@ -73,9 +78,18 @@ def find_dead_links(page: Path) -> Iterator[str]:
 def find_missing_paths(page: Path) -> Iterator[str]:
     """Name the paths in code spans that do not exist; made-up ones hold a placeholder."""
     for span in _CODE.findall(prose_of(page)):
-        match = _PATH.fullmatch(span)
-        if match and "greeter" not in span and not (ROOT / span).exists():
-            yield span
+        if not _PATH.fullmatch(span) or "greeter" in span:
+            continue
+        yield from (path for path in expand_braces(span) if not (ROOT / path).exists())
+
+
+def expand_braces(path: str) -> list[str]:
+    """Return the paths that `a/{b,c}.md` stands for."""
+    before, opening, rest = path.partition("{")
+    if not opening:
+        return [path]
+    names, _, after = rest.partition("}")
+    return [one for name in names.split(",") for one in expand_braces(before + name + after)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -128,7 +142,7 @@ def test_every_page_is_reached_from_the_index() -> None:
         if page in reached or page.suffix != ".md":
             continue
         reached.add(page)
-        targets = (link.partition("#")[0] for link in _LINK.findall(prose_of(page)))
+        targets = (link.partition("#")[0] for link in _LINK.findall(text_of(page)))
         rest += [
             (page.parent / target).resolve()
             for target in targets
@@ -149,7 +163,9 @@ def test_records_of_decisions_have_one_form() -> None:
 
 def test_yaml_in_the_pages_can_be_read() -> None:
     for page in PAGES:
-        for block in re.findall(r"^```yaml[^\n]*\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+        for block in re.findall(
+            r"^```yaml[^\n]*\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL
+        ):
             list(yaml.safe_load_all(block))
 
 
