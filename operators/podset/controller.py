@@ -9,6 +9,7 @@ from typing import Final
 
 from libs.common.conditions import find_condition
 from libs.common.crd import kind_of
+from libs.common.errors import ApiError
 from libs.common.kinds import POD, Key, Kind, Manifest, is_deleting, uid_of
 from libs.common.labels import INSTANCE, matches_selector
 from libs.common.ownership import controller_of
@@ -29,6 +30,7 @@ _ORPHANS: Final = "orphans"
 _ROUNDS: Final = 8
 """Plans that one pass carries out at most; two or three are usual, an update needs no more."""
 _SHOWN: Final = 3
+_NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
 _NOTHING: Final[Manifest] = {
     "matchExpressions": [{"key": INSTANCE, "operator": "In", "values": []}]
 }
@@ -77,6 +79,10 @@ async def reconcile(context: Context, *, image: str) -> Result | None:
             break
     else:
         work.requeue_after = 0.0
+    if _is_namespace_going(work.outcome):
+        # The set goes with its namespace: nothing to tell, and nothing to try again.
+        context.log.debug("Leaving a set alone whose namespace is going")
+        return None
     await _tell(context, desired, observed, work)
     return Result.from_outcome(work.outcome, requeue_after=work.requeue_after)
 
@@ -130,6 +136,16 @@ def _matches(pod: Manifest, selector: Manifest) -> bool:
 def _must_stop(outcome: Outcome) -> bool:
     """Tell whether a failure ends the pass: a name that is taken does not, another one is used."""
     return any(not isinstance(failure.error, ForeignObject) for failure in outcome.failures)
+
+
+def _is_namespace_going(outcome: Outcome) -> bool:
+    """Tell whether a create was refused because the namespace is being deleted."""
+    return any(
+        cause.get("reason") == _NAMESPACE_TERMINATING
+        for failure in outcome.failures
+        if isinstance(failure.error, ApiError)
+        for cause in failure.error.details.get("causes") or ()
+    )
 
 
 async def _tell(context: Context, desired: Desired, observed: Observed, work: Work) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from libs.common.conditions import find_condition, render_time
 from libs.common.crd import build_crd
-from libs.common.kinds import EVENT, POD, Key, Manifest, key_of, uid_of
+from libs.common.kinds import EVENT, NAMESPACE, POD, Key, Manifest, key_of, uid_of
 from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.ownership import controller_uid
 from libs.common.testing.fakeapi import FakeApi
@@ -289,6 +289,21 @@ async def test_quota_shows_and_ends(api: FakeApi, operator: OperatorHarness) -> 
     await operator.eventually(lambda: len(names(api)) == 100)
     await operator.settled()
     assert condition(api, "ReplicaFailure") == ("False", "AsExpected")
+
+
+async def test_namespace_that_is_going_is_left_alone(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    api.create(build_podset(replicas=2))
+    await operator.settled()
+    api.collector.pause()
+    api.delete(NAMESPACE, ("", "default"))
+    api.delete(POD, ("default", "web-pod-0"))
+    await operator.settled()
+
+    refused = [each for each in api.requests if each.status == 403]
+    assert len(refused) == 1
+    assert not operator.failing
 
 
 async def test_update_replaces_every_pod_and_keeps_enough(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from libs.common.kinds import Manifest, is_deleting
+from libs.common.labels import INSTANCE
 from libs.common.ownership import controller_of
 from operators.podset.naming import GROUP, pod_name
 
@@ -49,20 +50,32 @@ class Slots:
                 yield slot
             slot += 1
 
-    def conflicts(self, limit: int) -> list[str]:
-        """Return, in words, the pods of others that hold slots below `limit`."""
+    def conflicts(self, limit: int, *, released: bool) -> list[str]:
+        """Return, in words, the pods of others that hold slots below `limit`.
+
+        Args:
+            limit: First slot that is of no interest.
+            released: Whether pods count that the set itself let go.
+        """
         found = []
         for slot in range(limit):
             if slot in self.own or self.name_of(slot) in self.expected:
                 continue
             pod = self.lookup(self.name_of(slot))
-            if pod is not None and not self._is_leaving(pod):
+            if pod is None or self._is_leaving(pod):
+                continue
+            if released or not self._was_ours(pod):
                 found.append(f"{self.name_of(slot)} ({describe_holder(pod)})")
         return found
 
     def name_of(self, slot: int) -> str:
         """Return the name of the pod in a slot."""
         return pod_name(self.set_name, slot)
+
+    def _was_ours(self, pod: Mapping[str, Any]) -> bool:
+        """Tell whether a pod is one that the set made, and let go since a label was changed."""
+        labels = pod["metadata"].get("labels") or {}
+        return controller_of(pod) is None and labels.get(INSTANCE) == self.set_name
 
     def _is_leaving(self, pod: Mapping[str, Any]) -> bool:
         """Tell whether a pod will be gone without anybody's help.

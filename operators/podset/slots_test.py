@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.kinds import Manifest
+from libs.common.labels import INSTANCE
 from operators.podset.simulation import build_owner
 from operators.podset.slots import Slots
 
@@ -43,20 +44,30 @@ def test_conflict_names_the_pod_and_its_owner() -> None:
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "controller": True}
     slots = build_slots({0}, {1: foreign(owner), 2: foreign(), 9: foreign()})
 
-    assert slots.conflicts(3) == ["web-pod-1 (of ReplicaSet rs)", "web-pod-2 (of nobody)"]
+    assert slots.conflicts(3, released=False) == [
+        "web-pod-1 (of ReplicaSet rs)",
+        "web-pod-2 (of nobody)",
+    ]
 
 
 def test_pod_that_leaves_by_itself_is_no_conflict() -> None:
     earlier = foreign(build_owner(uid="earlier"))
     going = foreign(deletionTimestamp="2026-01-31T12:00:00Z")
 
-    assert build_slots(set(), {0: earlier, 1: going}).conflicts(2) == []
+    assert build_slots(set(), {0: earlier, 1: going}).conflicts(2, released=False) == []
+
+
+def test_pod_that_the_set_let_go_is_a_conflict_only_where_its_slot_is_needed() -> None:
+    pod = foreign(labels={INSTANCE: "web", "app": "debug"})
+
+    assert build_slots(set(), {0: pod}).conflicts(1, released=False) == []
+    assert build_slots(set(), {0: pod}).conflicts(1, released=True) == ["web-pod-0 (of nobody)"]
 
 
 def test_orphan_that_is_about_to_be_adopted_is_no_conflict() -> None:
     slots = build_slots(set(), {0: foreign()}, expected=["web-pod-0"])
 
-    assert slots.conflicts(1) == []
+    assert slots.conflicts(1, released=False) == []
     assert next(slots.free()) == 1
 
 

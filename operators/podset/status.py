@@ -176,7 +176,8 @@ def _state_stalled(facts: Assessment) -> Condition:
 
 
 def _state_conflict(desired: Desired, facts: Assessment) -> Condition:
-    taken = facts.slots.conflicts(facts.window)
+    # A pod that was let go on purpose is no conflict, but where it keeps a slot from being filled.
+    taken = facts.slots.conflicts(facts.window, released=desired.is_strict)
     if not taken:
         return Condition.false(ConditionType.CONFLICT, Reason.AS_EXPECTED)
     remedy = "their slots stay empty" if desired.is_strict else "other slots are used"
