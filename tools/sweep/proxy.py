@@ -269,7 +269,10 @@ async def pass_on(exchange: Exchange, call: Call, record: Record) -> Answer:
     record.status = answer.status
     manifest = parse_json(answer.body)
     if answer.status < 300 and manifest.get("kind") != "Status":
-        record.after = str((manifest.get("metadata") or {}).get("resourceVersion") or "")
+        metadata = manifest.get("metadata") or {}
+        # An object that goes with its last finalizer is answered as it last was.
+        gone = metadata.get("deletionTimestamp") and not metadata.get("finalizers")
+        record.after = "" if gone else str(metadata.get("resourceVersion") or "")
         exchange.session.saw(call, manifest)
     _note_use(exchange.session, call, answer)
     return answer

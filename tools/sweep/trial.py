@@ -28,8 +28,10 @@ from tools.sweep.world import World
 from tools.sweep.zygote import Child, Zygote, read_log
 
 _POLL: Final = 0.02
+_PAUSE: Final = 0.05
+"""Seconds without a write after which the world acts, so that runs of a workload are alike."""
 _QUIET: Final = 0.15
-"""Seconds without a write after which the operator is taken to rest, so that the world may act."""
+"""Seconds without a write after which the operator is taken to rest."""
 _REST: Final = 0.6
 """Seconds during which nothing at all may be written after the last phase before the deletion."""
 _DEADLINE: Final = 15.0
@@ -203,15 +205,15 @@ class Trial:
             and phase.until(self._book)
         )
 
-    def _is_at_rest(self) -> bool:
+    def _is_at_rest(self, seconds: float = _QUIET) -> bool:
         child = self._children[-1]
-        return child.alive and child.working.is_set() and self._session.quiet_for >= _QUIET
+        return child.alive and child.working.is_set() and self._session.quiet_for >= seconds
 
     async def _let_world_act(self) -> None:
         session = self._session
         if session.foreign:
             await self._remove_foreign()
-        if self._is_at_rest() and self._world.pending:
+        if self._is_at_rest(_PAUSE) and self._world.pending:
             with contextlib.suppress(SlipwayError):
                 await self._world.act()
             session.last_write = time.monotonic()

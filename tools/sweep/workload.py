@@ -78,14 +78,12 @@ class Phase:
         act: What the user does.
         until: Tells whether the operator has done what was asked; it must have said so too.
         quiet: Whether faults stay out of it: it only shows that the operator still reacts.
-        removes: Objects, as `resource name`, that the user removes and the operator makes anew.
     """
 
     name: str
     act: Act
     until: Until
     quiet: bool = False
-    removes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ WORKLOADS: Final = (
         (
             Phase("create", _create, has_claim("10Gi")),
             Phase("grow", _grow, has_claim("20Gi")),
-            Phase("lose", _lose, has_claim("20Gi"), removes=("persistentvolumeclaims data",)),
+            Phase("lose", _lose, has_claim("20Gi")),
             Phase("keep", _keep, _is_kept),
             Phase("let-go", _let_go, _is_owned),
             Phase("probe", _probe, has_claim("30Gi"), quiet=True),
