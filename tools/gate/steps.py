@@ -1,0 +1,87 @@
+"""The steps of the gate, in the order in which they fail fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+REPORTS: Final = Path("dist/gate")
+PANTS_REPORTS: Final = Path("dist/test/reports")
+
+PLAIN_TESTS: Final = ("helm", "deploy", "docs", "tools/generate")
+"""Tests that read the whole checkout, and so run on it rather than in a sandbox of Pants."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Declare one step.
+
+    Attributes:
+        name: Word for `--only` and `--skip`.
+        title: What people read.
+        command: What runs, from the root of the checkout.
+        reports: JUnit reports that it writes; empty for a step that is one check by itself.
+        environment: Set on top of that of the gate.
+        needs: Tools that are made before it: `assets`, `helm`, `cluster`.
+    """
+
+    name: str
+    title: str
+    command: tuple[str, ...]
+    reports: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+
+
+def build_steps(python: str) -> tuple[Step, ...]:
+    """Build the steps.
+
+    Args:
+        python: Interpreter with the locked packages, which is the one that runs the gate.
+    """
+    return (
+        Step(
+            "generated",
+            "Generated files match their sources",
+            (python, "-m", "tools.generate", "--check"),
+            needs=("helm",),
+        ),
+        Step("lock", "Lockfile matches the requirements", (python, "-m", "tools.lock", "--check")),
+        Step(
+            "build-files",
+            "BUILD files are complete and formatted",
+            ("./pants", "tailor", "--check", "update-build-files", "--check", "::"),
+        ),
+        # The only goal of this Pants that checks visibility.
+        Step("visibility", "Operators import no other operator", ("./pants", "dependencies", "::")),
+        Step("lint", "Lint, format and types", ("./pants", "lint", "check", "::")),
+        Step("layers", "Layers inside packages", (python, "-m", "tools.gate.layers")),
+        Step(
+            "unit",
+            "Unit and integration tests, real API server",
+            ("./pants", "test", "::"),
+            reports=f"{PANTS_REPORTS}/*.xml",
+            needs=("assets",),
+        ),
+        Step(
+            "plain",
+            "Charts, kustomize, docs and generator",
+            _pytest(python, "plain", *PLAIN_TESTS),
+            reports=f"{REPORTS}/plain.xml",
+            needs=("assets", "helm"),
+        ),
+        Step(
+            "e2e",
+            "End to end on kind",
+            _pytest(python, "e2e", "tests/e2e"),
+            reports=f"{REPORTS}/e2e.xml",
+            needs=("helm", "cluster"),
+        ),
+    )
+
+
+def _pytest(python: str, name: str, *paths: str) -> tuple[str, ...]:
+    return (python, "-m", "pytest", *paths, "-q", f"--junit-xml={REPORTS}/{name}.xml")
