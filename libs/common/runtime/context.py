@@ -12,6 +12,7 @@ from libs.common.client import Client
 from libs.common.clock import Clock
 from libs.common.errors import NotFound
 from libs.common.kinds import Key, Kind, Manifest, describe, uid_of
+from libs.common.metrics import Metrics
 from libs.common.ownership import build_owner_reference, controlled_by
 from libs.common.plan import Outcome, Step
 from libs.common.runtime.cache import Cache
@@ -50,6 +51,7 @@ class Context:
         primary: The primary itself.
         kind: Kind of the primary.
         client: Connection, for the rare read that must not come from the cache.
+        metrics: Metrics of the process, for those that the operator declares itself.
         log: Logger that carries controller, object and reconcile id.
     """
 
@@ -64,6 +66,7 @@ class Context:
         writer: Writer,
         recorder: Recorder,
         clock: Clock,
+        metrics: Metrics,
         origin: Origin,
     ) -> None:
         """Build the context of one pass; the runtime does."""
@@ -71,6 +74,7 @@ class Context:
         self.kind = kind
         self.primary = primary
         self.client = client
+        self.metrics = metrics
         self.log: structlog.stdlib.BoundLogger = structlog.get_logger(origin.controller)
         self._cache = cache
         self._writer = writer

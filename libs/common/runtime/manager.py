@@ -16,6 +16,7 @@ import os
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import structlog
 
@@ -26,18 +27,17 @@ from libs.common.election import Elector, LeaseElector, SoleLeader, Timing, buil
 from libs.common.errors import NotFound, NotLeading, SlipwayError
 from libs.common.events import EventRecorder
 from libs.common.health import HealthServer, LoopLagMonitor
-from libs.common.kinds import Key, Kind
-from libs.common.metric_specs import MetricSpec
+from libs.common.kinds import Key
+from libs.common.metric_specs import BUILD_INFO, MetricSpec
 from libs.common.metrics import Metrics
-from libs.common.runtime.cache import Cache
-from libs.common.runtime.controller import Controller, Watch
+from libs.common.runtime.controller import Controller
 from libs.common.runtime.informer import EventSource, Informer, SourceName
 from libs.common.runtime.kopf_source import KopfSource
 from libs.common.runtime.queue import BackoffPolicy, WorkQueue
 from libs.common.runtime.reflector import Reflector
 from libs.common.runtime.runner import Runner, Services
-from libs.common.runtime.store import strip_noise
 from libs.common.runtime.sweep import Sweeper
+from libs.common.runtime.wiring import build_cache
 from libs.common.settings import CommonSettings
 from libs.common.telemetry import Telemetry, build_telemetry
 
@@ -60,6 +60,7 @@ class Manager:
         config: Connection to the API server.
         controllers: What to run.
         metrics: Metrics of the operator itself.
+        version: Version of the operator, for the metric of the build and for traces.
         clock: Time source of the runtime.
         rng: Source of jitter.
         telemetry: Where spans go; None builds it from the settings.
@@ -74,6 +75,7 @@ class Manager:
         controllers: Sequence[Controller],
         *,
         metrics: Sequence[MetricSpec] = (),
+        version: str = "dev",
         clock: Clock | None = None,
         rng: Callable[[], float] = random.random,
         telemetry: Telemetry | None = None,
@@ -86,17 +88,25 @@ class Manager:
         self.clock = clock or SystemClock()
         self.metrics = Metrics(metrics)
         self.namespaces = settings.namespaces(config.namespace)
+        self.metrics.gauge(BUILD_INFO).labels(operator_id, version).set(1)
         self.telemetry = telemetry or build_telemetry(
-            settings.otlp_endpoint, operator_id, sample_ratio=settings.trace_sample_ratio
+            settings.otlp_endpoint,
+            operator_id,
+            sample_ratio=settings.trace_sample_ratio,
+            resource=_build_resource(settings, config, version),
         )
         self._leading = asyncio.Event()
         self._lost = asyncio.Event()
         self.elector = self._build_elector(hard_exit)
         self.client = self._build_client("", self._fence)
         self.recorder = EventRecorder(
-            self.client, operator_id, settings.pod_name or operator_id, metrics=self.metrics
+            self.client,
+            operator_id,
+            settings.pod_name or operator_id,
+            metrics=self.metrics,
+            clock=self.clock,
         )
-        self.cache = self._build_cache(controllers)
+        self.cache = build_cache(controllers, self.namespaces, self.clock, self.metrics)
         self.sweeper = Sweeper(self.client, period=settings.sweep_period_seconds, clock=self.clock)
         self.runners = [self._build_runner(controller, rng) for controller in controllers]
         self.health = HealthServer(
@@ -221,39 +231,6 @@ class Manager:
 
     # What is watched.
 
-    def _build_cache(self, controllers: Sequence[Controller]) -> Cache:
-        wanted: dict[tuple[str, str], list[Watch]] = {}
-        for controller in controllers:
-            primary = Watch(controller.primary, source=controller.source)
-            for watch in (primary, *controller.watched):
-                wanted.setdefault((watch.kind.group, watch.kind.kind), []).append(watch)
-        cache = Cache()
-        for watches in wanted.values():
-            cache.add(self._build_informer(watches))
-        return cache
-
-    def _build_informer(self, watches: Sequence[Watch]) -> Informer:
-        kind = watches[0].kind
-        optional = all(watch.optional for watch in watches)
-        source = _agree(kind, "source", {w.source for w in watches if w.source}) or "kopf"
-        transform = _agree(kind, "transform", {w.transform for w in watches if w.transform})
-        informer = Informer(
-            kind,
-            namespaces=self.namespaces,
-            label_selector=_agree(kind, "label_selector", {w.label_selector for w in watches})
-            or "",
-            transform=transform or strip_noise,
-            # kopf ends the process over a kind that is not there; the reflector waits for it.
-            source="reflector" if optional else source,
-            optional=optional,
-            clock=self.clock,
-            metrics=self.metrics.cache(kind.resource),
-        )
-        for watch in watches:
-            for name, function in watch.indexes.items():
-                informer.store.add_index(name, function)
-        return informer
-
     def _start_sources(
         self, start: Callable[[str, Coroutine[Any, Any, None]], None], stop: asyncio.Event
     ) -> None:
@@ -302,7 +279,7 @@ class Manager:
             user_agent=f"slipway-{self.id}{suffix}",
             max_in_flight=settings.max_requests_in_flight,
             request_timeout=settings.request_timeout_seconds,
-            metrics=self.metrics.client(self.config.server),
+            metrics=self.metrics.client(urlsplit(self.config.server).netloc),
             telemetry=self.telemetry,
             fence=fence,
         )
@@ -335,7 +312,9 @@ class Manager:
             rng=rng,
             metrics=self.metrics.queue(controller.name),
         )
-        services = Services(self.client, self.cache, self.recorder, self.clock, self.telemetry)
+        services = Services(
+            self.client, self.cache, self.recorder, self.clock, self.telemetry, self.metrics
+        )
         metrics = self.metrics.controller(controller.name, settings.max_concurrent_reconciles)
         timeout = settings.reconcile_timeout_seconds
         return Runner(controller, queue, services, metrics, timeout=timeout)
@@ -382,6 +361,18 @@ class Manager:
             failed.set()
 
 
+def _build_resource(
+    settings: CommonSettings, config: ConnectionConfig, version: str
+) -> dict[str, str]:
+    """Name the process in traces."""
+    resource = {
+        "service.version": version,
+        "k8s.pod.name": settings.pod_name,
+        "k8s.namespace.name": settings.pod_namespace or config.namespace,
+    }
+    return {name: value for name, value in resource.items() if value}
+
+
 async def _first(*events: asyncio.Event) -> None:
     waiters = [asyncio.ensure_future(event.wait()) for event in events]
     try:
@@ -391,14 +382,3 @@ async def _first(*events: asyncio.Event) -> None:
             waiter.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await waiter
-
-
-def _agree[T](kind: Kind, what: str, wishes: set[T]) -> T | None:
-    """Return the one wish that all watches of a kind have.
-
-    Raises:
-        ValueError: They differ: a kind is watched once, for all.
-    """
-    if len(wishes) > 1:
-        raise ValueError(f"{kind} is watched with different {what} values; agree on one")
-    return next(iter(wishes), None)

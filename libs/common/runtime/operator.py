@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import signal
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import structlog
@@ -41,6 +42,10 @@ _FAILED: Final = 1
 _CHECK_SECONDS: Final = 5.0
 
 
+def _find_version() -> str:
+    return os.environ.get("OPERATOR_VERSION") or "dev"
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """Declare an operator.
@@ -53,6 +58,7 @@ class Operator:
         summary: What it does, in one sentence.
         garbage: How the memory of this operator is collected: a generation-0 threshold; large
             caches of long-lived objects make frequent full collections a waste.
+        version: Version of the build; OPERATOR_VERSION in the environment says it, else `dev`.
     """
 
     id: str
@@ -61,6 +67,7 @@ class Operator:
     metrics: Sequence[MetricSpec] = ()
     summary: str = ""
     garbage: int = 50_000
+    version: str = field(default_factory=_find_version)
 
     def build_controllers(self, settings: CommonSettings) -> list[Controller]:
         """Build the controllers for some settings."""
@@ -77,7 +84,15 @@ class Operator:
             options: Passed on to the manager: clock, sources and hooks of tests.
         """
         controllers = self.build_controllers(settings)
-        return Manager(self.id, settings, config, controllers, metrics=self.metrics, **options)
+        return Manager(
+            self.id,
+            settings,
+            config,
+            controllers,
+            metrics=self.metrics,
+            version=self.version,
+            **options,
+        )
 
 
 def main(operator: Operator, argv: Sequence[str] | None = None) -> int:

