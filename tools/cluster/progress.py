@@ -142,16 +142,19 @@ class Progress:
         elif self._live:
             yield
         else:
-            with Live(
-                get_renderable=self._render, console=self._console, refresh_per_second=8
-            ) as live:
-                self._live = live
-                try:
-                    yield
-                finally:
-                    live.refresh()
-                    self._live = None
-                    self._steps.clear()
+            try:
+                with Live(
+                    get_renderable=self._render, console=self._console, refresh_per_second=8
+                ) as live:
+                    self._live = live
+                    try:
+                        yield
+                    finally:
+                        live.refresh()
+                        self._live = None
+            finally:
+                # Not before the display has ended: it draws the steps once more when it does.
+                self._steps.clear()
 
     @contextlib.contextmanager
     def _plain_lines(self, step: _Step, hint: str) -> Iterator[None]:
