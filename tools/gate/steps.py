@@ -58,7 +58,7 @@ def build_steps(python: str) -> tuple[Step, ...]:
         # The only goal of this Pants that checks visibility.
         Step("visibility", "Operators import no other operator", ("./pants", "dependencies", "::")),
         Step("lint", "Lint, format and types", ("./pants", "lint", "check", "::")),
-        Step("layers", "Layers inside packages", (python, "-m", "tools.gate.layers")),
+        Step("layers", "Layers inside packages", (python, "-m", "tools.gate.imports")),
         Step(
             "unit",
             "Unit and integration tests, real API server",

@@ -1,0 +1,44 @@
+"""The layers inside packages: import-linter with the contracts of pyproject.toml.
+
+Tests may import anything, and import-linter cannot leave files out, so a copy of the code without
+its tests is checked.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+_PACKAGES: Final = ("libs", "operators", "tools")
+_CALL: Final = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())"
+
+
+def copy_code(root: Path, target: Path) -> None:
+    """Copy the packages without tests, and the contracts."""
+    ignore = shutil.ignore_patterns("*_test.py", "conftest.py", "__pycache__")
+    for package in _PACKAGES:
+        shutil.copytree(root / package, target / package, ignore=ignore)
+    shutil.copy(root / "pyproject.toml", target)
+
+
+def main() -> int:
+    """Check the contracts; the exit status is that of import-linter."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy_code(ROOT, Path(folder))
+        done = subprocess.run(  # noqa: S603 our own interpreter and code
+            [sys.executable, "-c", _CALL],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": folder},
+            check=False,
+        )
+    return done.returncode
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
