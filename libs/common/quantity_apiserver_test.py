@@ -13,9 +13,10 @@ from libs.common.kinds import POD
 from libs.common.quantity import MAX_BINARY, canonicalize_quantity, parse_quantity
 
 _SUFFIXES = ["", "", *"m k M G T P E Ki Mi Gi Ti Pi Ei e3 E6 e-2".split()]  # noqa: SIM905 short
-_ODD = (
-    "0 0Gi 1e0 0.5Gi .5Mi 5. 5.Gi +5Gi 007Mi 8Ei 9999Ei 1n 0.1n 1500u".split()
-)  # noqa: SIM905 short
+_ODD = [
+    *("0", "0Gi", "1e0", "0.5Gi", ".5Mi", "5.", "5.Gi", "+5Gi", "007Mi"),
+    *("8Ei", "9999Ei", "1n", "0.1n", "1500u"),
+]
 
 
 def build_pod(quantities: list[str]) -> dict[str, Any]:
