@@ -28,6 +28,7 @@ from libs.common.transport import (
     Query,
     Request,
     Transport,
+    abort,
     cause_of,
     failure_of,
     lines_of,
@@ -206,8 +207,11 @@ class Client:
             async with await self._transport.open(request, timeout) as response:
                 if response.status >= FIRST_FAILURE:
                     raise failure_of(response, await response.read(), request)
-                async for line in lines_of(response):
-                    yield _parse_event(line, request)
+                try:
+                    async for line in lines_of(response):
+                        yield _parse_event(line, request)
+                finally:
+                    abort(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
             raise Unreachable(request.operation, cause_of(err)) from err
 

@@ -267,6 +267,16 @@ async def lines_of(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         yield rest
 
 
+def abort(response: aiohttp.ClientResponse) -> None:
+    """Drop the connection of a stream that is left before its end; one that has ended is kept.
+
+    A TLS connection that is closed politely waits for the other side, which may be long gone.
+    """
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+
+
 def cause_of(err: BaseException) -> str:
     """Return the text of an error, or its name when it has none."""
     return str(err) or type(err).__name__

@@ -35,6 +35,7 @@ log = structlog.get_logger(__name__)
 _STREAM_SECONDS: Final = 300
 """A whole number: the API server refuses a fraction."""
 _EXIT_SECONDS: Final = 5.0
+_GOODBYE_SECONDS: Final = 0.1
 _UNUSED_FINALIZER: Final = "slipway.dev/kopf-unused"
 
 
@@ -114,6 +115,8 @@ class KopfSource:
             namespaces=namespaces,
             stop_flag=flag,
         )
+        # kopf closes its TLS streams politely, which takes a round trip that the loop must see.
+        await asyncio.sleep(_GOODBYE_SECONDS)
 
     def _build_registry(
         self, informers: Sequence[Informer], loop: asyncio.AbstractEventLoop

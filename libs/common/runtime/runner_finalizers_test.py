@@ -1,0 +1,115 @@
+"""Finalizers in passes: there before the first side effect, gone after the clean-up."""
+
+from __future__ import annotations
+
+import asyncio
+
+from libs.common.conditions import find_condition
+from libs.common.errors import TerminalError
+from libs.common.kinds import EVENT, Key
+from libs.common.labels import FORCE_FINALIZE
+from libs.common.runtime import Context, Operator, Result
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.harness import OperatorHarness
+from libs.common.testing.script import Script, running
+from libs.common.testing.waiting import until
+from libs.common.testing.widget import FINALIZER, WIDGET, Settings, build_widget
+
+KEY = Key("default", "w")
+
+
+async def test_finalizer_is_there_before_the_first_reconcile(fake_api: FakeApi) -> None:
+    async def look(context: Context) -> None:
+        seen.append(context.primary["metadata"]["finalizers"])
+
+    seen: list[list[str]] = []
+    async with running(fake_api, Script(look), finalizer=True) as harness:
+        fake_api.create(build_widget())
+        await harness.settled()
+
+    assert seen == [[FINALIZER]]
+
+
+async def test_finalizer_goes_when_the_clean_up_is_done_and_not_before(fake_api: FakeApi) -> None:
+    async def clean_up(context: Context) -> Result | None:
+        return None if done.is_set() else Result(requeue_after=0.01)
+
+    done = asyncio.Event()
+    done.set()
+    script = Script(clean_up)
+    async with running(fake_api, script, finalizer=True) as harness:
+        fake_api.create(build_widget())
+        await harness.settled()
+        done.clear()
+        fake_api.delete(WIDGET, KEY)
+        await until(lambda: script.finalizing > 2)
+        assert fake_api.get(WIDGET, KEY)["metadata"]["finalizers"] == [FINALIZER]
+
+        done.set()
+        await until(lambda: fake_api.find(WIDGET, KEY) is None)
+        await harness.settled()
+        assert script.count["w"] == 1, "an object that is being deleted is not reconciled"
+
+
+async def test_finalizer_that_is_needed_no_longer_is_taken_off(fake_api: FakeApi) -> None:
+    script = Script()
+    async with running(fake_api, script, finalizer=True) as harness:
+        fake_api.create(build_widget())
+        await harness.settled()
+        fake_api.patch(WIDGET, KEY, {"spec": {"text": "free"}})
+        await harness.settled()
+
+        assert not fake_api.get(WIDGET, KEY)["metadata"].get("finalizers")
+        fake_api.delete(WIDGET, KEY)
+        await harness.settled()
+        assert script.finalizing == 0
+
+
+async def test_clean_up_that_fails_keeps_the_object_and_says_why(fake_api: FakeApi) -> None:
+    async def fail(context: Context) -> None:
+        if context.primary["metadata"].get("deletionTimestamp"):
+            raise TerminalError("StillUsed", "somebody holds it; let it go")
+
+    async with running(fake_api, Script(fail), finalizer=True) as harness:
+        fake_api.create(build_widget())
+        await harness.settled()
+        fake_api.delete(WIDGET, KEY)
+        await harness.eventually(
+            lambda: find_condition(fake_api.get(WIDGET, KEY), "Ready") is not None
+        )
+
+        assert fake_api.get(WIDGET, KEY)["metadata"]["finalizers"] == [FINALIZER]
+
+
+async def test_person_may_let_an_object_go_without_clean_up(fake_api: FakeApi) -> None:
+    async def never(context: Context) -> Result:
+        return Result(requeue_after=60.0)
+
+    script = Script(never)
+    async with running(fake_api, script, finalizer=True) as harness:
+        fake_api.create(build_widget())
+        await harness.settled()
+        fake_api.delete(WIDGET, KEY)
+        await until(lambda: script.finalizing)
+        fake_api.patch(WIDGET, KEY, {"metadata": {"annotations": {FORCE_FINALIZE: "true"}}})
+        await until(lambda: fake_api.find(WIDGET, KEY) is None)
+        await until(lambda: fake_api.objects(EVENT))
+
+    (event,) = fake_api.objects(EVENT)
+    assert (event["type"], event["reason"]) == ("Warning", "CleanUpSkipped")
+
+
+async def test_object_that_never_got_the_finalizer_just_goes(fake_api: FakeApi) -> None:
+    theirs = build_widget()
+    theirs["metadata"]["finalizers"] = ["example.com/theirs"]
+    script = Script()
+    fake_api.register(WIDGET)
+    fake_api.create(theirs)
+    fake_api.delete(WIDGET, KEY)
+    operator = Operator("widget", Settings, (script.build_finalizing_controller,))
+    async with OperatorHarness(operator, fake_api.config) as harness:
+        await harness.settled()
+        widget = fake_api.get(WIDGET, KEY)
+        assert widget["metadata"]["finalizers"] == ["example.com/theirs"]
+        assert script.finalizing == 0
+        assert [each for each in fake_api.writes() if each.kind == WIDGET] == []

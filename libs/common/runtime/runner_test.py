@@ -1,0 +1,289 @@
+"""The runner: what a pass ends with, and when the next one comes."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import pytest
+
+from libs.common.conditions import find_condition
+from libs.common.errors import ApiError, Conflict, TerminalError, TransientError
+from libs.common.kinds import CONFIG_MAP, EVENT, Key, Manifest
+from libs.common.labels import PAUSED
+from libs.common.ownership import build_owner_reference
+from libs.common.plan import Create
+from libs.common.runtime import Context, Result
+from libs.common.runtime.runner import Runner
+from libs.common.testing.clock import FakeClock
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.harness import OperatorHarness
+from libs.common.testing.script import Script, running
+from libs.common.testing.waiting import turns, until
+from libs.common.testing.widget import WIDGET, build_widget
+
+KEY = Key("default", "w")
+
+
+def queue_of(harness: OperatorHarness) -> Any:
+    (runner,) = harness.manager.runners
+    assert isinstance(runner, Runner)
+    return runner.queue
+
+
+def widget_changes(api: FakeApi, text: str) -> None:
+    api.patch(WIDGET, KEY, {"spec": {"text": text}})
+
+
+# How a pass ends.
+
+
+async def test_one_worker_a_key_at_a_time(fake_api: FakeApi) -> None:
+    gate = asyncio.Event()
+
+    async def wait(context: Context) -> None:
+        await gate.wait()
+
+    script = Script(wait)
+    async with running(fake_api, script, max_concurrent_reconciles=4) as harness:
+        fake_api.create(build_widget())
+        fake_api.create(build_widget("other"))
+        await until(lambda: script.at_work == {"w": 1, "other": 1})
+        widget_changes(fake_api, "again")
+        await harness.eventually(lambda: queue_of(harness)._again)
+        await turns()
+        assert script.at_work["w"] == 1
+        gate.set()
+        await harness.settled()
+
+    assert script.count == {"w": 2, "other": 1}, "the change during the pass is not lost"
+    assert script.most_at_work == 1
+
+
+async def test_pass_that_takes_too_long_is_cut_and_tried_again(fake_api: FakeApi) -> None:
+    async def hang_once(context: Context) -> None:
+        if not script.count:
+            await asyncio.Event().wait()
+
+    script = Script(hang_once)
+    async with running(fake_api, script, reconcile_timeout_seconds=0.05) as harness:
+        fake_api.create(build_widget())
+        await until(lambda: script.count["w"] == 2)
+        await harness.settled()
+
+        name = "controller_runtime_reconcile_timeouts_total"
+        assert harness.metric(name, controller="widget") == 1
+
+
+async def test_timeout_of_the_reconciler_itself_is_a_defect(fake_api: FakeApi) -> None:
+    async def give_up(context: Context) -> None:
+        if not script.count:
+            raise TimeoutError
+
+    script = Script(give_up)
+    async with running(fake_api, script) as harness:
+        fake_api.create(build_widget())
+        await until(lambda: script.count["w"] == 2)
+        await harness.settled()
+
+        assert (
+            harness.metric("controller_runtime_reconcile_timeouts_total", controller="widget") == 0
+        )
+        assert harness.metric("controller_runtime_reconcile_panics_total", controller="widget") == 1
+
+
+async def test_terminal_error_is_stated_and_waits_for_a_change(fake_api: FakeApi) -> None:
+    async def refuse(context: Context) -> None:
+        if context.primary["spec"]["text"] == "bad":
+            raise TerminalError("BadText", f"{context}: spec.text: is bad; write another")
+
+    script = Script(refuse)
+    async with running(fake_api, script) as harness:
+        fake_api.create({**build_widget(text="bad"), "status": {"made": 7}})
+        await harness.eventually(
+            lambda: find_condition(fake_api.get(WIDGET, KEY), "Ready") is not None
+        )
+        await harness.settled()
+        widget = fake_api.get(WIDGET, KEY)
+        ready = find_condition(widget, "Ready") or {}
+        assert (ready["status"], ready["reason"]) == ("False", "BadText")
+        assert "Widget default/w: spec.text" in ready["message"]
+        assert widget["status"]["made"] == 7, "the rest of the status stays"
+        assert script.count["w"] == 1
+        assert queue_of(harness).delayed == 0, "it is tried again although nothing changed"
+        name = "controller_runtime_terminal_reconcile_errors_total"
+        assert harness.metric(name, controller="widget") == 1
+        await until(lambda: fake_api.objects(EVENT))
+        assert fake_api.objects(EVENT)[0]["reason"] == "BadText"
+
+        widget_changes(fake_api, "good")
+        await until(lambda: script.count["w"] == 2)
+
+
+async def test_terminal_error_that_cannot_be_stated_is_tried_again(fake_api: FakeApi) -> None:
+    async def refuse(context: Context) -> None:
+        raise TerminalError("BadText", "bad")
+
+    script = Script(refuse)
+    async with running(fake_api, script) as harness:
+        fake_api.fail("patch", WIDGET, status=500, subresource="status")
+        fake_api.create(build_widget())
+        await harness.eventually(
+            lambda: find_condition(fake_api.get(WIDGET, KEY), "Ready") is not None
+        )
+
+        assert script.count["w"] == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "delays"),
+    [
+        (TransientError("not yet", retry_after=7.0), [7.0, 7.0]),
+        (TransientError("not yet"), [1.0, 2.0, 4.0]),
+        (ApiError(429, retry_after=3.0), [3.0]),
+        (ApiError(500), [1.0, 2.0, 4.0, 8.0, 8.0]),
+        (Conflict(409), [0.2, 0.2, 0.2, 0.2, 0.2]),
+        (ValueError("a defect"), [1.0, 2.0, 4.0]),
+    ],
+)
+async def test_error_decides_when_the_next_pass_comes(
+    fake_api: FakeApi, error: Exception, delays: list[float]
+) -> None:
+    async def fail(context: Context) -> None:
+        raise error
+
+    script = Script(fail)
+    clock = FakeClock()
+    async with running(
+        fake_api, script, clock=clock, backoff_base_seconds=1.0, backoff_max_seconds=8.0
+    ) as harness:
+        queue = queue_of(harness)
+        queue._rng = lambda: 0.0
+
+        def waits(number: int) -> bool:
+            return script.count["w"] == number and queue.delayed == 1
+
+        fake_api.create(build_widget())
+        seen = []
+        for number in range(1, len(delays) + 1):
+            await until(partial(waits, number))
+            due = queue._timers[KEY][0]
+            seen.append(round(due - clock.monotonic(), 3))
+            clock.advance(seen[-1])
+
+        assert seen == delays
+        panics = harness.metric("controller_runtime_reconcile_panics_total", controller="widget")
+        assert bool(panics) is isinstance(error, ValueError)
+
+
+async def test_conflicts_without_end_are_backed_off(fake_api: FakeApi) -> None:
+    async def conflict(context: Context) -> None:
+        raise Conflict(409)
+
+    script, clock = Script(conflict), FakeClock()
+    async with running(fake_api, script, clock=clock, backoff_base_seconds=0.5) as harness:
+        queue = queue_of(harness)
+
+        def waits(number: int) -> bool:
+            return script.count["w"] == number and queue.delayed == 1
+
+        fake_api.create(build_widget())
+        for number in range(1, 8):
+            await until(partial(waits, number))
+            if number < 7:
+                clock.advance(queue._timers[KEY][0] - clock.monotonic())
+
+        assert queue._timers[KEY][0] - clock.monotonic() > 0.3
+
+
+async def test_success_forgets_the_failures(fake_api: FakeApi) -> None:
+    async def fail_once(context: Context) -> None:
+        if not script.count:
+            raise ValueError
+
+    script = Script(fail_once)
+    async with running(fake_api, script) as harness:
+        fake_api.create(build_widget())
+        await until(lambda: script.count["w"] == 2)
+        await harness.settled()
+
+        assert queue_of(harness).failing == 0
+        labels = {"controller": "widget", "result": "success"}
+        assert harness.metric("controller_runtime_reconcile_total", **labels) == 1
+
+
+async def test_wish_for_another_pass_is_granted(fake_api: FakeApi) -> None:
+    async def again(context: Context) -> Result:
+        return Result(requeue_after=40.0)
+
+    script, clock = Script(again), FakeClock()
+    async with running(fake_api, script, clock=clock) as harness:
+        fake_api.create(build_widget())
+        await until(lambda: script.count["w"] == 1 and queue_of(harness).delayed)
+        clock.advance(39.0)
+        await turns()
+        assert script.count["w"] == 1
+        clock.advance(1.0)
+        await until(lambda: script.count["w"] == 2)
+
+
+async def test_failed_steps_back_off_the_key(fake_api: FakeApi) -> None:
+    async def make(context: Context) -> Result:
+        manifest: Manifest = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": "child",
+                "namespace": "default",
+                "ownerReferences": [context.owner_reference()],
+            },
+        }
+        return Result.from_outcome(await context.execute([Create(CONFIG_MAP, manifest)]))
+
+    script = Script(make)
+    async with running(fake_api, script) as harness:
+        fault = fake_api.fail("create", CONFIG_MAP, status=403, times=2)
+        fake_api.create(build_widget())
+        await until(lambda: fake_api.find(CONFIG_MAP, ("default", "child")) is not None)
+
+        assert fault.hits == 2
+        assert harness.metric("controller_runtime_reconcile_errors_total", controller="widget") == 2
+
+
+# Who is enqueued.
+
+
+async def test_child_asks_for_its_owner_by_uid_alone(fake_api: FakeApi) -> None:
+    script = Script()
+    async with running(fake_api, script) as harness:
+        widget = fake_api.create(build_widget())
+        await until(lambda: script.count["w"] == 1)
+        await harness.settled()
+        fake_api.collector.pause()
+        for name, owner in (
+            ("earlier", {"metadata": {"name": "w", "uid": "earlier"}}),
+            ("ours", widget),
+        ):
+            reference = build_owner_reference(WIDGET, owner)
+            metadata = {"name": name, "namespace": "default", "ownerReferences": [reference]}
+            fake_api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+            await harness.settled()
+            assert script.count["w"] == (2 if name == "ours" else 1), name
+
+        fake_api.delete(CONFIG_MAP, ("default", "ours"))
+        await until(lambda: script.count["w"] == 3)
+
+
+async def test_paused_object_is_left_alone(fake_api: FakeApi) -> None:
+    script = Script()
+    async with running(fake_api, script, finalizer=True) as harness:
+        paused = build_widget()
+        paused["metadata"]["annotations"] = {PAUSED: "true"}
+        fake_api.create(paused)
+        await harness.settled()
+        assert script.count == {}
+        assert not fake_api.get(WIDGET, KEY)["metadata"].get("finalizers")
+
+        fake_api.patch(WIDGET, KEY, {"metadata": {"annotations": {PAUSED: None}}})
+        await until(lambda: script.count["w"] == 1)
