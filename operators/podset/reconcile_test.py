@@ -129,6 +129,15 @@ def test_strict_set_waits_for_the_slot() -> None:
     assert created(process.plan()) == ["web-pod-1"]
 
 
+def test_strict_set_does_not_use_its_surge_for_pods_that_terminate() -> None:
+    strategy = {"type": "Recreate", "recreate": {"maxSurge": 2}}
+    cluster, process = start(3, podReplacementPolicy="TerminationComplete", updateStrategy=strategy)
+    cluster.delete("web-pod-1", cluster.pods["web-pod-1"]["metadata"]["uid"])
+    process.deliver()
+
+    assert process.plan().steps == ()
+
+
 def test_strict_set_leaves_the_slot_of_somebody_else_empty() -> None:
     cluster = Cluster()
     cluster.create({"metadata": {"name": "web-pod-1"}, "spec": {}})

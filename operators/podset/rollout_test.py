@@ -121,6 +121,12 @@ def test_broken_template_stops_the_update() -> None:
     assert chosen == []
 
 
+def test_pods_of_a_broken_template_use_the_room_of_broken_old_ones_too() -> None:
+    _, chosen = plan(pods(old_good=1, old_bad=2, new_bad=1), 4, Budget(True, 0, 1))
+
+    assert chosen == []
+
+
 def test_partition_keeps_pods_on_their_template() -> None:
     rollout, chosen = plan(pods(old_good=2, new_good=2), 4, Budget(True, 0, 4, 2))
 
