@@ -119,7 +119,8 @@ def main(operator: Operator, argv: Sequence[str] | None = None) -> int:
             if command == "release":
                 return loop.run(_release(operator, settings))
             return loop.run(_run(operator, settings))
-        except ConfigError as err:
+        except (ConfigError, OSError) as err:
+            # An OSError that gets here is an address of ours that is taken.
             print(f"{operator.id}: {err}", file=sys.stderr)
             return _FAILED
 
