@@ -56,11 +56,11 @@ class SuiteBase:
         return container
 
     def render_env(self, values: Mapping[str, Any] | None = None) -> dict[str, str]:
-        """Render the variables of the operator that have a plain value."""
+        """Render the variables that set something, without the version, which is no setting."""
         return {
             entry["name"]: entry["value"]
             for entry in self.render_container(values)["env"]
-            if "value" in entry
+            if "value" in entry and entry["name"] != "OPERATOR_VERSION"
         }
 
 

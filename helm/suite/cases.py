@@ -49,7 +49,7 @@ CASES: Final[Mapping[str, Case]] = {
     "extraEnv": Case(
         [{"name": "A", "value": "b"}],
         "Deployment",
-        f"{_CONTAINER}.env.2",
+        f"{_CONTAINER}.env.3",
         {"name": "A", "value": "b"},
     ),
     "extraVolumes": Case(

@@ -81,6 +81,8 @@ Lists are written with commas, as the settings read them.
   valueFrom:
     fieldRef:
       fieldPath: metadata.namespace
+- name: OPERATOR_VERSION
+  value: {{ .Values.image.tag | default .Chart.AppVersion | quote }}
 {{- if or $watched.all .Values.watch.namespaces }}
 - name: {{ include "operator-common.envPrefix" . }}WATCH_NAMESPACES
   value: {{ ternary "*" (join "," $watched.names) $watched.all | quote }}
