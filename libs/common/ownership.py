@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from libs.common.kinds import Kind, Manifest, uid_of
@@ -44,11 +44,6 @@ def is_controlled_by(manifest: Mapping[str, Any], owner: Mapping[str, Any]) -> b
     """Tell whether `owner`, in this very incarnation, controls the object."""
     uid = uid_of(owner)
     return bool(uid) and controller_uid(manifest) == uid
-
-
-def controlled_by(objects: Iterable[Manifest], owner: Mapping[str, Any]) -> list[Manifest]:
-    """Keep the objects that `owner` controls."""
-    return [manifest for manifest in objects if is_controlled_by(manifest, owner)]
 
 
 def build_release_patch(manifest: Mapping[str, Any], owner_uid: str) -> list[Manifest]:

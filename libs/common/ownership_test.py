@@ -13,7 +13,6 @@ from libs.common.ownership import (
     build_adopt_patch,
     build_owner_reference,
     build_release_patch,
-    controlled_by,
     controller_of,
     controller_uid,
     is_controlled_by,
@@ -62,12 +61,6 @@ def test_owner_that_does_not_control_is_no_controller() -> None:
     assert (controller_of(child) or {})["uid"] == "boss"
     assert controller_of(build_child(reference("friend"))) is None
     assert controller_uid(build_child()) == ""
-
-
-def test_children_are_those_that_are_controlled() -> None:
-    mine, other = build_child(REFERENCE), build_child(reference("u1"))
-
-    assert controlled_by([mine, other], OWNER) == [mine]
 
 
 def test_only_orphans_are_adopted() -> None:

@@ -13,7 +13,7 @@ from libs.common.clock import Clock
 from libs.common.errors import NotFound
 from libs.common.kinds import Key, Kind, Manifest, describe, uid_of
 from libs.common.metrics import Metrics
-from libs.common.ownership import build_owner_reference, controlled_by
+from libs.common.ownership import build_owner_reference
 from libs.common.plan import Outcome, Step
 from libs.common.runtime.cache import Cache
 from libs.common.runtime.informer import Origin
@@ -142,11 +142,6 @@ class Context:
             return await self.client.get(kind, key)
         except NotFound:
             return None
-
-    async def live_children(self, kind: Kind) -> Objects:
-        """List the objects that the primary controls at the API server."""
-        listing = await self.client.list(kind, self.key.namespace)
-        return controlled_by(listing.items, self.primary)
 
     async def execute(self, *batches: Sequence[Step]) -> Outcome:
         """Take the steps of a plan.

@@ -1,0 +1,168 @@
+"""The context of a pass: a status is written once, and what others did meanwhile is not missed."""
+
+from __future__ import annotations
+
+import pytest
+
+from libs.common.conditions import Condition, build_conditions
+from libs.common.errors import ServerError
+from libs.common.kinds import CONFIG_MAP, POD, Key, Manifest
+from libs.common.runtime import Context, Result
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.script import Script, running
+from libs.common.testing.waiting import until
+from libs.common.testing.widget import WIDGET, build_widget
+
+KEY = Key("default", "w")
+
+
+async def state(context: Context) -> Result | None:
+    """State what a settled reconciler states: the same each time."""
+    held = (context.primary.get("status") or {}).get("conditions") or []
+    ours = build_conditions(
+        held, [Condition.true("Ready", "Done")], generation=1, now=context.now()
+    )
+    await context.apply_status({"made": 1, "empty": "", "conditions": ours})
+    return None
+
+
+def status_writes(api: FakeApi, since: int = 0) -> int:
+    return len([each for each in api.writes(since, WIDGET) if each.subresource == "status"])
+
+
+async def test_equal_status_is_not_written_again(fake_api: FakeApi) -> None:
+    script = Script(state)
+    async with running(fake_api, script) as harness:
+        fake_api.create(build_widget())
+        await harness.settled()
+        fake_api.patch(WIDGET, KEY, {"metadata": {"annotations": {"touched": "yes"}}})
+        await until(lambda: script.count["w"] == 2)
+        await harness.settled()
+
+    assert status_writes(fake_api) == 1
+
+
+async def test_conditions_of_others_neither_go_nor_make_us_write(fake_api: FakeApi) -> None:
+    script = Script(state)
+    async with running(fake_api, script) as harness:
+        fake_api.create(build_widget())
+        await harness.settled()
+        ours = fake_api.get(WIDGET, KEY)["status"]["conditions"]
+        theirs = {**ours[0], "type": "Theirs"}
+        fake_api.patch_status(WIDGET, KEY, {"conditions": [theirs, *ours]})
+        mark = fake_api.mark()
+        await until(lambda: script.count["w"] == 2)
+        await harness.settled()
+
+        assert status_writes(fake_api, mark) == 0
+
+
+async def test_own_status_asks_for_no_further_pass(fake_api: FakeApi) -> None:
+    script = Script(state)
+    async with running(fake_api, script) as harness:
+        fake_api.create(build_widget())
+        await harness.settled()
+
+        assert script.count["w"] == 1
+
+
+@pytest.mark.parametrize("what", ["spec", "deletion"])
+async def test_change_that_only_the_answer_to_our_write_tells_of_is_not_missed(
+    fake_api: FakeApi, what: str
+) -> None:
+    """The user writes while our status is on its way; its event is old news when it comes."""
+
+    async def look(context: Context) -> Result | None:
+        seen.append(context.primary)
+        if len(seen) == 1:
+            fake_api.watches.pause(WIDGET)
+            if what == "spec":
+                fake_api.patch(WIDGET, KEY, {"spec": {"text": "changed"}})
+            else:
+                fake_api.delete(WIDGET, KEY)
+        await context.apply_status({"made": 1})
+        fake_api.watches.resume(WIDGET)
+        return None
+
+    seen: list[Manifest] = []
+    async with running(fake_api, Script(look), finalizer=True) as harness:
+        fake_api.create(build_widget())
+        await until(lambda: len(seen) == 2)
+        await harness.settled()
+
+    if what == "spec":
+        assert seen[1]["spec"]["text"] == "changed"
+    else:
+        assert seen[1]["metadata"]["deletionTimestamp"]
+        assert fake_api.find(WIDGET, KEY) is None
+
+
+async def test_status_of_an_object_that_is_gone_is_no_error(fake_api: FakeApi) -> None:
+    async def late(context: Context) -> Result | None:
+        fake_api.vanish(WIDGET, KEY)
+        written.append(await context.apply_status({"made": 1}))
+        return None
+
+    written: list[bool] = []
+    async with running(fake_api, Script(late)) as harness:
+        fake_api.create(build_widget())
+        await harness.settled()
+
+        assert written == [False]
+        assert harness.metric("controller_runtime_reconcile_errors_total", controller="widget") == 0
+
+
+async def test_status_of_a_namesake_is_not_touched(fake_api: FakeApi) -> None:
+    async def late(context: Context) -> Result | None:
+        if not script.count:
+            fake_api.watches.pause(WIDGET)
+            fake_api.vanish(WIDGET, KEY)
+            fake_api.create(build_widget(text="another"))
+            try:
+                await context.apply_status({"made": 1})
+            finally:
+                refused.append(fake_api.get(WIDGET, KEY))
+                fake_api.watches.resume(WIDGET)
+        return None
+
+    refused: list[Manifest] = []
+    script = Script(late)
+    async with running(fake_api, script) as harness:
+        fake_api.create(build_widget())
+        await until(lambda: script.count["w"] >= 2)
+        await harness.settled()
+
+    assert "status" not in refused[0]
+
+
+async def test_cache_and_server_can_be_asked(fake_api: FakeApi) -> None:
+    async def look(context: Context) -> Result | None:
+        key = Key("default", "settings")
+        held = context.get(CONFIG_MAP, key)
+        assert held is not None
+        assert context.list(CONFIG_MAP) == [held]
+        assert context.list(CONFIG_MAP, selector={"matchLabels": {"app": "y"}}) == []
+        live = await context.live_get(CONFIG_MAP, key)
+        assert live is not None
+        assert live["data"] == held["data"]
+        assert await context.live_get(CONFIG_MAP, Key("default", "none")) is None
+        assert context.children(CONFIG_MAP) == []
+        assert context.is_served(CONFIG_MAP)
+        with pytest.raises(KeyError, match="not watched"):
+            context.get(POD, key)
+        fake_api.fail("get", status=500)
+        with pytest.raises(ServerError):
+            await context.live_get(CONFIG_MAP, key)
+        looked.append(True)
+        return None
+
+    looked: list[bool] = []
+    metadata = {"name": "settings", "namespace": "default", "labels": {"app": "x"}}
+    fake_api.create(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}}
+    )
+    async with running(fake_api, Script(look)) as harness:
+        fake_api.create(build_widget())
+        await harness.settled()
+
+        assert looked == [True]
