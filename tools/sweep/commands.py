@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from libs.common.testing.apiserver import ControlPlane
 from tools.sweep import report
 from tools.sweep.modes import Mode
 from tools.sweep.planning import Plan, Tier, plan_trials, read_replay, sample_plans
-from tools.sweep.runner import Reference, SweepRunner, Verdict, now, open_bench, with_mutant
+from tools.sweep.runner import Reference, SweepRunner, Verdict, now, open_bench
 from tools.sweep.workload import Workload, load_workloads
 from tools.sweep.zygote import Zygote, read_log
 
@@ -96,11 +96,13 @@ async def _try_mutant(
     verdict = await runner.try_plan(reference, plain)
     trials += 1
     if not verdict.failed:
+        # A mutant may have moments of its own, such as names.
+        own = await runner.refer(reference.workload, mutant)
+        reference = replace(reference, moments=own.moments)
         quiet = [phase.name for phase in reference.workload.phases if phase.quiet]
         plans = plan_trials(
             plain, reference.moments, "full", quiet=quiet, modes=modes, seed=options.seed
         )
-        plans = with_mutant(plans, mutant)
         for start in range(0, len(plans), options.jobs):
             part = plans[start : start + options.jobs]
             verdicts = await runner.try_plans(reference, part, lambda _: None)

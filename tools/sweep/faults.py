@@ -13,6 +13,7 @@ from aiohttp import web
 from libs.common.kinds import Manifest
 from tools.sweep import scaling
 from tools.sweep.modes import Mode
+from tools.sweep.recorder import Version
 from tools.sweep.session import Record, Session
 from tools.sweep.wire import Call, parse_json, render_status
 
@@ -175,6 +176,12 @@ def build_foreign(manifest: Manifest) -> Manifest:
     metadata = manifest.get("metadata") or {}
     kept = {name: metadata[name] for name in ("name", "namespace") if name in metadata}
     return {**manifest, "metadata": {**kept, "labels": dict(FOREIGN)}}
+
+
+def is_foreign(version: Version) -> bool:
+    """Tell whether an object was put in the way by a fault."""
+    labels = version.manifest["metadata"].get("labels") or {}
+    return FOREIGN.items() <= labels.items()
 
 
 async def _delete_in_the_gap(exchange: Exchange, call: Call, manifest: Manifest) -> None:

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -152,11 +152,6 @@ async def open_bench(
                 yield Bench(zygote, proxy, client, recorder, rights, folder)
             finally:
                 await recorder.stop()
-
-
-def with_mutant(plans: Sequence[Plan], mutant: str) -> list[Plan]:
-    """Return the same plans for a mutant."""
-    return [replace(plan, mutant=mutant) for plan in plans]
 
 
 def now() -> float:

@@ -34,7 +34,7 @@ _QUIET: Final = 0.15
 """Seconds without a write after which the operator is taken to rest."""
 _REST: Final = 0.6
 """Seconds during which nothing at all may be written after the last phase before the deletion."""
-_DEADLINE: Final = 15.0
+_DEADLINE: Final = 12.0
 _START: Final = 30.0
 _FOREIGN: Final = 0.7
 """Seconds that an object of somebody else stays in the way."""
@@ -242,8 +242,15 @@ class Trial:
         return [] if same else [f"{name} was changed"]
 
     async def _watch_rest(self) -> None:
+        """Note what is written while there is nothing to do, also after a touch that asks nothing."""
         count = len(self._session.records)
         await asyncio.sleep(_REST)
+        if self._plan.trigger is None:
+            await asyncio.sleep(_REST)  # Times have whole seconds: let one go by.
+            for primary in self._book.list(self._workload.primary):
+                touch = {"metadata": {"annotations": {"sweep.slipway.dev/touched": "yes"}}}
+                await self._user.patch(self._workload.primary, primary["metadata"]["name"], touch)
+            await asyncio.sleep(_REST)
         late = self._session.records[count:]
         self.outcome.restless = [f"{record.call} in the phase {record.phase}" for record in late]
 
@@ -258,7 +265,8 @@ class Trial:
             for manifest in self._book.list(kind):
                 key = Key(self._session.namespace, manifest["metadata"]["name"])
                 with contextlib.suppress(SlipwayError):
-                    await self._bench.client.delete(kind, key, uid="", grace_seconds=0)
+                    uid = uid_of(manifest)
+                    await self._bench.client.delete(kind, key, uid=uid, grace_seconds=0)
                     patch = {"metadata": {"finalizers": None}}
                     await self._bench.client.patch(kind, key, patch)
 

@@ -1,3 +1,191 @@
-"""Mutants: changes of our own code that bring real, published bugs back."""
+"""Mutants: changes of our own code that bring real, published bugs back.
 
-MUTANTS: dict = {}
+A sweep that lets one of them live would let that bug through.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tools.sweep.modes import Mode
+from tools.sweep.mutants import operator_mutants as operators, runtime_mutants as runtime
+from tools.sweep.mutants.mutant import Mutant
+
+_GITHUB: Final = "https://github.com"
+
+_ALL: Final = (
+    Mutant(
+        "generate-names",
+        "podset",
+        "strict",
+        (),
+        f"{_GITHUB}/crossplane/crossplane/issues/3037",
+        "lets the server choose names",
+        runtime.generate_names,
+    ),
+    Mutant(
+        "random-names",
+        "podset",
+        "strict",
+        (),
+        f"{_GITHUB}/kubevirt/kubevirt/issues/837",
+        "names pods at random",
+        runtime.randomize_names,
+    ),
+    Mutant(
+        "count-then-create",
+        "podset",
+        "rolling",
+        (Mode.DELAY,),
+        f"{_GITHUB}/ray-project/kuberay/issues/715",
+        "counts pods in a cache without its own writes",
+        runtime.count_stale_cache,
+    ),
+    Mutant(
+        "no-look-up",
+        "podset",
+        "rolling",
+        (Mode.A1,),
+        f"{_GITHUB}/crossplane/crossplane-runtime/issues/279",
+        "retries a lost create under a new name, without a look",
+        runtime.forget_lost_answers,
+    ),
+    Mutant(
+        "delete-by-name",
+        "podset",
+        "strict",
+        (),
+        f"{_GITHUB}/rabbitmq/cluster-operator/issues/648",
+        "deletes whatever has the name",
+        runtime.delete_by_name,
+    ),
+    Mutant(
+        "overwrite-foreign",
+        "podset",
+        "strict",
+        (Mode.E409,),
+        f"{_GITHUB}/golang/vulndb/issues/4105",
+        "deletes an object of somebody else that has our name",
+        runtime.overwrite_foreign,
+    ),
+    Mutant(
+        "equal-status",
+        "podset",
+        "strict",
+        (),
+        f"{_GITHUB}/operator-framework/operator-lifecycle-manager/issues/1816",
+        "writes the status in each pass",
+        runtime.write_equal_status,
+    ),
+    Mutant(
+        "renewed-times",
+        "podset",
+        "strict",
+        (),
+        f"{_GITHUB}/Hostzero-GmbH/keycloak-operator/issues/121",
+        "sets lastTransitionTime in each pass",
+        runtime.renew_condition_times,
+    ),
+    Mutant(
+        "drop-failed-keys",
+        "podset",
+        "strict",
+        (Mode.E500,),
+        f"{_GITHUB}/Orange-OpenSource/casskop/issues/370",
+        "forgets an object whose pass failed",
+        runtime.drop_failed_keys,
+    ),
+    Mutant(
+        "retry-at-once",
+        "volumes",
+        "delete",
+        (Mode.E409,),
+        f"{_GITHUB}/rajsinghtech/garage-operator/issues/351",
+        "retries without any delay",
+        runtime.retry_at_once,
+    ),
+    Mutant(
+        "skip-relisting",
+        "podset",
+        "strict",
+        (Mode.GONE,),
+        f"{_GITHUB}/instaclustr/cassandra-operator/issues/398",
+        "never learns of what was deleted in a gap",
+        runtime.skip_relisting,
+    ),
+    Mutant(
+        "skip-sweeps",
+        "podset",
+        "strict",
+        (Mode.DROP,),
+        f"{_GITHUB}/etcd-io/etcd/issues/15220",
+        "trusts that a watch misses nothing",
+        runtime.skip_sweeps,
+    ),
+    Mutant(
+        "unguarded-patches",
+        "volumes",
+        "delete",
+        (),
+        f"{_GITHUB}/pravega/zookeeper-operator/issues/314",
+        "patches finalizers of whatever is there now",
+        runtime.guard_nothing,
+    ),
+    Mutant(
+        "bury-on-conflict",
+        "podset",
+        "strict",
+        (Mode.E409,),
+        f"{_GITHUB}/instaclustr/cassandra-operator/issues/402",
+        "takes a conflict of a deletion for its success",
+        runtime.bury_on_conflict,
+    ),
+    Mutant(
+        "unbounded-surge",
+        "podset",
+        "rolling",
+        (),
+        f"{_GITHUB}/elastic/cloud-on-k8s/issues/5274",
+        "creates all new pods before an old one goes",
+        operators.surge_without_bound,
+    ),
+    Mutant(
+        "take-over-claims",
+        "volumes",
+        "delete",
+        (Mode.E409,),
+        f"{_GITHUB}/golang/vulndb/issues/4105",
+        "treats whatever has the name as ours",
+        operators.take_over_claims,
+    ),
+    Mutant(
+        "finalizer-first",
+        "volumes",
+        "retain",
+        (),
+        f"{_GITHUB}/Orange-OpenSource/casskop/issues/370",
+        "takes its finalizer off before the clean-up",
+        operators.let_go_first,
+    ),
+    Mutant(
+        "delete-kept-claims",
+        "volumes",
+        "retain",
+        (),
+        f"{_GITHUB}/redpanda-data/redpanda-operator/pull/1866",
+        "deletes claims that are to be kept",
+        operators.delete_kept_claims,
+    ),
+    Mutant(
+        "remembered-requests",
+        "volumes",
+        "delete",
+        (Mode.E500,),
+        f"{_GITHUB}/rabbitmq/cluster-operator/issues/782",
+        "compares with what it asked for, not with what is",
+        operators.remember_requests,
+    ),
+)
+
+MUTANTS: Final = {mutant.id: mutant for mutant in _ALL}
+"""All mutants by name."""

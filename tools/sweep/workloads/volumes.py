@@ -11,6 +11,7 @@ from libs.common.quantity import parse_quantity
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume
 from operators.volumes.controller import OPERATOR
 from operators.volumes.rbac import RULES
+from tools.sweep.faults import is_foreign
 from tools.sweep.recorder import Book, Version
 from tools.sweep.workload import Phase, User, Workload, is_observed
 
@@ -59,7 +60,7 @@ def check_kept(history: Sequence[Version]) -> list[str]:
         if version.kind == DEMO_VOLUME:
             policies[version.name] = version.manifest["spec"].get("reclaimPolicy", "Delete")
         elif version.kind == PVC and is_deleting(version.manifest) and version.phase != "lose":
-            if policies.get(version.name) == "Retain":
+            if policies.get(version.name) == "Retain" and not is_foreign(version):
                 found.append(f"claim {version.name} is deleted although it is to be kept")
     return found
 

@@ -1,0 +1,166 @@
+"""Mutants of the runtime: writes, caches, retries."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import Any
+
+from libs.common import conditions, finalizers
+from libs.common.client import Client
+from libs.common.errors import AlreadyExists
+from libs.common.kinds import Kind, Manifest
+from libs.common.runtime import context, queue, reflector, runner, sweep, writer
+from libs.common.runtime.informer import Informer
+from operators.podset import reconcile
+from tools.sweep.mutants.mutant import swap
+
+
+def generate_names() -> None:
+    """Let the server choose the names of children."""
+    before = Client.create
+
+    async def create(self: Client, kind: Kind, manifest: Manifest, **options: Any) -> Manifest:
+        if kind.kind == "Pod":
+            metadata = {k: v for k, v in manifest["metadata"].items() if k != "name"}
+            manifest = {**manifest, "metadata": {**metadata, "generateName": "web-pod-"}}
+        return await before(self, kind, manifest, **options)
+
+    swap(Client, "create", create)
+
+
+def randomize_names() -> None:
+    """Give each pod a new random name, so that the name is no lock."""
+    before = reconcile.build_pod
+
+    def build_pod(*args: Any, **options: Any) -> Manifest:
+        pod = before(*args, **options)
+        pod["metadata"]["name"] = f"web-{os.urandom(4).hex()}"
+        return pod
+
+    swap(reconcile, "build_pod", build_pod)
+
+
+def count_stale_cache() -> None:
+    """Count pods in a cache that lags behind our own writes, and name them at random."""
+    randomize_names()
+    swap(Informer, "wrote", lambda self, manifest, origin=None: None)
+
+
+def forget_lost_answers() -> None:
+    """Retry a write without an answer as if it had failed, under the next name."""
+    numbers = itertools.count(1)
+    before = reconcile.build_pod
+
+    def build_pod(*args: Any, **options: Any) -> Manifest:
+        pod = before(*args, **options)
+        pod["metadata"]["name"] = f"web-{next(numbers)}"
+        return pod
+
+    async def look_up(self: runner.Runner, key: Any) -> None:
+        self._unknown.pop(key, None)
+
+    swap(reconcile, "build_pod", build_pod)
+    swap(runner.Runner, "_look_up_unknown", look_up)
+    swap(runner, "_UNKNOWN_RETRY", 0.001)
+
+
+def delete_by_name() -> None:
+    """Delete whatever has the name."""
+
+    async def delete(self: Client, kind: Kind, key: Any, **options: Any) -> Manifest:
+        return await self.raw("DELETE", kind.path(key.namespace, key.name))
+
+    swap(Client, "delete", delete)
+
+
+def overwrite_foreign() -> None:
+    """Delete what somebody else has under our name, and create our own."""
+
+    async def create(self: writer.Writer, step: Any) -> bool:
+        try:
+            answer = await self._client.create(step.kind, step.manifest)
+        except AlreadyExists:
+            live = await self._client.get(step.kind, step.key)
+            uid = live["metadata"]["uid"]
+            await self._client.delete(step.kind, step.key, uid=uid, grace_seconds=0)
+            answer = await self._client.create(step.kind, step.manifest)
+        self._wrote(step.kind, answer, self._origin)
+        return True
+
+    swap(writer.Writer, "_create", create)
+
+
+def write_equal_status() -> None:
+    """Write the status in each pass, also where it is equal."""
+    swap(context, "_same_status", lambda held, wanted: False)
+
+
+def renew_condition_times() -> None:
+    """Set lastTransitionTime in each pass, though nothing changed."""
+    from operators.podset import status
+
+    def build(current: Any, wanted: Any, **options: Any) -> Any:
+        return conditions.build_conditions([], wanted, **options)
+
+    swap(status, "build_conditions", build)
+
+
+def drop_failed_keys() -> None:
+    """Forget an object whose pass failed, until its next event."""
+
+    def retry(self: queue.WorkQueue, key: Any, *, after: Any = None) -> float:
+        self.forget(key)
+        return 0.0
+
+    swap(queue.WorkQueue, "retry", retry)
+
+
+def retry_at_once() -> None:
+    """Retry a failed pass without any delay."""
+    before = queue.WorkQueue.retry
+
+    def retry(self: queue.WorkQueue, key: Any, *, after: Any = None) -> float:
+        return before(self, key, after=0.001)
+
+    swap(queue.WorkQueue, "retry", retry)
+
+
+def skip_relisting() -> None:
+    """Resume a watch that expired at the present, without looking at what went in the gap."""
+    before = reflector.Reflector._list
+
+    async def list_once(self: Any, informer: Informer, scope: str) -> str:
+        if not informer.synced:
+            return await before(self, informer, scope)
+        listing = await self._client.list(informer.kind, scope)
+        for item in listing.items:
+            informer.put(item)
+        return listing.resource_version
+
+    swap(reflector.Reflector, "_list", list_once)
+
+
+def skip_sweeps() -> None:
+    """Trust the watches for ever."""
+
+    async def keep(self: Any, informer: Informer) -> None:
+        await self.sweep(informer)
+        for scope in informer.scopes:
+            informer.mark_synced(scope)
+
+    swap(sweep.Sweeper, "keep", keep)
+
+
+def guard_nothing() -> None:
+    """Patch finalizers without a test of what was looked at."""
+    swap(finalizers, "_guards", lambda manifest: [])
+
+
+def bury_on_conflict() -> None:
+    """Take any conflict of a deletion for the end of the object."""
+
+    async def is_alive(self: writer.Writer, step: Any) -> bool:
+        return False
+
+    swap(writer.Writer, "_is_alive", is_alive)

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from typing import Any
+
+from libs.common.kinds import POD
+from tools.sweep.normalize import build_state, describe_difference, normalize
+from tools.sweep.recorder import Book
+
+UID = "11111111-1111-4111-8111-111111111111"
+OTHER = "22222222-2222-4222-8222-222222222222"
+
+
+def build_pod(uid: str = UID, owner: str = OTHER, **metadata: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": "web-pod-0",
+            "namespace": "s-1",
+            "uid": uid,
+            "resourceVersion": "7",
+            "ownerReferences": [{"name": "web", "uid": owner, "controller": True}],
+            **metadata,
+        }
+    }
+
+
+def test_what_no_two_runs_share_is_masked() -> None:
+    names = {OTHER: "podsets web"}
+    first = normalize(build_pod(resourceVersion="7"), names, "s-1")
+    second = normalize(build_pod(uid=OTHER, resourceVersion="9"), names, "s-1")
+
+    assert first == second
+    assert first["metadata"]["namespace"] == "<namespace>"
+
+
+def test_reference_to_another_incarnation_shows() -> None:
+    names = {OTHER: "podsets web", UID: "podsets other"}
+    first = normalize(build_pod(), names, "s-1")
+    second = normalize(build_pod(owner=UID), names, "s-1")
+
+    assert describe_difference(first, second) == [
+        'metadata.ownerReferences[0].uid: "<podsets web>" became "<podsets other>"'
+    ]
+
+
+def test_state_has_what_is_there_by_name() -> None:
+    book = Book()
+    book.note("ADDED", POD, build_pod())
+
+    assert list(build_state(book, [POD], "s-1")) == ["pods web-pod-0"]
+    book.note("DELETED", POD, build_pod())
+    assert build_state(book, [POD], "s-1") == {}
+
+
+def test_differences_are_told_by_their_path() -> None:
+    wanted = {"a": {"b": [1, 2]}, "gone": 1}
+    found = {"a": {"b": [1, 3]}, "new": 2}
+
+    assert describe_difference(wanted, found) == [
+        "a.b[1]: 2 became 3",
+        "gone is missing",
+        "new is there, 2",
+    ]
+
+
+def test_lists_of_other_lengths_differ_as_a_whole() -> None:
+    assert describe_difference([1], [1, 2], "x") == ["x: [1] became [1, 2]"]

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from libs.common.kinds import POD, PVC, Kind
+from operators.podset.controller import PODSET
+from operators.volumes.api.v1alpha1 import DEMO_VOLUME
+from tools.sweep.modes import Mode
+from tools.sweep.oracles import judge, lint
+from tools.sweep.outcome import Outcome
+from tools.sweep.planning import Plan
+from tools.sweep.recorder import Version
+from tools.sweep.session import Record
+from tools.sweep.triggers import Trigger
+from tools.sweep.wire import Call
+from tools.sweep.workload import load_workloads
+from tools.sweep.workloads.podset import check_bound
+from tools.sweep.workloads.volumes import check_kept, check_sizes
+
+WORKLOAD = load_workloads("podset")[0]
+TRIGGER = Trigger("write", "create", "create", "pods", "web-pod-0")
+
+
+def build_version(
+    kind: Kind, name: str, action: str = "ADDED", *, owner: str = "", **fields: Any
+) -> Version:
+    metadata: dict[str, Any] = {"name": name, "uid": f"uid-of-{name}"}
+    if owner:
+        metadata["ownerReferences"] = [{"uid": owner, "controller": True}]
+    metadata |= fields.pop("metadata", {})
+    return Version(action, kind, {"metadata": metadata, **fields})
+
+
+def build_record(call: Call, **fields: Any) -> Record:
+    defaults: dict[str, Any] = {
+        "phase": "create",
+        "process": 0,
+        "at": 0.0,
+        "query": {},
+        "agent": "slipway-podset",
+        "body": {"metadata": {"name": call.name}},
+    }
+    return Record(call, **{**defaults, **fields})
+
+
+def build_outcome(*history: Version, **fields: Any) -> Outcome:
+    return Outcome(Plan("podset", "strict"), "ns", history=list(history), **fields)
+
+
+def find(outcome: Outcome, reference: Outcome | None = None) -> list[str]:
+    findings = judge(outcome, reference or build_outcome(), WORKLOAD)
+    return [finding.oracle for finding in findings]
+
+
+def test_equal_runs_have_no_findings() -> None:
+    pod = build_version(POD, "web-pod-0")
+    outcome = build_outcome(pod, states={"create": {"pods web-pod-0": {}}})
+
+    assert find(outcome, outcome) == []
+
+
+def test_moment_that_never_came_is_a_failure() -> None:
+    plan = Plan("podset", "strict", Mode.K1, TRIGGER)
+
+    assert find(Outcome(plan, "ns")) == ["fired"]
+    assert find(Outcome(plan, "ns", fired=True)) == []
+
+
+def test_other_state_after_a_phase_is_found() -> None:
+    reference = build_outcome(states={"create": {"pods a": {}}})
+
+    assert find(build_outcome(states={"create": {}}), reference) == ["state"]
+
+
+def test_object_created_twice_is_found_unless_the_fault_removed_it() -> None:
+    pod = build_version(POD, "web-pod-0")
+    reference = build_outcome(pod)
+    gone = build_version(POD, "web-pod-0", "DELETED")
+
+    assert find(build_outcome(pod, gone, pod), reference) == ["counts", "counts"]
+    excused = build_outcome(pod, gone, pod, removed={"pods web-pod-0"})
+    assert find(excused, reference) == []
+
+
+def test_late_probe_means_deaf_and_late_phase_unsettled() -> None:
+    assert find(build_outcome(late={"probe": "nothing came"})) == ["deaf"]
+    assert find(build_outcome(late={"grow": "nothing came"})) == ["settled"]
+
+
+def test_same_request_over_and_over_is_a_hot_loop() -> None:
+    record = build_record(Call("create", "", "pods", "ns", "web-pod-0"))
+
+    assert find(build_outcome(records=[record] * 12)) == []
+    assert find(build_outcome(records=[record] * 13)) == ["hot-loop"]
+
+
+def test_defects_in_the_log_and_own_exits_are_found() -> None:
+    assert find(build_outcome(log='{"event": "Failing on a defect"}')) == ["process"]
+    assert find(build_outcome(exits=[1])) == ["process"]
+
+
+def test_missing_right_is_found_unless_it_was_the_fault() -> None:
+    refused = ["create pods: forbidden"]
+    assert find(build_outcome(refused=refused)) == ["rights"]
+    forbidden = Plan("podset", "strict", Mode.E403, TRIGGER)
+    assert find(Outcome(forbidden, "ns", refused=refused, fired=True)) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "fields", "words"),
+    [
+        (Call("delete", "", "pods", "ns", "a"), {"body": {}}, "does not name the UID"),
+        (Call("create", "", "pods", "ns", "a-"), {"body": {"metadata": {}}}, "leaves the name"),
+        (Call("create", "", "pods", "other", "a"), {}, "outside the namespace: other"),
+        (Call("apply", "", "pods", "ns", "a"), {"query": {"fieldManager": "me"}}, "as 'me'"),
+        (Call("patch", "", "pods", "ns", "a"), {}, "neither UID nor version"),
+        (Call("create", "", "pods", "ns", "a"), {"before": "7", "after": "7"}, "changed nothing"),
+        (Call("create", "", "pods", "ns", "a"), {"agent": "curl"}, "User-Agent 'curl'"),
+    ],
+)
+def test_write_against_good_manners_is_told(call: Call, fields: Any, words: str) -> None:
+    (line,) = lint(build_record(call, **fields), "ns", "podset")
+
+    assert words in line
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        build_record(
+            Call("delete", "", "pods", "ns", "a"), body={"preconditions": {"uid": "uid-of-a"}}
+        ),
+        build_record(
+            Call("patch", "", "pods", "ns", "a"),
+            body={"json-patch": [{"op": "test", "path": "/metadata/uid"}]},
+        ),
+        build_record(
+            Call("apply", "", "podsets", "ns", "a", "status"),
+            query={"fieldManager": "podset-status"},
+        ),
+    ],
+    ids=["delete", "patch", "apply"],
+)
+def test_write_with_good_manners_passes(record: Record) -> None:
+    assert lint(record, "ns", "podset") == []
+
+
+def test_repeated_write_after_a_lost_answer_may_change_nothing() -> None:
+    call = Call("create", "", "pods", "ns", "web-pod-0")
+    record = build_record(call, before="7", after="7")
+    outcome = build_outcome(records=[record])
+
+    assert find(outcome) == ["hygiene"]
+    lost = replace(outcome, plan=Plan("podset", "strict", Mode.A1, TRIGGER), fired=True)
+    assert find(lost) == []
+
+
+def test_pods_beyond_replicas_and_surge_are_found() -> None:
+    podset = build_version(PODSET, "web", spec={"replicas": 1})
+    pods = [build_version(POD, f"web-pod-{n}", owner="uid-of-web") for n in range(3)]
+    going = {"metadata": {"deletionTimestamp": "now"}}
+    leaving = build_version(POD, "web-pod-0", "MODIFIED", owner="uid-of-web", **going)
+
+    assert check_bound([podset, *pods[:2]]) == []
+    assert check_bound([podset, *pods]) == ["3 active pods, at most 2 may be"]
+    assert check_bound([podset, *pods[:2], leaving, pods[2]]) == []
+
+
+def test_claim_that_shrinks_is_found() -> None:
+    sizes = [{"resources": {"requests": {"storage": size}}} for size in ("10Gi", "20Gi", "10Gi")]
+    history = [build_version(PVC, "data", spec=spec) for spec in sizes]
+
+    assert check_sizes(history[:2]) == []
+    assert len(check_sizes(history)) == 1
+
+
+def test_deleted_claim_of_a_volume_that_keeps_it_is_found() -> None:
+    kept, free = (
+        build_version(DEMO_VOLUME, "data", spec={"reclaimPolicy": policy})
+        for policy in ("Retain", "Delete")
+    )
+    leaving = build_version(PVC, "data", metadata={"deletionTimestamp": "now"})
+
+    assert check_kept([free, leaving]) == []
+    assert check_kept([kept, leaving]) != []

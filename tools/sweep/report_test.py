@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+
+from tools.sweep.modes import Mode
+from tools.sweep.mutants import MUTANTS
+from tools.sweep.outcome import Finding, Outcome
+from tools.sweep.planning import Plan
+from tools.sweep.report import Result, build_rows, render_summary, replace_block
+from tools.sweep.runner import Reference, Verdict, name_trial
+from tools.sweep.triggers import Trigger
+from tools.sweep.workload import load_workloads
+
+TRIGGER = Trigger("write", "create", "create", "pods", "web-pod-0")
+PLAN = Plan("podset", "strict", Mode.K1, TRIGGER)
+
+
+def build_result(*failed: bool) -> Result:
+    outcome = Outcome(Plan("podset", "strict"), "ns")
+    result = Result("podset", "strict", Reference(load_workloads("podset")[0], outcome, []))
+    for fails in failed:
+        findings = [Finding("state", "web is missing")] if fails else []
+        result.verdicts.append(Verdict(Outcome(PLAN, "ns", fired=True, seconds=2.0), findings))
+    return result
+
+
+def test_rows_sum_up_a_mode() -> None:
+    (row,) = build_rows([build_result(False, True)])
+
+    assert row.cells() == ("podset", "strict", "K1", "2", "2", "1", "2.0")
+    assert "2 trials, 1 failures" in render_summary([build_result(False, True)])
+
+
+def test_block_is_replaced_and_words_stay() -> None:
+    page = "Words.\n<!-- BEGIN generated: sweep -->\nold\n<!-- END generated: sweep -->\nMore."
+
+    replaced = replace_block(page, "sweep", ["new"])
+
+    assert "old" not in replaced and "\nnew\n" in replaced
+    assert replaced.startswith("Words.") and replaced.endswith("More.")
+    with pytest.raises(ValueError, match="no block"):
+        replace_block(page, "mutants", [])
+
+
+def test_name_of_a_trial_is_a_namespace() -> None:
+    long = Plan("podset", "w" * 80, Mode.GONE)
+
+    assert name_trial(PLAN, 7) == "s-podset-strict-k1-7"
+    assert len(name_trial(long, 12345)) <= 63
+
+
+def test_each_mutant_aims_at_a_workload_that_exists() -> None:
+    assert len(MUTANTS) >= 15
+    for mutant in MUTANTS.values():
+        assert mutant.workload in {each.id for each in load_workloads(mutant.operator)}
+        assert mutant.bug.startswith("https://")
