@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -181,7 +182,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, ControlPlane() as plane:
         report = asyncio.run(run(plane, Path(folder), options))
         log = Path(folder) / "podset.log"
-        Console().print(log.read_text()[-2000:] if log.exists() else "")
+        print(log.read_text()[-2000:] if log.exists() else "", file=sys.stderr)
     print(summarize(report))
     Path("dist").mkdir(exist_ok=True)
     Path("dist/bench-podset.json").write_text(json.dumps(asdict(report), indent=2))

@@ -11,7 +11,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 REPORTS: Final = Path("dist/gate")
 PANTS_REPORTS: Final = Path("dist/test/reports")
 
-PLAIN_TESTS: Final = ("helm", "deploy", "docs", "tools/generate")
+PLAIN_TESTS: Final = ("helm", "deploy", "docs", "tools")
 """Tests that read the whole checkout, and so run on it rather than in a sandbox of Pants."""
 
 
@@ -68,7 +68,7 @@ def build_steps(python: str) -> tuple[Step, ...]:
         ),
         Step(
             "plain",
-            "Charts, kustomize, docs and generator",
+            "Charts, kustomize, docs and tools",
             _pytest(python, "plain", *PLAIN_TESTS),
             reports=f"{REPORTS}/plain.xml",
             needs=("assets", "helm"),

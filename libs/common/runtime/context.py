@@ -11,16 +11,20 @@ import structlog
 from libs.common.client import Client
 from libs.common.clock import Clock
 from libs.common.errors import NotFound
-from libs.common.kinds import Key, Kind, Manifest, describe, uid_of
+from libs.common.kinds import Key, Kind, Manifest, describe, is_deleting, uid_of
 from libs.common.metrics import Metrics
 from libs.common.ownership import build_owner_reference
-from libs.common.plan import Outcome, Step
+from libs.common.plan import Create, Outcome, Step
 from libs.common.runtime.cache import Cache
 from libs.common.runtime.informer import Origin
 from libs.common.runtime.store import strip_noise
 from libs.common.runtime.writer import Writer
 
 type Objects = list[Manifest]
+
+
+class PrimaryGone(Exception):
+    """The primary was deleted since the pass began; there is nothing left to do for it."""
 
 
 class Recorder(Protocol):
@@ -148,8 +152,29 @@ class Context:
 
         Batches are taken one after the other, the steps of a batch side by side with slow start.
         What the API server refuses is told by the outcome, never raised.
+
+        Raises:
+            PrimaryGone: Something was to be created for a primary that is gone or going.
         """
+        if any(isinstance(step, Create) for batch in batches for step in batch):
+            await self._confirm_primary()
         return await self._writer.execute(batches)
+
+    async def _confirm_primary(self) -> None:
+        """Ask the API server whether the primary is still there before it gets new children.
+
+        Kinds are watched by streams of their own: the garbage collector's deletion of a child may
+        be seen before the deletion of its owner, and the child would be made again for nobody.
+        """
+        informer = self._cache.informer(self.kind)
+        live = await self.live_get(self.kind, self.key)
+        if live is None or uid_of(live) != self.uid:
+            informer.vanished(self.key, self.uid)
+        elif is_deleting(live) and not is_deleting(self.primary):
+            informer.wrote(live)
+        else:
+            return
+        raise PrimaryGone(str(self))
 
     async def apply_status(self, status: Mapping[str, Any]) -> bool:
         """Make the status be exactly the given one.

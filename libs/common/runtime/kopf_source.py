@@ -89,12 +89,14 @@ class KopfSource:
             stopping.cancel()
             # The flag lives in kopf's loop, which may still be starting.
             await asyncio.to_thread(ready.wait, _EXIT_SECONDS)
-            for kopf_loop, flag in flags:
-                if not kopf_loop.is_closed():
-                    kopf_loop.call_soon_threadsafe(flag.set)
-        if ended.done() and not stop.is_set():
+            for kopf_loop, wanted in flags:
+                # A loop that has ended has nothing left to stop.
+                with contextlib.suppress(RuntimeError):
+                    kopf_loop.call_soon_threadsafe(wanted.set)
+            early = ended.done()
+            await asyncio.wait({ended}, timeout=_EXIT_SECONDS)
+        if early and not stop.is_set():
             raise KopfError(f"kopf stopped watching: {ended.exception()!r}") from ended.exception()
-        await asyncio.wait({ended}, timeout=_EXIT_SECONDS)
 
     async def _operate(
         self,
@@ -103,8 +105,10 @@ class KopfSource:
         flags: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]],
         ready: threading.Event,
     ) -> None:
-        flag = asyncio.Event()
-        flags.append((asyncio.get_running_loop(), flag))
+        wanted, started, flag = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        # Made before kopf's own tasks, hence not taken for one of them.
+        relay = asyncio.create_task(_relay_stop(wanted, started, flag))
+        flags.append((asyncio.get_running_loop(), wanted))
         ready.set()
         namespaces = sorted({scope for informer in informers for scope in informer.namespaces})
         await kopf.operator(
@@ -113,8 +117,10 @@ class KopfSource:
             standalone=True,
             clusterwide=not namespaces,
             namespaces=namespaces,
+            ready_flag=started,
             stop_flag=flag,
         )
+        relay.cancel()
         # kopf closes its TLS streams politely, which takes a round trip that the loop must see.
         await asyncio.sleep(_GOODBYE_SECONDS)
 
@@ -223,6 +229,14 @@ def _deliver(informer: Informer, event_type: str | None, manifest: Manifest) -> 
         if held is not None and uid_of(held) == uid_of(manifest):
             informer.relisted.set()
     informer.put(manifest)
+
+
+async def _relay_stop(wanted: asyncio.Event, started: asyncio.Event, flag: asyncio.Event) -> None:
+    """Stop kopf once it has started: stopped earlier, it leaves its connections open."""
+    await wanted.wait()
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(started.wait(), _EXIT_SECONDS / 2)
+    flag.set()
 
 
 def _finish(ended: asyncio.Future[None], error: BaseException | None) -> None:

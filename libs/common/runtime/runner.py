@@ -38,7 +38,7 @@ from libs.common.logs import reconcile_context
 from libs.common.metrics import ControllerMetrics, Metrics
 from libs.common.ownership import controller_of
 from libs.common.runtime.cache import Cache
-from libs.common.runtime.context import Context, Recorder
+from libs.common.runtime.context import Context, PrimaryGone, Recorder
 from libs.common.runtime.controller import Controller, Mapper, Result
 from libs.common.runtime.informer import Handler, Origin
 from libs.common.runtime.queue import (
@@ -215,7 +215,11 @@ class Runner:
             if held is None or uid_of(held) != uid_of(primary):
                 return None
             context = self._build_context(key, held)
-        return await self.controller.reconcile(context)
+        try:
+            return await self.controller.reconcile(context)
+        except PrimaryGone:
+            log.info("Stopping, since the object was deleted meanwhile")
+            return None
 
     def _settle(self, key: Key, result: Result | None) -> Ending:
         if result is not None and result.error is not None:
