@@ -75,8 +75,9 @@ def shows(live: object, desired: object) -> bool:
 def find_drift(live: object, desired: object, path: str = "") -> list[str]:
     """Return the paths at which the live object does not show what is asked for."""
     if _is_empty(desired):
-        shown = desired is None or _is_empty(live) or isinstance(live, Mapping)
-        return [] if shown else [path]
+        # An empty map asks for a map and nothing in it; other empty values replace what is there.
+        asks_nothing = isinstance(desired, Mapping) and isinstance(live, Mapping)
+        return [] if desired is None or _is_empty(live) or asks_nothing else [path]
     if isinstance(desired, Mapping):
         if not isinstance(live, Mapping):
             return [path]
