@@ -230,9 +230,12 @@ async def test_refused_connection_means_that_nothing_was_sent(method: str) -> No
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        async with Client(ConnectionConfig(url)) as client:
+        metrics = Metrics()
+        async with Client(ConnectionConfig(url), metrics=metrics.client("here")) as client:
             with pytest.raises(Unreachable):
                 await WRITES[method](client)
+    labels = {"code": "<error>", "method": method, "host": "here"}
+    assert metrics.value("rest_client_requests_total", **labels) == 1, "the back-off tries again"
 
 
 @every_write

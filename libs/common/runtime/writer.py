@@ -106,9 +106,6 @@ class Writer:
         skipped: list[Step] = []
         changed = 0
         for batch in batches:
-            if failures:
-                skipped.extend(batch)
-                continue
             rest = list(batch)
             size = 1
             while rest and not failures:

@@ -10,7 +10,7 @@ import pytest
 
 from libs.common.client import Client
 from libs.common.errors import Conflict, Forbidden, Invalid, ServerError, UnknownOutcome
-from libs.common.kinds import CONFIG_MAP, SERVICE, Key, Kind, Manifest, uid_of
+from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest, uid_of
 from libs.common.ownership import build_owner_reference
 from libs.common.plan import Apply, Create, Delete, Outcome, Patch, Step
 from libs.common.runtime.cache import Cache
@@ -283,22 +283,21 @@ async def test_field_that_somebody_changed_is_set_back(bench: Bench) -> None:
 
 
 async def test_apply_that_the_server_takes_for_nothing_is_remembered(bench: Bench) -> None:
-    """The server writes the port in its own way: the object never shows what was sent."""
-    service: Manifest = {
-        **build_map(),
-        "kind": "Service",
-        "spec": {"ports": [{"port": 80, "protocol": ""}]},
-    }
-    service.pop("data")
-    bench.cache.add(Informer(SERVICE))
-    await bench.take(Apply(SERVICE, service))
-    first = await bench.take(Apply(SERVICE, service))
+    """Somebody else's finalizer is in the list: the object never shows what was sent."""
+    step = Apply(CONFIG_MAP, build_map())
+    step.manifest["metadata"]["finalizers"] = ["example.com/ours"]
+    await bench.take(step)
+    both = ["example.com/ours", "example.com/theirs"]
+    bench.api.patch(CONFIG_MAP, KEY, {"metadata": {"finalizers": both}})
+    bench.see()
+    await bench.take(step)  # Makes the fields of the create ours to apply.
+    first = await bench.take(step)
     mark = bench.api.mark()
 
-    second = await bench.take(Apply(SERVICE, service))
+    second = await bench.take(step)
 
     assert first.ok
-    assert second.changed == 0
+    assert first.changed == second.changed == 0
     assert bench.api.writes(mark) == []
 
 
