@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tools.sweep.proxy import Answer, Exchange
 
 _HANG_SECONDS: Final = scaling.REQUEST_TIMEOUT + 0.3
+_LATE_SECONDS: Final = 0.25
+_OUTAGE_SECONDS: Final = 0.8
 _HOLD_SECONDS: Final = 20.0
 _GAP_SECONDS: Final = 10.0
 FOREIGN: Final = {"sweep.slipway.dev/foreign": "true"}
@@ -43,6 +45,14 @@ async def break_write(exchange: Exchange, call: Call, record: Record) -> web.Str
         return _refuse(record, code, reason, **headers)
     handler = _WRITE_FAULTS[mode]
     return await handler(exchange, call, record)
+
+
+def refuse(record: Record | None = None) -> web.Response:
+    """Answer as an API server that is out."""
+    if record is not None:
+        return _refuse(record, 503, "ServiceUnavailable")
+    body = render_status(503, "ServiceUnavailable", "injected by the sweep: an outage")
+    return web.json_response(body, status=503)
 
 
 async def break_recovery(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
@@ -78,6 +88,7 @@ class Stream:
 
     async def pass_on(self, line: bytes) -> bool:
         """Pass a frame on."""
+        await self.exchange.session.delivering.wait()
         if not self._silent:
             await self._response.write(line + b"\n")
         return True
@@ -129,8 +140,18 @@ async def _answer_and_kill(exchange: Exchange, call: Call, record: Record) -> we
 
 
 async def _lose(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
+    # The event would tell what the answer did not: it comes when the write was tried again.
+    session = exchange.session
+    session.delivering.clear()
+    asyncio.get_running_loop().call_later(_LATE_SECONDS, session.delivering.set)
+    session.last_write = time.monotonic() + _LATE_SECONDS
     await _pass_on(exchange, call, record)
     return exchange.drop()
+
+
+async def _begin_outage(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
+    exchange.session.outage_until = time.monotonic() + _OUTAGE_SECONDS
+    return _refuse(record, 503, "ServiceUnavailable")
 
 
 async def _hang(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
@@ -213,6 +234,7 @@ _WRITE_FAULTS: Final[Mapping[Mode, _Fault]] = {
     Mode.K3: _lose_and_kill,
     Mode.A1: _lose,
     Mode.E409: _conflict,
+    Mode.OUTAGE: _begin_outage,
     Mode.HANG: _hang,
     Mode.H: _hold,
 }
@@ -222,3 +244,4 @@ def forget(session: Session) -> None:
     """Let everything go that a trial still holds back."""
     session.released.set()
     session.gap.set()
+    session.delivering.set()

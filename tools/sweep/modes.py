@@ -22,7 +22,7 @@ class Mode(StrEnum):
     K3 = "K3"
     """As K1, and again at a write of the recovery."""
     A1 = "A1"
-    """The write is carried out and its answer is lost; the process lives."""
+    """The write is carried out, its answer is lost and its event is late; the process lives."""
     E409 = "E409"
     """A create meets an object of somebody else; any other write is answered Conflict."""
     E429 = "E429"
@@ -33,6 +33,8 @@ class Mode(StrEnum):
     """The write is refused as the service is unavailable."""
     E403 = "E403"
     """The write is forbidden."""
+    OUTAGE = "outage"
+    """The write, and every request after it for a while, is refused."""
     HANG = "hang"
     """The write is never answered and never carried out."""
     H = "H"
@@ -51,13 +53,16 @@ class Mode(StrEnum):
     """The connection stays open, and nothing comes any more."""
 
 
-GATE_WRITES: Final = (Mode.K0, Mode.K1, Mode.K2, Mode.A1, Mode.E409, Mode.E500)
+GATE_WRITES: Final = (Mode.K0, Mode.K1, Mode.K2, Mode.A1, Mode.E409)
 FULL_WRITES: Final = (
-    *(*GATE_WRITES, Mode.K3, Mode.E429, Mode.E503, Mode.E403, Mode.HANG),
-    Mode.H,
+    *GATE_WRITES,
+    *(Mode.K3, Mode.E429, Mode.E500, Mode.E503, Mode.E403, Mode.OUTAGE, Mode.HANG, Mode.H),
 )
-GATE_EVENTS: Final = (Mode.GONE, Mode.DROP)
-FULL_EVENTS: Final = (*GATE_EVENTS, Mode.DELAY, Mode.DUPLICATE, Mode.CUT, Mode.SILENT)
+GATE_EVENTS: Final = (Mode.GONE,)
+FULL_EVENTS: Final = (
+    *GATE_EVENTS,
+    *(Mode.DROP, Mode.DELAY, Mode.DUPLICATE, Mode.CUT, Mode.SILENT),
+)
 
 KILLS: Final = frozenset({Mode.K0, Mode.K1, Mode.K2, Mode.K3})
 NEEDS_SWEEP: Final = frozenset({Mode.DROP, Mode.SILENT})

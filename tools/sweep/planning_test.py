@@ -16,7 +16,7 @@ MOMENTS = [*WRITES, EVENT, PROBE]
 def test_every_write_meets_every_crash_mode() -> None:
     plans = plan_trials(REFERENCE, MOMENTS, "gate", quiet=("probe",))
 
-    for mode in (Mode.K1, Mode.K2, Mode.A1, Mode.E409, Mode.E500):
+    for mode in (Mode.K1, Mode.K2, Mode.A1, Mode.E409):
         assert [plan.trigger for plan in plans if plan.mode is mode] == WRITES
     assert [plan.trigger for plan in plans if plan.mode is Mode.GONE] == [EVENT]
 

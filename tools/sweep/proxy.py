@@ -168,6 +168,8 @@ class FaultProxy:
 
     async def _read(self, exchange: Exchange) -> web.Response:
         exchange.session.reads += 1
+        if exchange.session.is_out:
+            return faults.refuse()
         answer = await exchange.forward()
         if exchange.call is not None:
             _note_use(exchange.session, exchange.call, answer)
@@ -194,6 +196,8 @@ class FaultProxy:
             if session.meets(moment):
                 session.fired_process = exchange.process
                 return await faults.break_write(exchange, call, record)
+            if session.is_out:
+                return faults.refuse(record)
             if _is_due_again(session, exchange.process):
                 return await faults.break_recovery(exchange, call, record)
             return _respond(await pass_on(exchange, call, record))

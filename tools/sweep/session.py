@@ -48,6 +48,12 @@ class Record:
     after: str = ""
 
 
+def _build_set_event() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
 @dataclass
 class Session:
     """Hold the state of one trial in the proxy.
@@ -95,13 +101,22 @@ class Session:
     frozen: set[int] = field(default_factory=set)
     released: asyncio.Event = field(default_factory=asyncio.Event)
     gap: asyncio.Event = field(default_factory=asyncio.Event)
+    delivering: asyncio.Event = field(default_factory=_build_set_event)
+    outage_until: float = 0.0
     last_write: float = field(default_factory=time.monotonic)
     _busy: int = 0
 
     @property
     def quiet_for(self) -> float:
         """Seconds since the operator last wrote, 0 while a write or a fault is under way."""
-        return 0.0 if self._busy or self.held else time.monotonic() - self.last_write
+        if self._busy or self.held or self.is_out:
+            return 0.0
+        return time.monotonic() - max(self.last_write, self.outage_until)
+
+    @property
+    def is_out(self) -> bool:
+        """Whether all requests are refused now."""
+        return time.monotonic() < self.outage_until
 
     @contextmanager
     def busy(self) -> Iterator[None]:

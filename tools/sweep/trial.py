@@ -120,9 +120,9 @@ class Trial:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._clean_up()
         session, outcome = self._session, self.outcome
-        outcome.history = self._book.history
+        outcome.history = list(self._book.history)  # Cleaning up is no part of it.
+        await self._clean_up()
         outcome.records, outcome.moments = session.records, session.moments
         outcome.removed = session.removed
         outcome.refused, outcome.used = session.refused, session.used

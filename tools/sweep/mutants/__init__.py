@@ -97,9 +97,9 @@ _ALL: Final = (
     ),
     Mutant(
         "retry-at-once",
-        "volumes",
-        "delete",
-        (Mode.E409,),
+        "podset",
+        "strict",
+        (Mode.OUTAGE,),
         f"{_GITHUB}/rajsinghtech/garage-operator/issues/351",
         "retries without any delay",
         runtime.retry_at_once,

@@ -43,6 +43,7 @@ def has_pods(count: int, version: str) -> Any:
             and all(pod["metadata"]["annotations"]["version"] == version for pod in pods)
             and not any(is_deleting(pod) for pod in pods)
             and (podset or {})["status"].get("readyReplicas", 0) == count
+            and not (podset or {})["status"].get("terminatingReplicas")
         )
 
     return check
