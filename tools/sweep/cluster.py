@@ -63,8 +63,8 @@ class Rights:
         """Create the service account, its cluster-scoped rights and a token of it."""
         client, name = self._client, self._operator
         await create_namespace(client, self._home)
-        account = {"apiVersion": "v1", "kind": "ServiceAccount"}
-        account |= {"metadata": {"name": name, "namespace": self._home}}
+        metadata = {"name": name, "namespace": self._home}
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
         await client.create(SERVICE_ACCOUNT, account)
         rules = [rule for rule in self.rules if rule.cluster_scoped]
         if rules:

@@ -125,14 +125,10 @@ async def _try_mutant(
 async def _sweep(
     options: Options, operator: str, control_plane: ControlPlane, zygote: Zygote
 ) -> list[report.Result]:
-    workloads = [
-        each for each in load_workloads(operator) if options.workload in ("", each.id)
-    ]
-    results = []
+    workloads = [each for each in load_workloads(operator) if options.workload in ("", each.id)]
     async with open_bench(control_plane, zygote, workloads, options.folder) as bench:
         runner = SweepRunner(bench, jobs=options.jobs, seed=options.seed)
-        for workload in workloads:
-            results.append(await _sweep_workload(runner, workload, options))
+        results = [await _sweep_workload(runner, workload, options) for workload in workloads]
         unused = bench.rights.find_unused(runner.used)
         if unused:
             print(f"{operator}: rights that no trial used: {', '.join(unused)}")
@@ -178,5 +174,3 @@ async def _sweep_workload(
 
 def _find(plan: Plan) -> Workload:
     return next(each for each in load_workloads(plan.operator) if each.id == plan.workload)
-
-

@@ -1,4 +1,4 @@
-"""Modes: the ways in which a write or a watch event goes wrong, and where each one applies. Pure."""
+"""Modes: the ways in which a write or a watch event goes wrong, and where they apply. Pure."""
 
 from __future__ import annotations
 

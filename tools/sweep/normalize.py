@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from libs.common.kinds import Kind, Manifest
@@ -64,15 +64,18 @@ def describe_difference(wanted: Any, found: Any, path: str = "") -> list[str]:
             for name in sorted({*wanted, *found})
             for line in _compare_member(wanted, found, name, path)
         ]
-    if isinstance(wanted, Sequence) and isinstance(found, Sequence) and not isinstance(wanted, str):
-        if len(wanted) == len(found):
-            pairs = enumerate(zip(wanted, found, strict=True))
-            return [
-                line
-                for number, (first, second) in pairs
-                for line in describe_difference(first, second, f"{path}[{number}]")
-            ]
+    if _are_lists(wanted, found) and len(wanted) == len(found):
+        pairs = enumerate(zip(wanted, found, strict=True))
+        return [
+            line
+            for number, (first, second) in pairs
+            for line in describe_difference(first, second, f"{path}[{number}]")
+        ]
     return [] if wanted == found else [f"{path}: {_short(wanted)} became {_short(found)}"]
+
+
+def _are_lists(*values: Any) -> bool:
+    return all(isinstance(value, list) for value in values)
 
 
 def _compare_member(

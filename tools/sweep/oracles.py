@@ -58,9 +58,7 @@ def judge(outcome: Outcome, reference: Outcome, workload: Workload) -> list[Find
     ]
 
 
-def lint(
-    record: Record, namespace: str, operator: str, *, repeated: bool = False
-) -> list[str]:
+def lint(record: Record, namespace: str, operator: str, *, repeated: bool = False) -> list[str]:
     """Check one write for what no write should do.
 
     Args:
@@ -107,9 +105,7 @@ def _check_fired(outcome: Outcome) -> list[str]:
 
 
 def _check_late(outcome: Outcome, *, deaf: bool) -> list[str]:
-    return [
-        f"{phase}: {why}" for phase, why in outcome.late.items() if (phase == "probe") == deaf
-    ]
+    return [f"{phase}: {why}" for phase, why in outcome.late.items() if (phase == "probe") == deaf]
 
 
 def _check_states(outcome: Outcome, reference: Outcome, workload: Workload) -> list[str]:
@@ -188,9 +184,7 @@ def _check_loops(outcome: Outcome, reference: Outcome) -> list[str]:
 
 
 def _check_process(outcome: Outcome) -> list[str]:
-    found = [
-        line[:300] for line in outcome.log.splitlines() if _DEFECTS.search(line) is not None
-    ]
+    found = [line[:300] for line in outcome.log.splitlines() if _DEFECTS.search(line) is not None]
     # A leader that was held back ends by itself, as it should.
     exits = [] if outcome.plan.mode is Mode.H else outcome.exits
     return found + [f"a process ended by itself with {status}" for status in exits]

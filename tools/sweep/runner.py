@@ -85,9 +85,7 @@ class SweepRunner:
         outcomes = await asyncio.gather(*(self._run(workload, plan) for _ in range(REFERENCES)))
         first = outcomes[0]
         moments = common_triggers([outcome.moments for outcome in outcomes])
-        findings = [
-            finding for outcome in outcomes for finding in judge(outcome, first, workload)
-        ]
+        findings = [finding for outcome in outcomes for finding in judge(outcome, first, workload)]
         return Reference(workload, first, moments, findings)
 
     async def try_plans(
@@ -105,10 +103,11 @@ class SweepRunner:
     async def try_plan(self, reference: Reference, plan: Plan) -> Verdict:
         """Run one trial, again when its moment did not come."""
         workload = reference.workload
-        for _ in range(_ATTEMPTS):
-            outcome = await self._run(workload, plan)
-            if outcome.fired or outcome.late:
+        outcome = await self._run(workload, plan)
+        for _ in range(_ATTEMPTS - 1):
+            if outcome.fired or outcome.late or plan.trigger is None:
                 break
+            outcome = await self._run(workload, plan)
         verdict = Verdict(outcome, judge(outcome, reference.outcome, workload))
         if verdict.failed:
             verdict.replay = self.bench.folder / "failures" / f"{outcome.namespace}.json"

@@ -1,4 +1,4 @@
-"""Scaled time, in one place: what takes a second or a minute in production takes a moment in a trial.
+"""Scaled time, in one place: what takes a minute in production takes a moment in a trial.
 
 Nothing of the operator's logic is touched, only how long it waits. `run_child` is what a forked
 child does: scale, apply a mutant if one is asked for, and run the operator as its image does.

@@ -242,7 +242,7 @@ class Trial:
         return [] if same else [f"{name} was changed"]
 
     async def _watch_rest(self) -> None:
-        """Note what is written while there is nothing to do, also after a touch that asks nothing."""
+        """Note what is written while nothing is to be done, also after a touch of no meaning."""
         count = len(self._session.records)
         await asyncio.sleep(_REST)
         if self._plan.trigger is None:

@@ -1,8 +1,8 @@
 """Triggers: names for the moments of a workload at which something can go wrong. Pure.
 
-A moment is named by what happens, not by a number in a row: `phase, verb, resource, name, which time`.
-So a run in which unrelated requests change places still has the same moments, and a fault hits what
-it was planned for.
+A moment is named by what happens, not by a number in a row: phase, verb, resource, name, which
+time. So a run in which unrelated requests change places still has the same moments, and a fault
+hits what it was planned for.
 """
 
 from __future__ import annotations
@@ -69,9 +69,7 @@ class Counters:
 
     def _count(self, base: Trigger) -> Trigger:
         self._seen[base] += 1
-        return Trigger(
-            base.side, base.phase, base.action, base.target, base.name, self._seen[base]
-        )
+        return Trigger(base.side, base.phase, base.action, base.target, base.name, self._seen[base])
 
 
 def common_triggers(runs: Iterable[Sequence[Trigger]]) -> list[Trigger]:

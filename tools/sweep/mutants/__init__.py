@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from tools.sweep.modes import Mode
-from tools.sweep.mutants import operator_mutants as operators, runtime_mutants as runtime
+from tools.sweep.mutants import operator_mutants as operators
+from tools.sweep.mutants import runtime_mutants as runtime
 from tools.sweep.mutants.mutant import Mutant
 
 _GITHUB: Final = "https://github.com"

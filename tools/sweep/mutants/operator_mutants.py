@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from operators.podset import reconcile as podset
-from operators.volumes import controller, reconcile as volumes
+from operators.volumes import controller
+from operators.volumes import reconcile as volumes
 from operators.volumes.api.v1alpha1 import ReclaimPolicy
 from operators.volumes.observed import Standing
 from tools.sweep.mutants.mutant import swap
@@ -14,23 +15,21 @@ from tools.sweep.mutants.mutant import swap
 
 def surge_without_bound() -> None:
     """Create all pods of the new template before any old one goes."""
-    before = podset.parse_budget
 
     def parse_budget(spec: Any) -> Any:
         return replace(before(spec), surge=spec.replicas)
 
-    swap(podset, "parse_budget", parse_budget)
+    before = swap(podset, "parse_budget", parse_budget)
 
 
 def take_over_claims() -> None:
     """Treat whatever has the name of the claim as ours."""
-    before = volumes.find_standing
 
     def find_standing(volume: Any, observed: Any) -> Standing:
-        found = before(volume, observed)
+        found: Standing = before(volume, observed)
         return found if found is Standing.ABSENT else Standing.OURS
 
-    swap(volumes, "find_standing", find_standing)
+    before = swap(volumes, "find_standing", find_standing)
     swap(volumes, "is_ours", lambda volume, claim: True)
 
 

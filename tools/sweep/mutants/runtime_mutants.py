@@ -31,14 +31,13 @@ def generate_names() -> None:
 
 def randomize_names() -> None:
     """Give each pod a new random name, so that the name is no lock."""
-    before = reconcile.build_pod
 
     def build_pod(*args: Any, **options: Any) -> Manifest:
-        pod = before(*args, **options)
+        pod: Manifest = before(*args, **options)
         pod["metadata"]["name"] = f"web-{os.urandom(4).hex()}"
         return pod
 
-    swap(reconcile, "build_pod", build_pod)
+    before = swap(reconcile, "build_pod", build_pod)
 
 
 def count_stale_cache() -> None:
@@ -50,17 +49,16 @@ def count_stale_cache() -> None:
 def forget_lost_answers() -> None:
     """Retry a write without an answer as if it had failed, under the next name."""
     numbers = itertools.count(1)
-    before = reconcile.build_pod
 
     def build_pod(*args: Any, **options: Any) -> Manifest:
-        pod = before(*args, **options)
+        pod: Manifest = before(*args, **options)
         pod["metadata"]["name"] = f"web-{next(numbers)}"
         return pod
 
     async def look_up(self: runner.Runner, key: Any) -> None:
         self._unknown.pop(key, None)
 
-    swap(reconcile, "build_pod", build_pod)
+    before = swap(reconcile, "build_pod", build_pod)
     swap(runner.Runner, "_look_up_unknown", look_up)
     swap(runner, "_UNKNOWN_RETRY", 0.001)
 
@@ -128,17 +126,16 @@ def retry_at_once() -> None:
 
 def skip_relisting() -> None:
     """Resume a watch that expired at the present, without looking at what went in the gap."""
-    before = reflector.Reflector._list
 
     async def list_once(self: Any, informer: Informer, scope: str) -> str:
         if not informer.synced:
-            return await before(self, informer, scope)
+            return str(await before(self, informer, scope))
         listing = await self._client.list(informer.kind, scope)
         for item in listing.items:
             informer.put(item)
-        return listing.resource_version
+        return str(listing.resource_version)
 
-    swap(reflector.Reflector, "_list", list_once)
+    before = swap(reflector.Reflector, "_list", list_once)
 
 
 def skip_sweeps() -> None:

@@ -50,7 +50,7 @@ def has_pods(count: int, version: str) -> Any:
 
 
 def check_bound(history: Sequence[Version]) -> list[str]:
-    """Check that there are never more active pods than the highest replicas so far and the surge."""
+    """Check that active pods never exceed the highest replicas so far and the surge."""
     limits: dict[str, int] = {}
     active: dict[str, set[str]] = {}
     found = []
@@ -83,9 +83,7 @@ def fold_names(state: State) -> State:
         labels = metadata.get("labels") or {}
         metadata["labels"] = {k: v for k, v in labels.items() if not k.endswith("/slot")}
         folded[f"pods {number}"] = {**pod, "metadata": metadata}
-        folded[f"pods {number}"]["spec"] = {
-            k: v for k, v in pod["spec"].items() if k not in ("hostname",)
-        }
+        folded[f"pods {number}"]["spec"] = {k: v for k, v in pod["spec"].items() if k != "hostname"}
     for value in folded.values():
         (value.get("status") or {}).pop("podNames", None)
     return folded

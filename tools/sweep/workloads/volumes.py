@@ -59,9 +59,10 @@ def check_kept(history: Sequence[Version]) -> list[str]:
     for version in history:
         if version.kind == DEMO_VOLUME:
             policies[version.name] = version.manifest["spec"].get("reclaimPolicy", "Delete")
-        elif version.kind == PVC and is_deleting(version.manifest) and version.phase != "lose":
-            if policies.get(version.name) == "Retain" and not is_foreign(version):
-                found.append(f"claim {version.name} is deleted although it is to be kept")
+            continue
+        kept = policies.get(version.name) == "Retain" and not is_foreign(version)
+        if kept and version.phase != "lose" and is_deleting(version.manifest):
+            found.append(f"claim {version.name} is deleted although it is to be kept")
     return found
 
 
