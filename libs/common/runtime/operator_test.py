@@ -17,6 +17,7 @@ from aiohttp import web
 from libs.common.kinds import CONFIG_MAP, LEASE, Key, Manifest
 from libs.common.metrics import Metrics
 from libs.common.runtime import Operator, main
+from libs.common.testing import widget_main
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.waiting import until
 from libs.common.testing.widget import FINALIZER, OPERATOR, WIDGET, Settings, build_widget
@@ -33,10 +34,10 @@ async def process(*arguments: str, **environment: str) -> AsyncIterator[Process]
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "libs.common.testing.widget_main",
+        widget_main.__name__,
         *arguments,
         cwd=ROOT,
-        env={**inherited, **environment},
+        env={**inherited, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
         stdout=PIPE,
         stderr=PIPE,
     )
