@@ -220,6 +220,7 @@ class FaultProxy:
         self, exchange: Exchange, call: Call, upstream: aiohttp.ClientResponse
     ) -> web.StreamResponse:
         _note_use(exchange.session, call, Answer(upstream.status, b"", {}))
+        exchange.session.watched.add(call.resource)
         response = web.StreamResponse(status=upstream.status)
         response.content_type = "application/json"
         response.enable_chunked_encoding()

@@ -71,6 +71,7 @@ class Session:
         recovery: Writes of the process after a crash before it is killed again; 0 for never.
         fouled: Resources whose next watch is answered 410.
         silent: Resources whose streams are silent, with the process they were opened by.
+        watched: Resources of which a stream was opened.
         removed: Objects, as `resource name`, that the fault itself removed or put in the way.
         foreign: Objects of somebody else that were put in the way: path and UID.
     """
@@ -98,6 +99,7 @@ class Session:
     refused: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
+    watched: set[str] = field(default_factory=set)
     frozen: set[int] = field(default_factory=set)
     released: asyncio.Event = field(default_factory=asyncio.Event)
     gap: asyncio.Event = field(default_factory=asyncio.Event)

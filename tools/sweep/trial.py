@@ -102,6 +102,10 @@ class Trial:
             self._tasks.append(asyncio.create_task(self._replace_leader()))
         async with asyncio.timeout(_START):
             await self._children[0].working.wait()
+            # An object that a first listing shows would never come as an event.
+            kinds = {kind.plural for kind in self._workload.kinds}
+            while not kinds <= self._session.watched:
+                await asyncio.sleep(_POLL)
         self._session.armed = True
         for phase in self._workload.phases:
             if not await self._run_phase(phase):
