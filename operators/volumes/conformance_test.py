@@ -104,7 +104,7 @@ class TestEndingVolumeConformance(OperatorConformance):
         pytest.skip("a claim comes back, as the other subject shows, a last snapshot does not")
 
     def outcome(self, api: FakeApi, mark: int) -> Run:
-        """Take down the outcome; the name of a snapshot has a hash of a UID, as no two runs have."""
+        """Take down the outcome without the hash of a UID that a snapshot's name has."""
         run = super().outcome(api, mark)
         state = {_blur(name): _blur(held) for name, held in run.state.items()}
         creates = Counter({_blur(name): count for name, count in run.creates.items()})

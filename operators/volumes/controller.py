@@ -14,7 +14,8 @@ from libs.common.plan import Outcome
 from libs.common.runtime import Context, Controller, Operator, Result
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, ConditionType, DemoVolume, Reason
 from operators.volumes.metrics import METRICS
-from operators.volumes.naming import FINALIZER, OPERATOR as ID
+from operators.volumes.naming import FINALIZER
+from operators.volumes.naming import OPERATOR as ID
 from operators.volumes.observe import (
     POD_INDEXES,
     VOLUME_INDEXES,

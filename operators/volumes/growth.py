@@ -107,7 +107,8 @@ def _judge_progress(claim: ClaimView, wants: str) -> Condition:
     status = claim.resize_status
     failure = claim.condition(*_FAILURES)
     if status.endswith("Infeasible"):
-        hint = f"set spec.size to {render_quantity(claim.capacity or 0)} or to what the storage can give"
+        held = render_quantity(claim.capacity or 0)
+        hint = f"set spec.size to {held} or to what the storage can give"
         return _growing(
             Reason.INFEASIBLE, _say(f"{wants}; the storage cannot do it; {hint}", failure)
         )

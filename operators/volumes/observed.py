@@ -138,7 +138,7 @@ def list_mismatches(volume: DemoVolume, observed: Observed) -> list[str]:
     if spec.storage_class_name is not None and claim.storage_class != spec.storage_class_name:
         problems.append(_differ("storageClassName", claim.storage_class or "not set"))
     if claim.requested is not None and claim.requested > spec.size_bytes:
-        problems.append(f"{_differ('size', render_quantity(claim.requested))}, which is more")
+        problems.append(f"it has size {render_quantity(claim.requested)}, more than spec.size")
     if not _is_filled_from_source(volume, observed, claim):
         problems.append("it was not filled from spec.source")
     return problems
@@ -207,12 +207,12 @@ def _is_filled_from_source(volume: DemoVolume, observed: Observed, claim: ClaimV
 
 
 def _claim_of(observed: Observed) -> str:
-    assert observed.claim is not None  # noqa: S101 only a claim that is there is in conflict
+    assert observed.claim is not None
     return describe(PVC, observed.claim.key)
 
 
 def _differ(field: str, held: str) -> str:
-    return f"its {field} is {held}, unlike spec.{field}"
+    return f"it has {field} {held}, unlike spec.{field}"
 
 
 def _conflict(reason: Reason, message: str) -> Condition:

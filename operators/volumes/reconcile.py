@@ -12,8 +12,8 @@ from typing import Final
 from libs.common.contracts.claims import ClaimView
 from libs.common.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
 from libs.common.kinds import PVC, Manifest, describe
-from libs.common.quantity import render_quantity
 from libs.common.plan import Create, Delete, Outcome, Patch, Step
+from libs.common.quantity import render_quantity
 from operators.volumes.api.v1alpha1 import AdoptPolicy, DemoVolume, Reason, ReclaimPolicy
 from operators.volumes.growth import find_rule, plan_request
 from operators.volumes.naming import SNAPSHOT_OF
@@ -246,7 +246,7 @@ def _plan_deletion(observed: Observed, claim: ClaimView) -> FinalPlan:
         step = Delete(PVC, claim.key, claim.uid)
         actions = (Action(step, Reason.DELETING_CLAIM, f"Deleting {name}"),)
     if observed.users:
-        waiting = _wait_for_users(observed, f"{name} goes when they do")
+        waiting = _wait_for_users(observed, f"{name} goes when no pod holds it")
         return FinalPlan(actions, reason=waiting.reason, message=waiting.message)
     return FinalPlan(actions, reason=Reason.DELETING_CLAIM, message=f"Waiting for {name} to go")
 

@@ -351,9 +351,9 @@ class VolumeWorld(RuleBasedStateMachine):
 
     def _vanish(self) -> None:
         assert self.volume is not None
-        if "deletionTimestamp" in self.volume["metadata"]:
-            if not self.volume["metadata"]["finalizers"]:
-                self.volume = None
+        metadata = self.volume["metadata"]
+        if "deletionTimestamp" in metadata and not metadata["finalizers"]:
+            self.volume = None
 
     @precondition(lambda self: self.claim is not None)
     @rule()

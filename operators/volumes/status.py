@@ -70,7 +70,7 @@ def build_final_status(
     current: Iterable[Mapping[str, Any]],
     now: datetime,
 ) -> Manifest:
-    """Build the status of a DemoVolume that waits to be deleted; arguments as for `build_status`."""
+    """Build the status of a DemoVolume that is being deleted; arguments as `build_status`."""
     message = "; ".join([plan.message, *dict.fromkeys(refusals.values())])
     conditions = [
         Condition.false(ConditionType.READY, Reason.TERMINATING, message),

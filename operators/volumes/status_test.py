@@ -202,7 +202,7 @@ def test_refused_creation_says_what_the_server_said() -> None:
             observe(build_foreign_claim()),
             {"adopt": "IfMatching", "accessModes": ["ReadWriteMany"], "volumeMode": "Block"},
             Reason.MISMATCH,
-            "accessModes is ReadWriteOnce, unlike spec.accessModes; its volumeMode is",
+            "accessModes ReadWriteOnce, unlike spec.accessModes; it has volumeMode",
             id="every difference is named",
         ),
     ],

@@ -94,13 +94,13 @@ class ConditionType(StrEnum):
     BOUND = "Bound"
     """Bound is True when the claim is bound to a volume."""
     RESIZED = "Resized"
-    """Resized is True when the capacity, file system included, covers spec.size; no event counts as proof."""
+    """Resized is True when the capacity, file system included, covers spec.size."""
     DRIFTED = "Drifted"
     """Drifted is True when the claim differs from the spec in a way that cannot be corrected."""
     CONFLICT = "Conflict"
     """Conflict is True when the claim of that name belongs to somebody else; it is left alone."""
     SNAPSHOTS_AVAILABLE = "SnapshotsAvailable"
-    """SnapshotsAvailable tells whether the cluster serves VolumeSnapshot; shown where the spec needs it."""
+    """SnapshotsAvailable tells whether VolumeSnapshot is served; shown where it is needed."""
     TERMINATING = "Terminating"
     """Terminating is True while the DemoVolume waits to be deleted; the reason says for what."""
 
@@ -111,7 +111,7 @@ class Reason(StrEnum):
     BOUND = "Bound"
     """Bound means that the volume is there."""
     WAITING_FOR_FIRST_CONSUMER = "WaitingForFirstConsumer"
-    """WaitingForFirstConsumer means that the volume is made when a pod uses the claim; this is no error."""
+    """WaitingForFirstConsumer means that the volume is made when a pod uses it; no error."""
     PROVISIONING = "Provisioning"
     """Provisioning means that the claim waits for its volume."""
     LOST = "Lost"
@@ -133,7 +133,7 @@ class Reason(StrEnum):
     RESIZING = "Resizing"
     """Resizing means that the volume is growing."""
     FILE_SYSTEM_PENDING = "FileSystemPending"
-    """FileSystemPending means that the volume grew and its file system follows when a pod mounts it."""
+    """FileSystemPending means that the file system grows when a pod mounts the volume."""
     INFEASIBLE = "Infeasible"
     """Infeasible means that the storage cannot grow the volume so far; reduce spec.size again."""
     RESIZE_FAILED = "ResizeFailed"
@@ -143,7 +143,7 @@ class Reason(StrEnum):
     IN_SYNC = "InSync"
     """InSync means that the claim is as the spec says."""
     LARGER_THAN_SPEC = "LargerThanSpec"
-    """LargerThanSpec means that the claim asks for more than spec.size, and claims cannot shrink."""
+    """LargerThanSpec means that the claim is larger than spec.size; claims never shrink."""
     CORRECTION_FAILED = "CorrectionFailed"
     """CorrectionFailed means that the API server refused to bring the claim back in line."""
     CORRECTED = "Corrected"
@@ -246,7 +246,7 @@ class DemoVolumeSpec(KubernetesModel):
     name: DnsSubdomain | None = None
     """name is the name of the PersistentVolumeClaim (default: the name of the DemoVolume)."""
     size: Size
-    """size is how large the volume is; an integer counts gibibytes, text is a quantity such as 512Mi."""
+    """size is the size of the volume; an integer counts gibibytes, text is a quantity."""
     storage_class_name: Annotated[ClassName | None, Immutable()] = None
     """storageClassName is the class of the volume (default: that of the cluster; empty: none)."""
     access_modes: Annotated[
@@ -258,11 +258,11 @@ class DemoVolumeSpec(KubernetesModel):
     source: Annotated[VolumeSource | None, Immutable()] = None
     """source is what the new volume is filled from (default: it is empty)."""
     reclaim_policy: ReclaimPolicy = ReclaimPolicy.DELETE
-    """reclaimPolicy is what becomes of the data when the DemoVolume is deleted; it may change at any time."""
+    """reclaimPolicy is what becomes of the data when the DemoVolume is deleted."""
     snapshot_class_name: DnsSubdomain | None = None
-    """snapshotClassName is the class of the last snapshot that reclaimPolicy Snapshot takes (default: that of the cluster)."""
+    """snapshotClassName is the class of the snapshot of reclaimPolicy Snapshot."""
     adopt: AdoptPolicy = AdoptPolicy.NEVER
-    """adopt says whether a claim that exists already, has no owner and matches the spec may be taken over."""
+    """adopt says whether a claim without owner that matches the spec may be taken over."""
 
     @property
     def size_bytes(self) -> Fraction:
@@ -311,7 +311,7 @@ class DemoVolume(
         PrinterColumn("Reclaim", "string", ".spec.reclaimPolicy", priority=1),
         PrinterColumn("Class", "string", ".status.storageClassName", priority=1),
         PrinterColumn("Volume", "string", ".status.volumeName", priority=1),
-        PrinterColumn("Used-By", "string", ".status.usedBy", priority=1),
+        PrinterColumn("Used-By", "string", ".status.usedBy[*]", priority=1),
         AGE,
     ),
     rules=(

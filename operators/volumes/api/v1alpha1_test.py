@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -62,10 +63,8 @@ async def volumes(
     kube_apiserver: ControlPlane, kube_client: Client, kube_namespace: str
 ) -> tuple[Client, str]:
     """Serve DemoVolume on the real API server; returns a connection and a namespace."""
-    try:
+    with contextlib.suppress(AlreadyExists):
         await kube_client.create(CRD, build_crd(DemoVolume))
-    except AlreadyExists:
-        pass
     async with asyncio.timeout(20):
         while not await _is_served(kube_client):
             await asyncio.sleep(0.05)

@@ -95,6 +95,12 @@ class Recorder:
             return [self._clean(item) for item in value]
         if not isinstance(value, dict):
             return value
+        if isinstance(value.get("items"), list) and (value.get("metadata") or {}).get(
+            "resourceVersion"
+        ):
+            # That of the whole store, which the real server itself writes to now and then.
+            metadata = {**value["metadata"], "resourceVersion": ""}
+            value = {**value, "metadata": metadata}
         out: Manifest = {}
         for name, child in value.items():
             if name == "resourceVersion" and child and isinstance(child, str):

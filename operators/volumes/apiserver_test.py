@@ -1,0 +1,182 @@
+"""The volumes operator on a real API server: its rules for claims are not ours to imagine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from libs.common.client import Client
+from libs.common.conditions import find_condition
+from libs.common.crd import build_crd
+from libs.common.errors import AlreadyExists, Invalid, NotFound
+from libs.common.kinds import CRD, PVC, STORAGE_CLASS, Key, Manifest
+from libs.common.testing.apiserver import ControlPlane
+from libs.common.testing.harness import OperatorHarness
+from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume, Reason
+from operators.volumes.controller import OPERATOR
+from operators.volumes.samples import build_class
+
+pytestmark = pytest.mark.apiserver
+
+
+@pytest.fixture
+async def harness(
+    kube_apiserver: ControlPlane, kube_client: Client, kube_namespace: str
+) -> AsyncIterator[OperatorHarness]:
+    """Run the operator for a namespace of its own."""
+    for kind, manifest in ((CRD, build_crd(DemoVolume)), (STORAGE_CLASS, build_class())):
+        with contextlib.suppress(AlreadyExists):
+            await kube_client.create(kind, manifest)
+    async with OperatorHarness(
+        OPERATOR, kube_apiserver.config, watch_namespaces=(kube_namespace,)
+    ) as harness:
+        yield harness
+
+
+@pytest.fixture
+def key(kube_namespace: str) -> Key:
+    """Name the one DemoVolume, and its claim, of a test."""
+    return Key(kube_namespace, "data")
+
+
+async def apply(harness: OperatorHarness, key: Key, **spec: Any) -> None:
+    """Apply a DemoVolume as kubectl does, once its kind is served."""
+    manifest = {
+        "apiVersion": DEMO_VOLUME.api_version,
+        "kind": DEMO_VOLUME.kind,
+        "metadata": {"name": key.name, "namespace": key.namespace},
+        "spec": {"storageClassName": "standard", **spec},
+    }
+    await harness.client.apply(DEMO_VOLUME, manifest, field_manager="kubectl")
+    await harness.settled()
+
+
+async def bind(harness: OperatorHarness, key: Key, capacity: str, **status: Any) -> None:
+    """Give a claim its volume as the volume controllers do."""
+    claim = await harness.client.get(PVC, key)
+    if not claim["spec"].get("volumeName"):
+        claim["spec"]["volumeName"] = f"pv-{key.namespace}"
+        claim = await harness.client.replace(PVC, claim)
+    claim["status"] = {"phase": "Bound", "capacity": {"storage": capacity}, **status}
+    await harness.client.replace(PVC, claim, subresource="status")
+    await harness.settled()
+
+
+async def requested(harness: OperatorHarness, key: Key) -> str:
+    """Return the size that the claim asks for."""
+    claim = await harness.client.get(PVC, key)
+    return str(claim["spec"]["resources"]["requests"]["storage"])
+
+
+async def condition(harness: OperatorHarness, key: Key, name: str) -> tuple[str, str]:
+    """Return status and reason of a condition."""
+    found = find_condition(await harness.client.get(DEMO_VOLUME, key), name)
+    assert found is not None
+    return found["status"], found["reason"]
+
+
+async def test_volume_lives_from_claim_to_growth(harness: OperatorHarness, key: Key) -> None:
+    await apply(harness, key, size=1)
+    assert await requested(harness, key) == "1Gi"
+    await apply(harness, key, size=2)
+    assert await requested(harness, key) == "1Gi", "a pending claim cannot be changed"
+
+    await bind(harness, key, "1Gi")
+    assert await requested(harness, key) == "2Gi"
+    assert await condition(harness, key, "Resized") == ("False", Reason.RESIZING)
+    await bind(harness, key, "2Gi")
+
+    assert await condition(harness, key, "Ready") == ("True", Reason.BOUND)
+
+
+async def test_infeasible_growth_is_reverted_in_a_way_that_kubernetes_takes(
+    harness: OperatorHarness, key: Key
+) -> None:
+    """Going back to exactly what there is, which a reverted commit asks for, is refused."""
+    await apply(harness, key, size=10)
+    await bind(harness, key, "10Gi")
+    await apply(harness, key, size="1000Ti")
+    infeasible = {"storage": "ControllerResizeInfeasible"}
+    allocated = {"storage": "1000Ti"}
+    await bind(
+        harness,
+        key,
+        "10Gi",
+        allocatedResources=allocated,
+        allocatedResourceStatuses=infeasible,
+    )
+    assert await condition(harness, key, "Resized") == ("False", Reason.INFEASIBLE)
+    exact = [{"op": "replace", "path": "/spec/resources/requests/storage", "value": "10Gi"}]
+    with pytest.raises(Invalid, match=r"less than status\.capacity"):
+        await harness.client.patch(PVC, key, exact)
+
+    await apply(harness, key, size=10)
+
+    assert await requested(harness, key) == "10241Mi"
+    assert await condition(harness, key, "Ready") == ("True", Reason.BOUND)
+    assert await condition(harness, key, "Drifted") == ("True", Reason.LARGER_THAN_SPEC)
+
+
+async def test_policy_moves_the_mark_of_the_owner(harness: OperatorHarness, key: Key) -> None:
+    await apply(harness, key, size=1)
+    for policy, owners in (("Retain", 0), ("Snapshot", 0), ("Delete", 1), ("Retain", 0)):
+        await apply(harness, key, size=1, reclaimPolicy=policy)
+
+        claim = await harness.client.get(PVC, key)
+        assert len(claim["metadata"].get("ownerReferences") or []) == owners, policy
+
+
+async def test_retained_claim_is_adopted_and_deleted(harness: OperatorHarness, key: Key) -> None:
+    await apply(harness, key, size=1, reclaimPolicy="Retain")
+    await bind(harness, key, "1Gi")
+    uid = (await harness.client.get(PVC, key))["metadata"]["uid"]
+    volume = await harness.client.get(DEMO_VOLUME, key)
+    own = volume["metadata"]["uid"]
+    await harness.client.delete(DEMO_VOLUME, key, uid=own, propagation="Foreground")
+    # Nobody collects garbage here, so the finalizer of the foreground deletion stays.
+    await harness.eventually(lambda: lets_go(harness, key))
+    await remove_finalizers(harness, DEMO_VOLUME, key)
+    await harness.settled()
+
+    await apply(harness, key, size=1, adopt="IfMatching")
+    assert (await harness.client.get(PVC, key))["metadata"]["uid"] == uid
+    volume = await harness.client.get(DEMO_VOLUME, key)
+    await harness.client.delete(DEMO_VOLUME, key, uid=volume["metadata"]["uid"])
+    await remove_finalizers(harness, PVC, key)
+
+    await harness.eventually(lambda: is_gone(harness, DEMO_VOLUME, key))
+
+
+async def lets_go(harness: OperatorHarness, key: Key) -> bool:
+    """Tell whether the operator took its finalizer off."""
+    live = await harness.client.get(DEMO_VOLUME, key)
+    return bool(live["metadata"]["finalizers"] == ["foregroundDeletion"])
+
+
+async def remove_finalizers(harness: OperatorHarness, kind: Any, key: Key) -> None:
+    """Do what the controllers of a whole cluster would do."""
+    async with asyncio.timeout(20):
+        while not (live := await find(harness, kind, key) or {"metadata": {}})["metadata"].get(
+            "deletionTimestamp"
+        ):
+            await asyncio.sleep(0.02)
+    operations = [{"op": "add", "path": "/metadata/finalizers", "value": []}]
+    assert live["metadata"]["finalizers"]
+    await harness.client.patch(kind, key, operations)
+
+
+async def is_gone(harness: OperatorHarness, kind: Any, key: Key) -> bool:
+    """Tell whether an object is gone."""
+    return await find(harness, kind, key) is None
+
+
+async def find(harness: OperatorHarness, kind: Any, key: Key) -> Manifest | None:
+    """Return an object of the API server, or None."""
+    try:
+        return await harness.client.get(kind, key)
+    except NotFound:
+        return None
