@@ -48,11 +48,8 @@ def main() -> int:
     check: bool = parser.parse_args().check
     progress = open_progress("lock")
     try:
-        if check:
-            problems = find_drift(REQUIREMENTS.read_text(), LOCK.read_text())
-        else:
-            text = resolve(progress)
-            problems = find_drift(REQUIREMENTS.read_text(), text)
+        text = LOCK.read_text() if check else resolve(progress)
+        problems = find_drift(REQUIREMENTS.read_text(), text)
     except (LockError, ToolError) as err:
         print(err, file=sys.stderr)
         return 1
