@@ -41,7 +41,7 @@ async def sweep_operators(
         results += await _sweep(options, operator, control_plane, zygote)
     print(report.render_summary(results))
     if options.write:
-        report.write_page(results, options.tier, options.seed)
+        report.write_page(results, options.tier, options.seed, sample=options.sample)
     return int(any(result.failed for result in results))
 
 

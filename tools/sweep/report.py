@@ -151,11 +151,14 @@ def render_kills(kills: Sequence[Kill]) -> str:
     return f"{dead} of {len(kills)} mutants are dead, in {seconds:.0f} s"
 
 
-def write_page(results: Sequence[Result], tier: str, seed: int, path: Path = PAGE) -> None:
+def write_page(
+    results: Sequence[Result], tier: str, seed: int, *, sample: int = 0, path: Path = PAGE
+) -> None:
     """Write the table of a sweep into the page, leaving the words around it alone."""
     lines = [_row(_HEADS), _row(["---"] * len(_HEADS))]
     lines += [_row(row.cells()) for row in build_rows(results)]
-    lines += ["", f"Tier {tier}, seed {seed}. {_render_total(results)}"]
+    share = f"{sample} trials of a mode at most" if sample else "all trials"
+    lines += ["", f"Tier {tier}, {share}, seed {seed}. {_render_total(results)}"]
     _replace(path, "sweep", lines)
 
 

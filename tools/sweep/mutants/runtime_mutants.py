@@ -43,7 +43,12 @@ def randomize_names() -> None:
 def count_stale_cache() -> None:
     """Count pods in a cache that lags behind our own writes, and name them at random."""
     randomize_names()
-    swap(Informer, "wrote", lambda self, manifest, origin=None: None)
+
+    def wrote(self: Informer, manifest: Manifest, origin: Any = None) -> None:
+        if self.kind.kind != "Pod":
+            before(self, manifest, origin)
+
+    before = swap(Informer, "wrote", wrote)
 
 
 def forget_lost_answers() -> None:
