@@ -198,7 +198,7 @@ async def test_write_that_is_not_answered_in_time_is_unknown(
     fake_api: FakeApi, method: str
 ) -> None:
     fake_api.hang(times=None)
-    async with Client(fake_api.config, request_timeout=0.05) as client:
+    async with Client(fake_api.config, request_timeout=0.4) as client:
         with pytest.raises(UnknownOutcome):
             await WRITES[method](client)
 
@@ -218,7 +218,7 @@ async def test_read_that_is_not_answered_is_sent_again(
 
 async def test_read_that_is_never_answered_is_unreachable(fake_api: FakeApi) -> None:
     fake_api.hang(times=None)
-    async with Client(fake_api.config, request_timeout=0.02) as client:
+    async with Client(fake_api.config, request_timeout=0.4) as client:
         with pytest.raises(Unreachable):
             await client.get(CONFIG_MAP, KEY)
 
