@@ -63,6 +63,8 @@ class KopfSource:
         """
         # It says that signals are left to the main thread, which is what we want.
         logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
+        # A line for each event, which says nothing that the lines of a pass do not.
+        logging.getLogger("kopf.objects").setLevel(logging.WARNING)
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
         ready = threading.Event()
