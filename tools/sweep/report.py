@@ -166,11 +166,12 @@ def write_kills(kills: Sequence[Kill], path: Path = PAGE) -> None:
     """Write the table of mutants into the page."""
     from tools.sweep.mutants import MUTANTS
 
-    lines = [_row(("mutant", "brings back", "killed by", "in trial")), _row(["---"] * 4)]
+    lines = [_row(("mutant", "a bug of that kind", "killed by", "in trial")), _row(["---"] * 4)]
     for kill in kills:
         mutant = MUTANTS[kill.mutant]
         by = ", ".join(kill.oracles) or "**alive**"
-        lines.append(_row((mutant.summary, f"<{mutant.bug}>", by, str(kill.trials))))
+        bug = f"<{mutant.bug}>" if mutant.bug.startswith("https:") else mutant.bug
+        lines.append(_row((mutant.summary, bug, by, str(kill.trials))))
     _replace(path, "mutants", lines)
 
 

@@ -53,4 +53,4 @@ def test_each_mutant_aims_at_a_workload_that_exists() -> None:
     assert len(MUTANTS) >= 15
     for mutant in MUTANTS.values():
         assert mutant.workload in {each.id for each in load_workloads(mutant.operator)}
-        assert mutant.bug.startswith("https://")
+        assert mutant.bug

@@ -1,4 +1,4 @@
-"""Mutants: changes of our own code that bring real, published bugs back.
+"""Mutants: changes of our own code that bring back the kind of bugs that others published.
 
 A sweep that lets one of them live would let that bug through.
 """
@@ -13,6 +13,7 @@ from tools.sweep.mutants import runtime_mutants as runtime
 from tools.sweep.mutants.mutant import Mutant
 
 _GITHUB: Final = "https://github.com"
+_FOUND_HERE: Final = "found here by the conformance suite"
 
 _ALL: Final = (
     Mutant(
@@ -101,7 +102,7 @@ _ALL: Final = (
         "podset",
         "strict",
         (Mode.OUTAGE,),
-        f"{_GITHUB}/rajsinghtech/garage-operator/issues/351",
+        f"{_GITHUB}/kubernetes/kubernetes/issues/27634",
         "retries without any delay",
         runtime.retry_at_once,
     ),
@@ -119,7 +120,7 @@ _ALL: Final = (
         "podset",
         "strict",
         (Mode.DROP,),
-        f"{_GITHUB}/etcd-io/etcd/issues/15220",
+        f"{_GITHUB}/etcd-io/etcd/issues/17529",
         "trusts that a watch misses nothing",
         runtime.skip_sweeps,
     ),
@@ -137,7 +138,7 @@ _ALL: Final = (
         "podset",
         "strict",
         (Mode.E409,),
-        f"{_GITHUB}/instaclustr/cassandra-operator/issues/402",
+        _FOUND_HERE,
         "takes a conflict of a deletion for its success",
         runtime.bury_on_conflict,
     ),

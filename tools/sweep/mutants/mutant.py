@@ -11,14 +11,14 @@ from tools.sweep.modes import Mode
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """Say what is changed, and which published bug that brings back.
+    """Say what is changed, and which bug that brings back.
 
     Attributes:
         id: Its name.
         operator: Operator that is tried with it.
         workload: Workload that is tried.
         modes: Faults that are tried, after a run without any.
-        bug: Where the bug was published.
+        bug: Where a bug of that kind was published, or how we found our own.
         summary: What the changed code does, in a few words.
         change: Makes the change.
     """
