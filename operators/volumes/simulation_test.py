@@ -333,6 +333,8 @@ class VolumeWorld(RuleBasedStateMachine):
         assert self.volume is not None
         uid = self.volume["metadata"]["uid"]
         metadata = self.claim["metadata"] if self.claim is not None else {}
+        if "deletionTimestamp" in metadata:
+            return  # The user has thrown the data away before; nobody can keep it any more.
         mine = controller_uid({"metadata": metadata}) == uid
         if mine or metadata.get("annotations", {}).get(KEPT_FOR) == uid:
             self.kept.add(metadata["uid"])
