@@ -31,7 +31,7 @@ FILES = {
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """Lay out a small repository with the real rules."""
-    for name in ("pants", "pants.toml", "tools/pants/macros.py"):
+    for name in ("pants", "pants.toml", "pants.ci.toml", "tools/pants/macros.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     for name, text in FILES.items():
