@@ -53,7 +53,6 @@ class KopfSource:
     def __init__(self, config: ConnectionConfig) -> None:
         """Prepare; kopf starts in `run`."""
         self._config = config
-        self._stopping = threading.Event()
 
     async def run(self, informers: Sequence[Informer], stop: asyncio.Event) -> None:
         """Feed the informers until `stop` is set.
