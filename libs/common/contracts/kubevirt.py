@@ -1,0 +1,334 @@
+"""KubeVirt: its kinds, the words it uses, and views of machines and their running instances.
+
+A VirtualMachine (VM) is what is asked for. Each time it is started KubeVirt makes a new
+VirtualMachineInstance (VMI) of the same name: a restart is told by the UID alone. The guest runs in
+a virt-launcher pod (`libs.common.contracts.launchers`), and in a second one during a live
+migration (`libs.common.contracts.migrations`).
+
+Phases and reasons are texts: newer releases add to them, and a view must not fail on those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Self
+
+from libs.common.contracts.migrations import MigrationStateView
+from libs.common.contracts.reading import (
+    is_set_at,
+    map_at,
+    maps_at,
+    text_at,
+    text_map_at,
+    texts_at,
+)
+from libs.common.contracts.states import ConditionsView
+from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
+from libs.common.ownership import controller_of
+
+KUBEVIRT_GROUP: Final = "kubevirt.io"
+"""API group of machines."""
+SUBRESOURCES_GROUP: Final = "subresources.kubevirt.io"
+"""API group of the actions on machines; it is aggregated and has no objects."""
+VIRTUAL_MACHINE: Final = Kind(KUBEVIRT_GROUP, "v1", "VirtualMachine", "virtualmachines")
+"""A machine, running or not."""
+VIRTUAL_MACHINE_INSTANCE: Final = Kind(
+    KUBEVIRT_GROUP, "v1", "VirtualMachineInstance", "virtualmachineinstances"
+)
+"""One run of a machine; it has no status subresource."""
+VIRTUAL_MACHINE_INSTANCE_MIGRATION: Final = Kind(
+    KUBEVIRT_GROUP, "v1", "VirtualMachineInstanceMigration", "virtualmachineinstancemigrations"
+)
+"""The wish to move a running instance to another node."""
+
+VM_CONTROLLER_FINALIZER: Final = "kubevirt.io/virtualMachineControllerFinalize"
+"""Finalizer of KubeVirt on machines and instances."""
+CREATED_BY: Final = "kubevirt.io/created-by"
+"""Label of launcher pods: the UID of the instance."""
+NODE_NAME: Final = "kubevirt.io/nodeName"
+"""Label of an instance: the node that runs the guest."""
+INSTANCE_LABEL: Final = "vmi.kubevirt.io/id"
+"""Label of launcher pods: the name of the instance."""
+
+
+class RunStrategy(StrEnum):
+    """How KubeVirt keeps a machine; operators here write `Always` and `Halted` alone."""
+
+    ALWAYS = "Always"
+    HALTED = "Halted"
+    MANUAL = "Manual"
+    RERUN_ON_FAILURE = "RerunOnFailure"
+    ONCE = "Once"
+    WAIT_AS_RECEIVER = "WaitAsReceiver"
+
+
+class VmiPhase(StrEnum):
+    """Phases of an instance; the empty one comes first."""
+
+    UNSET = ""
+    PENDING = "Pending"
+    SCHEDULING = "Scheduling"
+    SCHEDULED = "Scheduled"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    WAITING_FOR_SYNC = "WaitingForSync"
+    UNKNOWN = "Unknown"
+
+
+FINAL_PHASES: Final = frozenset({VmiPhase.SUCCEEDED, VmiPhase.FAILED})
+"""Phases that an instance never leaves."""
+
+
+class PrintableStatus(StrEnum):
+    """Words of KubeVirt for people; `Stopped` may show for an instant between two instances."""
+
+    TERMINATING = "Terminating"
+    STOPPING = "Stopping"
+    MIGRATING = "Migrating"
+    PAUSED = "Paused"
+    RUNNING = "Running"
+    PVC_NOT_FOUND = "ErrorPvcNotFound"
+    DATA_VOLUME_ERROR = "DataVolumeError"
+    UNSCHEDULABLE = "ErrorUnschedulable"
+    PROVISIONING = "Provisioning"
+    WAITING_FOR_VOLUME_BINDING = "WaitingForVolumeBinding"
+    ERR_IMAGE_PULL = "ErrImagePull"
+    IMAGE_PULL_BACK_OFF = "ImagePullBackOff"
+    STARTING = "Starting"
+    CRASH_LOOP_BACK_OFF = "CrashLoopBackOff"
+    STOPPED = "Stopped"
+    WAITING_FOR_RECEIVER = "WaitingForReceiver"
+    UNKNOWN = "Unknown"
+
+
+class VmCondition(StrEnum):
+    """Conditions of machines and instances that operators act upon."""
+
+    READY = "Ready"
+    FAILURE = "Failure"
+    PAUSED = "Paused"
+    AGENT_CONNECTED = "AgentConnected"
+    LIVE_MIGRATABLE = "LiveMigratable"
+    RESTART_REQUIRED = "RestartRequired"
+    SYNCHRONIZED = "Synchronized"
+    EVICTION_REQUESTED = "EvictionRequested"
+    HOT_VCPU_CHANGE = "HotVCPUChange"
+    HOT_MEMORY_CHANGE = "HotMemoryChange"
+
+
+@dataclass(frozen=True, slots=True)
+class StateRequest:
+    """Show one start or stop that was asked of KubeVirt and is under way.
+
+    Attributes:
+        action: `Start` or `Stop`.
+        uid: Instance that a stop is for; empty for a start.
+    """
+
+    action: str
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VmView:
+    """Show what matters of a VirtualMachine.
+
+    Attributes:
+        key: Namespace and name.
+        uid: Which incarnation it is.
+        resource_version: Version that was looked at.
+        generation: Generation of the spec.
+        observed_generation: Generation that KubeVirt has seen; 0 before the first status.
+        deleting: Whether its deletion was asked for.
+        labels: Labels, as they are.
+        annotations: Annotations, as they are.
+        owner: Controller reference; None for an orphan.
+        run_strategy: Strategy, also where it is said by the old field `running`.
+        created: Whether an instance exists.
+        ready: Whether the instance is running and ready.
+        printable_status: Words for people; never to be decided upon.
+        disks: Data volume of each volume of the template that is one, by volume name.
+        requests: Starts and stops that are under way.
+        start_failures: How many instances in a row never came to run.
+        retry_after: Time before which KubeVirt starts no further instance; empty for none.
+        conditions: Conditions by type.
+    """
+
+    key: Key
+    uid: str
+    resource_version: str
+    generation: int
+    observed_generation: int
+    deleting: bool
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    owner: Manifest | None
+    run_strategy: str
+    created: bool
+    ready: bool
+    printable_status: str
+    disks: Mapping[str, str]
+    requests: tuple[StateRequest, ...]
+    start_failures: int
+    retry_after: str
+    conditions: ConditionsView
+
+    @classmethod
+    def parse(cls, manifest: Manifest) -> Self:
+        """Read a machine; fields that do not fit count as absent."""
+        metadata = map_at(manifest, "metadata")
+        status = map_at(manifest, "status")
+        failure = map_at(status, "startFailure")
+        return cls(
+            key=key_of(manifest),
+            uid=uid_of(manifest),
+            resource_version=text_at(metadata, "resourceVersion"),
+            generation=_number_at(metadata, "generation"),
+            observed_generation=_number_at(status, "observedGeneration"),
+            deleting=is_deleting(manifest),
+            labels=text_map_at(metadata, "labels"),
+            annotations=text_map_at(metadata, "annotations"),
+            owner=controller_of(manifest),
+            run_strategy=_parse_strategy(manifest),
+            created=is_set_at(status, "created"),
+            ready=is_set_at(status, "ready"),
+            printable_status=text_at(status, "printableStatus"),
+            disks=_parse_disks(manifest),
+            requests=tuple(
+                StateRequest(text_at(item, "action"), text_at(item, "uid"))
+                for item in maps_at(status, "stateChangeRequests")
+            ),
+            start_failures=_number_at(failure, "consecutiveFailCount"),
+            retry_after=text_at(failure, "retryAfterTimestamp"),
+            conditions=ConditionsView.parse(manifest),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceView:
+    """Show one network interface of a guest.
+
+    Attributes:
+        name: Name in the spec; empty for one that only the guest knows.
+        mac: MAC address.
+        addresses: IP addresses, the primary first; empty for a while after a migration.
+    """
+
+    name: str
+    mac: str
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VmiView:
+    """Show what matters of a VirtualMachineInstance.
+
+    Attributes:
+        key: Namespace and name; the name is that of the machine.
+        uid: Which run it is.
+        created: Creation time as it is written; a later run has a later one.
+        deleting: Whether its deletion was asked for.
+        labels: Labels, as they are.
+        annotations: Annotations, as they are.
+        owner: Controller reference, the machine; None for an instance of its own.
+        phase: Phase as KubeVirt says it. See `VmiPhase`.
+        reason: Why it failed, in one word; empty otherwise.
+        node_name: Node that runs the guest; empty before.
+        evacuation_node: Node that it is to leave; empty for none.
+        eviction_strategy: What an eviction does; empty for the default of the cluster.
+        active_pods: Node of each launcher pod in use, by pod UID; two during a migration.
+        interfaces: Network interfaces.
+        migration: Live migration under way or last; None for none yet.
+        conditions: Conditions by type.
+    """
+
+    key: Key
+    uid: str
+    created: str
+    deleting: bool
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    owner: Manifest | None
+    phase: str
+    reason: str
+    node_name: str
+    evacuation_node: str
+    eviction_strategy: str
+    active_pods: Mapping[str, str]
+    interfaces: tuple[InterfaceView, ...]
+    migration: MigrationStateView | None
+    conditions: ConditionsView
+
+    @classmethod
+    def parse(cls, manifest: Manifest) -> Self:
+        """Read an instance; fields that do not fit count as absent."""
+        metadata, status = map_at(manifest, "metadata"), map_at(manifest, "status")
+        return cls(
+            key=key_of(manifest),
+            uid=uid_of(manifest),
+            created=text_at(metadata, "creationTimestamp"),
+            deleting=is_deleting(manifest),
+            labels=text_map_at(metadata, "labels"),
+            annotations=text_map_at(metadata, "annotations"),
+            owner=controller_of(manifest),
+            phase=text_at(status, "phase"),
+            reason=text_at(status, "reason"),
+            node_name=text_at(status, "nodeName"),
+            evacuation_node=text_at(status, "evacuationNodeName"),
+            eviction_strategy=text_at(manifest, "spec", "evictionStrategy"),
+            active_pods=text_map_at(status, "activePods"),
+            interfaces=tuple(_parse_interfaces(status)),
+            migration=MigrationStateView.parse(status),
+            conditions=ConditionsView.parse(manifest),
+        )
+
+    @property
+    def final(self) -> bool:
+        """Whether the run has ended."""
+        return self.phase in FINAL_PHASES
+
+    @property
+    def running(self) -> bool:
+        """Whether the guest runs; whether it answers is told by the condition `Ready`."""
+        return self.phase == VmiPhase.RUNNING
+
+    @property
+    def ready(self) -> bool:
+        """Whether the guest runs and its pod is ready."""
+        return self.running and self.conditions.holds(VmCondition.READY)
+
+    @property
+    def migrating(self) -> bool:
+        """Whether a live migration has begun and not ended."""
+        return self.migration is not None and self.migration.under_way
+
+
+def _parse_strategy(manifest: Manifest) -> str:
+    strategy = text_at(manifest, "spec", "runStrategy")
+    running = map_at(manifest, "spec").get("running")
+    if strategy or not isinstance(running, bool):
+        return strategy
+    return RunStrategy.ALWAYS if running else RunStrategy.HALTED
+
+
+def _parse_disks(manifest: Manifest) -> dict[str, str]:
+    volumes = maps_at(manifest, "spec", "template", "spec", "volumes")
+    disks = {text_at(item, "name"): text_at(item, "dataVolume", "name") for item in volumes}
+    return {name: disk for name, disk in disks.items() if name and disk}
+
+
+def _parse_interfaces(status: Mapping[str, object]) -> list[InterfaceView]:
+    found = []
+    for item in maps_at(status, "interfaces"):
+        first, rest = text_at(item, "ipAddress"), texts_at(item, "ipAddresses")
+        addresses = (first, *(each for each in rest if each != first)) if first else rest
+        found.append(InterfaceView(text_at(item, "name"), text_at(item, "mac"), addresses))
+    return found
+
+
+def _number_at(manifest: Mapping[str, object], name: str) -> int:
+    value = manifest.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

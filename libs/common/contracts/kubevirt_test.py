@@ -1,0 +1,269 @@
+"""Views of KubeVirt and CDI: what they show, and that nothing makes them fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.contracts.cdi import DATA_VOLUME, DataVolumeView
+from libs.common.contracts.kubevirt import (
+    VIRTUAL_MACHINE,
+    RunStrategy,
+    StateRequest,
+    VmiView,
+    VmView,
+)
+from libs.common.contracts.kubevirt_config import KubeVirtView
+from libs.common.contracts.launchers import LauncherView, shrink_launcher
+from libs.common.contracts.migrations import MigrationView
+from libs.common.kinds import Manifest
+
+GI = 2**30
+
+values: Any = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+
+
+def build_object(**parts: Any) -> Manifest:
+    return {"metadata": {"name": "web", "namespace": "default", "uid": "u"}, **parts}
+
+
+def build_launcher() -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "virt-launcher-web-x",
+            "namespace": "default",
+            "uid": "p",
+            "resourceVersion": "7",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {
+                "kubevirt.io": "virt-launcher",
+                "kubevirt.io/created-by": "u",
+                "kubevirt.io/migrationJobUID": "m",
+                "app": "web",
+            },
+            "annotations": {"large": "x" * 1000},
+            "ownerReferences": [
+                {"kind": "VirtualMachineInstance", "name": "web", "uid": "u", "controller": True}
+            ],
+        },
+        "spec": {"nodeName": "node-1", "containers": [{"name": "compute"}]},
+        "status": {
+            "phase": "Running",
+            "podIP": "10.0.0.1",
+            "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}],
+            "conditions": [
+                {"type": "Ready", "status": "True"},
+                {"type": "PodScheduled", "status": "True"},
+            ],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "strategy"),
+    [
+        ({"runStrategy": "Always"}, RunStrategy.ALWAYS),
+        ({"running": True}, RunStrategy.ALWAYS),
+        ({"running": False}, RunStrategy.HALTED),
+        ({"runStrategy": "FromTheFuture"}, "FromTheFuture"),
+        ({}, ""),
+    ],
+)
+def test_machine_shows_its_strategy_however_it_is_said(spec: Manifest, strategy: str) -> None:
+    assert VmView.parse(build_object(spec=spec)).run_strategy == strategy
+
+
+def test_machine_shows_disks_requests_and_failures() -> None:
+    volumes = [
+        {"name": "root", "dataVolume": {"name": "web-root-1"}},
+        {"name": "init", "cloudInitNoCloud": {}},
+    ]
+    view = VmView.parse(
+        build_object(
+            spec={"runStrategy": "Always", "template": {"spec": {"volumes": volumes}}},
+            status={
+                "created": True,
+                "printableStatus": "Running",
+                "stateChangeRequests": [{"action": "Stop", "uid": "v"}, {"action": "Start"}],
+                "startFailure": {"consecutiveFailCount": 2, "retryAfterTimestamp": "t"},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        )
+    )
+
+    assert view.disks == {"root": "web-root-1"}
+    assert view.requests == (StateRequest("Stop", "v"), StateRequest("Start"))
+    assert (view.created, view.ready, view.start_failures, view.retry_after) == (
+        True,
+        False,
+        2,
+        "t",
+    )
+    assert view.conditions.holds("Ready")
+    assert VIRTUAL_MACHINE.path("a", "b") == "/apis/kubevirt.io/v1/namespaces/a/virtualmachines/b"
+
+
+def test_instance_shows_where_it_runs() -> None:
+    view = VmiView.parse(
+        build_object(
+            spec={"evictionStrategy": "External"},
+            status={
+                "phase": "Running",
+                "nodeName": "node-1",
+                "evacuationNodeName": "node-1",
+                "activePods": {"p": "node-1"},
+                "interfaces": [
+                    {"name": "default", "mac": "02:00:00:00:00:01", "ipAddress": "10.0.0.1"},
+                    {"name": "lan", "ipAddresses": ["10.1.0.1", "fd00::1"]},
+                ],
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        )
+    )
+
+    assert (view.ready, view.final, view.migrating) == (True, False, False)
+    assert (view.node_name, view.active_pods) == ("node-1", {"p": "node-1"})
+    assert (view.eviction_strategy, view.evacuation_node) == ("External", "node-1")
+    assert [each.addresses for each in view.interfaces] == [
+        ("10.0.0.1",),
+        ("10.1.0.1", "fd00::1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "under_way", "succeeded"),
+    [
+        ({"migrationUid": "m"}, False, False),
+        ({"migrationUid": "m", "startTimestamp": "t"}, True, False),
+        ({"startTimestamp": "t", "endTimestamp": "u", "completed": True}, False, True),
+        (
+            {"startTimestamp": "t", "endTimestamp": "u", "completed": True, "failed": True},
+            False,
+            False,
+        ),
+    ],
+)
+def test_migration_is_under_way_from_its_start_to_its_end(
+    state: Manifest, under_way: bool, succeeded: bool
+) -> None:
+    view = VmiView.parse(build_object(status={"phase": "Running", "migrationState": state}))
+
+    assert view.migration is not None
+    assert (view.migrating, view.migration.succeeded) == (under_way, succeeded)
+
+
+def test_migration_names_its_instance_and_its_end() -> None:
+    status = {"phase": "Failed", "migrationState": {"failureReason": "no room"}}
+
+    view = MigrationView.parse(build_object(spec={"vmiName": "web"}, status=status))
+
+    assert (view.vmi_name, view.final, view.succeeded) == ("web", True, False)
+    assert view.state is not None and view.state.failure_reason == "no room"
+
+
+def test_shrunk_launcher_shows_the_same() -> None:
+    pod = build_launcher()
+
+    small = shrink_launcher(pod)
+
+    view = LauncherView.parse(small)
+    assert view == LauncherView.parse(pod)
+    assert (view.owner_uid, view.created_by, view.migration) == ("u", "u", "m")
+    assert (view.node_name, view.address, view.addresses) == (
+        "node-1",
+        "10.0.0.1",
+        ("10.0.0.1", "fd00::1"),
+    )
+    assert view.ready and view.live
+    assert shrink_launcher(small) == small
+    assert len(str(small)) < 800
+
+
+@pytest.mark.parametrize(
+    ("status", "progress", "succeeded", "usable"),
+    [
+        ({}, None, False, False),
+        ({"phase": "ImportInProgress", "progress": "12.3%"}, 12.3, False, False),
+        ({"phase": "ImportScheduled", "progress": "N/A"}, None, False, False),
+        ({"phase": "WaitForFirstConsumer", "progress": "N/A"}, None, False, True),
+        ({"phase": "Succeeded", "progress": "100.0%"}, 100.0, True, True),
+        ({"phase": "Failed", "progress": "nan%"}, None, False, False),
+    ],
+)
+def test_data_volume_tells_how_far_it_is(
+    status: Manifest, progress: float | None, succeeded: bool, usable: bool
+) -> None:
+    view = DataVolumeView.parse(build_object(status=status))
+
+    assert (view.progress, view.succeeded, view.usable) == (progress, succeeded, usable)
+    assert DATA_VOLUME.resource == "datavolumes.cdi.kubevirt.io"
+
+
+@pytest.mark.parametrize("field", ["storage", "pvc"])
+def test_data_volume_shows_its_size_in_either_form(field: str) -> None:
+    spec = {field: {"resources": {"requests": {"storage": "10Gi"}}}}
+
+    assert DataVolumeView.parse(build_object(spec=spec)).requested == 10 * GI
+
+
+@pytest.mark.parametrize(
+    ("version", "gates", "disabled", "has"),
+    [
+        ("v1.9.0", [], [], True),
+        ("v1.8.2", [], [], False),
+        ("v1.8.2", ["RebootPolicy"], [], True),
+        ("v1.9.1", [], ["RebootPolicy"], False),
+        ("v1.10.0-alpha.0", [], [], True),
+        ("", [], [], False),
+    ],
+)
+def test_beta_feature_is_on_from_the_release_that_says_so(
+    version: str, gates: list[str], disabled: list[str], has: bool
+) -> None:
+    """Beta features are on by default since 1.9: https://github.com/kubevirt/kubevirt/pull/17405."""
+    developer = {"featureGates": gates, "disabledFeatureGates": disabled}
+    manifest = build_object(
+        spec={"configuration": {"developerConfiguration": developer}},
+        status={"phase": "Deployed", "observedKubeVirtVersion": version},
+    )
+
+    assert KubeVirtView.parse(manifest).has("RebootPolicy") is has
+    assert not KubeVirtView.parse(manifest).has("SomethingElse")
+
+
+@given(spec=values, status=values, extra=values)
+def test_views_never_fail_on_what_others_wrote(spec: Any, status: Any, extra: Any) -> None:
+    plain = build_object(spec=spec, status=status)
+    nested = build_object(
+        spec={"template": spec, "running": extra, "configuration": spec, "storage": extra},
+        status=dict.fromkeys(
+            (
+                "conditions",
+                "migrationState",
+                "activePods",
+                "interfaces",
+                "startFailure",
+                "stateChangeRequests",
+                "podIPs",
+                "progress",
+                "restartCount",
+                "observedGeneration",
+                "observedKubeVirtVersion",
+            ),
+            extra,
+        ),
+    )
+
+    for each in (plain, nested):
+        for view in (VmView, VmiView, MigrationView, LauncherView, DataVolumeView, KubeVirtView):
+            assert view.parse(each).key.name == "web"
+        assert LauncherView.parse(shrink_launcher(each)) == LauncherView.parse(each)

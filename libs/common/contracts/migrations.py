@@ -1,0 +1,150 @@
+"""Views of a live migration: of the wish for one, and of what an instance says of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, Self
+
+from libs.common.contracts.reading import is_set_at, map_at, text_at, text_map_at
+from libs.common.contracts.states import ConditionsView
+from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
+from libs.common.ownership import controller_of
+
+MIGRATION_JOB: Final = "kubevirt.io/migrationJobUID"
+"""Label of the launcher pod that a migration goes to: the UID of the migration."""
+MIGRATED_INSTANCE: Final = "kubevirt.io/vmi-name"
+"""Label of a migration: the name of the instance."""
+MIGRATION_FINALIZER: Final = "kubevirt.io/migrationJobFinalize"
+"""Finalizer of KubeVirt on migrations."""
+
+
+class MigrationPhase(StrEnum):
+    """Phases of a migration, in their order."""
+
+    UNSET = ""
+    PENDING = "Pending"
+    SCHEDULING = "Scheduling"
+    SCHEDULED = "Scheduled"
+    PREPARING_TARGET = "PreparingTarget"
+    TARGET_READY = "TargetReady"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationStateView:
+    """Show `status.migrationState` of an instance.
+
+    Attributes:
+        uid: Migration that it is about.
+        source_node: Node that the guest leaves.
+        source_pod: Name of the launcher pod that it leaves.
+        target_node: Node that it goes to; empty while that is not known.
+        target_pod: Name of the launcher pod that it goes to.
+        started: Time at which the copy began as it is written; empty before.
+        ended: Time at which it ended; empty before.
+        completed: Whether it has ended, well or not.
+        failed: Whether it has ended without a move.
+        failure_reason: Why it failed, in the words of KubeVirt.
+        abort_requested: Whether somebody asked to give it up.
+        abort_status: What became of that: `Aborting`, `Succeeded` or `Failed`.
+    """
+
+    uid: str
+    source_node: str
+    source_pod: str
+    target_node: str
+    target_pod: str
+    started: str
+    ended: str
+    completed: bool
+    failed: bool
+    failure_reason: str
+    abort_requested: bool
+    abort_status: str
+
+    @classmethod
+    def parse(cls, status: Mapping[str, Any]) -> Self | None:
+        """Read the state out of a status; None when there is none."""
+        state = map_at(status, "migrationState")
+        if not state:
+            return None
+        return cls(
+            uid=text_at(state, "migrationUid"),
+            source_node=text_at(state, "sourceNode"),
+            source_pod=text_at(state, "sourcePod"),
+            target_node=text_at(state, "targetNode"),
+            target_pod=text_at(state, "targetPod"),
+            started=text_at(state, "startTimestamp"),
+            ended=text_at(state, "endTimestamp"),
+            completed=is_set_at(state, "completed"),
+            failed=is_set_at(state, "failed"),
+            failure_reason=text_at(state, "failureReason"),
+            abort_requested=is_set_at(state, "abortRequested"),
+            abort_status=text_at(state, "abortStatus"),
+        )
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it has begun and not ended, which is when the guest may be on either side."""
+        return bool(self.started) and not self.ended
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the guest has moved."""
+        return self.completed and not self.failed
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationView:
+    """Show what matters of a VirtualMachineInstanceMigration.
+
+    Attributes:
+        key: Namespace and name.
+        uid: Which incarnation it is.
+        deleting: Whether its deletion, which aborts it, was asked for.
+        labels: Labels, as they are.
+        owner: Controller reference; None for an orphan.
+        vmi_name: Instance that is to move.
+        phase: Phase as KubeVirt says it. See `MigrationPhase`.
+        state: Copy of the state of the instance; None before.
+        conditions: Conditions by type.
+    """
+
+    key: Key
+    uid: str
+    deleting: bool
+    labels: Mapping[str, str]
+    owner: Manifest | None
+    vmi_name: str
+    phase: str
+    state: MigrationStateView | None
+    conditions: ConditionsView
+
+    @classmethod
+    def parse(cls, manifest: Manifest) -> Self:
+        """Read a migration; fields that do not fit count as absent."""
+        return cls(
+            key=key_of(manifest),
+            uid=uid_of(manifest),
+            deleting=is_deleting(manifest),
+            labels=text_map_at(manifest, "metadata", "labels"),
+            owner=controller_of(manifest),
+            vmi_name=text_at(manifest, "spec", "vmiName"),
+            phase=text_at(manifest, "status", "phase"),
+            state=MigrationStateView.parse(map_at(manifest, "status")),
+            conditions=ConditionsView.parse(manifest),
+        )
+
+    @property
+    def final(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self.phase in (MigrationPhase.SUCCEEDED, MigrationPhase.FAILED)
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether KubeVirt calls it done; that the guest has moved is told by the instance."""
+        return self.phase == MigrationPhase.SUCCEEDED

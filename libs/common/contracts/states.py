@@ -1,0 +1,70 @@
+"""Conditions of other people's objects, as far as they can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from libs.common.contracts.reading import maps_at, text_at
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionView:
+    """Show one condition.
+
+    Attributes:
+        type: Such as `Ready`.
+        status: `True`, `False` or `Unknown`.
+        reason: Cause in one word; empty where the writer gives none.
+        message: Words of whoever set it.
+        since: Time of the last change of status as it is written; empty where there is none.
+    """
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    since: str = ""
+
+    @classmethod
+    def parse(cls, manifest: Mapping[str, Any]) -> Self:
+        """Read a condition; fields that do not fit count as absent."""
+        return cls(
+            type=text_at(manifest, "type"),
+            status=text_at(manifest, "status"),
+            reason=text_at(manifest, "reason"),
+            message=text_at(manifest, "message"),
+            since=text_at(manifest, "lastTransitionTime"),
+        )
+
+    @property
+    def holds(self) -> bool:
+        """Whether the condition is true; unknown is not."""
+        return self.status == "True"
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionsView:
+    """Show the conditions of an object by type."""
+
+    items: tuple[ConditionView, ...] = ()
+
+    @classmethod
+    def parse(cls, manifest: Mapping[str, Any]) -> Self:
+        """Read `status.conditions`; what does not fit is left out."""
+        read = (ConditionView.parse(item) for item in maps_at(manifest, "status", "conditions"))
+        return cls(tuple(condition for condition in read if condition.type))
+
+    def __iter__(self) -> Iterator[ConditionView]:
+        """Iterate over the conditions in the order of the object."""
+        return iter(self.items)
+
+    def find(self, type_: str) -> ConditionView | None:
+        """Return the condition of a type, or None."""
+        return next((held for held in self.items if held.type == type_), None)
+
+    def holds(self, type_: str) -> bool:
+        """Tell whether the condition of a type is there and true."""
+        found = self.find(type_)
+        return found is not None and found.holds
