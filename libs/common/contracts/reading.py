@@ -62,3 +62,23 @@ def quantity_at(manifest: Mapping[str, Any], *path: str) -> Fraction | None:
         return parse_quantity(value)
     except ValueError:
         return None
+
+
+def condition_at(manifest: Mapping[str, Any], type: str) -> Mapping[str, Any]:
+    """Return the condition of a type, empty when there is none."""
+    for condition in maps_at(manifest, "status", "conditions"):
+        if condition.get("type") == type:
+            return condition
+    return {}
+
+
+def holds_at(manifest: Mapping[str, Any], type: str) -> bool:
+    """Tell whether a condition holds for the generation that the object has now.
+
+    A condition that names no generation is believed: KubeVirt and others never name one.
+    """
+    condition = condition_at(manifest, type)
+    observed = condition.get("observedGeneration")
+    generation = map_at(manifest, "metadata").get("generation")
+    stale = isinstance(observed, int) and isinstance(generation, int) and observed < generation
+    return condition.get("status") == "True" and not stale

@@ -1,0 +1,166 @@
+"""Views of Instance and Operation, for operators that follow virtual machines.
+
+The VirtualMachine of an Instance, its VirtualMachineInstance and its launcher pods live in the
+namespace of the Instance. The first two have its name; all of them carry `INSTANCE_UID_LABEL`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+from libs.common.conditions import READY
+from libs.common.contracts.reading import (
+    condition_at,
+    holds_at,
+    map_at,
+    maps_at,
+    text_at,
+    text_map_at,
+)
+from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
+
+COMPUTE_GROUP: Final = "compute.slipway.dev"
+"""API group of instances and of operations on them."""
+INSTANCE: Final = Kind(COMPUTE_GROUP, "v1alpha1", "Instance", "instances")
+"""A virtual machine with its disk, its network and its address."""
+INSTANCE_SIZE: Final = Kind(
+    COMPUTE_GROUP, "v1alpha1", "InstanceSize", "instancesizes", namespaced=False
+)
+"""How much of everything an Instance gets."""
+OPERATION: Final = Kind(COMPUTE_GROUP, "v1alpha1", "Operation", "operations")
+"""A task on an Instance that is done once: a reboot, a rebuild, a resize, a migration."""
+
+INSTANCE_LABEL: Final = f"{COMPUTE_GROUP}/instance"
+"""Label on everything that is made for an Instance: its name, cut to 63 characters."""
+INSTANCE_UID_LABEL: Final = f"{COMPUTE_GROUP}/instance-uid"
+"""Label on VirtualMachine, VirtualMachineInstance, launcher pod and disk: UID of the Instance.
+
+It is in the template of the VM from the beginning, since KubeVirt puts no new label on a machine
+that runs: who selects by it need not touch the machine."""
+
+FINAL_PHASES: Final = frozenset({"Succeeded", "Failed", "Cancelled"})
+"""Phases of an Operation that it never leaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceView:
+    """Show what matters of an Instance to others.
+
+    Attributes:
+        key: Namespace and name; the VirtualMachine has the same.
+        uid: Which incarnation it is.
+        deleting: Whether its deletion was asked for.
+        labels: Labels, as they are.
+        size: Name of its InstanceSize.
+        network: Network that it is attached to; empty for the pod network.
+        firewall: Firewall that protects it; empty for none.
+        stopped: Whether the spec asks for a machine that is off.
+        phase: One word for people; machines read the conditions.
+        ready: Whether Ready holds for the generation that it has now.
+        message: Message of the condition Ready.
+        vmi_uid: UID of the machine that runs; empty while none does.
+        node: Node that the machine runs on; empty while none does.
+        private_ip: Address on its network; empty while not known.
+        public_ip: Public address; empty while there is none.
+        operation: Name of the Operation that is at work on it; empty for none.
+    """
+
+    key: Key
+    uid: str
+    deleting: bool
+    labels: Mapping[str, str]
+    size: str
+    network: str
+    firewall: str
+    stopped: bool
+    phase: str
+    ready: bool
+    message: str
+    vmi_uid: str
+    node: str
+    private_ip: str
+    public_ip: str
+    operation: str
+
+    @classmethod
+    def parse(cls, manifest: Manifest) -> Self:
+        """Read an Instance; fields that do not fit count as absent."""
+        return cls(
+            key=key_of(manifest),
+            uid=uid_of(manifest),
+            deleting=is_deleting(manifest),
+            labels=text_map_at(map_at(manifest, "metadata"), "labels"),
+            size=text_at(manifest, "spec", "size"),
+            network=text_at(manifest, "spec", "networkRef", "name"),
+            firewall=text_at(manifest, "spec", "firewallRef", "name"),
+            stopped=text_at(manifest, "spec", "power") == "Stopped",
+            phase=text_at(manifest, "status", "phase"),
+            ready=holds_at(manifest, READY),
+            message=text_at(condition_at(manifest, READY), "message"),
+            vmi_uid=text_at(manifest, "status", "vmiUID"),
+            node=text_at(manifest, "status", "nodeName"),
+            private_ip=text_at(manifest, "status", "privateIP"),
+            public_ip=text_at(manifest, "status", "publicIP"),
+            operation=text_at(manifest, "status", "operation", "name"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OperationView:
+    """Show what matters of an Operation to others.
+
+    Attributes:
+        key: Namespace and name.
+        uid: Which incarnation it is.
+        deleting: Whether its deletion was asked for.
+        labels: Labels, as they are.
+        type: What is done, such as `Reboot`.
+        instance: Name of the Instance that it is done to.
+        phase: `Pending`, `Running`, `RollingBack`, or one of `FINAL_PHASES`; empty at first.
+        step: Step that it is at; empty before the first.
+        message: Why it is where it is, for people.
+    """
+
+    key: Key
+    uid: str
+    deleting: bool
+    labels: Mapping[str, str]
+    type: str
+    instance: str
+    phase: str
+    step: str
+    message: str
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has ended, in whatever way."""
+        return self.phase in FINAL_PHASES
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it has ended and done what it was to do."""
+        return self.phase == "Succeeded"
+
+    @classmethod
+    def parse(cls, manifest: Manifest) -> Self:
+        """Read an Operation; fields that do not fit count as absent."""
+        return cls(
+            key=key_of(manifest),
+            uid=uid_of(manifest),
+            deleting=is_deleting(manifest),
+            labels=text_map_at(map_at(manifest, "metadata"), "labels"),
+            type=text_at(manifest, "spec", "type"),
+            instance=text_at(manifest, "spec", "targetRef", "name"),
+            phase=text_at(manifest, "status", "phase"),
+            step=text_at(manifest, "status", "step"),
+            message=text_at(manifest, "status", "message"),
+        )
+
+
+def instance_uids(manifest: Mapping[str, object], *path: str) -> frozenset[str]:
+    """Return the UIDs in a list of `{name, uid}`, such as `status.instances` of a Firewall."""
+    return frozenset(
+        uid for entry in maps_at(manifest, *path) if isinstance(uid := entry.get("uid"), str)
+    )
