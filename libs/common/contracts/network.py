@@ -1,0 +1,114 @@
+"""Views of Network and Firewall, the kinds of the operator network, for who depends on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+from libs.common.conditions import READY
+from libs.common.contracts.compute import instance_uids
+from libs.common.contracts.reading import holds_at, maps_at, text_at
+from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
+
+NETWORK_GROUP: Final = "network.slipway.dev"
+"""API group of network."""
+NETWORK: Final = Kind(NETWORK_GROUP, "v1alpha1", "Network", "networks")
+"""The kind; ask whether it is served before its objects are asked for."""
+FIREWALL: Final = Kind(NETWORK_GROUP, "v1alpha1", "Firewall", "firewalls")
+"""The kind; ask whether it is served before its objects are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouteView:
+    """Show one route of a Network.
+
+    Attributes:
+        destination: Addresses in CIDR notation.
+        next_hop: Address that packets are sent to; empty where they are dropped.
+        resolved: Whether the route can be used now.
+    """
+
+    destination: str
+    next_hop: str
+    resolved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkView:
+    """Show what matters of a Network.
+
+    Attributes:
+        key: Namespace and name.
+        uid: Which incarnation it is.
+        deleting: Whether its deletion was asked for; it stays while anything uses it.
+        backend: `PodNetwork` or `Multus`.
+        isolated: Whether the policy stands that keeps every instance closed until something opens
+            it. No virtual machine of the network may start before.
+        attachment: Name of the NetworkAttachmentDefinition; empty for the network of pods.
+        routes: Routes that guests may set up, in the order of the spec.
+    """
+
+    key: Key
+    uid: str
+    deleting: bool
+    backend: str
+    isolated: bool
+    attachment: str
+    routes: tuple[RouteView, ...]
+
+    @classmethod
+    def parse(cls, manifest: Manifest) -> Self:
+        """Read a network; fields that do not fit count as absent."""
+        return cls(
+            key=key_of(manifest),
+            uid=uid_of(manifest),
+            deleting=is_deleting(manifest),
+            backend=text_at(manifest, "spec", "backend"),
+            isolated=holds_at(manifest, "Isolated"),
+            attachment=text_at(manifest, "status", "nadRef", "name"),
+            routes=tuple(
+                RouteView(
+                    text_at(route, "destination"),
+                    text_at(route, "nextHop"),
+                    text_at(route, "reason") == "Resolved",
+                )
+                for route in maps_at(manifest, "status", "routes")
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FirewallView:
+    """Show what matters of a Firewall.
+
+    Attributes:
+        key: Namespace and name.
+        uid: Which incarnation it is.
+        deleting: Whether its deletion was asked for; it stays while any instance names it.
+        network: Name of its Network.
+        ready: Whether it does all that its spec asks.
+        protected: UIDs of the instances that its policy is known to cover.
+    """
+
+    key: Key
+    uid: str
+    deleting: bool
+    network: str
+    ready: bool
+    protected: frozenset[str]
+
+    @classmethod
+    def parse(cls, manifest: Manifest) -> Self:
+        """Read a firewall; fields that do not fit count as absent."""
+        return cls(
+            key=key_of(manifest),
+            uid=uid_of(manifest),
+            deleting=is_deleting(manifest),
+            network=text_at(manifest, "spec", "networkRef", "name"),
+            ready=holds_at(manifest, READY),
+            protected=instance_uids(manifest, "status", "instances"),
+        )
+
+    def protects(self, instance_uid: str) -> bool:
+        """Tell whether the virtual machine of an instance may start: its policy stands."""
+        return instance_uid in self.protected
