@@ -1,4 +1,4 @@
-"""Commands on the code: test, generate, bench, sweep; each is a package of tools of its own."""
+"""Commands on the code: test, generate, bench, sweep, pulsar; each is a package of tools."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PASSING = {"allow_extra_args": True, "ignore_unknown_options": True, "help_opti
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line; their arguments are passed on as they are."""
-    for function in (test, generate, bench, sweep):
+    for function in (test, generate, bench, sweep, pulsar):
         app.command(rich_help_panel=_PANEL, context_settings=_PASSING)(function)
 
 
@@ -40,6 +40,11 @@ def bench(context: typer.Context, operator: OperatorId) -> None:
 def sweep(context: typer.Context) -> None:
     """Run the fault sweeps."""
     delegate("tools.sweep", context.args)
+
+
+def pulsar(context: typer.Context) -> None:
+    """Run a real Pulsar broker on this machine: up, down, fetch."""
+    delegate("tools.pulsar", context.args)
 
 
 def delegate(module: str, arguments: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from libs.common.testing.pulsar import ASSETS_VARIABLE
 from tools.cluster.binaries import ensure_assets, ensure_tool
 from tools.cluster.cache import Cache
 from tools.cluster.docker import ensure_docker
@@ -18,6 +19,7 @@ from tools.cluster.kind_cluster import up
 from tools.cluster.progress import Progress, open_progress
 from tools.gate.counts import Counts, read_counts
 from tools.gate.steps import PANTS_REPORTS, REPORTS, ROOT, Step, build_steps
+from tools.pulsar import ensure_pulsar
 
 _TAIL: Final = 150
 """Lines of a failed step that are shown; the log has all of them."""
@@ -93,6 +95,8 @@ def _prepare(step: Step, progress: Progress) -> Mapping[str, str]:
     environment = {"PYTHONPATH": str(ROOT)}
     if "assets" in step.needs:
         environment["KUBEBUILDER_ASSETS"] = str(ensure_assets(progress))
+    if "pulsar" in step.needs:
+        environment[ASSETS_VARIABLE] = str(ensure_pulsar(progress))
     if "helm" in step.needs:
         environment["SLIPWAY_HELM"] = str(ensure_tool("helm", progress))
         path = str(ensure_tool("kustomize", progress).parent)

@@ -11,6 +11,7 @@ from libs.common.client import Client
 from libs.common.kinds import NAMESPACE
 from libs.common.testing.apiserver import AssetsMissing, ControlPlane
 from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.pulsar import Broker, PulsarMissing
 
 _names = itertools.count()
 
@@ -41,6 +42,17 @@ async def kube_namespace(kube_client: Client) -> str:
         NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     )
     return name
+
+
+@pytest.fixture(scope="session")
+def pulsar_broker() -> Iterator[Broker]:
+    """Run a real Pulsar broker for the whole test run; it starts in some 10 seconds."""
+    try:
+        broker = Broker()
+    except PulsarMissing as err:
+        pytest.skip(str(err))
+    with broker:
+        yield broker
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""Runs consumers of a Pulsar topic: operator and consumer app."""

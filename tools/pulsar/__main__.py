@@ -1,0 +1,54 @@
+"""Fetch and run a real Pulsar broker: `python -m tools.pulsar fetch|up|down|lock`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tools.cluster.cache import Cache
+from tools.cluster.errors import ToolError
+from tools.cluster.progress import Progress, open_progress
+from tools.pulsar import local
+from tools.pulsar.fetch import LOCK, copy_jars, ensure_pulsar, hash_jars, render_lock
+
+
+def main() -> int:
+    """Run the command line and return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tools.pulsar", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("fetch", help="print the folder of the broker, for SLIPWAY_PULSAR")
+    running = commands.add_parser("up", help="start a broker that stays, and print its addresses")
+    running.add_argument("--port", type=int, default=local.PORT)
+    running.add_argument("--http-port", type=int, default=local.HTTP_PORT)
+    commands.add_parser("down", help="stop it; what it stored is kept")
+    commands.add_parser("lock", help="write jars.lock from pom.xml")
+    options = parser.parse_args()
+    cache = Cache()
+    progress = open_progress("pulsar", cache)
+    try:
+        match options.command:
+            case "fetch":
+                print(ensure_pulsar(progress, cache))
+            case "up":
+                broker = local.up(progress, cache, (options.port, options.http_port))
+                print(f"{broker.service_url} {broker.admin_url}")
+            case "down":
+                print("stopped" if local.down(cache) else "not running")
+            case _:
+                _write_lock(progress)
+    except (ToolError, TimeoutError) as err:
+        print(err, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _write_lock(progress: Progress) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        copy_jars(Path(scratch), progress)
+        LOCK.write_text(render_lock(hash_jars(Path(scratch))))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

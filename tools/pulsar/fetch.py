@@ -1,0 +1,136 @@
+"""The jars of a Pulsar broker, fetched by Maven once and checked against their hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from libs.common.testing.pulsar import ASSETS_VARIABLE
+from tools.cluster import commands, debian
+from tools.cluster.cache import Cache, digest_of
+from tools.cluster.errors import ToolError
+from tools.cluster.progress import Progress, open_progress
+
+HERE: Final = Path(__file__).parent
+POM: Final = HERE / "pom.xml"
+LOCK: Final = HERE / "jars.lock"
+JAVA: Final = 17
+"""Oldest Java that runs the broker."""
+
+_COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+_HEADER: Final = (
+    "# The jars of the broker with their SHA-256. Written by `python -m tools.pulsar lock` from\n"
+    "# pom.xml. DO NOT EDIT.\n"
+)
+
+
+def ensure_pulsar(
+    progress: Progress | None = None,
+    cache: Cache | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Path:
+    """Return a folder with `lib/*.jar` and `java`, fetched when it is missing.
+
+    SLIPWAY_PULSAR is respected where it is set.
+
+    Raises:
+        ToolError: Java or Maven cannot be had, or a jar is not the one that is locked.
+    """
+    if chosen := environ.get(ASSETS_VARIABLE):
+        return Path(chosen)
+    cache = cache or Cache()
+    progress = progress or open_progress("pulsar", cache)
+    java = find_java(progress)
+
+    def build(folder: Path) -> None:
+        with progress.step("Pulsar broker from Maven", "1 minute, once"):
+            copy_jars(folder / "lib", progress)
+            if problems := find_mismatches(LOCK.read_text(), hash_jars(folder / "lib")):
+                raise ToolError("Jars differ from tools/pulsar/jars.lock: " + "; ".join(problems))
+
+    folder = cache.ensure("pulsar", digest_of(POM, LOCK), build)
+    _link(folder / "java", java)
+    return folder
+
+
+def copy_jars(target: Path, progress: Progress) -> None:
+    """Resolve pom.xml and copy all jars into a folder."""
+    if shutil.which("mvn") is None:
+        debian.install_packages(["maven"], progress)
+    words = ["mvn", "--batch-mode", "--quiet", "--file", str(POM), _COPY]
+    progress.run([*words, "-DincludeScope=runtime", f"-DoutputDirectory={target}"])
+
+
+def find_java(progress: Progress) -> Path:
+    """Return a Java that is new enough: of JAVA_HOME, of PATH, or installed now.
+
+    Raises:
+        ToolError: There is none and none can be installed.
+    """
+    home = os.environ.get("JAVA_HOME")
+    for place in (f"{home}/bin/java" if home else None, shutil.which("java")):
+        if place and Path(place).exists() and java_version(Path(place)) >= JAVA:
+            return Path(place)
+    debian.install_packages([f"openjdk-{JAVA}-jre-headless"], progress)
+    found = shutil.which("java")
+    if not found or java_version(Path(found)) < JAVA:
+        raise ToolError(f"No Java {JAVA} or later: install one, or name it by JAVA_HOME")
+    return Path(found)
+
+
+def java_version(java: Path) -> int:
+    """Return the major version of a Java; 0 where it says none, as Java 8 does."""
+    try:
+        return parse_java_version(commands.read([java, "--version"]))
+    except ToolError:
+        return 0
+
+
+def parse_java_version(text: str) -> int:
+    """Return the major version from what `java --version` prints; 0 where it names none."""
+    match = re.search(r"^\w+ (\d+)", text, re.MULTILINE)
+    return int(match[1]) if match else 0
+
+
+def hash_jars(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each jar of a folder by its name."""
+    hashes: dict[str, str] = {}
+    for path in sorted(folder.glob("*.jar")):
+        with path.open("rb") as file:
+            hashes[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashes
+
+
+def render_lock(hashes: Mapping[str, str]) -> str:
+    """Return the text of the lockfile."""
+    return _HEADER + "".join(f"{digest}  {name}\n" for name, digest in sorted(hashes.items()))
+
+
+def find_mismatches(lock: str, hashes: Mapping[str, str]) -> list[str]:
+    """Return what is wrong with jars, seen from the lockfile; nothing when they are the same."""
+    lines = [line.split() for line in lock.splitlines() if not line.startswith("#")]
+    locked = {name: digest for digest, name in lines}
+    return [
+        f"{name}: {_describe(locked.get(name), hashes.get(name))}"
+        for name in sorted(locked.keys() | hashes.keys())
+        if locked.get(name) != hashes.get(name)
+    ]
+
+
+def _describe(locked: str | None, found: str | None) -> str:
+    if locked is None:
+        return "not locked"
+    return "missing" if found is None else f"SHA-256 {found}, not {locked}"
+
+
+def _link(link: Path, target: Path) -> None:
+    # The Java may be another one than when the folder was made.
+    if not link.exists() or link.resolve() != target.resolve():
+        partial = link.with_name(f".java.{os.getpid()}")
+        partial.symlink_to(target)
+        partial.rename(link)
