@@ -1,0 +1,90 @@
+"""View of IPClaim, for operators that ask for addresses and wait for what they lead to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+from libs.common.conditions import READY
+from libs.common.contracts.reading import (
+    condition_at,
+    holds_at,
+    map_at,
+    text_at,
+    text_map_at,
+)
+from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
+from libs.common.ownership import controller_uid
+
+IPAM_GROUP: Final = "ipam.slipway.dev"
+"""API group of pools, claims and the ledger."""
+IP_POOL: Final = Kind(IPAM_GROUP, "v1alpha1", "IPPool", "ippools", namespaced=False)
+"""Addresses that an administrator has to give."""
+IP_CLAIM: Final = Kind(IPAM_GROUP, "v1alpha1", "IPClaim", "ipclaims")
+"""An address that a user keeps, and what it leads to."""
+IP_ALLOCATION: Final = Kind(
+    IPAM_GROUP, "v1alpha1", "IPAllocation", "ipallocations", namespaced=False
+)
+"""An entry of the ledger: who has which address."""
+
+
+@dataclass(frozen=True, slots=True)
+class IpClaimView:
+    """Show what matters of an IPClaim to those who made it.
+
+    Attributes:
+        key: Namespace and name.
+        uid: Which incarnation it is.
+        deleting: Whether its deletion was asked for.
+        labels: Labels, as they are.
+        owner_uid: UID of the object that controls it; empty for an orphan.
+        pool: Name of the pool.
+        target: What the address leads to, such as `Instance/web`; empty for nothing.
+        address: The address; empty while the claim waits. Once there it never changes.
+        secondary_address: The second address of a dual-stack claim.
+        ready: Whether the claim has all that it asks for.
+        message: Message of the condition Ready.
+        bound: Whether the address leads to its target.
+        bound_message: Message of the condition Bound.
+        vmi_uid: Run of the machine that the address leads to; empty for none.
+        node: Node that the address leads to; empty for none.
+    """
+
+    key: Key
+    uid: str
+    deleting: bool
+    labels: dict[str, str]
+    owner_uid: str
+    pool: str
+    target: str
+    address: str
+    secondary_address: str
+    ready: bool
+    message: str
+    bound: bool
+    bound_message: str
+    vmi_uid: str
+    node: str
+
+    @classmethod
+    def parse(cls, manifest: Manifest) -> Self:
+        """Read a claim; fields that do not fit count as absent."""
+        spec, status = map_at(manifest, "spec"), map_at(manifest, "status")
+        name = text_at(spec, "target", "name") or text_at(spec, "target", "address")
+        return cls(
+            key=key_of(manifest),
+            uid=uid_of(manifest),
+            deleting=is_deleting(manifest),
+            labels=text_map_at(manifest, "metadata", "labels"),
+            owner_uid=controller_uid(manifest),
+            pool=text_at(spec, "poolRef", "name"),
+            target=f"{text_at(spec, 'target', 'kind')}/{name}" if name else "",
+            address=text_at(status, "address"),
+            secondary_address=text_at(status, "secondaryAddress"),
+            ready=holds_at(manifest, READY),
+            message=text_at(condition_at(manifest, READY), "message"),
+            bound=holds_at(manifest, "Bound"),
+            bound_message=text_at(condition_at(manifest, "Bound"), "message"),
+            vmi_uid=text_at(status, "binding", "vmiUID"),
+            node=text_at(status, "binding", "nodeName"),
+        )
