@@ -1,7 +1,7 @@
 """Level-triggered controller runtime: sources, store, queue, controllers, manager."""
 
 from libs.common.plan import Apply, Create, Delete, Outcome, Patch, Step, StepFailure
-from libs.common.runtime.cache import Cache
+from libs.common.runtime.cache import Cache, Projection
 from libs.common.runtime.context import Context
 from libs.common.runtime.controller import Controller, Result, Watch
 from libs.common.runtime.manager import Manager
@@ -20,6 +20,7 @@ __all__ = [
     "Operator",
     "Outcome",
     "Patch",
+    "Projection",
     "Result",
     "Step",
     "StepFailure",

@@ -1,12 +1,27 @@
-"""Cache: the informers of one operator, by kind."""
+"""Cache: the informers of one operator, by kind, and what is computed from them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import ClassVar, Protocol
 
 from libs.common.kinds import Kind
-from libs.common.runtime.informer import Informer
-from libs.common.runtime.store import Store
+from libs.common.runtime.informer import Handler, Informer, Origin
+from libs.common.runtime.store import Change, Store
+
+
+class Projection(Protocol):
+    """Keep something that is computed from the cache up to date, where an index is not enough.
+
+    A projection is told of each change before any key is enqueued for it, our own writes included,
+    so a pass finds it as new as the cache. It is built empty with the cache and lives as long.
+    """
+
+    kinds: ClassVar[tuple[Kind, ...]]
+    """Watched kinds whose changes it is told."""
+
+    def changed(self, change: Change) -> None:
+        """Take in what was and what is."""
 
 
 class Cache:
@@ -15,6 +30,7 @@ class Cache:
     def __init__(self) -> None:
         """Start without informers."""
         self._informers: dict[tuple[str, str], Informer] = {}
+        self._projections: dict[type[Projection], Projection] = {}
 
     def add(self, informer: Informer) -> None:
         """Add an informer.
@@ -46,6 +62,24 @@ class Cache:
         """Return the store of a kind that is watched."""
         return self.informer(kind).store
 
+    def keep_projections(self, types: Iterable[type[Projection]]) -> None:
+        """Build each projection once and have it told of the changes from now on."""
+        for type_ in dict.fromkeys(types):
+            projection = self._projections[type_] = type_()
+            for kind in type_.kinds:
+                self.informer(kind).add_handler(_tell(projection))
+
+    def projection[P: Projection](self, type_: type[P]) -> P:
+        """Return the projection of a type that a controller declares.
+
+        Raises:
+            KeyError: No controller declares it; name it in `projects`.
+        """
+        found = self._projections.get(type_)
+        if not isinstance(found, type_):
+            raise KeyError(f"{type_.__name__} is not kept; name it in projects()")
+        return found
+
     def __iter__(self) -> Iterator[Informer]:
         """Iterate over the informers."""
         return iter(self._informers.values())
@@ -54,6 +88,13 @@ class Cache:
     def synced(self) -> bool:
         """Whether each store has held a complete listing."""
         return all(informer.synced for informer in self)
+
+
+def _tell(projection: Projection) -> Handler:
+    def handle(change: Change, initial: bool, origin: Origin | None) -> None:
+        projection.changed(change)
+
+    return handle
 
 
 def _slot(kind: Kind) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeIs
 
@@ -15,12 +15,14 @@ from libs.common.kinds import Key, Kind, Manifest, describe, is_deleting, uid_of
 from libs.common.metrics import Metrics
 from libs.common.ownership import build_owner_reference
 from libs.common.plan import Create, Outcome, Step
-from libs.common.runtime.cache import Cache
+from libs.common.runtime.cache import Cache, Projection
 from libs.common.runtime.informer import Origin
 from libs.common.runtime.store import strip_noise
 from libs.common.runtime.writer import Writer
 
 type Objects = list[Manifest]
+type Wake = Callable[[Kind, Iterable[Key]], None]
+"""Ask for passes over some primaries of another controller of the process."""
 
 
 class PrimaryGone(Exception):
@@ -72,6 +74,7 @@ class Context:
         clock: Clock,
         metrics: Metrics,
         origin: Origin,
+        wake: Wake = lambda _kind, _keys: None,
     ) -> None:
         """Build the context of one pass; the runtime does."""
         self.key = key
@@ -86,6 +89,7 @@ class Context:
         self._clock = clock
         self._origin = origin
         self._manager = origin.controller
+        self._wake = wake
 
     def __str__(self) -> str:
         """Name the primary as messages do: `PodSet default/web`."""
@@ -120,6 +124,24 @@ class Context:
     def is_served(self, kind: Kind) -> bool:
         """Tell whether an optional kind that is watched exists on this cluster."""
         return self._cache.informer(kind).served
+
+    def is_watched(self, kind: Kind, namespace: str) -> bool:
+        """Tell whether objects of a watched kind are seen in a namespace."""
+        return self._cache.informer(kind).scopes == ("",) or (
+            namespace in self._cache.informer(kind).scopes
+        )
+
+    def projection[P: Projection](self, type_: type[P]) -> P:
+        """Return a projection of the cache that the controller declares by `projects`."""
+        return self._cache.projection(type_)
+
+    def wake(self, kind: Kind, keys: Iterable[Key]) -> None:
+        """Ask for passes over primaries of another controller, for which no event will come.
+
+        Meant for what one controller decides about the objects of another and keeps in memory
+        alone: after a restart each object has a pass anyway, and must find the same.
+        """
+        self._wake(kind, keys)
 
     def indexed(self, kind: Kind, index: str, value: str) -> Objects:
         """Return what an index of a watched kind has under a value, by name."""

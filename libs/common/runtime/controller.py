@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from libs.common.kinds import Key, Kind, Manifest
 from libs.common.plan import Outcome
-from libs.common.runtime.cache import Cache
+from libs.common.runtime.cache import Cache, Projection
 from libs.common.runtime.context import Context
 from libs.common.runtime.informer import SourceName
 from libs.common.runtime.store import IndexFunction, Transform
@@ -87,6 +87,7 @@ class Controller:
         needs_finalizer: Tells which primaries need it; it is taken off the others.
         source: Event source of the primary.
         watched: Further kinds, added by `owns` and `watches`.
+        projections: What is computed from the cache, added by `projects`.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Controller:
     needs_finalizer: Callable[[Mapping[str, Any]], bool] = always
     source: SourceName = "kopf"
     watched: list[Watch] = field(default_factory=list)
+    projections: list[type[Projection]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Refuse a finalizer that nobody would ever take off, and a clean-up never called.
@@ -137,6 +139,11 @@ class Controller:
         return self._add(
             Watch(kind, mapper, transform, label_selector, source, optional, indexes or {})
         )
+
+    def projects(self, projection: type[Projection]) -> Self:
+        """Keep a projection of the cache; controllers that name the same one share it."""
+        self.projections.append(projection)
+        return self
 
     def _add(self, watch: Watch) -> Self:
         self.watched.append(watch)

@@ -108,6 +108,9 @@ class Manager:
         )
         self.cache = build_cache(controllers, self.namespaces, self.clock, self.metrics)
         self.sweeper = Sweeper(self.client, period=settings.sweep_period_seconds, clock=self.clock)
+        self._services = Services(
+            self.client, self.cache, self.recorder, self.clock, self.telemetry, self.metrics
+        )
         self.runners = [self._build_runner(controller, rng) for controller in controllers]
         self.health = HealthServer(
             self.metrics, settings.metrics_bind_address, settings.health_probe_bind_address
@@ -312,12 +315,9 @@ class Manager:
             rng=rng,
             metrics=self.metrics.queue(controller.name),
         )
-        services = Services(
-            self.client, self.cache, self.recorder, self.clock, self.telemetry, self.metrics
-        )
         metrics = self.metrics.controller(controller.name, settings.max_concurrent_reconciles)
         timeout = settings.reconcile_timeout_seconds
-        return Runner(controller, queue, services, metrics, timeout=timeout)
+        return Runner(controller, queue, self._services, metrics, timeout=timeout)
 
     def _add_checks(self) -> None:
         self.health.add_health_check("event-loop", self._lag.check)

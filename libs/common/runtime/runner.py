@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import structlog
@@ -72,6 +72,14 @@ class Services:
     clock: Clock
     telemetry: Telemetry
     metrics: Metrics
+    queues: list[tuple[Kind, WorkQueue]] = field(default_factory=list)
+
+    def wake(self, kind: Kind, keys: Iterable[Key]) -> None:
+        """Enqueue primaries of a kind with whoever reconciles it."""
+        for key in keys:
+            for primary, queue in self.queues:
+                if primary == kind:
+                    queue.add(key, priority=PRIORITY_LIVE)
 
 
 class Runner:
@@ -105,6 +113,7 @@ class Runner:
         self.passes = 0
         cache = services.cache
         self._store = cache.store(controller.primary)
+        services.queues.append((controller.primary, queue))
         cache.informer(controller.primary).add_handler(self._primary_changed)
         for watch in controller.watched:
             handler = self._build_handler(watch.mapper)
@@ -344,6 +353,7 @@ class Runner:
             clock=services.clock,
             metrics=services.metrics,
             origin=origin,
+            wake=services.wake,
         )
 
     async def _look_up_unknown(self, key: Key) -> None:

@@ -35,6 +35,8 @@ def build_cache(
     cache = Cache()
     for watches in wanted.values():
         cache.add(_build_informer(watches, namespaces, clock, metrics))
+    # Before any controller listens: a mapper may ask a projection.
+    cache.keep_projections(each for controller in controllers for each in controller.projections)
     return cache
 
 
