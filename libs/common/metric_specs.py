@@ -181,18 +181,6 @@ CACHE_SWEPT: Final = MetricSpec(
     "Total number of changes that the watch missed and a sweep found.",
     ("resource",),
 )
-STALE_SYNC_SKIPS: Final = MetricSpec(
-    "operator_stale_sync_skips_total",
-    _COUNTER,
-    "Total number of reconciles put off since the cache had not seen the last write.",
-    _CONTROLLER,
-)
-EXPECTATIONS_EXPIRED: Final = MetricSpec(
-    "operator_expectations_expired_total",
-    _COUNTER,
-    "Total number of expected creates and deletes that were never seen.",
-    _CONTROLLER,
-)
 EVENT_LOOP_LAG: Final = MetricSpec(
     "operator_event_loop_lag_seconds",
     _GAUGE,

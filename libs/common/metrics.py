@@ -142,8 +142,6 @@ class ControllerMetrics:
         self._timeouts = metrics.counter(specs.RECONCILE_TIMEOUTS).labels(controller)
         self._seconds = metrics.histogram(specs.RECONCILE_TIME).labels(controller)
         self._active = metrics.gauge(specs.ACTIVE_WORKERS).labels(controller)
-        self._stale = metrics.counter(specs.STALE_SYNC_SKIPS).labels(controller)
-        self._expired = metrics.counter(specs.EXPECTATIONS_EXPIRED).labels(controller)
         metrics.gauge(specs.MAX_CONCURRENT_RECONCILES).labels(controller).set(
             max_concurrent_reconciles
         )
@@ -184,14 +182,6 @@ class ControllerMetrics:
     def worker_finished(self) -> None:
         """Count a worker that is done with its key."""
         self._active.dec()
-
-    def stale_skipped(self) -> None:
-        """Count a reconcile that waits because the cache has not seen our own write."""
-        self._stale.inc()
-
-    def expectation_expired(self) -> None:
-        """Count an expected create or delete that was never seen."""
-        self._expired.inc()
 
 
 class QueueMetrics:

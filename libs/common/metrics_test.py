@@ -46,8 +46,6 @@ def test_counters_of_a_controller_begin_at_zero(metrics: Metrics) -> None:
         "controller_runtime_reconcile_timeouts_total",
         "controller_runtime_active_workers",
         "controller_runtime_reconcile_time_seconds_count",
-        "operator_stale_sync_skips_total",
-        "operator_expectations_expired_total",
     ):
         assert metrics.value(name, controller="podset") == 0, name
     workers = metrics.value("controller_runtime_max_concurrent_reconciles", controller="podset")

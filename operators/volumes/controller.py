@@ -13,7 +13,7 @@ from libs.common.kinds import POD, PVC, STORAGE_CLASS, Key, Manifest, is_deletin
 from libs.common.plan import Outcome
 from libs.common.runtime import Context, Controller, Operator, Result
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, ConditionType, DemoVolume, Reason
-from operators.volumes.metrics import METRICS
+from operators.volumes.metrics import ACTIONS, METRICS
 from operators.volumes.naming import FINALIZER
 from operators.volumes.naming import OPERATOR as ID
 from operators.volumes.observe import (
@@ -151,6 +151,7 @@ def _tell(ctx: Context, actions: Iterable[Action], outcome: Outcome) -> None:
     done = {id(step) for step in outcome.done}
     for action in actions:
         if id(action.step) in done:
+            ctx.metrics.counter(ACTIONS).labels(action.reason).inc()
             ctx.log.info(action.note, reason=str(action.reason))
             ctx.event("Warning" if action.warning else "Normal", action.reason, action.note)
 

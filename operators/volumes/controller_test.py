@@ -185,6 +185,8 @@ async def test_claim_deleted_by_hand_comes_back_with_a_warning(
     await harness.eventually(
         lambda: any(event["reason"] == Reason.REPLACED for event in api.objects(EVENT))
     )
+    assert harness.metric("volumes_actions_total", reason=Reason.CREATED) == 1
+    assert harness.metric("volumes_actions_total", reason=Reason.REPLACED) == 1
 
 
 async def test_growth_is_followed_until_the_capacity_shows_it(

@@ -27,8 +27,8 @@ def build(operator_id: str, tag: str = "dev", progress: Progress | None = None) 
     Raises:
         ToolError: There is no such operator, no docker, or the build failed.
     """
-    if not (ROOT / "operators" / operator_id / "Dockerfile").exists():
-        raise ToolError(f"operators/{operator_id}/Dockerfile: no such operator; check the id")
+    if not (ROOT / "operators" / operator_id / "BUILD").exists():
+        raise ToolError(f"operators/{operator_id}/BUILD: no such operator; check the id")
     progress = progress or open_progress(f"image-{operator_id}")
     docker = ensure_docker(progress)
     base = ensure_base(docker, progress)

@@ -110,14 +110,6 @@ rows:
         queries:
           - expr: max by (name) (workqueue_longest_running_processor_seconds{SELECTOR})
             legend: <name>
-      - title: Put off or given up
-        description: Reconciles put off since the cache had not seen the last write, and expected changes that never came.
-        unit: ops
-        queries:
-          - expr: sum by (controller) (rate(operator_stale_sync_skips_total{SELECTOR}[$__rate_interval]))
-            legend: <controller> put off
-          - expr: sum by (controller) (rate(operator_expectations_expired_total{SELECTOR}[$__rate_interval]))
-            legend: <controller> expired
 
   - title: Cache and watches
     panels:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeIs
@@ -13,8 +14,8 @@ from libs.common.clock import Clock
 from libs.common.errors import NotFound
 from libs.common.kinds import Key, Kind, Manifest, describe, is_deleting, uid_of
 from libs.common.metrics import Metrics
-from libs.common.ownership import build_owner_reference
-from libs.common.plan import Create, Outcome, Step
+from libs.common.ownership import build_owner_reference, controller_uid
+from libs.common.plan import Apply, Create, Delete, Outcome, Step
 from libs.common.runtime.cache import Cache, Projection
 from libs.common.runtime.informer import Origin
 from libs.common.runtime.store import strip_noise
@@ -178,9 +179,41 @@ class Context:
         Raises:
             PrimaryGone: Something was to be created for a primary that is gone or going.
         """
-        if any(isinstance(step, Create) for batch in batches for step in batch):
+        births = [step for batch in batches for step in batch if self._makes_child(step)]
+        if len(births) == 1 and isinstance(births[0], Create):
+            return await self._execute_one(births[0], batches)
+        if births:
             await self._confirm_primary()
         return await self._writer.execute(batches)
+
+    def _makes_child(self, step: Step) -> bool:
+        """Tell whether a step is about to make an object that was not there."""
+        if not isinstance(step, Apply):
+            return isinstance(step, Create)
+        informer = self._cache.find(step.kind)
+        return informer is not None and informer.store.get(step.key) is None
+
+    async def _execute_one(self, birth: Create, batches: Sequence[Sequence[Step]]) -> Outcome:
+        """Take steps that make one child while the primary is confirmed beside them.
+
+        A child that died is replaced without waiting for the confirmation; when that fails, the
+        replacement is taken back.
+        """
+        confirmation = asyncio.create_task(self._confirm_primary())
+        try:
+            outcome = await self._writer.execute(batches)
+            await confirmation
+        except PrimaryGone:
+            await self._take_back(birth)
+            raise
+        finally:
+            confirmation.cancel()
+        return outcome
+
+    async def _take_back(self, birth: Create) -> None:
+        child = await self.live_get(birth.kind, birth.key)
+        if child is not None and controller_uid(child) == self.uid:
+            await self._writer.execute([[Delete.of(birth.kind, child)]])
 
     async def _confirm_primary(self) -> None:
         """Ask the API server whether the primary is still there before it gets new children.

@@ -7,7 +7,9 @@ import pytest
 from libs.common.conditions import Condition, build_conditions
 from libs.common.errors import ServerError
 from libs.common.kinds import CONFIG_MAP, POD, Key, Manifest
+from libs.common.plan import Apply, Create
 from libs.common.runtime import Context, Result
+from libs.common.runtime.context import PrimaryGone
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.script import Script, running
 from libs.common.testing.waiting import until
@@ -166,3 +168,74 @@ async def test_cache_and_server_can_be_asked(fake_api: FakeApi) -> None:
         await harness.settled()
 
         assert looked == [True]
+
+
+# Children of a primary that is gone.
+
+
+def build_child(context: Context, name: str) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "ownerReferences": [context.owner_reference()],
+        },
+    }
+
+
+@pytest.mark.parametrize("step", [Create, Apply])
+@pytest.mark.parametrize("children", [1, 3])
+async def test_primary_that_vanished_unseen_keeps_no_new_children(
+    fake_api: FakeApi, step: type[Create | Apply], children: int
+) -> None:
+    async def late(context: Context) -> Result | None:
+        fake_api.collector.pause()
+        fake_api.watches.pause(WIDGET)
+        fake_api.vanish(WIDGET, KEY)
+        steps = [
+            step(CONFIG_MAP, build_child(context, f"w-{number}")) for number in range(children)
+        ]
+        try:
+            await context.execute(steps)
+        except PrimaryGone:
+            refused.append(context.key)
+            raise
+        finally:
+            fake_api.watches.resume(WIDGET)
+        return None
+
+    refused: list[Key] = []
+    async with running(fake_api, Script(late)) as harness:
+        fake_api.create(build_widget())
+        await harness.settled()
+
+        assert refused == [KEY]
+        assert fake_api.objects(CONFIG_MAP) == []
+        assert harness.metric("controller_runtime_reconcile_errors_total", controller="widget") == 0
+    if children > 1 or step is Apply:
+        assert not fake_api.writes(kind=CONFIG_MAP), "nothing was made to be taken back"
+
+
+async def test_one_child_does_not_wait_for_the_look_at_the_primary(fake_api: FakeApi) -> None:
+    async def replace(context: Context) -> Result | None:
+        if not context.children(CONFIG_MAP):
+            await context.execute([Create(CONFIG_MAP, build_child(context, "w-0"))])
+        return None
+
+    # The look is answered only when the child is there.
+    async with running(fake_api, Script(replace)) as harness:
+        fake_api.fail(
+            "get",
+            WIDGET,
+            status=503,
+            retry_after=0.01,
+            times=3,
+            where=lambda _: not fake_api.objects(CONFIG_MAP),
+        )
+        fake_api.create(build_widget())
+        await harness.settled()
+
+        assert len(fake_api.objects(CONFIG_MAP)) == 1
+        assert harness.metric("controller_runtime_reconcile_errors_total", controller="widget") == 0

@@ -42,9 +42,8 @@ from libs.common.runtime.informer import Origin
 
 log = structlog.get_logger(__name__)
 
-_IN_FLIGHT: Final = 256
-"""Steps of one batch that run at the same time at most; the client bounds the requests."""
-
+_CREW: Final = 32
+"""Steps of one batch that run at the same time at most; the client bounds all requests."""
 
 _REMEMBERED: Final = 10_000
 """No-op applies that are remembered."""
@@ -106,28 +105,43 @@ class Writer:
         skipped: list[Step] = []
         changed = 0
         for batch in batches:
-            rest = list(batch)
-            size = 1
-            while rest and not failures:
-                # Slow start: when the quota is used up, one create fails, not five hundred.
-                # Deletions need none, they cannot be too many.
-                size = len(rest) if all(isinstance(step, Delete) for step in rest) else size
-                part, rest = rest[: min(size, _IN_FLIGHT)], rest[min(size, _IN_FLIGHT) :]
-                results = await self._take_all(part)
-                for step, result in zip(part, results, strict=True):
-                    if isinstance(result, Exception):
-                        failures.append(StepFailure(step, result))
-                    else:
-                        done.append(step)
-                        changed += result
-                size *= 2
-            skipped.extend(rest)
+            results = [] if failures else await self._take_all(batch)
+            skipped.extend(batch[len(results) :])
+            for step, result in zip(batch, results, strict=False):
+                if isinstance(result, Exception):
+                    failures.append(StepFailure(step, result))
+                else:
+                    done.append(step)
+                    changed += result
         return Outcome(tuple(done), tuple(failures), tuple(skipped), changed)
 
-    async def _take_all(self, steps: Sequence[Step]) -> list[bool | Exception]:
-        if len(steps) == 1:
-            return [await self._attempt(steps[0])]
-        return list(await asyncio.gather(*(self._attempt(step) for step in steps)))
+    async def _take_all(self, batch: Sequence[Step]) -> list[bool | Exception]:
+        """Take steps side by side; return the results of those taken, which come first.
+
+        Slow start: the first step goes alone, and each success lets two more go. When the quota is
+        used up, one create fails, not five hundred. Deletions need none, they cannot be too many.
+        """
+        results: dict[int, bool | Exception] = {}
+        ahead = iter(enumerate(batch))
+        fearless = all(isinstance(step, Delete) for step in batch)
+        crew = min(len(batch), _CREW) if fearless else 1
+        failed = False
+
+        async def work() -> None:
+            nonlocal crew, failed
+            for index, step in ahead:
+                result = results[index] = await self._attempt(step)
+                failed = failed or (isinstance(result, Exception) and not fearless)
+                if failed:
+                    return
+                if crew < _CREW:
+                    crew += 1
+                    group.create_task(work())
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(crew):
+                group.create_task(work())
+        return [results[index] for index in range(len(results))]
 
     async def _attempt(self, step: Step) -> bool | Exception:
         try:
@@ -157,19 +171,34 @@ class Writer:
                 return await self._patch(step)
 
     async def _create(self, step: Create) -> bool:
-        try:
-            answer = await self._client.create(
-                step.kind, step.manifest, field_manager=self._manager
-            )
-        except AlreadyExists:
-            live = await self._client.get(step.kind, step.key)
-            self._wrote(step.kind, live)
-            if step.ours is None or not step.ours(live):
-                self._refuse_foreign(step.kind, step.key, live)
+        answer = await self._claim_name(step)
+        if answer is None:
             return False
         # A new object holds nothing that others did, so the pass knows all of it.
         self._wrote(step.kind, answer, self._origin)
         return True
+
+    async def _claim_name(self, step: Create) -> Manifest | None:
+        """Create an object; None where one of that name is there already and is ours."""
+        for last in (False, True):
+            try:
+                return await self._client.create(
+                    step.kind, step.manifest, field_manager=self._manager
+                )
+            except AlreadyExists:
+                try:
+                    live = await self._client.get(step.kind, step.key)
+                except NotFound:
+                    # Whoever had the name was on the way out: a deletion without grace shows the
+                    # object as deleted a moment before its name is free.
+                    if last:
+                        raise
+                    continue
+                self._wrote(step.kind, live)
+                if step.ours is None or not step.ours(live):
+                    self._refuse_foreign(step.kind, step.key, live)
+                return None
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def _apply(self, step: Apply) -> bool:
         desired = build_desired(step.manifest)
