@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 from libs.common.kinds import Key, Kind, Manifest
 from libs.common.plan import Outcome
@@ -69,6 +69,16 @@ class Watch:
     indexes: Mapping[str, IndexFunction] = field(default_factory=dict)
 
 
+class WatchOptions(TypedDict, total=False):
+    """Options of `owns` and `watches`, as `Watch` explains them."""
+
+    transform: Transform
+    label_selector: str
+    source: SourceName
+    optional: bool
+    indexes: Mapping[str, IndexFunction]
+
+
 def always(_: Mapping[str, Any]) -> bool:
     """Tell that every object needs the finalizer."""
     return True
@@ -109,42 +119,17 @@ class Controller:
         if bool(self.finalizer) != (self.finalize is not None):
             raise ValueError(f"Controller {self.name}: finalize and finalizer go together")
 
-    def owns(
-        self,
-        kind: Kind,
-        *,
-        transform: Transform | None = None,
-        label_selector: str = "",
-        source: SourceName | None = None,
-        optional: bool = False,
-        indexes: Mapping[str, IndexFunction] | None = None,
-    ) -> Self:
+    def owns(self, kind: Kind, **options: Unpack[WatchOptions]) -> Self:
         """Watch a kind of children: a change enqueues the primary that controls the object."""
-        return self._add(
-            Watch(kind, None, transform, label_selector, source, optional, indexes or {})
-        )
+        self.watched.append(Watch(kind, None, **options))
+        return self
 
-    def watches(
-        self,
-        kind: Kind,
-        mapper: Mapper,
-        *,
-        transform: Transform | None = None,
-        label_selector: str = "",
-        source: SourceName | None = None,
-        optional: bool = False,
-        indexes: Mapping[str, IndexFunction] | None = None,
-    ) -> Self:
+    def watches(self, kind: Kind, mapper: Mapper, **options: Unpack[WatchOptions]) -> Self:
         """Watch any kind: a change enqueues the primaries that the mapper names."""
-        return self._add(
-            Watch(kind, mapper, transform, label_selector, source, optional, indexes or {})
-        )
+        self.watched.append(Watch(kind, mapper, **options))
+        return self
 
     def projects(self, projection: type[Projection]) -> Self:
         """Keep a projection of the cache; controllers that name the same one share it."""
         self.projections.append(projection)
-        return self
-
-    def _add(self, watch: Watch) -> Self:
-        self.watched.append(watch)
         return self
