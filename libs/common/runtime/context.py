@@ -158,10 +158,12 @@ class Context:
 
         Args:
             kind: A watched kind.
-            namespace: Namespace; None for that of the primary (all when it has none).
+            namespace: Namespace; None for that of the primary (all when it has none). It does not
+                matter for kinds that have no namespaces.
             selector: A `LabelSelector`; None for all.
         """
-        return self._cache.store(kind).list(namespace or self.key.namespace or None, selector)
+        where = (namespace or self.key.namespace or None) if kind.namespaced else None
+        return self._cache.store(kind).list(where, selector)
 
     async def live_get(self, kind: Kind, key: Key) -> Manifest | None:
         """Read an object from the API server; None when it does not exist."""

@@ -6,14 +6,15 @@ import pytest
 
 from libs.common.conditions import Condition, build_conditions
 from libs.common.errors import ServerError
-from libs.common.kinds import CONFIG_MAP, POD, Key, Manifest
+from libs.common.kinds import CONFIG_MAP, NODE, POD, Key, Manifest
 from libs.common.plan import Apply, Create
-from libs.common.runtime import Context, Result
+from libs.common.runtime import Context, Controller, Operator, Result
 from libs.common.runtime.context import PrimaryGone
 from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.script import Script, running
 from libs.common.testing.waiting import until
-from libs.common.testing.widget import WIDGET, build_widget
+from libs.common.testing.widget import WIDGET, Settings, build_widget
 
 KEY = Key("default", "w")
 
@@ -239,3 +240,28 @@ async def test_one_child_does_not_wait_for_the_look_at_the_primary(fake_api: Fak
 
         assert len(fake_api.objects(CONFIG_MAP)) == 1
         assert harness.metric("controller_runtime_reconcile_errors_total", controller="widget") == 0
+
+
+async def test_kind_without_namespaces_is_listed_whole_from_a_namespaced_primary(
+    fake_api: FakeApi,
+) -> None:
+    seen: list[str] = []
+
+    async def look(context: Context) -> Result | None:
+        seen.extend(node["metadata"]["name"] for node in context.list(NODE))
+        return None
+
+    script = Script(look)
+    fake_api.register(WIDGET)
+    fake_api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
+    fake_api.create(build_widget())
+
+    def build(settings: Settings) -> Controller:
+        controller = script.build_controller(settings)
+        return controller.watches(NODE, lambda *_: (), source="reflector")
+
+    operator = Operator("widget", Settings, (build,))
+    async with OperatorHarness(operator, fake_api.config) as harness:
+        await harness.settled()
+
+    assert seen == ["n"]

@@ -1,0 +1,199 @@
+"""CRDs of the kinds that the simulator stands in for.
+
+The schemas name what operators here use, and keep everything else as it is. The real ones are
+longer; their rules that matter are here as CEL, or in `admission`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from libs.common.contracts.cdi import DATA_SOURCE, DATA_VOLUME
+from libs.common.contracts.kubevirt import (
+    VIRTUAL_MACHINE,
+    VIRTUAL_MACHINE_INSTANCE,
+    VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+)
+from libs.common.contracts.kubevirt_config import KUBEVIRT
+from libs.common.kinds import Kind, Manifest
+
+_ANY: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "x-kubernetes-preserve-unknown-fields": True,
+}
+_TEXT: Final[Mapping[str, Any]] = {"type": "string"}
+_TEXTS: Final[Mapping[str, Any]] = {"type": "object", "additionalProperties": _TEXT}
+SIMULATED: Final = "sim.slipway.dev/simulated"
+"""Annotation on the CRDs, by which the simulator knows its own."""
+
+
+def _object(**properties: Mapping[str, Any]) -> Manifest:
+    return {**_ANY, "properties": dict(properties)}
+
+
+def _list(item: Mapping[str, Any]) -> Manifest:
+    return {"type": "array", "items": dict(item)}
+
+
+def _rule(schema: Mapping[str, Any], rule: str, message: str) -> Manifest:
+    rules = [*schema.get("x-kubernetes-validations", ()), {"rule": rule, "message": message}]
+    return {**schema, "x-kubernetes-validations": rules}
+
+
+_VOLUME: Final = _object(
+    name=_TEXT,
+    dataVolume=_object(name=_TEXT),
+    persistentVolumeClaim=_object(claimName=_TEXT),
+)
+_INSTANCE_SPEC: Final = _object(
+    domain=_object(
+        cpu=_object(cores={"type": "integer"}, sockets={"type": "integer"}),
+        firmware=_object(uuid=_TEXT),
+    ),
+    evictionStrategy={
+        "type": "string",
+        "enum": ["None", "LiveMigrate", "LiveMigrateIfPossible", "External"],
+    },
+    terminationGracePeriodSeconds={"type": "integer", "format": "int64"},
+    nodeSelector=_TEXTS,
+    networks=_list(_ANY),
+    volumes=_list(_VOLUME),
+)
+_MACHINE_SPEC: Final = _rule(
+    {
+        **_object(
+            running={"type": "boolean"},
+            runStrategy={
+                "type": "string",
+                "enum": [
+                    "Always",
+                    "Halted",
+                    "Manual",
+                    "RerunOnFailure",
+                    "Once",
+                    "WaitAsReceiver",
+                ],
+            },
+            template={**_object(metadata=_ANY, spec=_INSTANCE_SPEC), "required": ["spec"]},
+            dataVolumeTemplates=_list(_ANY),
+        ),
+        "required": ["template"],
+    },
+    "has(self.running) != has(self.runStrategy)",
+    "Running and RunStrategy are mutually exclusive, and one of them must be set",
+)
+_MIGRATION_SPEC: Final = _rule(
+    _object(vmiName=_TEXT, addedNodeSelector=_TEXTS),
+    "self == oldSelf",
+    "update of Migration object's spec is restricted",
+)
+_DISK_SPEC: Final = _rule(
+    _object(
+        source=_ANY,
+        sourceRef=_ANY,
+        storage=_object(
+            accessModes=_list(_TEXT), storageClassName=_TEXT, volumeMode=_TEXT, resources=_ANY
+        ),
+        pvc=_object(
+            accessModes=_list(_TEXT), storageClassName=_TEXT, volumeMode=_TEXT, resources=_ANY
+        ),
+    ),
+    "self == oldSelf",
+    "Cannot update DataVolume Spec",
+)
+
+
+def build_crds() -> list[Manifest]:
+    """Build all CRDs of the simulator."""
+    return [
+        _build(
+            VIRTUAL_MACHINE,
+            _MACHINE_SPEC,
+            ("vm", "vms"),
+            [
+                ("Status", ".status.printableStatus"),
+                ("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+            ],
+        ),
+        _build(
+            VIRTUAL_MACHINE_INSTANCE,
+            _INSTANCE_SPEC,
+            ("vmi", "vmis"),
+            [
+                ("Phase", ".status.phase"),
+                ("IP", ".status.interfaces[0].ipAddress"),
+                ("NodeName", ".status.nodeName"),
+                ("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+            ],
+            # The real kind has none either: its status is written with the rest.
+            subresources=(),
+        ),
+        _build(
+            VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+            _MIGRATION_SPEC,
+            ("vmim", "vmims"),
+            [("Phase", ".status.phase"), ("VMI", ".spec.vmiName")],
+        ),
+        _build(KUBEVIRT, _ANY, ("kv", "kvs"), [("Phase", ".status.phase")]),
+        _build(
+            DATA_VOLUME,
+            _DISK_SPEC,
+            ("dv", "dvs"),
+            [("Phase", ".status.phase"), ("Progress", ".status.progress")],
+        ),
+        _build(DATA_SOURCE, _ANY, ("das",), []),
+    ]
+
+
+def _build(
+    kind: Kind,
+    spec: Mapping[str, Any],
+    short: Sequence[str],
+    columns: Sequence[tuple[str, str]],
+    *,
+    subresources: Sequence[str] = ("status",),
+) -> Manifest:
+    printed = [{"name": name, "type": "string", "jsonPath": path} for name, path in columns]
+    age = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": kind.resource,
+            "annotations": {SIMULATED: "true"},
+            "labels": {"app.kubernetes.io/part-of": "kubevirt-sim"},
+        },
+        "spec": {
+            "group": kind.group,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind.kind,
+                "listKind": f"{kind.kind}List",
+                "plural": kind.plural,
+                "singular": kind.kind.lower(),
+                "shortNames": list(short),
+            },
+            "versions": [
+                {
+                    "name": kind.version,
+                    "served": True,
+                    "storage": True,
+                    "schema": {
+                        "openAPIV3Schema": {
+                            "type": "object",
+                            "properties": {
+                                "apiVersion": _TEXT,
+                                "kind": _TEXT,
+                                "metadata": {"type": "object"},
+                                "spec": dict(spec),
+                                "status": dict(_ANY),
+                            },
+                        }
+                    },
+                    "subresources": {name: {} for name in subresources},
+                    "additionalPrinterColumns": [*printed, age],
+                }
+            ],
+        },
+    }

@@ -1,0 +1,199 @@
+"""Controllers of data volumes and of the volumes behind them: what is watched, and their writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from libs.common.contracts.cdi import BIND_IMMEDIATELY, DATA_VOLUME
+from libs.common.contracts.claims import StorageClassView
+from libs.common.contracts.reading import map_at, text_at, text_map_at
+from libs.common.kinds import (
+    NODE,
+    PV,
+    PVC,
+    STORAGE_CLASS,
+    Key,
+    Manifest,
+    is_deleting,
+    key_of,
+    uid_of,
+)
+from libs.common.plan import Create, Delete, Patch, Step
+from libs.common.runtime import Cache, Context, Controller, Result
+from tools.kubevirt_sim.behavior import PREFIX, Import
+from tools.kubevirt_sim.disk import SELECTED_NODE, Site, build_heirs, plan_disk
+from tools.kubevirt_sim.edge import Stage, Turned, patch_status, take_turns
+from tools.kubevirt_sim.statuses import holds
+
+VOLUME_LABEL: Final = PREFIX + "volume"
+"""Label of the PersistentVolumes that the simulator makes."""
+_DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
+_BOUND: Final = "pv.kubernetes.io/bind-completed"
+
+
+def map_claim(claim: Manifest, _: Cache) -> Iterable[Key]:
+    """Name the data volume of a claim: it has the same name."""
+    return [key_of(claim)]
+
+
+def map_claim_to_volume(claim: Manifest, _: Cache) -> Iterable[Key]:
+    """Name the volume that was made for a claim."""
+    name = text_at(claim, "spec", "volumeName")
+    return [Key("", name)] if name else []
+
+
+def build_disk_controller(stage: Stage) -> Controller:
+    """Build the controller of DataVolume."""
+
+    async def reconcile(ctx: Context) -> Result:
+        async def turn(disk: Manifest) -> Turned:
+            return _turn(ctx, disk, stage)
+
+        result, _ = await take_turns(ctx, DATA_VOLUME, turn)
+        return result
+
+    return (
+        Controller("sim-cdi", primary=DATA_VOLUME, reconcile=reconcile, source="reflector")
+        .watches(PVC, map_claim)
+        .watches(STORAGE_CLASS, lambda *_: (), source="reflector")
+        .watches(NODE, lambda *_: ())
+        .watches(PV, lambda *_: (), source="reflector")
+    )
+
+
+def build_volume_controller(stage: Stage) -> Controller:
+    """Build the controller that deletes the volumes of claims that are gone."""
+
+    async def reconcile(ctx: Context) -> Result | None:
+        volume = ctx.primary
+        if VOLUME_LABEL not in text_map_at(volume, "metadata", "labels"):
+            return None
+        reference = map_at(volume, "spec", "claimRef")
+        key = Key(text_at(reference, "namespace"), text_at(reference, "name"))
+        claim = await ctx.live_get(PVC, key)
+        if claim is not None and uid_of(claim) == text_at(reference, "uid"):
+            return None
+        if is_deleting(volume):
+            finalizers = volume["metadata"].get("finalizers") or []
+            if not finalizers:
+                return None
+            patch = [{"op": "remove", "path": "/metadata/finalizers"}]
+            return Result.from_outcome(await ctx.execute([Patch(PV, ctx.key, ctx.uid, patch)]))
+        return Result.from_outcome(await ctx.execute([Delete.of(PV, volume)]))
+
+    return Controller("sim-volumes", primary=PV, reconcile=reconcile, source="reflector").watches(
+        PVC, map_claim_to_volume
+    )
+
+
+def _turn(ctx: Context, disk: Manifest, stage: Stage) -> Turned:
+    if is_deleting(disk):
+        return Turned()
+    claim = ctx.get(PVC, ctx.key)
+    site = Site(
+        claim=claim,
+        waits=_waits(ctx, claim),
+        order=Import.parse(disk, stage.timing),
+        left=stage.watch(uid_of(disk)),
+        now=ctx.now(),
+    )
+    plan = plan_disk(disk, site)
+    if plan.create is not None:
+        return Turned([Create(PVC, plan.create)])
+    if plan.bind and claim is not None:
+        return Turned(_bind(ctx, disk, claim, stage))
+    if plan.collect and claim is not None:
+        heirs = {
+            "op": "add",
+            "path": "/metadata/ownerReferences",
+            "value": build_heirs(disk, claim),
+        }
+        return Turned([Patch(PVC, ctx.key, uid_of(claim), [heirs]), Delete.of(DATA_VOLUME, disk)])
+    if plan.status is not None:
+        return Turned([patch_status(DATA_VOLUME, disk, plan.status)])
+    return Turned(wait=plan.wait)
+
+
+def _waits(ctx: Context, claim: Manifest | None) -> bool:
+    if claim is None:
+        return False
+    name = text_at(claim, "spec", "storageClassName")
+    for manifest in ctx.list(STORAGE_CLASS):
+        default = text_map_at(manifest, "metadata", "annotations").get(_DEFAULT_CLASS) == "true"
+        if key_of(manifest).name == name or (default and not name):
+            return StorageClassView.parse(manifest).waits_for_consumer
+    return False
+
+
+def _bind(ctx: Context, disk: Manifest, claim: Manifest, stage: Stage) -> list[Step]:
+    if stage.simulated:
+        return _bind_simulated(ctx, claim)
+    asked = BIND_IMMEDIATELY in text_map_at(disk, "metadata", "annotations")
+    chosen = SELECTED_NODE in text_map_at(claim, "metadata", "annotations")
+    if not asked or chosen or not _waits(ctx, claim):
+        # The cluster binds it.
+        return []
+    nodes = [key_of(node).name for node in ctx.list(NODE) if holds(node, "Ready")]
+    if not nodes:
+        return []
+    note = {SELECTED_NODE: min(nodes)}
+    held = text_map_at(claim, "metadata", "annotations")
+    operation = {"op": "add", "path": "/metadata/annotations", "value": {**held, **note}}
+    return [_patch_claim(claim, operation)]
+
+
+def _bind_simulated(ctx: Context, claim: Manifest) -> list[Step]:
+    volume = f"sim-{uid_of(claim)}"
+    request = map_at(claim, "spec", "resources", "requests").get("storage") or "1Gi"
+    steps: list[Step] = []
+    if ctx.get(PV, Key("", volume)) is None:
+        steps.append(Create(PV, _build_volume(claim, volume, request), ours=lambda _: True))
+    if text_at(claim, "spec", "volumeName") != volume:
+        held = text_map_at(claim, "metadata", "annotations")
+        notes = {**held, _BOUND: "yes"}
+        return [
+            *steps,
+            _patch_claim(
+                claim,
+                {"op": "add", "path": "/metadata/annotations", "value": notes},
+                {"op": "add", "path": "/spec/volumeName", "value": volume},
+            ),
+        ]
+    status = {
+        "phase": "Bound",
+        "accessModes": list(map_at(claim, "spec").get("accessModes") or ()),
+        "capacity": {"storage": request},
+    }
+    return [*steps, patch_status(PVC, claim, status)]
+
+
+def _build_volume(claim: Manifest, name: str, request: object) -> Manifest:
+    spec = map_at(claim, "spec")
+    key = key_of(claim)
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name, "labels": {VOLUME_LABEL: "true"}},
+        "spec": {
+            "capacity": {"storage": request},
+            "accessModes": list(spec.get("accessModes") or ()),
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": text_at(spec, "storageClassName"),
+            "volumeMode": text_at(spec, "volumeMode") or "Filesystem",
+            "claimRef": {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": key.namespace,
+                "name": key.name,
+                "uid": uid_of(claim),
+            },
+            # Nothing is ever mounted from there: no kubelet runs the pods that use it.
+            "hostPath": {"path": f"/tmp/kubevirt-sim/{name}"},
+        },
+    }
+
+
+def _patch_claim(claim: Manifest, *operations: Manifest) -> Patch:
+    version = claim["metadata"]["resourceVersion"]
+    return Patch(PVC, key_of(claim), uid_of(claim), operations, resource_version=version)

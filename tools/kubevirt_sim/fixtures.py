@@ -1,0 +1,17 @@
+"""pytest fixtures of the simulator; a conftest imports those that its tests use."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from libs.common.testing.fakeapi import FakeApi
+from tools.kubevirt_sim.simulator import KubeVirtSim
+
+
+@pytest.fixture
+async def kubevirt_sim(fake_api: FakeApi) -> AsyncIterator[KubeVirtSim]:
+    """Simulate KubeVirt and CDI on the fake API server, in no time, with three nodes."""
+    async with KubeVirtSim(fake_api.config) as sim:
+        yield sim

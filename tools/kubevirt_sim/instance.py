@@ -1,0 +1,334 @@
+"""The controller of instances: virt-controller and virt-handler in one. Pure.
+
+    ""  ->  Pending  ->  Scheduling  ->  Scheduled  ->  Running  ->  Succeeded | Failed
+
+Each step is one write, so that whoever watches sees each phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from libs.common.contracts.cdi import DataVolumePhase
+from libs.common.contracts.kubevirt import FINAL_PHASES, VmiPhase
+from libs.common.contracts.reading import map_at, maps_at, text_at
+from libs.common.kinds import Manifest, is_deleting, uid_of
+from tools.kubevirt_sim.behavior import Guest
+from tools.kubevirt_sim.launcher import (
+    are_containers_ready,
+    claim_of,
+    find_launcher,
+    is_finished,
+    waiting_reason,
+)
+from tools.kubevirt_sim.reports import build_running_status
+from tools.kubevirt_sim.statuses import (
+    build_condition,
+    find_condition,
+    merge_conditions,
+    render_time,
+)
+
+UNRESPONSIVE: Final = "NodeUnresponsive"
+"""Reason of an instance whose node has been silent for too long."""
+_USABLE: Final = (DataVolumePhase.SUCCEEDED,)
+
+
+class Watch(Protocol):
+    """Tell how much of a step is left, as `Stopwatches` do for one object."""
+
+    def __call__(self, step: str, seconds: float) -> float:
+        """Return the seconds until a step has taken so long, 0 when it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Hold what an instance is judged by.
+
+    Attributes:
+        pods: Its launcher pods, those on their way out too.
+        disks: Data volumes by name, of those that it names and that exist.
+        claims: Claims by name, likewise.
+        guest: How the guest behaves.
+        left: Tells how much of a step is left.
+        silent: Whether the node of the guest has stopped.
+        lost: Whether it has been silent for longer than KubeVirt waits.
+        now: Time.
+        grace: Seconds until a guest that ignores its power button is killed.
+    """
+
+    pods: Sequence[Manifest]
+    disks: Mapping[str, Manifest]
+    claims: Mapping[str, Manifest]
+    guest: Guest
+    left: Watch
+    silent: bool
+    lost: bool
+    now: datetime
+    grace: float
+
+
+@dataclass(frozen=True, slots=True)
+class InstancePlan:
+    """Say what becomes of an instance.
+
+    Attributes:
+        status: Status from now on; None to leave it.
+        node: Value of the node label from now on; empty to leave it.
+        create_launcher: Whether it gets its first pod.
+        delete_pods: Pods to delete.
+        pods_ended: Pods whose containers have ended, and whether well.
+        select_claims: Claims that wait for a consumer, to be given a node.
+        gone: Whether nothing is left of an instance that is being deleted.
+        wait: Seconds until another look; None for none.
+    """
+
+    status: Manifest | None = None
+    node: str = ""
+    create_launcher: bool = False
+    delete_pods: tuple[Manifest, ...] = ()
+    pods_ended: tuple[tuple[Manifest, bool], ...] = ()
+    select_claims: tuple[Manifest, ...] = ()
+    gone: bool = False
+    wait: float | None = field(default=None)
+
+
+_NOTHING: Final = InstancePlan()
+
+
+def plan_instance(vmi: Manifest, world: World) -> InstancePlan:
+    """Plan one step of an instance that is not being deleted."""
+    phase = text_at(vmi, "status", "phase")
+    if phase in FINAL_PHASES:
+        return _end_pods(vmi, world, phase == VmiPhase.SUCCEEDED)
+    if phase == VmiPhase.UNSET:
+        conditions = [
+            build_condition("Ready", False, "PodNotExists", "virt-launcher pod has not yet been")
+        ]
+        return InstancePlan(status=move(vmi, VmiPhase.PENDING, world.now, conditions))
+    if phase == VmiPhase.PENDING:
+        return _plan_pending(vmi, world)
+    return _plan_placed(vmi, world, phase)
+
+
+def plan_end(vmi: Manifest, world: World) -> InstancePlan:
+    """Plan one step of an instance that is being deleted."""
+    phase = text_at(vmi, "status", "phase")
+    if phase in (VmiPhase.UNSET, VmiPhase.PENDING):
+        return InstancePlan(status=move(vmi, VmiPhase.FAILED, world.now))
+    if phase in FINAL_PHASES:
+        remove = tuple(pod for pod in world.pods if not is_deleting(pod))
+        return InstancePlan(delete_pods=remove, gone=not world.pods)
+    pod = find_launcher(vmi, world.pods)
+    if pod is None or is_finished(pod):
+        return _fail(vmi, world, pod)
+    if world.silent:
+        # Nobody is there to end the guest.
+        return _NOTHING
+    if phase != VmiPhase.RUNNING:
+        return InstancePlan(status=move(vmi, VmiPhase.FAILED, world.now))
+    return _power_off(vmi, world)
+
+
+def move(
+    vmi: Mapping[str, Any],
+    phase: VmiPhase,
+    now: datetime,
+    conditions: Sequence[Mapping[str, Any]] | None = None,
+    **fields: Any,
+) -> Manifest:
+    """Build the status of an instance that goes to another phase."""
+    status = dict(vmi.get("status") or {})
+    held = status.get("conditions") or ()
+    times = [
+        *(status.get("phaseTransitionTimestamps") or ()),
+        {"phase": str(phase), "phaseTransitionTimestamp": render_time(now)},
+    ]
+    wanted = held if conditions is None else conditions
+    return {
+        **status,
+        **fields,
+        "phase": str(phase),
+        "phaseTransitionTimestamps": times,
+        "conditions": merge_conditions(held, wanted, now),
+    }
+
+
+def _plan_pending(vmi: Manifest, world: World) -> InstancePlan:
+    missing, failed, waiting = _look_at_disks(vmi, world)
+    if failed:
+        return InstancePlan(status=move(vmi, VmiPhase.FAILED, world.now))
+    conditions = [item for item in (find_condition(vmi, "Ready"),) if item is not None]
+    if missing:
+        text = f"failed to find PVC {missing}"
+        conditions.append(build_condition("Synchronized", False, "FailedPvcNotFound", text))
+    elif waiting:
+        text = "Not all of the VMI's DVs are ready"
+        conditions.append(build_condition("DataVolumesReady", False, "NotAllDVsReady", text))
+    else:
+        if any(name in world.disks for name in _claims_of(vmi)):
+            text = "All of the VMI's DVs are bound and not running"
+            conditions.append(build_condition("DataVolumesReady", True, "AllDVsReady", text))
+        launcher = find_launcher(vmi, world.pods)
+        if launcher is None:
+            return InstancePlan(create_launcher=True)
+        return InstancePlan(status=move(vmi, VmiPhase.SCHEDULING, world.now, conditions))
+    plan = InstancePlan(select_claims=_find_unselected(waiting, world))
+    return _with_conditions(plan, vmi, conditions, world.now)
+
+
+def _look_at_disks(vmi: Manifest, world: World) -> tuple[str, bool, list[str]]:
+    """Return the claim that is missing, whether an import has failed, and what is unfinished."""
+    waiting = []
+    for name in _claims_of(vmi):
+        disk = world.disks.get(name)
+        if disk is None:
+            if name not in world.claims:
+                return name, False, []
+            continue
+        phase = text_at(disk, "status", "phase")
+        if phase == DataVolumePhase.FAILED:
+            return "", True, []
+        if phase not in _USABLE:
+            waiting.append(name)
+    return "", False, waiting
+
+
+def _claims_of(vmi: Mapping[str, Any]) -> list[str]:
+    return [claim for item in maps_at(vmi, "spec", "volumes") if (claim := claim_of(item))]
+
+
+def _find_unselected(names: Sequence[str], world: World) -> tuple[Manifest, ...]:
+    waiting = (DataVolumePhase.WAIT_FOR_FIRST_CONSUMER, DataVolumePhase.PENDING_POPULATION)
+    return tuple(
+        world.claims[name]
+        for name in names
+        if text_at(world.disks[name], "status", "phase") in waiting and name in world.claims
+    )
+
+
+def _plan_placed(vmi: Manifest, world: World, phase: str) -> InstancePlan:
+    pod = find_launcher(vmi, world.pods)
+    if pod is None or is_finished(pod):
+        return _fail(vmi, world, pod)
+    if world.silent:
+        return _NOTHING
+    if phase == VmiPhase.SCHEDULING:
+        return _plan_scheduling(vmi, world, pod)
+    if phase == VmiPhase.SCHEDULED:
+        return _plan_scheduled(vmi, world, pod)
+    return _plan_running(vmi, world, pod)
+
+
+def _plan_scheduling(vmi: Manifest, world: World, pod: Manifest) -> InstancePlan:
+    conditions = [item for item in (find_condition(vmi, "Ready"),) if item is not None]
+    ready = find_condition(vmi, "DataVolumesReady")
+    conditions += [ready] if ready else []
+    placed = find_condition(pod, "PodScheduled")
+    if placed is not None and placed.get("status") == "False":
+        text = text_at(placed, "message")
+        conditions.append(build_condition("PodScheduled", False, text_at(placed, "reason"), text))
+    reason = waiting_reason(pod)
+    if reason in ("ErrImagePull", "ImagePullBackOff"):
+        text = "back-off pulling image" if reason == "ImagePullBackOff" else "cannot pull image"
+        conditions.append(build_condition("Synchronized", False, reason, text))
+    if not are_containers_ready(pod):
+        return _with_conditions(_NOTHING, vmi, conditions, world.now)
+    node = text_at(pod, "spec", "nodeName")
+    conditions = [item for item in conditions if item["type"] in ("Ready", "DataVolumesReady")]
+    status = move(
+        vmi,
+        VmiPhase.SCHEDULED,
+        world.now,
+        conditions,
+        nodeName=node,
+        activePods={uid_of(pod): node},
+    )
+    return InstancePlan(status=status, node=node)
+
+
+def _plan_scheduled(vmi: Manifest, world: World, pod: Manifest) -> InstancePlan:
+    if is_deleting(pod):
+        return _NOTHING
+    left = world.left("boot", world.guest.boot)
+    if left:
+        return InstancePlan(wait=left)
+    if world.guest.crash == "boot":
+        status = move(vmi, VmiPhase.FAILED, world.now)
+        return InstancePlan(status=status, pods_ended=((pod, False),))
+    status = move(vmi, VmiPhase.RUNNING, world.now)
+    vmi = {**vmi, "status": status}
+    agent = False if world.guest.agent_delay else world.guest.agent
+    return InstancePlan(
+        status=build_running_status(vmi, world.pods, pod, world.guest, agent, True, world.now)
+    )
+
+
+def _plan_running(vmi: Manifest, world: World, pod: Manifest) -> InstancePlan:
+    guest = world.guest
+    if guest.crash == "run" or guest.power == "shutdown":
+        phase = VmiPhase.FAILED if guest.crash else VmiPhase.SUCCEEDED
+        status = move(vmi, phase, world.now, _not_running(vmi))
+        return InstancePlan(status=status, pods_ended=((pod, phase == VmiPhase.SUCCEEDED),))
+    agent_left = world.left("agent", guest.agent_delay) if guest.agent else 0.0
+    state = map_at(vmi, "status", "migrationState")
+    moved = state.get("completed") is True and state.get("failed") is not True
+    hidden = world.left(f"address {state.get('migrationUid')}", guest.address_delay) if moved else 0
+    agent = guest.agent and not agent_left
+    status = build_running_status(vmi, world.pods, pod, guest, agent, not hidden, world.now)
+    waits = [left for left in (agent_left, hidden) if left]
+    return InstancePlan(
+        status=status if status != vmi.get("status") else None,
+        wait=min(waits) if waits else None,
+    )
+
+
+def _fail(vmi: Manifest, world: World, pod: Manifest | None) -> InstancePlan:
+    """Plan for an instance whose pod is gone or has ended under it."""
+    conditions = _not_running(vmi)
+    reason = {"reason": UNRESPONSIVE} if world.lost else {}
+    if world.silent and not world.lost:
+        return _NOTHING
+    well = pod is not None and text_at(pod, "status", "phase") == "Succeeded"
+    phase = VmiPhase.SUCCEEDED if well else VmiPhase.FAILED
+    return InstancePlan(status=move(vmi, phase, world.now, conditions, **reason))
+
+
+def _power_off(vmi: Manifest, world: World) -> InstancePlan:
+    """Plan for a guest whose power button was pressed."""
+    stubborn = world.guest.ignores_acpi
+    seconds = world.grace if stubborn else min(world.guest.shutdown, world.grace)
+    killed = stubborn or world.guest.shutdown > world.grace
+    left = world.left("power-off", seconds)
+    if left:
+        return InstancePlan(wait=left)
+    phase = VmiPhase.FAILED if killed else VmiPhase.SUCCEEDED
+    return InstancePlan(status=move(vmi, phase, world.now, _not_running(vmi)))
+
+
+def _end_pods(vmi: Manifest, world: World, well: bool) -> InstancePlan:
+    live = tuple((pod, well) for pod in world.pods if not is_finished(pod) and not is_deleting(pod))
+    return InstancePlan(pods_ended=live)
+
+
+def _not_running(vmi: Mapping[str, Any]) -> list[Manifest]:
+    rest = [
+        dict(item)
+        for item in maps_at(vmi, "status", "conditions")
+        if item.get("type") not in ("Ready", "AgentConnected")
+    ]
+    text = "Guest VM is not reported as running"
+    return [build_condition("Ready", False, "GuestNotRunning", text), *rest]
+
+
+def _with_conditions(
+    plan: InstancePlan, vmi: Manifest, wanted: Sequence[Mapping[str, Any]], now: datetime
+) -> InstancePlan:
+    held = map_at(vmi, "status").get("conditions") or []
+    merged = merge_conditions(held, wanted, now)
+    if merged == held:
+        return plan
+    return replace(plan, status={**(vmi.get("status") or {}), "conditions": merged})

@@ -1,0 +1,308 @@
+"""The VM controller: from a machine and its instance to what is done next. Pure.
+
+It follows `sync` of KubeVirt's VM controller: strategies, requests, start failures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from libs.common.contracts.kubevirt import (
+    FINAL_PHASES,
+    VIRTUAL_MACHINE,
+    VIRTUAL_MACHINE_INSTANCE,
+    RunStrategy,
+    VmiPhase,
+)
+from libs.common.contracts.reading import map_at, maps_at, text_at
+from libs.common.kinds import Manifest, is_deleting, key_of, uid_of
+from libs.common.ownership import build_owner_reference
+from libs.common.plan import Create, Delete, Step
+from tools.kubevirt_sim.printable import Sight, find_printable_status
+from tools.kubevirt_sim.statuses import build_condition, find_condition, merge_conditions
+
+INSTANCE_FINALIZER: Final = "kubevirt.io/foregroundDeleteVirtualMachine"
+GENERATION: Final = "kubevirt.io/vm-generation"
+_RERUN: Final = (RunStrategy.ALWAYS, RunStrategy.RERUN_ON_FAILURE, RunStrategy.ONCE)
+_NOT_COPIED: Final = frozenset({"Ready", "Failure", "RestartRequired"})
+"""Conditions of an instance that a machine does not show as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachinePlan:
+    """Say what the VM controller does next.
+
+    Attributes:
+        steps: Writes, at most one.
+        status: Status of the machine from now on.
+        wait: Seconds until another look that no event asks for; None for none.
+    """
+
+    steps: tuple[Step, ...]
+    status: Manifest
+    wait: float | None = None
+
+
+def strategy_of(vm: Mapping[str, Any]) -> str:
+    """Return the run strategy, also where the old field `running` says it."""
+    spec = map_at(vm, "spec")
+    if strategy := text_at(spec, "runStrategy"):
+        return strategy
+    return RunStrategy.ALWAYS if spec.get("running") is True else RunStrategy.HALTED
+
+
+def plan_machine(
+    vm: Manifest,
+    vmi: Manifest | None,
+    disks: Sequence[Mapping[str, Any]],
+    *,
+    disks_ready: bool,
+    now: datetime,
+    longest_backoff: float = 300.0,
+    chance: Callable[[], float] = lambda: 0.0,
+) -> MachinePlan:
+    """Plan one step of a machine that is not being deleted.
+
+    Args:
+        vm: The machine.
+        vmi: Its instance; None for none.
+        disks: Data volumes that its template names and that exist.
+        disks_ready: Whether the data volumes of its own templates let it start.
+        now: Time.
+        longest_backoff: Bound of the back-off of a machine that never comes to run, in seconds.
+        chance: Random number in [0, 1) for the jitter of the back-off.
+    """
+    status = dict(vm.get("status") or {})
+    requests = trim_requests(list(status.get("stateChangeRequests") or ()), vmi)
+    failure = count_failures(vm, vmi, now, longest_backoff, chance)
+    decision = _decide(vm, vmi, requests, disks_ready=disks_ready)
+    wait = _backoff_left(failure, now) if decision.start else 0.0
+    steps: tuple[Step, ...] = ()
+    if decision.stop and vmi is not None and not is_deleting(vmi):
+        steps = (Delete.of(VIRTUAL_MACHINE_INSTANCE, vmi),)
+    elif decision.start and not wait:
+        steps = (Create(VIRTUAL_MACHINE_INSTANCE, build_instance(vm)),)
+    _set(status, "stateChangeRequests", [*requests, *decision.requests])
+    _set(status, "startFailure", failure)
+    sight = Sight(
+        {**vm, "status": status},
+        vmi,
+        strategy_of(vm),
+        disks,
+        starting=decision.start and not wait,
+        stopping=decision.stop,
+    )
+    return MachinePlan(steps, build_status(vm, vmi, status, sight, now), wait or None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    start: bool = False
+    stop: bool = False
+    requests: tuple[Manifest, ...] = ()
+
+
+def _decide(
+    vm: Mapping[str, Any],
+    vmi: Manifest | None,
+    requests: Sequence[Mapping[str, Any]],
+    *,
+    disks_ready: bool,
+) -> _Decision:
+    strategy = strategy_of(vm)
+    if strategy == RunStrategy.HALTED:
+        # A machine that is off does not wait for its disks.
+        return _Decision(stop=vmi is not None)
+    if not disks_ready:
+        return _Decision()
+    if vmi is None:
+        return _Decision(start=_is_start_due(vm, strategy, requests))
+    stopped = _is_stop_requested(vmi, requests)
+    phase = text_at(vmi, "status", "phase")
+    match strategy:
+        case RunStrategy.ALWAYS:
+            return _Decision(stop=stopped or phase in FINAL_PHASES)
+        case RunStrategy.RERUN_ON_FAILURE:
+            again = phase == VmiPhase.FAILED and not stopped and not requests
+            start: tuple[Manifest, ...] = ({"action": "Start"},) if again else ()
+            return _Decision(stop=stopped or phase in FINAL_PHASES, requests=start)
+        case _:
+            return _Decision(stop=stopped)
+
+
+def _is_start_due(
+    vm: Mapping[str, Any], strategy: str, requests: Sequence[Mapping[str, Any]]
+) -> bool:
+    if strategy in (RunStrategy.ALWAYS, RunStrategy.ONCE):
+        return True
+    asked = bool(requests) and requests[0].get("action") == "Start"
+    if strategy == RunStrategy.RERUN_ON_FAILURE:
+        return asked or text_at(vm, "status", "runStrategy") != strategy
+    return strategy == RunStrategy.MANUAL and asked
+
+
+def _is_stop_requested(vmi: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) -> bool:
+    first = requests[0] if requests else {}
+    return first.get("action") == "Stop" and first.get("uid") == uid_of(vmi)
+
+
+def trim_requests(requests: list[Manifest], vmi: Mapping[str, Any] | None) -> list[Manifest]:
+    """Take off the first request once it has come true.
+
+    A stop has when there is no instance of that UID any more, a start when there is a live one.
+    """
+    if not requests:
+        return requests
+    first = requests[0]
+    if first.get("action") == "Stop":
+        done = vmi is None or uid_of(vmi) != first.get("uid")
+    else:
+        done = vmi is not None and text_at(vmi, "status", "phase") not in FINAL_PHASES
+    return requests[1:] if done else requests
+
+
+def count_failures(
+    vm: Mapping[str, Any],
+    vmi: Mapping[str, Any] | None,
+    now: datetime,
+    longest: float,
+    chance: Callable[[], float],
+) -> Manifest | None:
+    """Count the instances in a row that ended without ever having run; None for none."""
+    held = map_at(vm, "status", "startFailure")
+    if strategy_of(vm) not in _RERUN:
+        return None
+    if vmi is None:
+        return dict(held) or None
+    if has_run(vmi):
+        return None
+    uid = uid_of(vmi)
+    if text_at(vmi, "status", "phase") not in FINAL_PHASES or held.get("lastFailedVMIUID") == uid:
+        return dict(held) or None
+    count = int(held.get("consecutiveFailCount") or 0) + 1
+    moment = now + timedelta(seconds=backoff(count, longest, chance()))
+    return {
+        "consecutiveFailCount": count,
+        "lastFailedVMIUID": uid,
+        "retryAfterTimestamp": moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+    }
+
+
+def backoff(count: int, longest: float, chance: float) -> float:
+    """Return the seconds to wait after some failed starts in a row.
+
+    `max(10, longest / 30) * n^2`, and up to half of that on top by chance, never more than the
+    longest.
+    """
+    delay = max(10.0, longest / 30.0) * count**2
+    return min(delay * (1 + chance / 2), longest)
+
+
+def _backoff_left(failure: Mapping[str, Any] | None, now: datetime) -> float:
+    moment = (failure or {}).get("retryAfterTimestamp")
+    if not moment:
+        return 0.0
+    return max(0.0, (datetime.fromisoformat(moment) - now).total_seconds())
+
+
+def has_run(vmi: Mapping[str, Any]) -> bool:
+    """Tell whether an instance has ever been Running."""
+    phases = maps_at(vmi, "status", "phaseTransitionTimestamps")
+    return any(item.get("phase") == VmiPhase.RUNNING for item in phases)
+
+
+def build_instance(vm: Manifest) -> Manifest:
+    """Build the instance of a machine: its template under its own name."""
+    template, key = map_at(vm, "spec", "template"), key_of(vm)
+    metadata = map_at(template, "metadata")
+    spec = dict(map_at(template, "spec"))
+    domain = dict(map_at(spec, "domain"))
+    firmware = dict(map_at(domain, "firmware"))
+    firmware.setdefault("uuid", uid_of(vm))
+    spec["domain"] = {**domain, "firmware": firmware}
+    generation = str(vm["metadata"].get("generation") or 0)
+    return {
+        "apiVersion": VIRTUAL_MACHINE_INSTANCE.api_version,
+        "kind": VIRTUAL_MACHINE_INSTANCE.kind,
+        "metadata": {
+            "name": key.name,
+            "namespace": key.namespace,
+            "labels": dict(map_at(metadata, "labels")),
+            "annotations": {**map_at(metadata, "annotations"), GENERATION: generation},
+            "finalizers": [INSTANCE_FINALIZER],
+            "ownerReferences": [build_owner_reference(VIRTUAL_MACHINE, vm)],
+        },
+        "spec": spec,
+    }
+
+
+def build_status(
+    vm: Manifest, vmi: Manifest | None, status: Manifest, sight: Sight, now: datetime
+) -> Manifest:
+    """Build the status of a machine."""
+    ready = find_condition(vmi, "Ready") if vmi is not None else None
+    conditions = _build_conditions(vm, vmi, ready)
+    status = {
+        **status,
+        "created": vmi is not None,
+        "ready": ready is not None and ready.get("status") == "True",
+        "runStrategy": strategy_of(vm),
+        "desiredGeneration": vm["metadata"].get("generation") or 0,
+        "observedGeneration": vm["metadata"].get("generation") or 0,
+        "printableStatus": str(find_printable_status(sight)),
+        "conditions": merge_conditions(status.get("conditions") or (), conditions, now),
+    }
+    for name in ("created", "ready"):
+        if not status[name]:
+            # They are optional booleans of the Go type, which are left out when false.
+            del status[name]
+    return status
+
+
+def _build_conditions(
+    vm: Manifest, vmi: Manifest | None, ready: Mapping[str, Any] | None
+) -> list[Manifest]:
+    if vmi is None:
+        return [build_condition("Ready", False, "VMINotExists", "VMI does not exist")]
+    found = [
+        {name: item[name] for name in ("type", "status", "reason", "message") if name in item}
+        for item in maps_at(vmi, "status", "conditions")
+        if item.get("type") not in _NOT_COPIED
+    ]
+    if ready is None:
+        reason = build_condition("Ready", False, "VMIConditionMissing", "VMI is missing the Ready")
+        found.insert(0, reason)
+    else:
+        found.insert(0, {name: value for name, value in ready.items() if "Time" not in name})
+    if is_restart_required(vm, vmi):
+        message = "a non-live-updatable field was changed in the template spec"
+        found.append(build_condition("RestartRequired", True, "RestartRequired", message))
+    return found
+
+
+def is_restart_required(vm: Mapping[str, Any], vmi: Mapping[str, Any]) -> bool:
+    """Tell whether the template has changed since the instance was made of it."""
+    if text_at(vmi, "status", "phase") in FINAL_PHASES or is_deleting(vmi):
+        return False
+    template, spec = map_at(vm, "spec", "template", "spec"), map_at(vmi, "spec")
+    return any(
+        _without_uuid(template.get(name)) != _without_uuid(spec.get(name))
+        for name in {*template, *spec} - {"terminationGracePeriodSeconds"}
+    )
+
+
+def _without_uuid(value: object) -> object:
+    """Leave out of a domain the UUID that an instance is given where its template has none."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: part for name, part in value.items() if name != "firmware"}
+
+
+def _set(status: Manifest, name: str, value: object) -> None:
+    if value:
+        status[name] = value
+    else:
+        status.pop(name, None)

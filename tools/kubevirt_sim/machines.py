@@ -1,0 +1,136 @@
+"""Controller of machines: what is watched for the VM controller, and its writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from libs.common.contracts.cdi import DATA_VOLUME, DataVolumeView
+from libs.common.contracts.kubevirt import (
+    VIRTUAL_MACHINE,
+    VIRTUAL_MACHINE_INSTANCE,
+    VM_CONTROLLER_FINALIZER,
+    RunStrategy,
+)
+from libs.common.contracts.reading import maps_at, text_at, text_map_at
+from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
+from libs.common.ownership import build_owner_reference
+from libs.common.plan import Create, Delete, Step
+from libs.common.runtime import Cache, Context, Controller, Result
+from tools.kubevirt_sim.edge import Stage, Turned, beside, patch_status, take_turns
+from tools.kubevirt_sim.launcher import claim_of
+from tools.kubevirt_sim.machine import plan_machine, strategy_of
+
+BY_CLAIM: Final = "claim"
+"""Index of machines and instances by the claims that they name."""
+_LAZY: Final = "kubevirt.io/immediate-data-volume-creation"
+
+
+def index_machine(vm: Manifest) -> Iterable[str]:
+    """Index a machine by its claims."""
+    namespace = key_of(vm).namespace
+    for volume in maps_at(vm, "spec", "template", "spec", "volumes"):
+        if claim := claim_of(volume):
+            yield f"{namespace}/{claim}"
+
+
+def map_disk(disk: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the machines that name a data volume."""
+    return map(key_of, cache.store(VIRTUAL_MACHINE).indexed(BY_CLAIM, str(key_of(disk))))
+
+
+def build_machine_controller(stage: Stage) -> Controller:
+    """Build the controller of VirtualMachine."""
+
+    async def reconcile(ctx: Context) -> Result:
+        async def turn(vm: Manifest) -> Turned:
+            return _turn(ctx, vm, stage)
+
+        result, _ = await take_turns(ctx, VIRTUAL_MACHINE, turn)
+        return result
+
+    async def finalize(ctx: Context) -> Result | None:
+        async def turn(vm: Manifest) -> Turned:
+            vmi = ctx.get(VIRTUAL_MACHINE_INSTANCE, ctx.key)
+            if vmi is None:
+                return Turned(done=True)
+            status = {**(vm.get("status") or {}), "printableStatus": "Terminating"}
+            if status != vm.get("status"):
+                return Turned([patch_status(VIRTUAL_MACHINE, vm, status)])
+            return Turned([] if is_deleting(vmi) else [Delete.of(VIRTUAL_MACHINE_INSTANCE, vmi)])
+
+        result, done = await take_turns(ctx, VIRTUAL_MACHINE, turn)
+        return None if done and result.error is None else result
+
+    return (
+        Controller(
+            "sim-virt-controller-vm",
+            primary=VIRTUAL_MACHINE,
+            reconcile=reconcile,
+            finalize=finalize,
+            finalizer=VM_CONTROLLER_FINALIZER,
+            source="reflector",
+        )
+        .owns(VIRTUAL_MACHINE_INSTANCE, source="reflector")
+        .watches(VIRTUAL_MACHINE, lambda *_: (), indexes={BY_CLAIM: index_machine})
+        .watches(DATA_VOLUME, map_disk, source="reflector")
+    )
+
+
+def _turn(ctx: Context, vm: Manifest, stage: Stage) -> Turned:
+    missing = _find_missing_disk(ctx, vm)
+    if missing is not None:
+        return Turned([missing])
+    vmi = ctx.get(VIRTUAL_MACHINE_INSTANCE, ctx.key)
+    names = list(dict.fromkeys(index_machine(vm)))
+    held = [ctx.get(DATA_VOLUME, Key(*name.split("/", 1))) for name in names]
+    disks = [disk for disk in held if disk is not None]
+    plan = plan_machine(
+        vm,
+        vmi,
+        disks,
+        disks_ready=_are_own_disks_ready(ctx, vm),
+        now=ctx.now(),
+        longest_backoff=stage.timing.crash_backoff,
+        chance=stage.chance,
+    )
+    steps: list[Step] = []
+    if plan.status != vm.get("status"):
+        steps.append(patch_status(VIRTUAL_MACHINE, vm, plan.status))
+    # The status goes first: it counts the failure of the instance that is deleted next.
+    return Turned([*steps, *plan.steps], plan.wait)
+
+
+def _find_missing_disk(ctx: Context, vm: Manifest) -> Step | None:
+    lazy = text_map_at(vm, "metadata", "annotations").get(_LAZY) == "false"
+    if lazy and strategy_of(vm) == RunStrategy.HALTED:
+        return None
+    for template in maps_at(vm, "spec", "dataVolumeTemplates"):
+        name = text_at(template, "metadata", "name")
+        if ctx.get(DATA_VOLUME, beside(ctx, name)) is None:
+            return Create(DATA_VOLUME, _build_disk(vm, dict(template)))
+    return None
+
+
+def _build_disk(vm: Manifest, template: Manifest) -> Manifest:
+    metadata = dict(template.get("metadata") or {})
+    metadata["namespace"] = key_of(vm).namespace
+    metadata["ownerReferences"] = [build_owner_reference(VIRTUAL_MACHINE, vm)]
+    metadata["labels"] = {
+        **(metadata.get("labels") or {}),
+        "kubevirt.io/created-by": uid_of(vm),
+    }
+    return {
+        "apiVersion": DATA_VOLUME.api_version,
+        "kind": DATA_VOLUME.kind,
+        "metadata": metadata,
+        "spec": template.get("spec") or {},
+    }
+
+
+def _are_own_disks_ready(ctx: Context, vm: Manifest) -> bool:
+    for template in maps_at(vm, "spec", "dataVolumeTemplates"):
+        disk = ctx.get(DATA_VOLUME, beside(ctx, text_at(template, "metadata", "name")))
+        if disk is None or not DataVolumeView.parse(disk).usable:
+            return False
+    return True

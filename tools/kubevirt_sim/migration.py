@@ -1,0 +1,308 @@
+"""The controller of live migrations: two launcher pods, and the guest in exactly one. Pure.
+
+    "" -> Pending -> Scheduling -> Scheduled -> PreparingTarget -> TargetReady -> Running
+       -> Succeeded | Failed
+
+`status.migrationState` of the instance is written first, the phase follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from libs.common.contracts.kubevirt import FINAL_PHASES, NODE_NAME, VmiPhase
+from libs.common.contracts.migrations import MIGRATION_JOB, MigrationPhase
+from libs.common.contracts.reading import map_at, text_at, text_map_at
+from libs.common.kinds import Manifest, is_deleting, uid_of
+from tools.kubevirt_sim.behavior import Copy
+from tools.kubevirt_sim.instance import Watch
+from tools.kubevirt_sim.launcher import are_containers_ready, find_launcher, is_finished
+from tools.kubevirt_sim.statuses import build_condition, merge_conditions, render_time
+
+FINAL: Final = (MigrationPhase.SUCCEEDED, MigrationPhase.FAILED)
+CLUSTER_LIMIT: Final = 5
+"""Migrations at a time in a cluster; KubeVirt's default."""
+NODE_LIMIT: Final = 2
+"""Migrations at a time away from one node; KubeVirt's default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Hold what a migration is judged by.
+
+    Attributes:
+        vmi: Its instance; None when there is none.
+        pods: Launcher pods of the instance.
+        others: Other migrations that are under way.
+        copy: How the copy goes.
+        left: Tells how much of a step is left.
+        pending_limit: Seconds that it waits for a node.
+        silent: Whether one of the two nodes has stopped.
+        now: Time.
+    """
+
+    vmi: Manifest | None
+    pods: Sequence[Manifest]
+    others: Sequence[Manifest]
+    copy: Copy
+    left: Watch
+    pending_limit: float
+    silent: bool
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationPlan:
+    """Say what becomes of a migration; each part is one write, in this order.
+
+    Attributes:
+        vmi_status: Status of the instance from now on; None to leave it.
+        node: Node label of the instance from now on; empty to leave it.
+        create_target: Whether the target pod is made.
+        pods_ended: Pods whose containers have ended, and whether well.
+        status: Status of the migration from now on; None to leave it.
+        done: Whether a migration that is being deleted can go.
+        wait: Seconds until another look; None for none.
+    """
+
+    vmi_status: Manifest | None = None
+    node: str = ""
+    create_target: bool = False
+    pods_ended: tuple[tuple[Manifest, bool], ...] = ()
+    status: Manifest | None = None
+    done: bool = False
+    wait: float | None = None
+
+
+_NOTHING: Final = MigrationPlan()
+
+
+def plan_migration(migration: Manifest, scene: Scene) -> MigrationPlan:
+    """Plan one step of a migration, also of one that is being deleted: that aborts it."""
+    phase = text_at(migration, "status", "phase")
+    if phase in FINAL:
+        return _finish(migration, scene)
+    vmi = scene.vmi
+    if vmi is None or text_at(vmi, "status", "phase") in FINAL_PHASES:
+        return _fail(migration, scene, "VMI is gone or has ended")
+    if is_deleting(migration) and phase != MigrationPhase.RUNNING:
+        return _fail(migration, scene, "Migration is aborted", aborted=True)
+    if phase == MigrationPhase.UNSET:
+        return MigrationPlan(status=_move(migration, MigrationPhase.PENDING, scene))
+    if phase == MigrationPhase.PENDING:
+        return _plan_pending(migration, vmi, scene)
+    target = find_target(migration, scene.pods)
+    if target is None or is_finished(target) or is_deleting(target):
+        return _fail(migration, scene, "Target pod is down")
+    if phase == MigrationPhase.SCHEDULING:
+        return _plan_scheduling(migration, scene, target)
+    if phase == MigrationPhase.SCHEDULED:
+        return _hand_over(migration, vmi, scene, target)
+    if phase == MigrationPhase.PREPARING_TARGET:
+        return _prepare(migration, vmi, scene)
+    if phase == MigrationPhase.TARGET_READY:
+        return _start(migration, vmi, scene)
+    return _plan_copy(migration, vmi, scene, target)
+
+
+def find_target(migration: Mapping[str, Any], pods: Sequence[Manifest]) -> Manifest | None:
+    """Return the pod that was made for a migration."""
+    uid = uid_of(migration)
+    for pod in pods:
+        if text_map_at(pod, "metadata", "labels").get(MIGRATION_JOB) == uid:
+            return pod
+    return None
+
+
+def is_under_way(migration: Mapping[str, Any]) -> bool:
+    """Tell whether a migration counts against the limits: it has a pod and has not ended."""
+    phase = text_at(migration, "status", "phase")
+    return phase not in (*FINAL, MigrationPhase.UNSET, MigrationPhase.PENDING)
+
+
+def _plan_pending(migration: Manifest, vmi: Manifest, scene: Scene) -> MigrationPlan:
+    if find_target(migration, scene.pods) is not None:
+        return MigrationPlan(status=_move(migration, MigrationPhase.SCHEDULING, scene))
+    if text_at(vmi, "status", "phase") != VmiPhase.RUNNING:
+        return _NOTHING
+    node = text_at(vmi, "status", "nodeName")
+    name = text_at(migration, "spec", "vmiName")
+    same = [other for other in scene.others if text_at(other, "spec", "vmiName") == name]
+    leaving = [
+        other
+        for other in scene.others
+        if text_at(other, "status", "migrationState", "sourceNode") == node
+    ]
+    if same or len(scene.others) >= CLUSTER_LIMIT or len(leaving) >= NODE_LIMIT:
+        # Its turn comes with the end of another one, which is an event.
+        return _NOTHING
+    return MigrationPlan(create_target=True)
+
+
+def _plan_scheduling(migration: Manifest, scene: Scene, target: Manifest) -> MigrationPlan:
+    if are_containers_ready(target):
+        return MigrationPlan(status=_move(migration, MigrationPhase.SCHEDULED, scene))
+    left = scene.left("pending", scene.pending_limit)
+    unplaced = not text_at(target, "spec", "nodeName")
+    if unplaced and not left:
+        if not text_at(target, "status", "phase"):
+            return _NOTHING
+        placed = [
+            item
+            for item in (target.get("status") or {}).get("conditions") or ()
+            if item.get("type") == "PodScheduled" and item.get("status") == "False"
+        ]
+        if placed:
+            reason = "Migration target pod was unschedulable for too long"
+            return _fail(migration, scene, reason)
+    return MigrationPlan(wait=left or None)
+
+
+def _hand_over(migration: Manifest, vmi: Manifest, scene: Scene, target: Manifest) -> MigrationPlan:
+    source = find_launcher(vmi, scene.pods)
+    held = map_at(vmi, "status", "migrationState")
+    if text_at(held, "migrationUid") == uid_of(migration):
+        return MigrationPlan(status=_move(migration, MigrationPhase.PREPARING_TARGET, scene))
+    state = {
+        "migrationUid": uid_of(migration),
+        "sourceNode": text_at(vmi, "status", "nodeName"),
+        "sourcePod": source["metadata"]["name"] if source is not None else "",
+        "targetNode": text_at(target, "spec", "nodeName"),
+        "targetPod": target["metadata"]["name"],
+        "mode": "PreCopy",
+        "migrationConfiguration": {"parallelMigrationsPerCluster": CLUSTER_LIMIT},
+    }
+    active = {
+        **text_map_at(vmi, "status", "activePods"),
+        uid_of(target): text_at(target, "spec", "nodeName"),
+    }
+    return MigrationPlan(
+        vmi_status={**(vmi.get("status") or {}), "migrationState": state, "activePods": active}
+    )
+
+
+def _prepare(migration: Manifest, vmi: Manifest, scene: Scene) -> MigrationPlan:
+    if scene.silent:
+        return _NOTHING
+    state = map_at(vmi, "status", "migrationState")
+    if state.get("targetNodeDomainDetected"):
+        return MigrationPlan(status=_move(migration, MigrationPhase.TARGET_READY, scene))
+    target = find_target(migration, scene.pods)
+    address = text_at(target or {}, "status", "podIP")
+    return _change_state(
+        vmi, targetNodeDomainDetected=True, targetNodeAddress=address or "127.0.0.1"
+    )
+
+
+def _start(migration: Manifest, vmi: Manifest, scene: Scene) -> MigrationPlan:
+    if scene.silent:
+        return _NOTHING
+    if map_at(vmi, "status", "migrationState").get("startTimestamp"):
+        return MigrationPlan(status=_move(migration, MigrationPhase.RUNNING, scene))
+    return _change_state(vmi, startTimestamp=render_time(scene.now))
+
+
+def _plan_copy(migration: Manifest, vmi: Manifest, scene: Scene, target: Manifest) -> MigrationPlan:
+    state = map_at(vmi, "status", "migrationState")
+    if state.get("completed") is True:
+        phase = MigrationPhase.FAILED if state.get("failed") else MigrationPhase.SUCCEEDED
+        return MigrationPlan(status=_move(migration, phase, scene, state))
+    if is_deleting(migration):
+        if not state.get("abortRequested"):
+            return _change_state(vmi, abortRequested=True, abortStatus="Aborting")
+        return _fail(migration, scene, "Live migration aborted", aborted=True)
+    if scene.silent or scene.copy.outcome == "stall":
+        return _NOTHING
+    left = scene.left("copy", scene.copy.seconds)
+    if left:
+        return MigrationPlan(wait=left)
+    if scene.copy.outcome == "fail":
+        return _fail(migration, scene, "Live migration failed: injected")
+    return _arrive(vmi, scene, target)
+
+
+def _arrive(vmi: Manifest, scene: Scene, target: Manifest) -> MigrationPlan:
+    """Move the guest: node, label and end of the migration in one write."""
+    status = dict(vmi.get("status") or {})
+    now, node = render_time(scene.now), text_at(target, "spec", "nodeName")
+    status["migrationState"] = {
+        **map_at(status, "migrationState"),
+        "completed": True,
+        "endTimestamp": now,
+        "targetNodeDomainReadyTimestamp": now,
+    }
+    status["nodeName"] = node
+    status.pop("evacuationNodeName", None)
+    return MigrationPlan(vmi_status=status, node=node)
+
+
+def _finish(migration: Manifest, scene: Scene) -> MigrationPlan:
+    """Clear up after the end: the pod that the guest is not in has nothing left to do."""
+    vmi, state = scene.vmi, map_at(migration, "status", "migrationState")
+    well = text_at(migration, "status", "phase") == MigrationPhase.SUCCEEDED
+    if well:
+        name = text_at(state, "sourcePod")
+        left = [pod for pod in scene.pods if pod["metadata"]["name"] == name]
+    else:
+        target = find_target(migration, scene.pods)
+        here = text_at(vmi or {}, "status", "nodeName")
+        left = [target] if target and text_at(target, "spec", "nodeName") != here else []
+    ended = tuple((pod, well) for pod in left if not is_finished(pod) and not is_deleting(pod))
+    return MigrationPlan(pods_ended=ended, done=not ended)
+
+
+def _fail(
+    migration: Manifest, scene: Scene, reason: str, *, aborted: bool = False
+) -> MigrationPlan:
+    """Plan the end of a migration without a move; the instance is told first."""
+    vmi = scene.vmi
+    held = map_at(vmi or {}, "status", "migrationState")
+    ours = text_at(held, "migrationUid") == uid_of(migration)
+    if vmi is not None and ours and held.get("completed") is not True:
+        end: Manifest = {"completed": True, "failed": True, "failureReason": reason}
+        end["endTimestamp"] = render_time(scene.now)
+        if not held.get("startTimestamp"):
+            end["startTimestamp"] = end["endTimestamp"]
+        if aborted:
+            end |= {"abortRequested": True, "abortStatus": "Succeeded"}
+        return _change_state(vmi, **end)
+    state = dict(held) if ours else {"failureReason": reason, "failed": True, "completed": True}
+    return MigrationPlan(status=_move(migration, MigrationPhase.FAILED, scene, state))
+
+
+def _change_state(vmi: Manifest, **fields: object) -> MigrationPlan:
+    status = vmi.get("status") or {}
+    state = {**map_at(status, "migrationState"), **fields}
+    return MigrationPlan(vmi_status={**status, "migrationState": state})
+
+
+def _move(
+    migration: Manifest,
+    phase: MigrationPhase,
+    scene: Scene,
+    state: Mapping[str, Any] | None = None,
+) -> Manifest:
+    status = dict(migration.get("status") or {})
+    times = [
+        *(status.get("phaseTransitionTimestamps") or ()),
+        {"phase": str(phase), "phaseTransitionTimestamp": render_time(scene.now)},
+    ]
+    shown = state if state is not None else map_at(scene.vmi or {}, "status", "migrationState")
+    if text_at(shown, "migrationUid") in ("", uid_of(migration)) and shown:
+        status["migrationState"] = dict(shown)
+    conditions = []
+    if state is not None and state.get("abortRequested"):
+        conditions.append(build_condition("migrationAbortRequested", True))
+    if conditions:
+        held = status.get("conditions") or ()
+        status["conditions"] = merge_conditions(held, conditions, scene.now)
+    return {**status, "phase": str(phase), "phaseTransitionTimestamps": times}
+
+
+def label_of(node: str) -> Manifest:
+    """Build the JSON patch operation that names the node in the label of an instance."""
+    path = NODE_NAME.replace("/", "~1")
+    return {"op": "add", "path": f"/metadata/labels/{path}", "value": node}

@@ -1,0 +1,213 @@
+"""Controllers of the nodes that the simulator plays, and of the pods on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
+from libs.common.contracts.reading import text_at, text_map_at
+from libs.common.errors import Conflict, NotFound
+from libs.common.kinds import LEASE, NODE, POD, Key, Manifest, is_deleting, key_of, uid_of
+from libs.common.ownership import controller_of
+from libs.common.plan import Delete
+from libs.common.runtime import Cache, Context, Controller, Result
+from tools.kubevirt_sim.behavior import SCHEDULER, SIMULATED_NODE, Guest, is_silent
+from tools.kubevirt_sim.edge import Stage, Turned, patch_status, take_turns
+from tools.kubevirt_sim.kubelet import plan_pod
+from tools.kubevirt_sim.launcher import HOSTNAME
+from tools.kubevirt_sim.statuses import build_condition, merge_conditions
+
+HEARTBEAT_SECONDS: Final = 10.0
+"""Seconds between two renewals of the Lease of a node, as of a kubelet."""
+BY_SCHEDULER: Final = "scheduler"
+"""Index of pods by scheduler."""
+_LEASES: Final = "kube-node-lease"
+
+
+def build_node(number: int) -> Manifest:
+    """Build a node that the simulator plays.
+
+    It lacks the label of an operating system, so that the daemons of a cluster leave it alone, and
+    has a taint for everybody else.
+    """
+    name = f"sim-node-{number}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {SIMULATED_NODE: "true", HOSTNAME: name, "kubevirt.io/schedulable": "true"},
+        },
+        "spec": {
+            "podCIDR": f"10.{200 + number // 256}.{number % 256}.0/24",
+            "podCIDRs": [f"10.{200 + number // 256}.{number % 256}.0/24"],
+            "taints": [{"key": SIMULATED_NODE, "value": "true", "effect": "NoSchedule"}],
+        },
+    }
+
+
+def map_node_to_pods(node: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the pods on a node, and those without one, which may find room now."""
+    for key in cache.store(POD):
+        pod = cache.store(POD).get(key)
+        place = text_at(pod or {}, "spec", "nodeName")
+        if pod is not None and is_ours(pod) and place in ("", key_of(node).name):
+            yield key
+
+
+def map_instance_to_pods(vmi: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the pods of an instance."""
+    return map(key_of, cache.store(POD).owned_by(uid_of(vmi)))
+
+
+def index_scheduler(pod: Manifest) -> Iterable[str]:
+    """Index a pod by its scheduler."""
+    return [text_at(pod, "spec", "schedulerName")]
+
+
+def is_ours(pod: Manifest) -> bool:
+    """Tell whether the simulator plays scheduler and kubelet for a pod."""
+    return text_at(pod, "spec", "schedulerName") == SCHEDULER
+
+
+def build_pod_controller(stage: Stage) -> Controller:
+    """Build the scheduler and kubelet of the pods of the simulator."""
+
+    async def reconcile(ctx: Context) -> Result | None:
+        if not is_ours(ctx.primary):
+            return None
+        return await _run_pod(ctx, stage)
+
+    return (
+        Controller("sim-kubelet", primary=POD, reconcile=reconcile, source="reflector")
+        .watches(POD, lambda *_: (), indexes={BY_SCHEDULER: index_scheduler})
+        .watches(NODE, map_node_to_pods)
+        .watches(VIRTUAL_MACHINE_INSTANCE, map_instance_to_pods)
+    )
+
+
+async def _run_pod(ctx: Context, stage: Stage) -> Result | None:
+    async def turn(pod: Manifest) -> Turned:
+        if uid_of(pod) in stage.placements and not text_at(pod, "spec", "nodeName"):
+            # It has been bound; the event is on its way.
+            return Turned()
+        pods = [_place(each, stage) for each in ctx.indexed(POD, BY_SCHEDULER, SCHEDULER)]
+        vmi = _instance_of(ctx, pod)
+        plan = plan_pod(
+            pod,
+            ctx.list(NODE),
+            pods,
+            Guest.parse(vmi or pod, stage.timing),
+            stage.timing,
+            stage.watch(uid_of(pod)),
+            ctx.now(),
+        )
+        if plan.finish:
+            stage.watches.forget(uid_of(pod))
+            stage.placements.pop(uid_of(pod), None)
+            return Turned([Delete.of(POD, pod, grace_seconds=0)])
+        if plan.status is not None:
+            return Turned([patch_status(POD, pod, plan.status)])
+        if plan.bind:
+            await _bind(ctx, pod, plan.bind, stage)
+        return Turned(wait=plan.wait)
+
+    result, _ = await take_turns(ctx, POD, turn)
+    return result
+
+
+def _instance_of(ctx: Context, pod: Manifest) -> Manifest | None:
+    owner: Manifest = controller_of(pod) or {}
+    vmi = ctx.get(VIRTUAL_MACHINE_INSTANCE, Key(ctx.key.namespace, text_at(owner, "name") or "-"))
+    return vmi if vmi is not None and uid_of(vmi) == owner.get("uid") else None
+
+
+def _place(pod: Manifest, stage: Stage) -> Manifest:
+    node = stage.placements.get(uid_of(pod))
+    return pod if node is None else {**pod, "spec": {**pod["spec"], "nodeName": node}}
+
+
+async def _bind(ctx: Context, pod: Manifest, node: str, stage: Stage) -> None:
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": ctx.key.name, "namespace": ctx.key.namespace, "uid": uid_of(pod)},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+    try:
+        await ctx.client.raw("POST", POD.path(*ctx.key, "binding"), body)
+        # The next choice must see this one before the event does.
+        stage.placements[uid_of(pod)] = node
+    except (Conflict, NotFound):
+        # Bound or gone already; the event is on its way.
+        return
+
+
+def build_node_controller(stage: Stage) -> Controller:
+    """Build the controller that keeps the played nodes ready, or shows that they are silent."""
+
+    async def reconcile(ctx: Context) -> Result | None:
+        node = ctx.primary
+        if SIMULATED_NODE not in text_map_at(node, "metadata", "labels") or is_deleting(node):
+            return None
+        silent = is_silent(node)
+        if silent and stage.heartbeats:
+            # The node lifecycle controller of the cluster is to find out by itself.
+            return None
+
+        async def turn(held: Manifest) -> Turned:
+            status = build_node_status(held, ctx.now(), silent=silent)
+            steps = [] if status == held.get("status") else [patch_status(NODE, held, status)]
+            return Turned(steps)
+
+        result, _ = await take_turns(ctx, NODE, turn)
+        if result.error is None and stage.heartbeats:
+            await _renew(ctx)
+            return Result(requeue_after=HEARTBEAT_SECONDS)
+        return result
+
+    return Controller("sim-nodes", primary=NODE, reconcile=reconcile, source="reflector")
+
+
+def build_node_status(node: Manifest, now: datetime, *, silent: bool) -> Manifest:
+    """Build the status of a node that works, or that has not been heard of."""
+    status = node.get("status") or {}
+    ready = (
+        build_condition("Ready", "Unknown", "NodeStatusUnknown", "Kubelet stopped posting status.")
+        if silent
+        else build_condition("Ready", True, "KubeletReady", "played by kubevirt_sim")
+    )
+    held = status.get("conditions") or []
+    others = [item for item in held if item.get("type") != "Ready"]
+    merged = merge_conditions(held, [ready], now)
+    for item in merged:
+        item.pop("lastProbeTime", None)
+    octets = text_at(node, "spec", "podCIDR").split(".")
+    resources = {"cpu": "64", "memory": "256Gi", "pods": "250"}
+    return {
+        **status,
+        "capacity": resources,
+        "allocatable": resources,
+        "addresses": [
+            {"type": "InternalIP", "address": ".".join([*octets[:3], "1"])},
+            {"type": "Hostname", "address": key_of(node).name},
+        ],
+        "conditions": [*others, *merged],
+    }
+
+
+async def _renew(ctx: Context) -> None:
+    moment = ctx.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    lease: Manifest = {
+        "apiVersion": LEASE.api_version,
+        "kind": LEASE.kind,
+        "metadata": {"name": ctx.key.name, "namespace": _LEASES},
+        "spec": {
+            "holderIdentity": ctx.key.name,
+            "leaseDurationSeconds": 40,
+            "renewTime": moment,
+        },
+    }
+    await ctx.client.apply(LEASE, lease, field_manager="sim-nodes")

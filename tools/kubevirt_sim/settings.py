@@ -1,0 +1,40 @@
+"""Settings of the simulator as a process; the runtime's own are those of every operator."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from libs.common.settings import CommonSettings, operator_settings
+
+type Mode = Literal["Simulated", "Cluster"]
+
+DEFAULT_IMAGE = "slipway/pause:3.10"
+
+
+class SimulatorSettings(CommonSettings):
+    """Settings of the simulator; each has a flag and an environment variable."""
+
+    model_config = operator_settings("kubevirt_sim")
+
+    launchers: Mode = "Simulated"
+    """launchers says who runs launcher pods and binds claims: `Simulated` for nodes that the
+    simulator plays, `Cluster` for the scheduler, kubelets and provisioners of the cluster."""
+
+    launcher_image: str = DEFAULT_IMAGE
+    """launcher_image is the image of launcher pods, which does nothing; kubelets must have it."""
+
+    nodes: int = Field(default=3, ge=0, le=100)
+    """nodes is the number of nodes that are played where launchers are simulated."""
+
+    heartbeats: bool = True
+    """heartbeats says whether the played nodes renew their Leases, as a node lifecycle controller
+    wants it."""
+
+    speed: float = Field(default=1.0, gt=0, le=10_000)
+    """speed is the number of seconds of delays that pass in a real second."""
+
+    action_address: str = "127.0.0.1:0"
+    """action_address is where the server of the subresources and of the admission webhooks
+    listens."""

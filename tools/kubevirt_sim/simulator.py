@@ -1,0 +1,280 @@
+"""`KubeVirtSim`: the simulator as a library, beside any API server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+from libs.common.client import Client
+from libs.common.clock import Clock
+from libs.common.config import ConnectionConfig
+from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
+from libs.common.errors import AlreadyExists, NotFound, SlipwayError
+from libs.common.kinds import CRD, NODE, Key, Kind, Manifest, key_of
+from libs.common.runtime import Operator
+from libs.common.runtime.manager import Manager
+from tools.kubevirt_sim.behavior import PREFIX, SILENT
+from tools.kubevirt_sim.crds import SIMULATED, build_crds
+from tools.kubevirt_sim.disks import build_disk_controller, build_volume_controller
+from tools.kubevirt_sim.edge import Stage
+from tools.kubevirt_sim.instances import build_instance_controller
+from tools.kubevirt_sim.machines import build_machine_controller
+from tools.kubevirt_sim.nodes import build_node, build_node_controller, build_pod_controller
+from tools.kubevirt_sim.settings import SimulatorSettings
+from tools.kubevirt_sim.timing import INSTANT, ScaledClock, Stopwatches, Timing
+from tools.kubevirt_sim.transfers import build_migration_controller
+
+ID: Final = "kubevirt-sim"
+_SERVED_SECONDS: Final = 30.0
+_POLL: Final = 0.05
+
+IN_TESTS: Final[Mapping[str, Any]] = {
+    "watch_namespaces": ("*",),
+    "leader_elect": False,
+    "metrics_bind_address": "0",
+    "health_probe_bind_address": "0",
+    "backoff_base_seconds": 0.01,
+    "backoff_max_seconds": 0.5,
+    "heartbeats": False,
+}
+"""Settings of a simulator in the process of a test."""
+
+
+class SimulatorConflict(SlipwayError):
+    """The cluster has a real KubeVirt or CDI, which a simulator must not touch."""
+
+    def __init__(self, name: str) -> None:
+        """Name the CRD that is not the simulator's."""
+        super().__init__(
+            f"CustomResourceDefinition {name} is not the simulator's: this cluster has the real "
+            "thing; use that, or another cluster"
+        )
+
+
+class KubeVirtSim:
+    """Run KubeVirt and CDI, simulated, in this process.
+
+    ```python
+    async with KubeVirtSim(api.config) as sim:
+        await sim.client.create(VIRTUAL_MACHINE, build_vm())
+        await sim.settled()
+    ```
+
+    Args:
+        config: Connection to the API server, with all rights.
+        timing: How long things take; by default no time at all.
+        clock: Time source of the delays; None for real time.
+        seed: Decides the jitter of back-offs.
+        settings: Settings, over `IN_TESTS`.
+
+    Attributes:
+        client: Connection with all rights.
+        stage: What the controllers share.
+    """
+
+    def __init__(
+        self,
+        config: ConnectionConfig,
+        *,
+        timing: Timing = INSTANT,
+        clock: Clock | None = None,
+        seed: int = 0,
+        settings: SimulatorSettings | None = None,
+        **options: Any,
+    ) -> None:
+        """Prepare; nothing is sent before the context is entered."""
+        self.settings = settings or SimulatorSettings(**{**IN_TESTS, **options})
+        self.clock: Clock = clock or ScaledClock(self.settings.speed)
+        self.client = Client(config, user_agent=ID)
+        self.stage = Stage(
+            timing=timing,
+            watches=Stopwatches(self.clock),
+            mode=self.settings.launchers,
+            image=self.settings.launcher_image,
+            heartbeats=self.settings.heartbeats,
+            chance=random.Random(seed).random,
+        )
+        self.config = config
+        self.manager: Manager | None = None
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[bool] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Install the CRDs and nodes, start, and wait until the controllers work."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop and close the connections; what is in the API server stays."""
+        await self.stop()
+        await self.client.close()
+
+    async def start(self) -> None:
+        """Start the controllers, also again after `stop`: then as a new process with no memory."""
+        await self.install()
+        self.stage.watches = Stopwatches(self.clock)
+        self.stage.placements.clear()
+        self.manager = self.build_manager()
+        self._stop = asyncio.Event()
+        self._task = asyncio.create_task(self.manager.run(self._stop), name=ID)
+        working = asyncio.create_task(self.manager.working.wait())
+        await asyncio.wait({self._task, working}, return_when=asyncio.FIRST_COMPLETED)
+        working.cancel()
+        if self._task.done():
+            raise RuntimeError("The simulator ended before it worked; its log says why")
+
+    async def stop(self) -> None:
+        """Stop the controllers."""
+        if self._task is not None:
+            self._stop.set()
+            task, self._task = self._task, None
+            await task
+
+    def build_manager(self) -> Manager:
+        """Build the manager of the controllers."""
+        return self.build_operator().build_manager(self.settings, self.config, clock=self.clock)
+
+    def build_operator(self) -> Operator:
+        """Declare the simulator as an operator of the library."""
+        builders = [
+            build_machine_controller,
+            build_instance_controller,
+            build_migration_controller,
+            build_disk_controller,
+        ]
+        if self.stage.simulated:
+            builders += [build_pod_controller, build_node_controller, build_volume_controller]
+        return Operator(
+            ID,
+            SimulatorSettings,
+            [lambda _, build=build: build(self.stage) for build in builders],  # type: ignore[misc] # bound at definition
+            summary="Simulates KubeVirt and CDI.",
+        )
+
+    # The world.
+
+    async def install(self) -> None:
+        """Install the CRDs, and the nodes where they are played.
+
+        Raises:
+            SimulatorConflict: The cluster has CRDs of the real thing.
+        """
+        for crd in build_crds():
+            await self._install_crd(crd)
+        if self.stage.simulated:
+            for number in range(1, self.settings.nodes + 1):
+                await self.add_node(number)
+
+    async def add_node(self, number: int) -> str:
+        """Add a node that the simulator plays, `sim-node-<number>`; returns its name."""
+        node = build_node(number)
+        with contextlib.suppress(AlreadyExists):
+            await self.client.create(NODE, node)
+        return key_of(node).name
+
+    async def silence(self, node: str) -> None:
+        """Have a node stop: nothing on it starts, ends or reports any more."""
+        await self.annotate(NODE, Key("", node), **{SILENT.removeprefix(PREFIX): "true"})
+
+    async def revive(self, node: str) -> None:
+        """Have a silent node go on."""
+        await self.annotate(NODE, Key("", node), **{SILENT.removeprefix(PREFIX): None})
+
+    async def evict(self, key: Key) -> None:
+        """Ask an instance to leave its node, as the eviction webhook of KubeVirt does."""
+        vmi = await self.client.get(VIRTUAL_MACHINE_INSTANCE, key)
+        status = {"evacuationNodeName": (vmi.get("status") or {}).get("nodeName")}
+        await self.client.patch(VIRTUAL_MACHINE_INSTANCE, key, {"status": status})
+
+    async def annotate(self, kind: Kind, key: Key, **notes: str | None) -> None:
+        """Set annotations of the simulator on an object: `agent_seconds="3"`; None removes one."""
+        named = {PREFIX + name.replace("_", "-"): value for name, value in notes.items()}
+        await self.client.patch(kind, key, {"metadata": {"annotations": named}})
+
+    async def find(self, kind: Kind, key: Key) -> Manifest | None:
+        """Read an object; None when there is none."""
+        try:
+            return await self.client.get(kind, key)
+        except NotFound:
+            return None
+
+    # Waiting.
+
+    async def settled(self, seconds: float = 20.0) -> None:
+        """Wait until the simulator has nothing to do before time passes or somebody writes.
+
+        Raises:
+            AssertionError: It still had after some seconds.
+        """
+        quiet, seen = 0, (-1, "")
+        try:
+            async with asyncio.timeout(seconds):
+                while quiet < 2:
+                    now = (self._passes(), await self._version())
+                    quiet = quiet + 1 if self._idle() and now == seen else 0
+                    seen = now
+                    await asyncio.sleep(0.005)
+        except TimeoutError:
+            raise AssertionError(f"The simulator is not settled after {seconds} s") from None
+
+    def _idle(self) -> bool:
+        manager = self.manager
+        return manager is not None and all(runner.queue.idle for runner in manager.runners)
+
+    def _passes(self) -> int:
+        return sum(runner.passes for runner in self.manager.runners) if self.manager else 0
+
+    async def _version(self) -> str:
+        """Return the newest version of the API server, once the caches have seen what is there."""
+        manager = self.manager
+        assert manager is not None
+        newest = ""
+        for informer in manager.cache:
+            listing = await self.client.list(informer.kind)
+            held = {
+                each["metadata"]["uid"]: each["metadata"]["resourceVersion"]
+                for key in informer.store
+                if (each := informer.store.get(key)) is not None
+            }
+            live = {
+                each["metadata"]["uid"]: each["metadata"]["resourceVersion"]
+                for each in listing.items
+            }
+            if held != live:
+                # Something is on its way: two looks never agree.
+                return f"{informer.kind} {asyncio.get_running_loop().time()}"
+            newest += f"{informer.kind}{sorted(live.values())}"
+        return newest
+
+    async def _install_crd(self, crd: Manifest) -> None:
+        key = key_of(crd)
+        held = await self.find(CRD, key)
+        if held is None:
+            await self.client.create(CRD, crd)
+        else:
+            notes = held["metadata"].get("annotations") or {}
+            if notes.get(SIMULATED) != "true":
+                raise SimulatorConflict(key.name)
+            await self.client.apply(CRD, crd, field_manager=ID)
+        async with asyncio.timeout(_SERVED_SECONDS):
+            while not await self._is_served(crd):
+                await asyncio.sleep(_POLL)
+
+    async def _is_served(self, crd: Manifest) -> bool:
+        spec = crd["spec"]
+        path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}"
+        try:
+            answer = await self.client.raw("GET", path)
+        except SlipwayError:
+            return False
+        names = [each.get("name") for each in answer.get("resources") or ()]
+        return spec["names"]["plural"] in names

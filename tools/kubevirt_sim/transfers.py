@@ -1,0 +1,149 @@
+"""Controller of live migrations: what is watched, and its writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from libs.common.contracts.kubevirt import (
+    CREATED_BY,
+    VIRTUAL_MACHINE_INSTANCE,
+    VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+)
+from libs.common.contracts.migrations import MIGRATION_FINALIZER
+from libs.common.contracts.reading import map_at, text_at, text_map_at
+from libs.common.kinds import NODE, POD, Key, Manifest, is_deleting, key_of, uid_of
+from libs.common.plan import Create, Step
+from libs.common.runtime import Cache, Context, Controller, Result
+from tools.kubevirt_sim.behavior import Copy, is_silent
+from tools.kubevirt_sim.edge import Stage, Turned, beside, patch_status, take_turns
+from tools.kubevirt_sim.instances import BY_INSTANCE, end_pod
+from tools.kubevirt_sim.launcher import build_launcher
+from tools.kubevirt_sim.migration import (
+    MigrationPlan,
+    Scene,
+    is_under_way,
+    label_of,
+    plan_migration,
+)
+
+BY_STATE: Final = "state"
+"""Index of migrations by whether they are under way."""
+_KIND: Final = VIRTUAL_MACHINE_INSTANCE_MIGRATION
+
+
+def index_state(migration: Manifest) -> Iterable[str]:
+    """Index a migration by whether it counts against the limits."""
+    return ["under way"] if is_under_way(migration) else []
+
+
+def map_instance(vmi: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the migrations of an instance."""
+    return map(key_of, cache.store(_KIND).indexed(BY_INSTANCE, str(key_of(vmi))))
+
+
+def map_pod(pod: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the migrations of the instance that a pod belongs to."""
+    uid = text_map_at(pod, "metadata", "labels").get(CREATED_BY, "")
+    namespace = key_of(pod).namespace
+    for migration in cache.store(_KIND).list(namespace):
+        vmi = cache.store(VIRTUAL_MACHINE_INSTANCE).get(
+            Key(namespace, text_at(migration, "spec", "vmiName"))
+        )
+        if vmi is not None and uid_of(vmi) == uid:
+            yield key_of(migration)
+
+
+def map_waiting(migration: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the migrations that may wait for another one to end."""
+    for other in cache.store(_KIND).list():
+        if not is_under_way(other) and uid_of(other) != uid_of(migration):
+            yield key_of(other)
+
+
+def map_node(_: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name all migrations: each may go from or to the node."""
+    return list(cache.store(_KIND))
+
+
+def build_migration_controller(stage: Stage) -> Controller:
+    """Build the controller of VirtualMachineInstanceMigration."""
+
+    async def reconcile(ctx: Context) -> Result:
+        result, _ = await _take(ctx, stage)
+        return result
+
+    async def finalize(ctx: Context) -> Result | None:
+        result, done = await _take(ctx, stage)
+        if done and result.error is None:
+            stage.watches.forget(ctx.uid)
+            return None
+        return result
+
+    return (
+        Controller(
+            "sim-virt-controller-migration",
+            primary=_KIND,
+            reconcile=reconcile,
+            finalize=finalize,
+            finalizer=MIGRATION_FINALIZER,
+            source="reflector",
+        )
+        .watches(VIRTUAL_MACHINE_INSTANCE, map_instance)
+        .watches(POD, map_pod)
+        .watches(NODE, map_node)
+        .watches(_KIND, map_waiting, indexes={BY_STATE: index_state})
+    )
+
+
+async def _take(ctx: Context, stage: Stage) -> tuple[Result, bool]:
+    async def turn(migration: Manifest) -> Turned:
+        scene = _look(ctx, migration, stage)
+        plan = plan_migration(migration, scene)
+        steps = _build_steps(ctx, migration, scene, plan, stage)
+        return Turned(steps, plan.wait, plan.done and not steps and is_deleting(migration))
+
+    return await take_turns(ctx, _KIND, turn)
+
+
+def _look(ctx: Context, migration: Manifest, stage: Stage) -> Scene:
+    vmi = ctx.get(VIRTUAL_MACHINE_INSTANCE, beside(ctx, text_at(migration, "spec", "vmiName")))
+    state = map_at(vmi or {}, "status", "migrationState")
+    nodes = [ctx.get(NODE, Key("", text_at(state, side))) for side in ("sourceNode", "targetNode")]
+    others = [
+        other
+        for other in ctx.indexed(_KIND, BY_STATE, "under way")
+        if uid_of(other) != uid_of(migration)
+    ]
+    return Scene(
+        vmi=vmi,
+        pods=ctx.indexed(POD, BY_INSTANCE, uid_of(vmi)) if vmi is not None else [],
+        others=others,
+        copy=Copy.parse(migration, vmi or {}, stage.timing),
+        left=stage.watch(uid_of(migration)),
+        pending_limit=stage.timing.migration_pending,
+        silent=any(node is not None and is_silent(node) for node in nodes),
+        now=ctx.now(),
+    )
+
+
+def _build_steps(
+    ctx: Context, migration: Manifest, scene: Scene, plan: MigrationPlan, stage: Stage
+) -> list[Step]:
+    steps: list[Step] = []
+    if plan.vmi_status is not None and scene.vmi is not None:
+        labels = [label_of(plan.node)] if plan.node else []
+        steps.append(
+            patch_status(
+                VIRTUAL_MACHINE_INSTANCE, scene.vmi, plan.vmi_status, *labels, subresource=""
+            )
+        )
+    if plan.create_target and scene.vmi is not None:
+        pod = build_launcher(
+            scene.vmi, image=stage.image, simulated=stage.simulated, migration=migration
+        )
+        steps.append(Create(POD, pod, ours=lambda _: True))
+    steps += [end_pod(pod, stage, ctx, well=well) for pod, well in plan.pods_ended]
+    if plan.status is not None:
+        steps.append(patch_status(_KIND, migration, plan.status))
+    return steps
