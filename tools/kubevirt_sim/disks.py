@@ -74,12 +74,6 @@ def build_volume_controller(stage: Stage) -> Controller:
         claim = await ctx.live_get(PVC, key)
         if claim is not None and uid_of(claim) == text_at(reference, "uid"):
             return None
-        if is_deleting(volume):
-            finalizers = volume["metadata"].get("finalizers") or []
-            if not finalizers:
-                return None
-            patch = [{"op": "remove", "path": "/metadata/finalizers"}]
-            return Result.from_outcome(await ctx.execute([Patch(PV, ctx.key, ctx.uid, patch)]))
         return Result.from_outcome(await ctx.execute([Delete.of(PV, volume)]))
 
     return Controller("sim-volumes", primary=PV, reconcile=reconcile, source="reflector").watches(

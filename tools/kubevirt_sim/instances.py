@@ -21,7 +21,7 @@ from tools.kubevirt_sim.edge import Stage, Turned, patch_status, take_turns
 from tools.kubevirt_sim.evacuation import build_evacuation
 from tools.kubevirt_sim.instance import InstancePlan, World, plan_end, plan_instance
 from tools.kubevirt_sim.kubelet import build_ended_status
-from tools.kubevirt_sim.launcher import UNPAUSED, build_launcher, claim_of, is_finished
+from tools.kubevirt_sim.launcher import UNPAUSED, build_launcher, claim_of
 from tools.kubevirt_sim.machine import INSTANCE_FINALIZER
 from tools.kubevirt_sim.machines import BY_CLAIM
 from tools.kubevirt_sim.migration import label_of
@@ -223,7 +223,8 @@ def _plan_gates(ctx: Context, vmi: Manifest, pods: Sequence[Manifest], stage: St
     window = Copy.parse(_migration_of(ctx, vmi, state), vmi, stage.timing).window
     paused = holds(vmi, "Paused")
     for pod in pods:
-        if not text_at(pod, "spec", "nodeName") or is_finished(pod) or is_deleting(pod):
+        if text_at(pod, "status", "phase") != "Running" or is_deleting(pod):
+            # Before that the kubelet writes, and two writers at once would be in each other's way.
             continue
         target = pod["metadata"]["name"] == text_at(state, "targetPod")
         closed = moving and (window == "none-ready" or (window == "source-ready" and target))

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from libs.common.contracts.kubevirt import CREATED_BY
 from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
 from libs.common.kinds import Manifest, is_deleting, uid_of
 from tools.kubevirt_sim.behavior import SIMULATED_NODE, Guest, is_silent
@@ -49,31 +48,25 @@ class PodPlan:
 
 def plan_pod(
     pod: Manifest,
-    nodes: Sequence[Manifest],
+    node: Manifest,
     pods: Sequence[Manifest],
     guest: Guest,
     timing: Timing,
     left: Watch,
     now: datetime,
 ) -> PodPlan:
-    """Plan one step of a pod.
+    """Plan one step of a pod that is on a node.
 
     Args:
         pod: A pod of the simulator's scheduler.
-        nodes: All nodes.
-        pods: All pods of the simulator's scheduler.
+        node: Its node.
+        pods: All pods of the simulator's scheduler on the node.
         guest: How the guest behaves that it holds.
         timing: How long things take.
         left: Tells how much of a step is left.
         now: Time.
     """
-    name = text_at(pod, "spec", "nodeName")
-    if not name:
-        if is_deleting(pod):
-            return PodPlan(finish=True)
-        return _schedule(pod, nodes, pods, guest, timing, left, now)
-    node = next((each for each in nodes if each["metadata"]["name"] == name), None)
-    if node is None or is_silent(node):
+    if is_silent(node):
         return PodPlan()
     if is_deleting(pod):
         return PodPlan(finish=True)
@@ -129,7 +122,7 @@ def _repels(term: Mapping[str, Any], other: Manifest, pod: Mapping[str, Any]) ->
     return bool(wanted) and all(labels.get(name) == value for name, value in wanted.items())
 
 
-def _schedule(
+def plan_placement(
     pod: Manifest,
     nodes: Sequence[Manifest],
     pods: Sequence[Manifest],
@@ -138,6 +131,17 @@ def _schedule(
     left: Watch,
     now: datetime,
 ) -> PodPlan:
+    """Plan where a pod without a node goes: to the fitting node with the fewest pods.
+
+    Args:
+        pod: A pod of the simulator's scheduler.
+        nodes: All nodes.
+        pods: All pods of the simulator's scheduler.
+        guest: How the guest behaves that it holds.
+        timing: How long things take.
+        left: Tells how much of a step is left.
+        now: Time.
+    """
     wait = left("schedule", timing.schedule)
     if wait:
         return PodPlan(wait=wait)
@@ -233,8 +237,3 @@ def _container(pod: Mapping[str, Any]) -> Manifest:
     image = next((text_at(each, "image") for each in maps_at(pod, "spec", "containers")), "")
     base = {"name": "compute", "image": image, "imageID": "", "restartCount": 0}
     return {**base, **(found[0] if found else {})}
-
-
-def creator_of(pod: Mapping[str, Any]) -> str:
-    """Return the UID of the instance that a launcher pod says it belongs to."""
-    return text_map_at(pod, "metadata", "labels").get(CREATED_BY, "")

@@ -1,4 +1,4 @@
-"""Controllers of the nodes that the simulator plays, and of the pods on them."""
+"""Scheduler and kubelets that the simulator plays: what is watched, and their writes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from libs.common.contracts.reading import text_at, text_map_at
 from libs.common.errors import Conflict, NotFound
 from libs.common.kinds import LEASE, NODE, POD, Key, Manifest, is_deleting, key_of, uid_of
 from libs.common.ownership import controller_of
-from libs.common.plan import Delete
+from libs.common.plan import Delete, Step
 from libs.common.runtime import Cache, Context, Controller, Result
 from tools.kubevirt_sim.behavior import SCHEDULER, SIMULATED_NODE, Guest, is_silent
 from tools.kubevirt_sim.edge import Stage, Turned, patch_status, take_turns
-from tools.kubevirt_sim.kubelet import plan_pod
+from tools.kubevirt_sim.kubelet import plan_placement, plan_pod
 from tools.kubevirt_sim.launcher import HOSTNAME
 from tools.kubevirt_sim.statuses import build_condition, merge_conditions
 
 HEARTBEAT_SECONDS: Final = 10.0
 """Seconds between two renewals of the Lease of a node, as of a kubelet."""
+BY_NODE: Final = "place"
+"""Index of pods by node."""
 BY_SCHEDULER: Final = "scheduler"
 """Index of pods by scheduler."""
 _LEASES: Final = "kube-node-lease"
@@ -48,18 +50,24 @@ def build_node(number: int) -> Manifest:
     }
 
 
-def map_node_to_pods(node: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the pods on a node, and those without one, which may find room now."""
+def map_node_to_pods(_: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the pods without a node, which may find room now."""
     for key in cache.store(POD):
         pod = cache.store(POD).get(key)
         place = text_at(pod or {}, "spec", "nodeName")
-        if pod is not None and is_ours(pod) and place in ("", key_of(node).name):
+        if pod is not None and is_ours(pod) and not place:
             yield key
 
 
-def map_instance_to_pods(vmi: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the pods of an instance."""
-    return map(key_of, cache.store(POD).owned_by(uid_of(vmi)))
+def map_pod_to_node(pod: Manifest, _: Cache) -> Iterable[Key]:
+    """Name the node of a pod."""
+    return [Key("", name) for name in index_node(pod)]
+
+
+def map_instance_to_nodes(vmi: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the nodes of the pods of an instance."""
+    for pod in cache.store(POD).owned_by(uid_of(vmi)):
+        yield from map_pod_to_node(pod, cache)
 
 
 def index_scheduler(pod: Manifest) -> Iterable[str]:
@@ -67,47 +75,45 @@ def index_scheduler(pod: Manifest) -> Iterable[str]:
     return [text_at(pod, "spec", "schedulerName")]
 
 
+def index_node(pod: Manifest) -> Iterable[str]:
+    """Index a pod by its node."""
+    name = text_at(pod, "spec", "nodeName")
+    return [name] if name else []
+
+
 def is_ours(pod: Manifest) -> bool:
     """Tell whether the simulator plays scheduler and kubelet for a pod."""
     return text_at(pod, "spec", "schedulerName") == SCHEDULER
 
 
-def build_pod_controller(stage: Stage) -> Controller:
-    """Build the scheduler and kubelet of the pods of the simulator."""
+def build_scheduler(stage: Stage) -> Controller:
+    """Build the scheduler of the pods of the simulator."""
 
     async def reconcile(ctx: Context) -> Result | None:
-        if not is_ours(ctx.primary):
+        pod = ctx.primary
+        placed = text_at(pod, "spec", "nodeName") or uid_of(pod) in stage.placements
+        if not is_ours(pod) or placed:
             return None
-        return await _run_pod(ctx, stage)
+        return await _schedule(ctx, stage)
 
     return (
-        Controller("sim-kubelet", primary=POD, reconcile=reconcile, source="reflector")
-        .watches(POD, lambda *_: (), indexes={BY_SCHEDULER: index_scheduler})
+        Controller("sim-scheduler", primary=POD, reconcile=reconcile, source="reflector")
+        .watches(POD, lambda *_: (), indexes={BY_SCHEDULER: index_scheduler, BY_NODE: index_node})
         .watches(NODE, map_node_to_pods)
-        .watches(VIRTUAL_MACHINE_INSTANCE, map_instance_to_pods)
     )
 
 
-async def _run_pod(ctx: Context, stage: Stage) -> Result | None:
+async def _schedule(ctx: Context, stage: Stage) -> Result | None:
     async def turn(pod: Manifest) -> Turned:
-        if uid_of(pod) in stage.placements and not text_at(pod, "spec", "nodeName"):
-            # It has been bound; the event is on its way.
-            return Turned()
-        pods = [_place(each, stage) for each in ctx.indexed(POD, BY_SCHEDULER, SCHEDULER)]
-        vmi = _instance_of(ctx, pod)
-        plan = plan_pod(
+        plan = plan_placement(
             pod,
             ctx.list(NODE),
-            pods,
-            Guest.parse(vmi or pod, stage.timing),
+            [_place(each, stage) for each in ctx.indexed(POD, BY_SCHEDULER, SCHEDULER)],
+            Guest.parse(pod, stage.timing),
             stage.timing,
             stage.watch(uid_of(pod)),
             ctx.now(),
         )
-        if plan.finish:
-            stage.watches.forget(uid_of(pod))
-            stage.placements.pop(uid_of(pod), None)
-            return Turned([Delete.of(POD, pod, grace_seconds=0)])
         if plan.status is not None:
             return Turned([patch_status(POD, pod, plan.status)])
         if plan.bind:
@@ -118,9 +124,71 @@ async def _run_pod(ctx: Context, stage: Stage) -> Result | None:
     return result
 
 
+def build_kubelet(stage: Stage) -> Controller:
+    """Build the kubelets of the played nodes: they run pods and tell that they are alive."""
+
+    async def reconcile(ctx: Context) -> Result | None:
+        node = ctx.primary
+        if SIMULATED_NODE not in text_map_at(node, "metadata", "labels") or is_deleting(node):
+            return None
+        waits: list[float] = []
+
+        async def turn(held: Manifest) -> Turned:
+            waits.clear()
+            steps = _keep_node(ctx, held, stage)
+            for pod in ctx.indexed(POD, BY_NODE, ctx.key.name):
+                if is_ours(pod):
+                    steps += _run_pod(ctx, held, pod, stage, waits)
+            return Turned(steps)
+
+        result, _ = await take_turns(ctx, NODE, turn)
+        if result.error is not None:
+            return result
+        if stage.heartbeats and not is_silent(node):
+            await _renew(ctx)
+            waits.append(HEARTBEAT_SECONDS)
+        return Result(requeue_after=min(waits)) if waits else None
+
+    return (
+        Controller("sim-kubelet", primary=NODE, reconcile=reconcile, source="reflector")
+        .watches(POD, map_pod_to_node)
+        .watches(VIRTUAL_MACHINE_INSTANCE, map_instance_to_nodes)
+    )
+
+
+def _keep_node(ctx: Context, node: Manifest, stage: Stage) -> list[Step]:
+    silent = is_silent(node)
+    if silent and stage.heartbeats:
+        # The node lifecycle controller of the cluster is to find out by itself.
+        return []
+    status = build_node_status(node, ctx.now(), silent=silent)
+    return [] if status == node.get("status") else [patch_status(NODE, node, status)]
+
+
+def _run_pod(
+    ctx: Context, node: Manifest, pod: Manifest, stage: Stage, waits: list[float]
+) -> list[Step]:
+    plan = plan_pod(
+        pod,
+        node,
+        [each for each in ctx.indexed(POD, BY_NODE, ctx.key.name) if is_ours(each)],
+        Guest.parse(_instance_of(ctx, pod) or pod, stage.timing),
+        stage.timing,
+        stage.watch(uid_of(pod)),
+        ctx.now(),
+    )
+    if plan.finish:
+        stage.watches.forget(uid_of(pod))
+        stage.placements.pop(uid_of(pod), None)
+        return [Delete.of(POD, pod, grace_seconds=0)]
+    if plan.wait:
+        waits.append(plan.wait)
+    return [] if plan.status is None else [patch_status(POD, pod, plan.status)]
+
+
 def _instance_of(ctx: Context, pod: Manifest) -> Manifest | None:
     owner: Manifest = controller_of(pod) or {}
-    vmi = ctx.get(VIRTUAL_MACHINE_INSTANCE, Key(ctx.key.namespace, text_at(owner, "name") or "-"))
+    vmi = ctx.get(VIRTUAL_MACHINE_INSTANCE, Key(key_of(pod).namespace, text_at(owner, "name")))
     return vmi if vmi is not None and uid_of(vmi) == owner.get("uid") else None
 
 
@@ -143,32 +211,6 @@ async def _bind(ctx: Context, pod: Manifest, node: str, stage: Stage) -> None:
     except (Conflict, NotFound):
         # Bound or gone already; the event is on its way.
         return
-
-
-def build_node_controller(stage: Stage) -> Controller:
-    """Build the controller that keeps the played nodes ready, or shows that they are silent."""
-
-    async def reconcile(ctx: Context) -> Result | None:
-        node = ctx.primary
-        if SIMULATED_NODE not in text_map_at(node, "metadata", "labels") or is_deleting(node):
-            return None
-        silent = is_silent(node)
-        if silent and stage.heartbeats:
-            # The node lifecycle controller of the cluster is to find out by itself.
-            return None
-
-        async def turn(held: Manifest) -> Turned:
-            status = build_node_status(held, ctx.now(), silent=silent)
-            steps = [] if status == held.get("status") else [patch_status(NODE, held, status)]
-            return Turned(steps)
-
-        result, _ = await take_turns(ctx, NODE, turn)
-        if result.error is None and stage.heartbeats:
-            await _renew(ctx)
-            return Result(requeue_after=HEARTBEAT_SECONDS)
-        return result
-
-    return Controller("sim-nodes", primary=NODE, reconcile=reconcile, source="reflector")
 
 
 def build_node_status(node: Manifest, now: datetime, *, silent: bool) -> Manifest:

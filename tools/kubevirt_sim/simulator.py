@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
+from libs.common.apply import shows
 from libs.common.client import Client
 from libs.common.clock import Clock
 from libs.common.config import ConnectionConfig
@@ -23,7 +24,7 @@ from tools.kubevirt_sim.disks import build_disk_controller, build_volume_control
 from tools.kubevirt_sim.edge import Stage
 from tools.kubevirt_sim.instances import build_instance_controller
 from tools.kubevirt_sim.machines import build_machine_controller
-from tools.kubevirt_sim.nodes import build_node, build_node_controller, build_pod_controller
+from tools.kubevirt_sim.nodes import build_kubelet, build_node, build_scheduler
 from tools.kubevirt_sim.settings import SimulatorSettings
 from tools.kubevirt_sim.timing import INSTANT, ScaledClock, Stopwatches, Timing
 from tools.kubevirt_sim.transfers import build_migration_controller
@@ -152,7 +153,7 @@ class KubeVirtSim:
             build_disk_controller,
         ]
         if self.stage.simulated:
-            builders += [build_pod_controller, build_node_controller, build_volume_controller]
+            builders += [build_scheduler, build_kubelet, build_volume_controller]
         return Operator(
             ID,
             SimulatorSettings,
@@ -228,7 +229,9 @@ class KubeVirtSim:
 
     def _idle(self) -> bool:
         manager = self.manager
-        return manager is not None and all(runner.queue.idle for runner in manager.runners)
+        return manager is not None and all(
+            runner.queue.idle and not runner.queue.failing for runner in manager.runners
+        )
 
     def _passes(self) -> int:
         return sum(runner.passes for runner in self.manager.runners) if self.manager else 0
@@ -264,7 +267,8 @@ class KubeVirtSim:
             notes = held["metadata"].get("annotations") or {}
             if notes.get(SIMULATED) != "true":
                 raise SimulatorConflict(key.name)
-            await self.client.apply(CRD, crd, field_manager=ID)
+            if not shows(held["spec"], crd["spec"]):
+                await self.client.apply(CRD, crd, field_manager=ID)
         async with asyncio.timeout(_SERVED_SECONDS):
             while not await self._is_served(crd):
                 await asyncio.sleep(_POLL)
