@@ -37,6 +37,9 @@ log = structlog.get_logger(__name__)
 type ControllerFactory = Callable[[Any], Controller]
 """Build a controller from the settings of the operator."""
 
+_SWITCH_SECONDS: Final = 0.0005
+"""How long a thread keeps the interpreter when another waits. The sources have threads of their own;
+at Python's default of 5 ms, each of their events may hold a pass up that long."""
 _OK: Final = 0
 _FAILED: Final = 1
 _CHECK_SECONDS: Final = 5.0
@@ -113,6 +116,7 @@ def main(operator: Operator, argv: Sequence[str] | None = None) -> int:
     configure_logs(settings.log_level, settings.log_format)
     install_excepthooks()
     gc.set_threshold(operator.garbage, 20, 100)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     runner = _loop_factory()
     with asyncio.Runner(loop_factory=runner) as loop:
         try:
