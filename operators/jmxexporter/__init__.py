@@ -1,0 +1,1 @@
+"""The jmxexporter operator: takes Prometheus metrics out of running JVMs without a restart."""

@@ -1,0 +1,62 @@
+"""Fixtures: JVMs that really run, which each test proves alive afterwards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from operators.jmxexporter.jvms import KIT_VARIABLE, Jvm
+
+
+@pytest.fixture(scope="session")
+def jvm_kit() -> Path:
+    directory = os.environ.get(KIT_VARIABLE)
+    if not directory:
+        pytest.skip(f"no Java: {KIT_VARIABLE} names no kit (`python -m tools.jvm` makes one)")
+    return Path(directory)
+
+
+@pytest.fixture(params=[17, 25])
+def release(request: pytest.FixtureRequest, jvm_kit: Path) -> int:
+    found: int = request.param
+    if not (jvm_kit / "java" / str(found)).exists():
+        pytest.skip(f"no Java {found} in the kit")
+    return found
+
+
+@pytest.fixture
+def start_jvm(jvm_kit: Path, tmp_path: Path) -> Iterator[Callable[..., Jvm]]:
+    """Start sample applications; each must be alive and serving when the test has passed."""
+    started: list[Jvm] = []
+
+    runtimes = sorted((jvm_kit / "java").iterdir(), key=lambda path: int(path.name))
+
+    def start(
+        *options: str,
+        release: int = 0,
+        kit: Path = jvm_kit,
+        java: Path = runtimes[0],
+        prefix: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
+    ) -> Jvm:
+        if release:
+            java = jvm_kit / "java" / str(release)
+        if not java.exists():
+            pytest.skip(f"no Java {release} in the kit")
+        directory = tmp_path / f"jvm-{len(started)}"
+        jvm = Jvm(kit, java, options, directory, prefix=prefix, environ=environ)
+        started.append(jvm)
+        jvm.await_serving()
+        return jvm
+
+    yield start
+    try:
+        for jvm in started:
+            if not jvm.may_end:
+                assert jvm.order() > 0, f"the application was harmed: {jvm.read_output()}"
+    finally:
+        for jvm in started:
+            jvm.close()

@@ -1,0 +1,107 @@
+package dev.slipway.jmx.guard;
+
+import java.lang.instrument.Instrumentation;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.util.HashMap;
+import java.util.Map;
+
+/**
+ * Takes requests to start, change and stop a metrics endpoint inside a running JVM.
+ *
+ * <p>The JVM belongs to somebody else, and nothing here may harm it: no failure leaves this class, nothing is
+ * written to its output, each thread is a daemon, and {@code System.exit} is not to be found. The classes of this jar
+ * stay on the class path of the application for good, in the version that came first. So they are few, know nothing
+ * of metrics, and load the rest (the engine) with a loader of its own, which can be dropped.
+ *
+ * <p>The argument is the path of a request, a properties file; its answer is a properties file too, at the path that
+ * the request names.
+ */
+public final class Agent {
+  /** Requests may not hold up the attach mechanism, which answers jcmd and jstack too. */
+  private static final long LIMIT_MILLIS = 25_000;
+
+  private Agent() {}
+
+  /**
+   * Carries out a request in a JVM that runs already.
+   *
+   * @param argument path of the request
+   * @param instrumentation not used
+   */
+  public static void agentmain(String argument, Instrumentation instrumentation) {
+    carryOut(argument);
+  }
+
+  /**
+   * Carries out a request before the application starts.
+   *
+   * @param argument path of the request
+   * @param instrumentation not used
+   */
+  public static void premain(String argument, Instrumentation instrumentation) {
+    carryOut(argument);
+  }
+
+  private static void carryOut(String argument) {
+    try {
+      Path path = Paths.get(argument);
+      Map<String, String> request = Files.read(path);
+      answer(request, answerWithin(request));
+    } catch (Throwable e) {
+      // Without a readable request there is no place for an answer; the missing answer tells.
+      ignore(e);
+    }
+  }
+
+  private static Map<String, String> answerWithin(Map<String, String> request) throws InterruptedException {
+    Map<String, String> answer = new HashMap<>();
+    Thread worker =
+        new Thread(
+            () -> {
+              Map<String, String> result = guarded(request);
+              synchronized (answer) {
+                answer.putAll(result);
+              }
+            },
+            "jmx-guard");
+    worker.setDaemon(true);
+    // Threads of the endpoint descend from this one, and must not keep a class loader of the application.
+    worker.setContextClassLoader(ClassLoader.getSystemClassLoader());
+    worker.start();
+    worker.join(LIMIT_MILLIS);
+    synchronized (answer) {
+      if (answer.isEmpty()) {
+        return failure("Timeout", "no answer within " + LIMIT_MILLIS / 1000 + " s");
+      }
+      return new HashMap<>(answer);
+    }
+  }
+
+  private static Map<String, String> guarded(Map<String, String> request) {
+    try {
+      return Endpoints.carryOut(request);
+    } catch (Refusal refusal) {
+      return failure(refusal.reason(), refusal.getMessage());
+    } catch (Throwable e) {
+      return failure("AgentError", e.toString());
+    }
+  }
+
+  private static void answer(Map<String, String> request, Map<String, String> answer) throws Exception {
+    answer.putIfAbsent("outcome", "ok");
+    Files.write(Paths.get(request.get("answer")), answer);
+  }
+
+  private static Map<String, String> failure(String reason, String message) {
+    Map<String, String> answer = new HashMap<>();
+    answer.put("outcome", "error");
+    answer.put("reason", reason);
+    answer.put("message", String.valueOf(message));
+    return answer;
+  }
+
+  private static void ignore(Throwable e) {
+    // Nothing that could be done about it would be safe in a JVM of somebody else.
+  }
+}

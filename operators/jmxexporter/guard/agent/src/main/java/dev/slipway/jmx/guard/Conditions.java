@@ -1,0 +1,58 @@
+package dev.slipway.jmx.guard;
+
+/** What a JVM must have before an engine is loaded into it. */
+final class Conditions {
+  private static final String[][] NEEDED = {
+    {"java.lang.management.ManagementFactory", "java.management"},
+    {"java.beans.IntrospectionException", "java.desktop"},
+    {"java.util.logging.Logger", "java.logging"},
+    {"com.sun.net.httpserver.HttpServer", "jdk.httpserver"},
+  };
+
+  private Conditions() {}
+
+  static void check() throws Refusal {
+    checkModules();
+    checkSecurityManager();
+    Headroom.check();
+  }
+
+  private static void checkModules() throws Refusal {
+    StringBuilder missing = new StringBuilder();
+    for (String[] needed : NEEDED) {
+      try {
+        Class.forName(needed[0], false, null);
+      } catch (ClassNotFoundException | LinkageError e) {
+        if (!isLoadedBeside(needed[0])) {
+          missing.append(missing.length() == 0 ? "" : ", ").append(needed[1]);
+        }
+      }
+    }
+    if (missing.length() > 0) {
+      throw new Refusal("MissingModules", "the runtime has no " + missing);
+    }
+  }
+
+  /** Newer runtimes load some modules with the platform loader, the parent of the system loader. */
+  private static boolean isLoadedBeside(String name) {
+    try {
+      Class.forName(name, false, ClassLoader.getSystemClassLoader().getParent());
+      return true;
+    } catch (ClassNotFoundException | LinkageError e) {
+      return false;
+    }
+  }
+
+  private static void checkSecurityManager() throws Refusal {
+    Object manager;
+    try {
+      // By name: the method is to go from the JDK.
+      manager = System.class.getMethod("getSecurityManager").invoke(null);
+    } catch (ReflectiveOperationException e) {
+      return;
+    }
+    if (manager != null) {
+      throw new Refusal("SecurityManagerPresent", "a SecurityManager is set, which would stop the endpoint");
+    }
+  }
+}

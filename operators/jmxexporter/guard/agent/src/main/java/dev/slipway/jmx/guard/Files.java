@@ -1,0 +1,43 @@
+package dev.slipway.jmx.guard;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Properties;
+
+/** Reads requests and writes answers. */
+final class Files {
+  private static final int MESSAGE_LIMIT = 2_000;
+
+  private Files() {}
+
+  static Map<String, String> read(Path path) throws IOException {
+    Properties properties = new Properties();
+    try (InputStream in = java.nio.file.Files.newInputStream(path)) {
+      properties.load(in);
+    }
+    Map<String, String> request = new HashMap<>();
+    for (String name : properties.stringPropertyNames()) {
+      request.put(name, properties.getProperty(name));
+    }
+    return request;
+  }
+
+  /** Writes the answer whole or not at all: whoever waits for it never sees a part. */
+  static void write(Path path, Map<String, String> answer) throws IOException {
+    Properties properties = new Properties();
+    for (Map.Entry<String, String> entry : answer.entrySet()) {
+      String value = entry.getValue();
+      properties.setProperty(entry.getKey(), value.substring(0, Math.min(value.length(), MESSAGE_LIMIT)));
+    }
+    Path partial = path.resolveSibling(path.getFileName() + ".partial");
+    try (OutputStream out = java.nio.file.Files.newOutputStream(partial)) {
+      properties.store(out, null);
+    }
+    java.nio.file.Files.move(partial, path, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
+  }
+}

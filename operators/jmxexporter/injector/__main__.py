@@ -1,0 +1,41 @@
+"""Run an injector: the request is in the environment, the report becomes the termination message."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from operators.jmxexporter.injector.inject import Kit, run
+from operators.jmxexporter.injector.messages import (
+    CONFIG_VARIABLE,
+    REQUEST_VARIABLE,
+    Reason,
+    Report,
+    Request,
+)
+
+KIT_VARIABLE: Final = "JMX_KIT"
+"""Environment variable with the directory of the jars."""
+MESSAGE_VARIABLE: Final = "JMX_MESSAGE_FILE"
+"""Environment variable with the path of the termination message."""
+
+
+def main(environ: Mapping[str, str] = os.environ) -> int:
+    """Do what is asked; 0 also for refusals, which the report tells."""
+    try:
+        request = Request.parse(environ[REQUEST_VARIABLE])
+        kit = Kit.of(Path(environ.get(KIT_VARIABLE, "/kit")))
+        report = run(request, environ.get(CONFIG_VARIABLE, ""), kit)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the operator is to hear of it.
+        report = Report(reason=Reason.AGENT_ERROR, message=f"{type(error).__name__}: {error}")
+    text = report.render()
+    print(text)
+    Path(environ.get(MESSAGE_VARIABLE, "/dev/termination-log")).write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

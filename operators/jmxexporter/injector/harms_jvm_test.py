@@ -1,0 +1,257 @@
+"""What ends a JVM, or would hang it, in the hands of others; each application survives it here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from operators.jmxexporter.injector.attach import Attachment
+from operators.jmxexporter.injector.inject import Kit, run
+from operators.jmxexporter.injector.messages import Action, Reason, Report, State
+from operators.jmxexporter.injector.processes import Process
+from operators.jmxexporter.jvms import CONFIG, Jvm, build_request, find_free_port, scrape_metrics
+
+type Start = Callable[..., Jvm]
+
+
+def hide(path: Path, *options: str) -> str:
+    """Put options where the command line does not show them."""
+    file = path / "options"
+    file.write_text("\n".join(options))
+    return f"@{file}"
+
+
+def is_untouched(jvm: Jvm) -> bool:
+    """Tell that a JVM got no signal: it neither listens nor printed its threads."""
+    listens = Attachment(Process(jvm.process.pid), 1).has_socket()
+    return not listens and "Full thread dump" not in jvm.read_output()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["-XX:+DisableAttachMechanism"], Reason.ATTACH_DISABLED),
+        (["-XX:-EnableDynamicAgentLoading"], Reason.DYNAMIC_AGENTS_DISABLED),
+        (["-Djava.security.manager"], Reason.SECURITY_MANAGER),
+    ],
+)
+def test_jvm_that_says_no_is_not_touched(
+    start_jvm: Start, options: list[str], reason: Reason, tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy"
+    policy.write_text("grant { permission java.security.AllPermission; };")
+    jvm = start_jvm(*options, f"-Djava.security.policy=={policy}", release=17)
+
+    report = jvm.inject_one(port=find_free_port())
+
+    assert (report.state, report.reason) == (State.REFUSED, reason), report
+    assert is_untouched(jvm)
+
+
+def test_option_in_the_environment_is_seen(start_jvm: Start) -> None:
+    jvm = start_jvm(environ={"JAVA_TOOL_OPTIONS": "-XX:+DisableAttachMechanism"})
+
+    report = jvm.inject_one(port=find_free_port())
+
+    assert report.reason == Reason.ATTACH_DISABLED
+    assert is_untouched(jvm)
+
+
+def test_attach_disabled_out_of_sight_ends_in_time(start_jvm: Start, tmp_path: Path) -> None:
+    jvm = start_jvm(hide(tmp_path, "-XX:+DisableAttachMechanism"))
+
+    report = jvm.inject_one(port=find_free_port(), timeout_seconds=1)
+
+    assert (report.state, report.reason) == (State.FAILED, Reason.ATTACH_DISABLED), report
+    assert not list(tmp_path.rglob(".attach_pid*")), "the trigger was left behind"
+
+
+def test_dynamic_agents_disabled_out_of_sight_are_told_by_the_answer(
+    start_jvm: Start, release: int, tmp_path: Path
+) -> None:
+    jvm = start_jvm(hide(tmp_path, "-XX:-EnableDynamicAgentLoading"), release=release)
+
+    report = jvm.inject_one(port=find_free_port())
+
+    assert (report.state, report.reason) == (State.FAILED, Reason.DYNAMIC_AGENTS_DISABLED), report
+
+
+def test_security_manager_out_of_sight_is_told_by_the_guard(
+    start_jvm: Start, tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy"
+    policy.write_text("grant { permission java.security.AllPermission; };")
+    options = ("-Djava.security.manager", f"-Djava.security.policy=={policy}")
+    jvm = start_jvm(hide(tmp_path, *options), release=17)
+
+    report = jvm.inject_one(port=find_free_port())
+
+    assert (report.state, report.reason) == (State.FAILED, Reason.SECURITY_MANAGER), report
+
+
+def test_missing_modules_are_told_by_the_guard(start_jvm: Start, release: int) -> None:
+    modules = "--limit-modules=java.base,java.instrument,java.management"
+    jvm = start_jvm(modules, release=release)
+
+    report = jvm.inject_one(port=find_free_port())
+
+    assert (report.state, report.reason) == (State.FAILED, Reason.MISSING_MODULES), report
+    assert "java.desktop" in report.message
+
+
+def test_runtime_without_instrumentation_survives(start_jvm: Start, release: int) -> None:
+    jvm = start_jvm("--limit-modules=java.base,java.management", release=release)
+
+    report = jvm.inject_one(port=find_free_port())
+
+    assert report.state is State.FAILED, report
+    assert report.reason in {Reason.MISSING_MODULES, Reason.ATTACH_REFUSED}, report
+
+
+def test_full_metaspace_is_told_before_it_hits_the_application(
+    start_jvm: Start, release: int
+) -> None:
+    options = ("-XX:MaxMetaspaceSize=20m", "-XX:+ExitOnOutOfMemoryError")
+    jvm = start_jvm(*options, release=release)
+
+    report = jvm.inject_one(port=find_free_port())
+
+    assert (report.state, report.reason) == (State.FAILED, Reason.TOO_LITTLE_MEMORY), report
+
+
+def test_jvm_without_signals_is_never_signalled(start_jvm: Start, release: int) -> None:
+    """With -Xrs SIGQUIT would end the process; the JVM listens from the start instead."""
+    jvm, port = start_jvm("-Xrs", release=release), find_free_port()
+
+    report = jvm.inject_one(port=port)
+
+    assert report.state is State.SERVING, report
+    assert "shop_orders" in scrape_metrics(port)
+
+
+def test_stale_socket_of_a_jvm_before_is_no_obstacle(start_jvm: Start) -> None:
+    jvm, port = start_jvm(), find_free_port()
+    stale = Path(f"/tmp/.java_pid{jvm.process.pid}")
+    code = f"import socket; socket.socket(socket.AF_UNIX).bind({str(stale)!r})"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+    report = jvm.inject_one(port=port)
+
+    assert report.state is State.SERVING, report
+
+
+def test_process_that_is_only_called_java_is_left_alone(tmp_path: Path) -> None:
+    fake = tmp_path / "java"
+    shutil.copy(shutil.which("sleep") or "/bin/sleep", fake)
+    proc = tmp_path / "proc"
+    proc.mkdir()
+    with subprocess.Popen([fake, "60"]) as process:
+        (proc / str(process.pid)).symlink_to(f"/proc/{process.pid}")
+        try:
+            report = run(
+                build_request(Action.ENSURE), CONFIG, Kit(tmp_path, tmp_path, tmp_path, proc)
+            )
+
+            assert (report.reason, report.jvms) == (Reason.NO_JVM_FOUND, ())
+            assert process.poll() is None
+        finally:
+            process.kill()
+
+
+def test_stopped_jvm_is_left_alone(start_jvm: Start) -> None:
+    jvm = start_jvm()
+    jvm.process.send_signal(signal.SIGSTOP)
+    try:
+        os.waitid(os.P_PID, jvm.process.pid, os.WSTOPPED | os.WNOWAIT)
+        report = jvm.inject_one(port=find_free_port())
+    finally:
+        jvm.process.send_signal(signal.SIGCONT)
+
+    assert (report.state, report.reason) == (State.REFUSED, Reason.NOT_READY), report
+
+
+def test_young_jvm_is_left_alone(start_jvm: Start) -> None:
+    jvm = start_jvm()
+
+    report = jvm.inject_one(port=find_free_port(), min_uptime_seconds=3600)
+
+    assert (report.state, report.reason) == (State.REFUSED, Reason.NOT_READY), report
+    assert is_untouched(jvm)
+
+
+def test_jvm_that_ends_meanwhile_is_told_as_such(
+    start_jvm: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jvm = start_jvm()
+    jvm.may_end = True
+
+    def end(*_: object) -> None:
+        jvm.close()
+        raise OSError("connection reset")
+
+    monkeypatch.setattr(Attachment, "load", end)
+
+    report = jvm.inject_one(port=find_free_port())
+
+    assert (report.state, report.reason) == (State.FAILED, Reason.JVM_TERMINATED), report
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a mount namespace")
+def test_read_only_tmp_is_seen_before_a_signal(start_jvm: Start) -> None:
+    script = 'mount -t tmpfs -o ro none /tmp 2>/dev/null || exit 77; exec "$@"'
+    if subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", "true"], check=False).returncode:
+        pytest.skip("no mount namespaces here")
+    # The perf data of the JVM would go to /tmp as well, and its working directory is there.
+    jvm = start_jvm(prefix=["unshare", "-m", "sh", "-c", script, "sh"])
+
+    report = jvm.inject_one(port=find_free_port())
+
+    assert (report.state, report.reason) == (State.REFUSED, Reason.TMP_NOT_WRITABLE), report
+    assert "Full thread dump" not in jvm.read_output()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_jvm_of_another_user_is_told_by_its_ids_and_taken_with_them(
+    start_jvm: Start, jvm_kit: Path, tmp_path: Path
+) -> None:
+    kit = tmp_path / "kit"
+    shutil.copytree(jvm_kit, kit, symlinks=True, ignore=shutil.ignore_patterns("packages"))
+    for path in (kit, tmp_path, *tmp_path.parents):
+        if path.stat().st_uid == os.geteuid():
+            path.chmod(path.stat().st_mode | 0o055)
+    become = ["setpriv", "--reuid=1234", "--regid=5678", "--clear-groups", "--no-new-privs"]
+    bare = [*become, "--bounding-set=-all", "--inh-caps=-all"]
+    java = (jvm_kit / "java/17").resolve()
+    python = "/usr/bin/python3"
+    for needed in (java / "bin/java", Path(__file__), python):
+        if subprocess.run([*bare, "test", "-r", needed], check=False).returncode:
+            pytest.skip(f"{needed} is where others may not look")
+    jvm, port = start_jvm(prefix=bare, java=java, kit=kit), find_free_port()
+
+    as_root = jvm.inject_one(port=port)
+    assert (as_root.reason, as_root.uid, as_root.gid) == (Reason.UID_MISMATCH, 1234, 5678), as_root
+
+    message = tmp_path / "message"
+    message.touch()
+    message.chmod(0o666)
+    request = build_request(Action.ENSURE, port=port, main_class="Shop$")
+    environ = {
+        "JMX_REQUEST": request.render(),
+        "JMX_CONFIG": CONFIG,
+        "JMX_KIT": str(kit),
+        "JMX_MESSAGE_FILE": str(message),
+        "PYTHONPATH": str(Path(__file__).parents[3]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    command = [*bare, python, "-m", "operators.jmxexporter.injector"]
+    subprocess.run(command, env=environ, check=True, timeout=60)
+
+    report = Report.parse(message.read_text()).jvms
+    assert [jvm.state for jvm in report if jvm.uid == 1234] == [State.SERVING], report

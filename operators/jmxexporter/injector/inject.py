@@ -1,0 +1,296 @@
+"""From a request to what became of each JVM of the container."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from operators.jmxexporter.injector.attach import AttachError, Attachment
+from operators.jmxexporter.injector.delivery import (
+    Place,
+    Record,
+    find_place,
+    parse_properties,
+    read_record,
+    record_name,
+    render_properties,
+    write_record,
+)
+from operators.jmxexporter.injector.messages import (
+    Action,
+    Agent,
+    JvmReport,
+    Reason,
+    Report,
+    Request,
+    State,
+)
+from operators.jmxexporter.injector.preflight import (
+    Refusal,
+    check_identity,
+    check_process,
+    check_upstream,
+    find_port,
+)
+from operators.jmxexporter.injector.processes import PROC, Process, find_processes
+from operators.jmxexporter.injector.scrape import Scrape, await_scrape, scrape
+
+_PAUSE: Final = 0.05
+_LOOPBACK: Final = "127.0.0.1"
+_ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - names of what is listened at.
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """Say what there is to load.
+
+    Attributes:
+        agent: Jar of the guard's agent.
+        engine: Jar of the guard's engine.
+        upstream: Jar of the upstream agent.
+        proc: Where processes are shown.
+    """
+
+    agent: Path
+    engine: Path
+    upstream: Path
+    proc: Path = PROC
+
+    @classmethod
+    def of(cls, directory: Path) -> Kit:
+        """Name the jars of a directory."""
+        return cls(*(directory / f"{name}.jar" for name in ("agent", "engine", "upstream")))
+
+
+def run(request: Request, config: str, kit: Kit) -> Report:
+    """Do what is asked with each JVM of the container."""
+    if request.action is not Action.STOP:
+        found = hashlib.sha256(config.encode()).hexdigest()
+        if found != request.config_hash:
+            message = "the ConfigMap has changed since the operator read it"
+            return Report(reason=Reason.CONFIG_CHANGED, message=message)
+    candidates = find_candidates(request, kit.proc)
+    if not candidates:
+        return Report(reason=Reason.NO_JVM_FOUND, message="no process here is a JVM")
+    taken: set[int] = set()
+    reports = []
+    for process in candidates[: request.max_jvms]:
+        report = _handle(process, request, config, kit, taken)
+        taken.add(report.port)
+        reports.append(report)
+        if report.reason == Reason.JVM_TERMINATED:
+            # Whatever has ended this one may end the others.
+            break
+    return Report(tuple(reports))
+
+
+def find_candidates(request: Request, proc: Path) -> list[Process]:
+    """Find the JVMs of the container; those of other users count, their maps being closed to us."""
+    found = []
+    for process in find_processes(proc):
+        try:
+            if request.shared_processes and not process.belongs_to(request.container_id):
+                continue
+            if _is_jvm(process) and _is_wanted(process, request):
+                found.append(process)
+        except (OSError, KeyError, ValueError):
+            continue  # It has ended meanwhile.
+    return found
+
+
+def _is_jvm(process: Process) -> bool:
+    try:
+        return bool(process.library)
+    except PermissionError:
+        return process.looks_like_java()
+
+
+def _is_wanted(process: Process, request: Request) -> bool:
+    main = process.main
+    if request.main_class and not re.search(request.main_class, main):
+        return False
+    return not (request.exclude_main_class and re.search(request.exclude_main_class, main))
+
+
+def _handle(
+    process: Process, request: Request, config: str, kit: Kit, taken: set[int]
+) -> JvmReport:
+    """Handle one JVM; whatever goes wrong is in the report."""
+    blank = JvmReport(process.pid)
+    try:
+        blank = JvmReport(
+            process.pid, process.start, process.main, uid=process.uid, gid=process.gid
+        )
+        refusal = check_identity(process, os.geteuid(), os.getegid())
+        if refusal is None:
+            attachment = Attachment(process, request.timeout_seconds)
+            refusal = check_process(process, request, attachment.has_socket)
+        if refusal is None:
+            refusal = check_upstream(process, request)
+        if refusal is not None:
+            return _refuse(blank, refusal)
+        return Job(process, request, config, kit, blank, frozenset(taken)).run()
+    except AttachError as error:
+        alive = process.is_alive()
+        reason = error.reason if alive else Reason.JVM_TERMINATED
+        return replace(blank, state=State.FAILED, reason=reason, message=str(error))
+    except PermissionError as error:
+        return _refuse(blank, Refusal(Reason.PTRACE_DENIED, str(error)))
+    except (OSError, ValueError) as error:
+        reason = Reason.AGENT_ERROR if process.is_alive() else Reason.JVM_TERMINATED
+        return replace(blank, state=State.FAILED, reason=reason, message=str(error))
+
+
+def _refuse(blank: JvmReport, refusal: Refusal) -> JvmReport:
+    return replace(blank, reason=refusal.reason, message=refusal.message)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Work on one JVM that passed the checks.
+
+    Attributes:
+        process: The JVM.
+        request: What is asked for.
+        config: Configuration of the exporter.
+        kit: What there is to load.
+        blank: Report to fill in.
+        taken: Ports that were given to JVMs before this one.
+    """
+
+    process: Process
+    request: Request
+    config: str
+    kit: Kit
+    blank: JvmReport
+    taken: frozenset[int]
+
+    def run(self) -> JvmReport:
+        """Do what is asked."""
+        place = find_place(self.process, f"slipway-jmx-{self.request.id[:8]}")
+        if place is None:
+            message = "neither /dev/shm nor /tmp can be written"
+            return _refuse(self.blank, Refusal(Reason.NO_WRITABLE_PATH, message))
+        record = read_record(place, self.process)
+        if self.request.action is Action.STOP:
+            return self._stop(place, record)
+        port = self._choose_port(record)
+        if port is None:
+            message = f"no port from {self.request.port} to {self.request.last_port} is free"
+            return _refuse(self.blank, Refusal(Reason.PORT_IN_USE, message))
+        if self.request.action is Action.CHECK:
+            return replace(self.blank, state=State.WOULD_INJECT, port=port)
+        if self.request.agent is Agent.UPSTREAM:
+            return self._load_upstream(place, record, port)
+        return self._ensure(place, port)
+
+    def _choose_port(self, record: Record | None) -> int | None:
+        """Keep the port that the JVM serves at while it is among those that are asked for."""
+        ports = range(self.request.port, self.request.last_port + 1)
+        if record is not None and record.port in ports and self._scrape_once(record.port):
+            return record.port
+        return find_port(self.request.host, [port for port in ports if port not in self.taken])
+
+    def _ensure(self, place: Place, port: int) -> JvmReport:
+        request = self.request
+        answer = self._ask(
+            place,
+            {
+                "command": "ensure",
+                "engine": place.put_jar(self.kit.engine),
+                "config": place.put(
+                    f"config-{request.config_hash[:16]}.yaml", self.config.encode()
+                ),
+                "configHash": request.config_hash,
+                "host": request.host,
+                "port": str(port),
+                "path": request.path,
+            },
+        )
+        if answer.get("outcome") != "ok":
+            return self._fail(answer)
+        found = await_scrape(self._target, port, request.path, request.timeout_seconds)
+        if found is None or found.config_hash != request.config_hash:
+            message = f"port {port} does not serve what was put in"
+            return self._fail({"reason": Reason.NOT_SERVING, "message": message})
+        # Written last: what it says has been seen.
+        write_record(place, self.process, Record(port, request.config_hash))
+        return self._report(port, found, changed=answer.get("changed") == "true")
+
+    def _stop(self, place: Place, record: Record | None) -> JvmReport:
+        answer = self._ask(place, {"command": "stop"}) if record is not None else {"outcome": "ok"}
+        if answer.get("outcome") != "ok":
+            return self._fail(answer)
+        place.remove(record_name(self.process))
+        changed = answer.get("changed") == "true"
+        return replace(self.blank, state=State.STOPPED, changed=changed)
+
+    def _load_upstream(self, place: Place, record: Record | None, port: int) -> JvmReport:
+        request = self.request
+        if record is not None:
+            message = "was loaded before, and cannot be changed without a restart"
+            return _refuse(self.blank, Refusal(Reason.ALREADY_INSTRUMENTED, message))
+        config = place.put("config.yaml", self.config.encode())
+        jar = place.put_jar(self.kit.upstream)
+        # A second attempt would end the JVM, so it is remembered before the first one.
+        write_record(place, self.process, Record(port, request.config_hash))
+        Attachment(self.process, request.timeout_seconds).load(
+            jar, f"{request.host}:{port}:{config}"
+        )
+        found = await_scrape(self._target, port, "/metrics", request.timeout_seconds)
+        if found is None:
+            message = f"port {port} does not serve"
+            return self._fail({"reason": Reason.NOT_SERVING, "message": message})
+        return self._report(port, replace(found, config_hash=request.config_hash), changed=True)
+
+    def _ask(self, place: Place, request: dict[str, str]) -> dict[str, str]:
+        """Give the guard a request, and wait for its answer."""
+        stem = f"{self.process.pid}-{os.getpid()}-{time.monotonic_ns()}"
+        answer = f"answer-{stem}.properties"
+        request |= {"id": self.request.id, "answer": f"{place.inside}/{answer}"}
+        name = f"request-{stem}.properties"
+        path = place.put(name, render_properties(request))
+        try:
+            agent = place.put_jar(self.kit.agent)
+            Attachment(self.process, self.request.timeout_seconds).load(agent, path)
+            return self._await_answer(place.outside / answer)
+        finally:
+            place.remove(name, answer)
+
+    def _await_answer(self, path: Path) -> dict[str, str]:
+        deadline = time.monotonic() + self.request.timeout_seconds
+        while not path.exists():
+            if not self.process.is_alive():
+                raise AttachError(Reason.JVM_TERMINATED, "the JVM ended during the request")
+            if time.monotonic() > deadline:
+                raise AttachError(Reason.TIMEOUT, "the agent was loaded and gave no answer")
+            time.sleep(_PAUSE)
+        return parse_properties(path.read_bytes())
+
+    @property
+    def _target(self) -> str:
+        return _LOOPBACK if self.request.host in _ANY else self.request.host
+
+    def _scrape_once(self, port: int) -> Scrape | None:
+        return scrape(self._target, port, self.request.path, self.request.timeout_seconds)
+
+    def _fail(self, answer: dict[str, str]) -> JvmReport:
+        reason = answer.get("reason", Reason.AGENT_ERROR)
+        return replace(
+            self.blank, state=State.FAILED, reason=reason, message=answer.get("message", "")
+        )
+
+    def _report(self, port: int, found: Scrape, *, changed: bool) -> JvmReport:
+        return replace(
+            self.blank,
+            state=State.SERVING,
+            port=port,
+            config_hash=found.config_hash,
+            version=found.version,
+            changed=changed,
+        )

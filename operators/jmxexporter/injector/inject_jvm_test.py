@@ -1,0 +1,255 @@
+"""The injector and the guard on real JVMs: metrics come, and no application is harmed.
+
+The fixture `start_jvm` uses each application again after its test.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import shutil
+import socket
+import urllib.error
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from operators.jmxexporter.injector.attach import Attachment
+from operators.jmxexporter.injector.messages import Action, Agent, Reason, State
+from operators.jmxexporter.injector.processes import Process
+from operators.jmxexporter.jvms import CONFIG, Jvm, find_free_port, scrape_metrics, wait_until
+
+type Start = Callable[..., Jvm]
+BAD_PATTERN = "rules:\n- pattern: '(['\n"
+OTHER = "rules:\n- pattern: shop<type=Orders><>Count\n  name: shop_sales\n"
+
+
+def test_metrics_of_a_running_jvm_are_served(start_jvm: Start, release: int) -> None:
+    jvm, port = start_jvm(release=release), find_free_port()
+    orders = jvm.order()
+
+    report = jvm.inject_one(port=port)
+
+    assert (report.state, report.port, report.changed) == (State.SERVING, port, True), report
+    assert report.main == "dev.slipway.jmx.sample.Shop"
+    metrics = scrape_metrics(port)
+    assert metrics["shop_orders"].samples[0].value == orders
+    assert metrics["jmx_scrape_error"].samples[0].value == 0
+    assert "jvm_memory_used_bytes" in metrics
+
+
+def test_second_injection_changes_nothing(start_jvm: Start, release: int) -> None:
+    jvm, port = start_jvm(release=release), find_free_port()
+    jvm.inject_one(port=port, last_port=port + 9)
+
+    report = jvm.inject_one(port=port, last_port=port + 9)
+
+    assert (report.state, report.port, report.changed) == (State.SERVING, port, False), report
+
+
+def test_log_of_the_application_stays_as_it_was(start_jvm: Start) -> None:
+    """The upstream collector changes the format of the root logger's handlers."""
+    jvm = start_jvm()
+
+    jvm.inject_one(port=find_free_port())
+
+    classes = Attachment(Process(jvm.process.pid), 10).command("jcmd", "VM.class_hierarchy").text
+    assert "slipway.jmx.engine.Engine" in classes, "the test looks at the wrong thing"
+    assert "LoggerFormatter" not in classes
+    assert jvm.read_output().splitlines()[1:] == []
+
+
+def test_two_injectors_at_once_make_one_endpoint(start_jvm: Start) -> None:
+    jvm, port = start_jvm(), find_free_port()
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(jvm.inject_one, port=port) for _ in range(2)]
+        reports = [future.result() for future in runs]
+
+    assert [report.state for report in reports] == [State.SERVING] * 2, reports
+    assert sum(report.changed for report in reports) == 1
+
+
+def test_other_configuration_is_put_in_without_a_gap(start_jvm: Start, release: int) -> None:
+    jvm, port = start_jvm(release=release), find_free_port()
+    jvm.inject_one(port=port)
+
+    report = jvm.inject_one(config=OTHER, port=port)
+
+    assert (report.state, report.port, report.changed) == (State.SERVING, port, True), report
+    metrics = scrape_metrics(port)
+    assert "shop_sales" in metrics and "shop_orders" not in metrics
+    assert metrics["jmx_guard_config_reloads"].samples[0].value == 1
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        BAD_PATTERN,
+        "rules: [",
+        "jmxUrl: service:jmx:rmi:///jndi/rmi://other/jmxrmi",
+        "httpServer: {authentication: {}}",
+        "[" * 10_000,
+        "rules: {}",
+    ],
+)
+def test_bad_configuration_is_refused_and_the_one_before_stays(
+    start_jvm: Start, config: str
+) -> None:
+    jvm, port = start_jvm(), find_free_port()
+    first = jvm.inject_one(config=config, port=port)
+    assert (first.state, first.reason) == (State.FAILED, Reason.CONFIG_INVALID), first
+    jvm.inject_one(port=port)
+
+    second = jvm.inject_one(config=config, port=port)
+
+    assert (second.state, second.reason) == (State.FAILED, Reason.CONFIG_INVALID), second
+    assert "shop_orders" in scrape_metrics(port)
+
+
+def test_stop_frees_the_port_and_leaves_no_class_behind(start_jvm: Start, release: int) -> None:
+    jvm, port = start_jvm(release=release), find_free_port()
+    jvm.inject_one(port=port)
+
+    report = jvm.inject_one(Action.STOP, port=port)
+
+    assert (report.state, report.changed) == (State.STOPPED, True), report
+    with pytest.raises(urllib.error.URLError):
+        scrape_metrics(port)
+    attachment = Attachment(Process(jvm.process.pid), 10)
+
+    def is_unloaded() -> bool:
+        attachment.command("jcmd", "GC.run")
+        return "slipway.jmx.engine" not in attachment.command("jcmd", "VM.class_hierarchy").text
+
+    wait_until(is_unloaded)
+    again = jvm.inject_one(port=port)
+    assert (again.state, again.changed) == (State.SERVING, True), again
+
+
+def test_stop_of_what_was_never_started_is_no_attach(start_jvm: Start) -> None:
+    jvm = start_jvm()
+
+    report = jvm.inject_one(Action.STOP)
+
+    assert (report.state, report.changed) == (State.STOPPED, False)
+    assert not Attachment(Process(jvm.process.pid), 1).has_socket()
+
+
+def test_endpoint_moves_when_other_ports_are_asked_for(start_jvm: Start) -> None:
+    jvm, port, other = start_jvm(), find_free_port(), find_free_port()
+    jvm.inject_one(port=port)
+
+    report = jvm.inject_one(port=other, last_port=other)
+
+    assert (report.state, report.port) == (State.SERVING, other), report
+    with pytest.raises(urllib.error.URLError):
+        scrape_metrics(port)
+
+
+def test_newer_engine_takes_the_place_of_the_older(
+    start_jvm: Start, jvm_kit: Path, tmp_path: Path
+) -> None:
+    jvm, port = start_jvm(), find_free_port()
+    jvm.inject_one(port=port)
+    newer = tmp_path / "kit"
+    newer.mkdir()
+    for name in ("agent", "upstream"):
+        shutil.copy(jvm_kit / f"{name}.jar", newer)
+    # A zip file may be followed by a comment, so these are other bytes of the same classes.
+    (newer / "engine.jar").write_bytes((jvm_kit / "engine.jar").read_bytes() + b"\0" * 7)
+    jvm._kit = newer
+
+    report = jvm.inject_one(port=port)
+
+    assert (report.state, report.port, report.changed) == (State.SERVING, port, True), report
+
+
+def test_broken_engine_leaves_the_one_before(
+    start_jvm: Start, jvm_kit: Path, tmp_path: Path
+) -> None:
+    jvm, port = start_jvm(), find_free_port()
+    jvm.inject_one(port=port)
+    broken = tmp_path / "kit"
+    broken.mkdir()
+    for name in ("agent", "upstream"):
+        shutil.copy(jvm_kit / f"{name}.jar", broken)
+    (broken / "engine.jar").write_bytes(b"no jar")
+    jvm._kit = broken
+
+    report = jvm.inject_one(port=port)
+
+    assert (report.state, report.reason) == (State.FAILED, Reason.AGENT_ERROR), report
+    assert "shop_orders" in scrape_metrics(port)
+
+
+def test_taken_port_is_seen_before_the_jvm_is_touched(start_jvm: Start) -> None:
+    jvm = start_jvm()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+
+        report = jvm.inject_one(port=port)
+
+    assert (report.state, report.reason) == (State.REFUSED, Reason.PORT_IN_USE), report
+    assert not Attachment(Process(jvm.process.pid), 1).has_socket()
+
+
+def test_port_taken_in_the_last_moment_harms_nobody(
+    start_jvm: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jvm = start_jvm()
+    monkeypatch.setattr(
+        "operators.jmxexporter.injector.inject.find_port", lambda host, ports: ports[0]
+    )
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+
+        report = jvm.inject_one(port=port)
+
+    assert (report.state, report.reason) == (State.FAILED, Reason.PORT_IN_USE), report
+
+
+def test_next_port_is_taken_where_one_is_busy(start_jvm: Start) -> None:
+    jvm = start_jvm()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+
+        report = jvm.inject_one(port=port, last_port=port + 20)
+
+    assert report.state is State.SERVING and port < report.port <= port + 20, report
+
+
+def test_end_of_the_application_is_not_held_up(start_jvm: Start, release: int) -> None:
+    jvm, port = start_jvm(release=release), find_free_port()
+    jvm.inject_one(port=port)
+    jvm.may_end = True
+
+    jvm.process.terminate()
+
+    assert jvm.process.wait(10) == 143
+
+
+def test_upstream_agent_is_loaded_once(start_jvm: Start, release: int) -> None:
+    jvm, port = start_jvm(release=release), find_free_port()
+
+    first = jvm.inject_one(port=port, last_port=port, agent=Agent.UPSTREAM)
+    second = jvm.inject_one(port=port, last_port=port, agent=Agent.UPSTREAM)
+
+    assert first.state is State.SERVING, first
+    assert (second.state, second.reason) == (State.REFUSED, Reason.ALREADY_INSTRUMENTED), second
+    assert "shop_orders" in scrape_metrics(port)
+
+
+def test_check_touches_nothing(start_jvm: Start) -> None:
+    jvm, port = start_jvm(), find_free_port()
+
+    report = jvm.inject_one(Action.CHECK, port=port)
+
+    assert (report.state, report.port) == (State.WOULD_INJECT, port)
+    assert not Attachment(Process(jvm.process.pid), 1).has_socket()
+
+
+def test_configuration_that_changed_on_its_way_is_not_used(start_jvm: Start) -> None:
+    report = start_jvm().inject(config=CONFIG, config_hash="0" * 64)
+
+    assert (report.reason, report.jvms) == (Reason.CONFIG_CHANGED, ())

@@ -1,0 +1,214 @@
+"""What the operator asks of an injector, and what it answers; the only words between the two."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from typing import Any, Final
+
+REQUEST_VARIABLE: Final = "JMX_REQUEST"
+"""Environment variable with the request, as JSON."""
+CONFIG_VARIABLE: Final = "JMX_CONFIG"
+"""Environment variable with the configuration of the exporter, as YAML."""
+MESSAGE_LIMIT: Final = 4096
+"""Bytes of a termination message that the kubelet keeps."""
+_TEXT_LIMIT: Final = 160
+_JVMS_SHOWN: Final = 8
+
+
+class Action(StrEnum):
+    """What to do with the JVMs of a container."""
+
+    ENSURE = "Ensure"
+    """See to it that each serves its metrics."""
+    STOP = "Stop"
+    """End the endpoints."""
+    CHECK = "Check"
+    """Say what would be done; touch nothing."""
+
+
+class Agent(StrEnum):
+    """What is loaded into a JVM."""
+
+    GUARD = "Guard"
+    """The agent of this operator, which never harms its JVM."""
+    UPSTREAM = "Upstream"
+    """The agent of the jmx_exporter project, which ends its JVM when it cannot start."""
+
+
+class State(StrEnum):
+    """What became of one JVM."""
+
+    SERVING = "Serving"
+    STOPPED = "Stopped"
+    WOULD_INJECT = "WouldInject"
+    REFUSED = "Refused"
+    """Nothing was done; the reason says why."""
+    FAILED = "Failed"
+    """Something was tried; the reason says how it went."""
+
+
+class Reason(StrEnum):
+    """Why a JVM was left alone, or how an attempt failed."""
+
+    NO_JVM_FOUND = "NoJvmFound"
+    ALREADY_INSTRUMENTED = "AlreadyInstrumented"
+    ATTACH_DISABLED = "AttachDisabled"
+    DYNAMIC_AGENTS_DISABLED = "DynamicAgentLoadingDisabled"
+    SECURITY_MANAGER = "SecurityManagerPresent"
+    TMP_NOT_WRITABLE = "TmpNotWritable"
+    NO_WRITABLE_PATH = "NoWritablePath"
+    PORT_IN_USE = "PortInUse"
+    CONFIG_INVALID = "ConfigInvalid"
+    CONFIG_CHANGED = "ConfigChanged"
+    UID_MISMATCH = "UidMismatch"
+    PTRACE_DENIED = "PtraceDenied"
+    MISSING_MODULES = "MissingModules"
+    UNSUPPORTED_JVM = "UnsupportedJvm"
+    NOT_READY = "NotReady"
+    TOO_LITTLE_MEMORY = "TooLittleMemory"
+    FOREIGN_SOCKET = "ForeignSocket"
+    ATTACH_REFUSED = "AttachRefused"
+    AGENT_ERROR = "AgentError"
+    NOT_SERVING = "NotServing"
+    JVM_TERMINATED = "JvmTerminated"
+    TIMEOUT = "Timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Ask for something to be done with the JVMs of one container.
+
+    Attributes:
+        id: Name of the endpoint in each JVM: UID of the custom resource.
+        action: What to do.
+        container_id: Id of the container at the runtime, without its scheme.
+        shared_processes: Whether the containers of the pod see each other's processes.
+        host: Address to listen at.
+        port: First port to serve at.
+        last_port: Last port to serve at.
+        path: Path of the metrics.
+        config_hash: SHA-256 of the configuration, in hexadecimal.
+        agent: What to load.
+        main_class: Pattern of the main classes to take, empty for all.
+        exclude_main_class: Pattern of the main classes to leave.
+        max_jvms: Most JVMs to take in the container.
+        min_uptime_seconds: Age below which a JVM is left alone.
+        timeout_seconds: Time for one JVM.
+    """
+
+    id: str
+    action: Action
+    container_id: str = ""
+    shared_processes: bool = False
+    host: str = "0.0.0.0"  # noqa: S104 - the endpoint is for the network of the pod.
+    port: int = 9400
+    last_port: int = 9400
+    path: str = "/metrics"
+    config_hash: str = ""
+    agent: Agent = Agent.GUARD
+    main_class: str = ""
+    exclude_main_class: str = ""
+    max_jvms: int = 5
+    min_uptime_seconds: int = 5
+    timeout_seconds: int = 40
+
+    def render(self) -> str:
+        """Return the request as text."""
+        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
+
+    @classmethod
+    def parse(cls, text: str) -> Request:
+        """Read a request; fields that are not known are passed over.
+
+        Raises:
+            ValueError: The text is no request.
+        """
+        raw = _known(cls, json.loads(text))
+        raw["action"] = Action(raw["action"])
+        raw["agent"] = Agent(raw.get("agent", Agent.GUARD))
+        return cls(**raw)
+
+
+@dataclass(frozen=True, slots=True)
+class JvmReport:
+    """Say what became of one JVM.
+
+    Attributes:
+        pid: Process id, as the container sees it.
+        start: Start of the process in ticks since the boot: with the pid, its identity.
+        main: Main class or jar.
+        state: What became of it.
+        reason: Why it was refused or failed, as a value of `Reason`.
+        message: The same for people.
+        port: Port that it serves at, 0 for none.
+        config_hash: Hash of the configuration that it serves.
+        version: Version of the exporter.
+        changed: Whether this run has changed something.
+        uid: Effective user of the process.
+        gid: Effective group of the process.
+    """
+
+    pid: int
+    start: int = 0
+    main: str = ""
+    state: State = State.REFUSED
+    reason: str = ""
+    message: str = ""
+    port: int = 0
+    config_hash: str = ""
+    version: str = ""
+    changed: bool = False
+    uid: int = -1
+    gid: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Say what became of the JVMs of a container.
+
+    Attributes:
+        jvms: One report a JVM.
+        reason: Why there is none, or why the run ended early.
+        message: The same for people.
+    """
+
+    jvms: tuple[JvmReport, ...] = ()
+    reason: str = ""
+    message: str = ""
+
+    def render(self) -> str:
+        """Return the report as text that fits into a termination message."""
+        text = ""
+        for length in (_TEXT_LIMIT, 40, 0):
+            text = json.dumps(self._shorten(length), separators=(",", ":"))
+            if len(text.encode()) <= MESSAGE_LIMIT:
+                break
+        return text
+
+    def _shorten(self, length: int) -> Mapping[str, Any]:
+        shown = self.jvms[:_JVMS_SHOWN]
+        jvms = [{**asdict(jvm), "message": jvm.message[:length]} for jvm in shown]
+        jvms = [{**jvm, "main": jvm["main"][: max(length, 20)]} for jvm in jvms]
+        return {"jvms": jvms, "reason": self.reason, "message": self.message[:length]}
+
+    @classmethod
+    def parse(cls, text: str) -> Report:
+        """Read a report.
+
+        Raises:
+            ValueError: The text is no report.
+        """
+        raw = json.loads(text)
+        if not isinstance(raw, dict) or not isinstance(raw.get("jvms", []), Sequence):
+            raise ValueError("not a report")  # noqa: TRY004 - one error for whatever is wrong.
+        jvms = [_known(JvmReport, jvm) for jvm in raw.get("jvms", [])]
+        reports = tuple(JvmReport(**{**jvm, "state": State(jvm["state"])}) for jvm in jvms)
+        return cls(reports, str(raw.get("reason", "")), str(raw.get("message", "")))
+
+
+def _known(model: type, raw: Mapping[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in fields(model)}
+    return {name: value for name, value in raw.items() if name in names}

