@@ -19,6 +19,7 @@ from tools.cluster.kind_cluster import up
 from tools.cluster.progress import Progress, open_progress
 from tools.gate.counts import Counts, read_counts
 from tools.gate.steps import PANTS_REPORTS, REPORTS, ROOT, Step, build_steps
+from tools.jvm import KIT_VARIABLE, ensure_kit
 from tools.pulsar import ensure_pulsar
 
 _TAIL: Final = 150
@@ -95,6 +96,8 @@ def _prepare(step: Step, progress: Progress) -> Mapping[str, str]:
     environment = {"PYTHONPATH": str(ROOT)}
     if "assets" in step.needs:
         environment["KUBEBUILDER_ASSETS"] = str(ensure_assets(progress))
+    if "jvm" in step.needs:
+        environment[KIT_VARIABLE] = str(ensure_kit(progress))
     if "pulsar" in step.needs:
         environment[ASSETS_VARIABLE] = str(ensure_pulsar(progress))
     if "helm" in step.needs:

@@ -25,7 +25,7 @@ class Step:
         command: What runs, from the root of the checkout.
         reports: JUnit reports that it writes; empty for a step that is one check by itself.
         environment: Set on top of that of the gate.
-        needs: Tools that are made before it: `assets`, `helm`, `pulsar`, `cluster`.
+        needs: Tools that are made before it: `assets`, `helm`, `jvm`, `pulsar`, `cluster`.
     """
 
     name: str
@@ -64,7 +64,7 @@ def build_steps(python: str) -> tuple[Step, ...]:
             "Unit and integration tests, real API server",
             ("./pants", "test", "::"),
             reports=f"{PANTS_REPORTS}/*.xml",
-            needs=("assets", "pulsar"),
+            needs=("assets", "jvm", "pulsar"),
         ),
         Step(
             "plain",

@@ -23,14 +23,13 @@ from tools.cluster.cache import Cache, digest_of
 from tools.cluster.debian import install_packages
 from tools.cluster.errors import ToolError
 from tools.cluster.progress import Progress, open_progress
-from tools.gate.steps import ROOT
 
 KIT_VARIABLE: Final = "SLIPWAY_JVM"
 """Environment variable that names the directory to those who do not make it."""
 JARS: Final = ("agent", "engine", "sample")
 """Jars that are built, by their modules."""
 
-_SOURCES: Final = ROOT / "operators/jmxexporter/guard"
+_SOURCES: Final = Path(__file__).parents[2] / "operators/jmxexporter/guard"
 _OLDEST: Final = 11
 """Oldest JDK that builds for release 8 and runs the plugins."""
 _PACKAGES: Final = ("openjdk-17-jdk-headless", "maven")

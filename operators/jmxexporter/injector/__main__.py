@@ -1,4 +1,4 @@
-"""Run an injector: the request is in the environment, the report becomes the termination message."""
+"""Run an injector: a request in the environment, a report as termination message."""
 
 from __future__ import annotations
 

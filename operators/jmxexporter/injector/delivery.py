@@ -75,17 +75,23 @@ class Record:
     config_hash: str
 
 
-def find_place(process: Process, name: str) -> Place | None:
+def find_place(process: Process, name: str, *, dry: bool = False) -> Place | None:
     """Return a directory of ours that the JVM can read; None when there is no place for one.
 
     Args:
         process: The JVM.
         name: Name of the directory; our user's id is added.
+        dry: Name the place where the directory would be made, and make none.
     """
     for parent in _PLACES:
         inside = f"{parent}/{name}-{os.geteuid()}"
         try:
-            outside = process.root.resolve(parent) / f"{name}-{os.geteuid()}"
+            directory = process.root.resolve(parent)
+            outside = directory / f"{name}-{os.geteuid()}"
+            if dry and not outside.exists():
+                if not os.access(directory, os.W_OK | os.X_OK):
+                    continue
+                return Place(inside, outside)
             outside.mkdir(mode=0o700, exist_ok=True)
             mode = outside.lstat()
         except OSError:

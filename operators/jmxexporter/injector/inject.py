@@ -172,7 +172,8 @@ class Job:
 
     def run(self) -> JvmReport:
         """Do what is asked."""
-        place = find_place(self.process, f"slipway-jmx-{self.request.id[:8]}")
+        dry = self.request.action is Action.CHECK
+        place = find_place(self.process, f"slipway-jmx-{self.request.id[:8]}", dry=dry)
         if place is None:
             message = "neither /dev/shm nor /tmp can be written"
             return _refuse(self.blank, Refusal(Reason.NO_WRITABLE_PATH, message))

@@ -161,9 +161,7 @@ def find_port(host: str, ports: Sequence[int]) -> int | None:
     The answer may be outdated a moment later; whoever binds it then sees for itself.
     """
     for port in ports:
-        if all(
-            _is_free(address, port) for address in {host, "0.0.0.0"}
-        ):
+        if _is_free(host, port):
             return port
     return None
 

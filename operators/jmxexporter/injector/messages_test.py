@@ -1,0 +1,80 @@
+"""Requests and reports as text, and files as Java reads them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operators.jmxexporter.injector.delivery import parse_properties, render_properties
+from operators.jmxexporter.injector.messages import (
+    MESSAGE_LIMIT,
+    Action,
+    JvmReport,
+    Report,
+    Request,
+    State,
+)
+from operators.jmxexporter.injector.scrape import Scrape, parse_scrape
+
+reports = st.builds(
+    JvmReport,
+    pid=st.integers(1, 2**22),
+    start=st.integers(0, 2**63),
+    main=st.text(max_size=300),
+    state=st.sampled_from(State),
+    reason=st.sampled_from(["", "PortInUse"]),
+    message=st.text(max_size=400),
+    config_hash=st.text("0123456789abcdef", max_size=64),
+)
+
+
+@given(st.lists(reports, max_size=12))
+def test_report_fits_into_a_termination_message(jvms: list[JvmReport]) -> None:
+    text = Report(tuple(jvms)).render()
+
+    assert len(text.encode()) <= MESSAGE_LIMIT
+    read = Report.parse(text)
+    assert [jvm.pid for jvm in read.jvms] == [jvm.pid for jvm in jvms[: len(read.jvms)]]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "1", '{"jvms": [{}]}', "Killed", '{"jvms": 1}'])
+def test_text_that_is_no_report_is_an_error(text: str) -> None:
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        Report.parse(text)
+
+
+def test_request_survives_the_way() -> None:
+    request = Request(id="u-1", action=Action.STOP, port=1234, main_class="Shop$")
+
+    assert Request.parse(request.render()) == request
+
+
+def test_field_of_a_later_release_is_passed_over() -> None:
+    assert Request.parse('{"id":"u","action":"Ensure","later":1}').action is Action.ENSURE
+
+
+@given(st.dictionaries(st.text("abc", min_size=1), st.text(min_size=1)))
+def test_properties_survive_the_way(values: dict[str, str]) -> None:
+    values = {name: f"x{value}" for name, value in values.items()}
+
+    assert parse_properties(render_properties(values)) == values
+
+
+def test_properties_are_read_as_java_writes_them() -> None:
+    content = b"#Sat Nov 21\nmessage=a\\: b\\\\c\\u00E9\\n\\=\n"
+
+    assert parse_properties(content) == {"message": "a: b\\cé\n="}
+
+
+def test_metrics_of_somebody_else_are_no_exporter() -> None:
+    assert parse_scrape("http_requests_total 1\n") is None
+
+
+def test_scrape_tells_hash_version_and_health() -> None:
+    text = (
+        'jmx_exporter_build_info{name="jmx_guard",version="1.6.0"} 1\n'
+        'jmx_guard_config_info{hash="ab"} 1\njmx_scrape_error 0.0\n'
+    )
+
+    assert parse_scrape(text) == Scrape("ab", "1.6.0", healthy=True)
