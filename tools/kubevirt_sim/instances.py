@@ -185,9 +185,10 @@ def _build_steps(ctx: Context, vmi: Manifest, plan: InstancePlan, stage: Stage) 
 def end_pod(pod: Manifest, stage: Stage, ctx: Context, *, well: bool) -> Step:
     """Build the step that ends the containers of a launcher.
 
-    A pod on a kubelet of the cluster cannot be told to end by itself, so it is deleted.
+    A pod on a kubelet of the cluster cannot be told to end by itself, and one that never got a node
+    has none to end: they are deleted.
     """
-    if not stage.simulated:
+    if not stage.simulated or not text_at(pod, "spec", "nodeName"):
         return Delete.of(POD, pod)
     return patch_status(POD, pod, build_ended_status(pod, ctx.now(), well=well))
 

@@ -16,7 +16,7 @@ from libs.common.runtime import Cache, Context, Controller, Result
 from tools.kubevirt_sim.behavior import SCHEDULER, SIMULATED_NODE, Guest, is_silent
 from tools.kubevirt_sim.edge import Stage, Turned, patch_status, take_turns
 from tools.kubevirt_sim.kubelet import plan_placement, plan_pod
-from tools.kubevirt_sim.launcher import HOSTNAME
+from tools.kubevirt_sim.launcher import HOSTNAME, is_finished
 from tools.kubevirt_sim.statuses import build_condition, merge_conditions
 
 HEARTBEAT_SECONDS: Final = 10.0
@@ -92,7 +92,7 @@ def build_scheduler(stage: Stage) -> Controller:
     async def reconcile(ctx: Context) -> Result | None:
         pod = ctx.primary
         placed = text_at(pod, "spec", "nodeName") or uid_of(pod) in stage.placements
-        if not is_ours(pod) or placed:
+        if not is_ours(pod) or placed or is_finished(pod):
             return None
         return await _schedule(ctx, stage)
 

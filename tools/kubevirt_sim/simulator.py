@@ -18,6 +18,7 @@ from libs.common.errors import AlreadyExists, NotFound, SlipwayError
 from libs.common.kinds import CRD, NODE, Key, Kind, Manifest, key_of
 from libs.common.runtime import Operator
 from libs.common.runtime.manager import Manager
+from libs.common.testing.clock import FakeClock
 from tools.kubevirt_sim.behavior import PREFIX, SILENT
 from tools.kubevirt_sim.crds import SIMULATED, build_crds
 from tools.kubevirt_sim.disks import build_disk_controller, build_volume_controller
@@ -32,6 +33,9 @@ from tools.kubevirt_sim.transfers import build_migration_controller
 ID: Final = "kubevirt-sim"
 _SERVED_SECONDS: Final = 30.0
 _POLL: Final = 0.05
+_PAUSE: Final = 0.005
+_RETRY: Final = 0.05
+"""Seconds by which a clock is moved at a time while something is to be tried again."""
 
 IN_TESTS: Final[Mapping[str, Any]] = {
     "watch_namespaces": ("*",),
@@ -213,6 +217,9 @@ class KubeVirtSim:
     async def settled(self, seconds: float = 20.0) -> None:
         """Wait until the simulator has nothing to do before time passes or somebody writes.
 
+        A clock that is moved by hand is moved by as much as it takes to try again what met a
+        newer version of an object.
+
         Raises:
             AssertionError: It still had after some seconds.
         """
@@ -223,15 +230,20 @@ class KubeVirtSim:
                     now = (self._passes(), await self._version())
                     quiet = quiet + 1 if self._idle() and now == seen else 0
                     seen = now
-                    await asyncio.sleep(0.005)
+                    if self._is_failing() and isinstance(self.clock, FakeClock):
+                        self.clock.advance(_RETRY)
+                    await asyncio.sleep(_PAUSE)
         except TimeoutError:
             raise AssertionError(f"The simulator is not settled after {seconds} s") from None
 
     def _idle(self) -> bool:
         manager = self.manager
-        return manager is not None and all(
-            runner.queue.idle and not runner.queue.failing for runner in manager.runners
-        )
+        idle = manager is not None and all(runner.queue.idle for runner in manager.runners)
+        return idle and not self._is_failing()
+
+    def _is_failing(self) -> bool:
+        runners = self.manager.runners if self.manager else ()
+        return any(runner.queue.idle and runner.queue.failing for runner in runners)
 
     def _passes(self) -> int:
         return sum(runner.passes for runner in self.manager.runners) if self.manager else 0
