@@ -38,8 +38,8 @@ type ControllerFactory = Callable[[Any], Controller]
 """Build a controller from the settings of the operator."""
 
 _SWITCH_SECONDS: Final = 0.0005
-"""How long a thread keeps the interpreter when another waits. The sources have threads of their own;
-at Python's default of 5 ms, each of their events may hold a pass up that long."""
+"""How long a thread keeps the interpreter when another waits. Event sources may have threads of
+their own; at Python's default of 5 ms, each of their events can hold a pass up that long."""
 _OK: Final = 0
 _FAILED: Final = 1
 _CHECK_SECONDS: Final = 5.0
