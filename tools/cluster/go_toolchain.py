@@ -92,7 +92,8 @@ def ensure_go(progress: Progress, cache: Cache | None = None) -> Go:
 
 
 def _flags(ldflags: str = "") -> list[str]:
-    return ["-trimpath", "-ldflags", f"-s -w {ldflags}".strip()]
+    # -v names each package as it is compiled: minutes without a word look like a hang.
+    return ["-v", "-trimpath", "-ldflags", f"-s -w {ldflags}".strip()]
 
 
 def _environment() -> dict[str, str]:

@@ -114,7 +114,8 @@ def _render_next(operators: Sequence[str], target: Target, namespace: str) -> st
     first = operators[0]
     where = "" if namespace == "default" else f" -n {namespace}"
     # A fresh machine has no kubectl but ours.
-    kubectl = "kubectl" if shutil.which("kubectl") else str(target.kubectl.binary)
+    ours = "./dev kubectl" if target.kind else str(target.kubectl.binary)
+    kubectl = "kubectl" if shutil.which("kubectl") else ours
     hints = [
         (f"{kubectl} get all{where}", "what the operators made"),
         (f"./dev logs {first} -f{where}", f"what {first} does"),

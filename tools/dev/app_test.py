@@ -17,7 +17,7 @@ from tools.dev.operators import ROOT
 from tools.dev.options import Target
 
 COMMANDS = [
-    *("demo", "up", "down", "status", "kubeconfig"),
+    *("demo", "up", "down", "status", "kubeconfig", "kubectl"),
     *("load", "install", "uninstall", "logs", "run"),
     *("test", "generate", "bench", "sweep"),
 ]
@@ -42,6 +42,13 @@ def test_error_is_one_line_and_a_status(tmp_path: Path) -> None:
 
     assert done.returncode == 1
     assert done.stderr == "Error: Cluster slipway is not there: run `./dev up` first\n"
+
+
+def test_kubectl_without_a_cluster_says_how_to_get_one(tmp_path: Path) -> None:
+    done = run_dev(tmp_path, "kubectl", "get", "pods", "--help")
+
+    assert done.returncode == 1
+    assert "run `./dev up`" in done.stderr
 
 
 def test_debug_variable_shows_the_traceback(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from tools.cluster.docker import stop_docker
 from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster, list_clusters
 from tools.cluster.progress import open_progress
-from tools.dev.options import ContextName, Kubeconfig, Name, Workers
+from tools.dev.options import ContextName, Kubeconfig, Name, Workers, find_target
 from tools.dev.status import render_status
 
 _PANEL = "The cluster"
@@ -25,6 +26,9 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     for function in (up, down, status, kubeconfig):
         app.command(rich_help_panel=_PANEL)(function)
+    # All that follows goes to kubectl, options too.
+    passing = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    app.command(rich_help_panel=_PANEL, context_settings=passing, add_help_option=False)(kubectl)
 
 
 def up(name: Name = DEFAULT_NAME, workers: Workers = None) -> None:
@@ -75,6 +79,13 @@ def kubeconfig(
         _export(cluster)
     else:
         print(cluster.kubeconfig)
+
+
+def kubectl(arguments: typer.Context) -> None:
+    """Run kubectl on the kind cluster; all that follows are its arguments."""
+    command = find_target(None, None).kubectl.command(*arguments.args)
+    sys.stdout.flush()
+    os.execv(command[0], command)
 
 
 def _export(cluster: KindCluster) -> None:

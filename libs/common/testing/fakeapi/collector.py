@@ -215,7 +215,8 @@ class Collector:
         if left:
             return
         current = self._store.get(*place)
-        if current is not None:
+        # With finalizers of its own it stays, empty, until their owners let go.
+        if current is not None and current.obj.get("spec"):
             obj = {**current.obj, "metadata": dict(current.obj["metadata"]), "spec": {}}
             self._put(place, obj)
 

@@ -203,6 +203,26 @@ async def test_deleted_namespace_is_emptied_and_refuses_new_objects(
     await until(lambda: api.find(NAMESPACE, ("", "n")) is None)
 
 
+async def test_namespace_with_a_finalizer_of_its_own_is_emptied_and_waits(
+    rest: Rest, api: FakeApi
+) -> None:
+    metadata = {"name": "n", "finalizers": ["example.com/wait"]}
+    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    api.create(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "n"}}
+    )
+
+    await rest.delete(f"{NAMESPACE.path()}/n")
+    await until(lambda: names(api, CONFIG_MAP) == [])
+    await until(lambda: api.get(NAMESPACE, ("", "n"))["spec"] == {})
+    waiting = api.get(NAMESPACE, ("", "n"))
+    api.collector.run()
+    assert api.get(NAMESPACE, ("", "n")) == waiting, "nothing is written while it waits"
+    api.patch(NAMESPACE, ("", "n"), {"metadata": {"finalizers": None}})
+
+    await until(lambda: api.find(NAMESPACE, ("", "n")) is None)
+
+
 async def test_claim_is_protected_while_a_pod_uses_it(rest: Rest, api: FakeApi) -> None:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     claim = {
