@@ -74,6 +74,13 @@ def build_steps(python: str) -> tuple[Step, ...]:
             needs=("assets", "helm"),
         ),
         Step(
+            "sweep",
+            "Faults at each sort of write and event, real API server",
+            (python, "-m", "tools.sweep", f"--junit={REPORTS}/sweep.xml"),
+            reports=f"{REPORTS}/sweep.xml",
+            needs=("assets",),
+        ),
+        Step(
             "e2e",
             "End to end on kind",
             _pytest(python, "e2e", "tests/e2e"),

@@ -18,6 +18,8 @@ from tools.sweep.workload import OPERATORS
 from tools.sweep.zygote import Zygote, fork_zygote
 
 _FOLDER = Path("dist/sweep")
+_APISERVER_ARGS = ("--enable-admission-plugins=OwnerReferencesPermissionEnforcement",)
+"""With it an owner reference that blocks a deletion takes a right, as on strict clusters."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     importlib.import_module("uvloop")
     # Forked before there is any thread or event loop, and while nothing is imported that has one.
     zygote = fork_zygote(run_child)
-    with ControlPlane() as control_plane:
+    with ControlPlane(apiserver_args=_APISERVER_ARGS) as control_plane:
         return asyncio.run(_run(options, operators, control_plane, zygote))
 
 
@@ -54,7 +56,7 @@ def _parse(argv: Sequence[str]) -> Options:
     parser = argparse.ArgumentParser(prog="./dev sweep", description=__doc__)
     choices = (*OPERATORS, "mutants")
     parser.add_argument("operator", nargs="?", default="", choices=("", *choices))
-    parser.add_argument("--tier", choices=("gate", "full"), default="gate")
+    parser.add_argument("--tier", choices=("gate", "writes", "full"), default="gate")
     parser.add_argument("--replay", type=Path, help="run the trial of a replay file, with its log")
     parser.add_argument("--jobs", type=int, default=3, help="trials at a time [default 3]")
     parser.add_argument("--write", action="store_true", help="write docs/reference/reliability.md")
@@ -63,6 +65,7 @@ def _parse(argv: Sequence[str]) -> Options:
     parser.add_argument("--mutant", action="append", default=[], help="confine to one mutant")
     parser.add_argument("--sample", type=int, default=0, help="trials of a mode at most")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--junit", type=Path, help="write a JUnit report")
     found = parser.parse_args(argv)
     return Options(
         operator=found.operator,
@@ -76,6 +79,7 @@ def _parse(argv: Sequence[str]) -> Options:
         sample=found.sample,
         seed=found.seed,
         folder=_FOLDER,
+        junit=found.junit,
     )
 
 

@@ -12,6 +12,7 @@ from libs.common.client import Client
 from libs.common.errors import AlreadyExists, Forbidden, NotFound
 from libs.common.kinds import (
     CLUSTER_ROLE,
+    CONFIG_MAP,
     CRD,
     NAMESPACE,
     ROLE,
@@ -20,6 +21,7 @@ from libs.common.kinds import (
     Manifest,
 )
 from libs.common.rbac import (
+    READ_VERBS,
     PolicyRule,
     build_cluster_role,
     build_role,
@@ -35,6 +37,7 @@ _CLUSTER_ROLE_BINDING: Final = Kind(
 )
 _POLL: Final = 0.02
 _TOKEN_SECONDS: Final = 7200
+_SERVED_SECONDS: Final = 60
 
 
 class Rights:
@@ -53,6 +56,7 @@ class Rights:
         self._operator = workload.operator.id
         self._home = f"sweep-{self._operator}"
         self._probe = workload.primary
+        self._kinds = workload.kinds
         self.rules: tuple[PolicyRule, ...] = (
             *workload.rules,
             *operator_namespace_rules(self._operator),
@@ -101,16 +105,27 @@ class Rights:
                 await asyncio.sleep(_POLL)
 
     def find_unused(self, used: set[tuple[str, str, str]]) -> list[str]:
-        """Return rights that nobody used, as `verb resource`, Leases and Events aside."""
+        """Return rights that nobody used, as `verb resource`, Leases and Events aside.
+
+        Rights to read a resource are one: who may list objects learns nothing more by getting one,
+        nor by reading a part of it such as its status.
+        """
         granted = {
-            (group, resource, verb)
+            _join_reads(group, self._singular(resource), verb)
             for rule in self.rules
             for group in rule.api_groups
             for resource in rule.resources
             for verb in rule.verbs
             if resource not in ("leases", "events")
         }
-        return sorted(f"{verb} {resource}" for _, resource, verb in granted - used)
+        taken = {_join_reads(*right) for right in used}
+        return sorted(f"{verb} {resource}" for _, resource, verb in granted - taken)
+
+    def _singular(self, resource: str) -> str:
+        """Name a resource by the kind where an owner reference tells of its use."""
+        plural, _, part = resource.partition("/")
+        kinds = {kind.plural: kind.kind for kind in self._kinds}
+        return f"{kinds.get(plural, plural)}/{part}" if part == "finalizers" else resource
 
     def _build_binding(self, kind: Kind, role: Kind) -> Manifest:
         return {
@@ -122,6 +137,12 @@ class Rights:
                 {"kind": "ServiceAccount", "name": self._operator, "namespace": self._home}
             ],
         }
+
+
+def _join_reads(group: str, resource: str, verb: str) -> tuple[str, str, str]:
+    if verb in READ_VERBS:
+        return group, resource.partition("/")[0], "read"
+    return group, resource, verb
 
 
 async def create_namespace(client: Client, name: str) -> None:
@@ -137,16 +158,42 @@ async def prepare_cluster(
 ) -> AsyncIterator[Client]:
     """Install what workloads need and yield a client with all rights."""
     async with Client(control_plane.config, max_in_flight=64) as client:
+        await install_crds(client, workloads)
         for workload in workloads:
-            for crd in workload.crds:
-                with contextlib.suppress(AlreadyExists):
-                    await client.create(CRD, crd)
             for kind, manifest in workload.world:
                 with contextlib.suppress(AlreadyExists):
                     await client.create(kind, manifest)
-            async with asyncio.timeout(30):
-                await _wait_served(client, workload.primary)
         yield client
+
+
+async def install_crds(client: Client, workloads: Sequence[Workload]) -> None:
+    """Install the CRDs of workloads and wait until objects of theirs can be owners."""
+    for workload in workloads:
+        for crd in workload.crds:
+            with contextlib.suppress(AlreadyExists):
+                await client.create(CRD, crd)
+    async with asyncio.timeout(_SERVED_SECONDS):
+        for kind in dict.fromkeys(workload.primary for workload in workloads):
+            await _wait_served(client, kind)
+            await _wait_owner(client, kind)
+
+
+async def _wait_owner(client: Client, kind: Kind) -> None:
+    """Wait until admission knows a kind of owners; it looks at what is served now and then."""
+    owner = {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": "probe",
+        "uid": "11111111-1111-4111-8111-111111111111",
+        "blockOwnerDeletion": True,
+    }
+    metadata = {"name": "probe", "namespace": "default", "ownerReferences": [owner]}
+    probe = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    while True:
+        with contextlib.suppress(Forbidden, NotFound):
+            await client.create(CONFIG_MAP, probe, dry_run=True)
+            return
+        await asyncio.sleep(_POLL)
 
 
 async def _wait_served(client: Client, kind: Kind) -> None:

@@ -6,10 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from libs.common.client import Client
 from libs.common.testing.apiserver import ControlPlane
 from tools.sweep import report
+from tools.sweep.cluster import install_crds
+from tools.sweep.junit import write_junit
 from tools.sweep.modes import Mode
-from tools.sweep.planning import Plan, Tier, plan_trials, read_replay, sample_plans
+from tools.sweep.planning import (
+    MomentClass,
+    Plan,
+    Tier,
+    choose_representatives,
+    plan_trials,
+    read_replay,
+    sample_plans,
+)
 from tools.sweep.runner import Reference, SweepRunner, Verdict, now, open_bench
 from tools.sweep.workload import Workload, load_workloads
 from tools.sweep.zygote import Zygote, read_log
@@ -30,19 +41,34 @@ class Options:
     sample: int
     seed: int
     folder: Path
+    junit: Path | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing of an operator is left out that its tier has."""
+        return not (self.workload or self.modes or self.sample)
 
 
 async def sweep_operators(
     options: Options, operators: Sequence[str], control_plane: ControlPlane, zygote: Zygote
 ) -> int:
     """Sweep operators one after the other; returns the exit status."""
-    results = []
+    async with Client(control_plane.config) as client:
+        # All at once, for admission takes a while to learn of them.
+        await install_crds(client, [one for each in operators for one in load_workloads(each)])
+    results: list[report.Result] = []
+    unused: list[str] = []
     for operator in operators:
-        results += await _sweep(options, operator, control_plane, zygote)
+        found, rights = await _sweep(options, operator, control_plane, zygote)
+        results += found
+        unused += [f"{operator}: nothing uses the right to {right}" for right in rights]
     print(report.render_summary(results))
+    print("\n".join(unused))
+    if options.junit is not None:
+        write_junit(options.junit, results, unused)
     if options.write:
         report.write_page(results, options.tier, options.seed, sample=options.sample)
-    return int(any(result.failed for result in results))
+    return int(any(result.failed for result in results) or bool(unused))
 
 
 async def replay_trial(options: Options, control_plane: ControlPlane, zygote: Zygote) -> int:
@@ -124,19 +150,24 @@ async def _try_mutant(
 
 async def _sweep(
     options: Options, operator: str, control_plane: ControlPlane, zygote: Zygote
-) -> list[report.Result]:
+) -> tuple[list[report.Result], list[str]]:
+    """Sweep one operator; returns what was found, and rights that nothing used."""
     workloads = [each for each in load_workloads(operator) if options.workload in ("", each.id)]
     async with open_bench(control_plane, zygote, workloads, options.folder) as bench:
         runner = SweepRunner(bench, jobs=options.jobs, seed=options.seed)
-        results = [await _sweep_workload(runner, workload, options) for workload in workloads]
-        unused = bench.rights.find_unused(runner.used)
-        if unused:
-            print(f"{operator}: rights that no trial used: {', '.join(unused)}")
-    return results
+        tried: set[tuple[Mode, MomentClass]] = set()
+        results = [
+            await _sweep_workload(runner, workload, options, tried) for workload in workloads
+        ]
+        unused = bench.rights.find_unused(runner.used) if options.whole else []
+    return results, unused
 
 
 async def _sweep_workload(
-    runner: SweepRunner, workload: Workload, options: Options
+    runner: SweepRunner,
+    workload: Workload,
+    options: Options,
+    tried: set[tuple[Mode, MomentClass]],
 ) -> report.Result:
     started = now()
     reference = await runner.refer(workload)
@@ -152,6 +183,8 @@ async def _sweep_workload(
         modes=options.modes,
         seed=options.seed,
     )
+    if options.tier == "gate" and not options.modes:
+        plans = choose_representatives(plans, tried, options.seed)
     if options.sample:
         modes = dict.fromkeys(plan.mode for plan in plans)
         plans = [

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+import aiohttp
 from aiohttp import web
 
 from libs.common.kinds import Manifest
-from tools.sweep import scaling
+from tools.sweep import scaling, stale
 from tools.sweep.modes import Mode
 from tools.sweep.recorder import Version
 from tools.sweep.session import Record, Session
-from tools.sweep.wire import Call, parse_json, render_status
+from tools.sweep.wire import Call, Series, parse_json, render_status
 
 if TYPE_CHECKING:
     from tools.sweep.proxy import Answer, Exchange
@@ -25,6 +27,11 @@ _LATE_SECONDS: Final = 0.25
 _OUTAGE_SECONDS: Final = 0.8
 _HOLD_SECONDS: Final = 20.0
 _GAP_SECONDS: Final = 10.0
+_IN_FLIGHT_SECONDS: Final = 0.002
+_MUTED: Final[Mapping[Mode, tuple[Series, float]]] = {
+    Mode.LEASE: ("lease", scaling.RENEW_SECONDS + 0.6),
+    Mode.EVENTS: ("event", 3600.0),
+}
 FOREIGN: Final = {"sweep.slipway.dev/foreign": "true"}
 """Labels of objects of somebody else that a fault puts in the way."""
 
@@ -161,7 +168,7 @@ async def _hang(exchange: Exchange, call: Call, record: Record) -> web.StreamRes
 
 
 async def _conflict(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
-    if call.verb != "create":
+    if call.verb != "create" or call.subresource or exchange.system is not None:
         return _refuse(record, 409, "Conflict")
     session = exchange.session
     created = await exchange.proxy.act("POST", exchange.path, build_foreign(record.body))
@@ -184,6 +191,36 @@ async def _hold(exchange: Exchange, call: Call, record: Record) -> web.StreamRes
         session.held = False
     answer = await _pass_on(exchange, call, record)
     return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+
+
+async def _answer_and_turn_back(
+    exchange: Exchange, call: Call, record: Record
+) -> web.StreamResponse:
+    """Kill the process after the answer; the next one is shown what was there before."""
+    exchange.session.stale_version = await stale.find_version(exchange)
+    return await _answer_and_kill(exchange, call, record)
+
+
+async def _mute(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
+    series, seconds = _MUTED[exchange.session.mode]
+    exchange.session.muted[series] = time.monotonic() + seconds
+    if series == "lease":
+        # What follows is no rest: the process is about to give the lead up.
+        exchange.session.outage_until = 0.0
+        exchange.session.last_write = time.monotonic() + seconds
+    answer = await _pass_on(exchange, call, record)
+    return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+
+
+async def _crash(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
+    """Kill a part of the control plane while the write is under way."""
+    sent = asyncio.ensure_future(_pass_on(exchange, call, record))
+    await asyncio.sleep(_IN_FLIGHT_SECONDS)
+    name = "etcd" if exchange.session.mode is Mode.ETCD else "kube-apiserver"
+    await exchange.session.crash(name)
+    with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+        await asyncio.wait_for(sent, _HANG_SECONDS)
+    return exchange.drop()
 
 
 async def _pass_on(exchange: Exchange, call: Call, record: Record) -> Answer:
@@ -237,6 +274,11 @@ _WRITE_FAULTS: Final[Mapping[Mode, _Fault]] = {
     Mode.OUTAGE: _begin_outage,
     Mode.HANG: _hang,
     Mode.H: _hold,
+    Mode.STALE: _answer_and_turn_back,
+    Mode.LEASE: _mute,
+    Mode.EVENTS: _mute,
+    Mode.API: _crash,
+    Mode.ETCD: _crash,
 }
 
 

@@ -39,6 +39,16 @@ class Mode(StrEnum):
     """The write is never answered and never carried out."""
     H = "H"
     """The write is held back while a second leader takes over, then it is let through."""
+    STALE = "stale"
+    """As K2, and the next process lists the state before the write; the rest comes late."""
+    LEASE = "lease"
+    """From the write on the Lease cannot be renewed for longer than the deadline."""
+    EVENTS = "events"
+    """From the write on no Event is taken, so that none is ever told."""
+    API = "apiserver"
+    """The API server is killed while the write is in flight, and comes back."""
+    ETCD = "etcd"
+    """The store is killed while the write is in flight, and comes back."""
     DELAY = "delay"
     """An event, and all after it, comes a second late."""
     DROP = "drop"
@@ -57,6 +67,7 @@ GATE_WRITES: Final = (Mode.K0, Mode.K1, Mode.K2, Mode.A1, Mode.E409)
 FULL_WRITES: Final = (
     *GATE_WRITES,
     *(Mode.K3, Mode.E429, Mode.E500, Mode.E503, Mode.E403, Mode.OUTAGE, Mode.HANG, Mode.H),
+    *(Mode.STALE, Mode.LEASE, Mode.EVENTS, Mode.API, Mode.ETCD),
 )
 GATE_EVENTS: Final = (Mode.GONE,)
 FULL_EVENTS: Final = (
@@ -64,10 +75,14 @@ FULL_EVENTS: Final = (
     *(Mode.DROP, Mode.DELAY, Mode.DUPLICATE, Mode.CUT, Mode.SILENT),
 )
 
-KILLS: Final = frozenset({Mode.K0, Mode.K1, Mode.K2, Mode.K3})
+KILLS: Final = frozenset({Mode.K0, Mode.K1, Mode.K2, Mode.K3, Mode.STALE})
+BY_CLASS: Final = frozenset({Mode.LEASE, Mode.EVENTS, Mode.API, Mode.ETCD})
+"""Modes that are about another request than the write: once for each sort of write is enough."""
+EXCLUSIVE: Final = frozenset({Mode.API, Mode.ETCD})
+"""Modes that all trials feel, so that their trials run alone."""
 NEEDS_SWEEP: Final = frozenset({Mode.DROP, Mode.SILENT})
 """Modes that no watch can recover from: only the comparison of the cache with a listing does."""
-NEEDS_ELECTION: Final = frozenset({Mode.H})
+NEEDS_ELECTION: Final = frozenset({Mode.H, Mode.LEASE})
 
 
 def applies(mode: Mode, trigger: Trigger, *, first: bool) -> bool:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from tools.sweep.modes import Mode
+from tools.sweep.belonging import belongs
+from tools.sweep.modes import EXCLUSIVE, Mode
 from tools.sweep.normalize import describe_difference
 from tools.sweep.outcome import Finding, Outcome
 from tools.sweep.session import Record
 from tools.sweep.wire import JSON_PATCH
-from tools.sweep.workload import Workload
+from tools.sweep.workload import State, Workload
 
 ORACLES: Final[Mapping[str, str]] = {
     "fired": "the fault came at the moment it was planned for",
@@ -27,11 +29,17 @@ ORACLES: Final[Mapping[str, str]] = {
     "hot-loop": "the same request is not sent over and over",
     "rights": "the rights of the service account are enough",
     "process": "nothing in the log is a defect, and no process ends that nobody ended",
+    "secrets": "no secret shows in the log, Events, statuses, metrics or any written object",
+    "ready": "the process says that it is alive and ready once it has settled",
 }
 """What each oracle asks for."""
 
 _DEFECTS: Final = re.compile(r"Failing on a defect|Traceback \(most recent call last\)")
 _MANY: Final = 12
+_REFUSING: Final = frozenset({Mode.E403, *EXCLUSIVE})
+"""Modes in which the API server, real or not, may say 403 for a while."""
+_ENDING: Final = frozenset({Mode.H, Mode.LEASE})
+"""Modes in which a leader that lost its lead ends by itself, as it should."""
 _SHOWN: Final = 4
 
 
@@ -48,8 +56,10 @@ def judge(outcome: Outcome, reference: Outcome, workload: Workload) -> list[Find
         ("rest", lambda: outcome.restless),
         ("hygiene", lambda: _check_hygiene(outcome)),
         ("hot-loop", lambda: _check_loops(outcome, reference)),
-        ("rights", lambda: outcome.refused if outcome.plan.mode is not Mode.E403 else []),
+        ("rights", lambda: outcome.refused if outcome.plan.mode not in _REFUSING else []),
         ("process", lambda: _check_process(outcome)),
+        ("secrets", lambda: outcome.leaks),
+        ("ready", lambda: outcome.unready),
     )
     return [
         Finding(oracle, message)
@@ -68,8 +78,11 @@ def lint(record: Record, namespace: str, operator: str, *, repeated: bool = Fals
         repeated: Whether it may change nothing, as the answer to an earlier one was lost.
     """
     call, body = record.call, record.body
+    if call.system:
+        return []
     found = []
-    if call.namespace != namespace:
+    name = {"metadata": {"name": call.name}, "spec": body}
+    if call.namespace != namespace and (call.namespace or not belongs(name, namespace)):
         found.append(f"{call} is outside the namespace: {call.namespace or 'none'}")
     if call.verb == "delete" and not (body.get("preconditions") or {}).get("uid"):
         found.append(f"{call} does not name the UID")
@@ -113,9 +126,15 @@ def _check_states(outcome: Outcome, reference: Outcome, workload: Workload) -> l
     for phase, wanted in reference.states.items():
         if phase not in outcome.states:
             continue
-        state = workload.fold(outcome.states[phase])
-        found += [f"{phase}: {line}" for line in describe_difference(workload.fold(wanted), state)]
+        state = _rewrite_state(workload, outcome.states[phase])
+        asked = _rewrite_state(workload, wanted)
+        found += [f"{phase}: {line}" for line in describe_difference(asked, state)]
     return found
+
+
+def _rewrite_state(workload: Workload, state: State) -> State:
+    rewritten: State = json.loads(workload.rewrite(json.dumps(state)))
+    return workload.fold(rewritten)
 
 
 def _check_counts(outcome: Outcome, reference: Outcome, workload: Workload) -> list[str]:
@@ -145,7 +164,9 @@ def _fold_counts(counts: Mapping[str, int], workload: Workload) -> Counter[str]:
 
 def _fold(title: str, workload: Workload) -> str:
     plural = title.partition(" ")[0]
-    return plural if workload.renames and plural != workload.primary.plural else title
+    if workload.renames and plural != workload.primary.plural:
+        return plural
+    return workload.rewrite(title)
 
 
 def _check_invariants(outcome: Outcome, workload: Workload) -> list[str]:
@@ -165,7 +186,7 @@ def _is_repeated(record: Record, outcome: Outcome) -> bool:
     """Tell whether a write may be the one whose answer was lost, sent once more to be sure."""
     trigger, call = outcome.plan.trigger, record.call
     return (
-        outcome.plan.mode is Mode.A1
+        outcome.plan.mode in (Mode.A1, *EXCLUSIVE)
         and trigger is not None
         and (trigger.action, trigger.target, trigger.name) == (call.verb, call.target, call.name)
     )
@@ -185,6 +206,5 @@ def _check_loops(outcome: Outcome, reference: Outcome) -> list[str]:
 
 def _check_process(outcome: Outcome) -> list[str]:
     found = [line[:300] for line in outcome.log.splitlines() if _DEFECTS.search(line) is not None]
-    # A leader that was held back ends by itself, as it should.
-    exits = [] if outcome.plan.mode is Mode.H else outcome.exits
+    exits = [] if outcome.plan.mode in _ENDING else outcome.exits
     return found + [f"a process ended by itself with {status}" for status in exits]

@@ -47,6 +47,8 @@ class Outcome:
         exits: Exit statuses of processes that nobody had killed.
         refused: Requests that the rights of the service account did not allow.
         used: Group, resource and verb of all requests.
+        leaks: Where secrets showed, in words.
+        unready: What the probes say is not well at the end, in words.
         log: What the operator logged.
         fired: Whether the moment of the plan came.
         seconds: How long it took.
@@ -65,6 +67,8 @@ class Outcome:
     exits: list[int] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     used: set[tuple[str, str, str]] = field(default_factory=set)
+    leaks: list[str] = field(default_factory=list)
+    unready: list[str] = field(default_factory=list)
     log: str = ""
     fired: bool = False
     seconds: float = 0.0

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Collection, Sequence
+import zlib
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
 
 from libs.common.kinds import Manifest
 from tools.sweep.modes import (
+    BY_CLASS,
     FULL_EVENTS,
     FULL_WRITES,
     GATE_EVENTS,
@@ -20,8 +22,12 @@ from tools.sweep.modes import (
 )
 from tools.sweep.triggers import Trigger
 
-type Tier = Literal["gate", "full"]
+type Tier = Literal["gate", "writes", "full"]
+"""How much is tried: one moment of each sort, the usual modes at all moments, or everything."""
+type MomentClass = tuple[str, str, str]
+"""A sort of moment: its side, what is done, and to what."""
 
+_ANY: MomentClass = ("", "", "")
 _K3_SHARE = 0.5
 _K3_DEPTH = 4
 
@@ -92,7 +98,7 @@ def plan_trials(
     Args:
         reference: Plan of the fault-free run.
         moments: Moments that all fault-free runs had, in order.
-        tier: How much is tried.
+        tier: How much is tried; `choose_representatives` cuts it down to the gate.
         quiet: Phases that faults stay out of.
         modes: Modes to confine the trials to; empty for those of the tier.
         seed: Seed of what is sampled.
@@ -103,9 +109,13 @@ def plan_trials(
     writes = [moment for moment in aimed if moment.side == "write"]
     plans = []
     for mode in modes or wanted:
+        seen: set[MomentClass] = set()
         for moment in aimed:
             if not applies(mode, moment, first=moment in writes[:1]):
                 continue
+            if mode in BY_CLASS and class_of(moment) in seen:
+                continue
+            seen.add(class_of(moment))
             plan = replace(reference, mode=mode, trigger=moment)
             if mode is not Mode.K3:
                 plans.append(plan)
@@ -137,6 +147,46 @@ def read_replay(path: Path) -> Plan:
 
 
 def _modes_of(tier: Tier) -> tuple[Mode, ...]:
-    if tier == "gate":
+    if tier == "writes":
         return (*GATE_WRITES, *GATE_EVENTS)
     return (*FULL_WRITES, *FULL_EVENTS)
+
+
+def class_of(moment: Trigger) -> MomentClass:
+    """Return the sort of a moment: those of one sort run through the same code of an operator."""
+    return moment.side, moment.action, moment.target
+
+
+def choose_representatives(
+    plans: Iterable[Plan], tried: set[tuple[Mode, MomentClass]], seed: int = 0
+) -> list[Plan]:
+    """Choose the plans of the gate, by classes of what is alike.
+
+    The usual modes are tried at one moment of each sort, so that every kind of write and of event
+    goes wrong in each of these ways in every run of the gate, and at one moment of each workload.
+    Each further mode is tried once for an operator. Which moment stands for its sort follows from a
+    hash of mode, sort, workload and seed: the same in each run, another one for each mode, so that
+    phases take turns.
+
+    Args:
+        plans: What the full tier would try of one workload.
+        tried: Modes and sorts that other workloads of the operator have tried already; extended.
+        seed: Chooses other moments.
+    """
+    usual = {*GATE_WRITES, *GATE_EVENTS} - {Mode.K0}
+    groups: dict[tuple[Mode, MomentClass], list[Plan]] = {}
+    for plan in plans:
+        assert plan.trigger is not None
+        if plan.mode in usual:
+            groups.setdefault((plan.mode, class_of(plan.trigger)), []).append(plan)
+            groups.setdefault((plan.mode, ("workload", plan.workload, "")), []).append(plan)
+        else:
+            groups.setdefault((plan.mode, _ANY), []).append(plan)
+    chosen: dict[Plan, None] = {}
+    for place, alike in groups.items():
+        if place in tried:
+            continue
+        tried.add(place)
+        text = f"{place}{alike[0].workload}{seed}"
+        chosen[alike[zlib.crc32(text.encode()) % len(alike)]] = None
+    return list(chosen)

@@ -2,8 +2,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.sweep.modes import FULL_EVENTS, FULL_WRITES, Mode
-from tools.sweep.planning import Plan, plan_trials, read_replay, sample_plans, write_replay
+from tools.sweep.modes import FULL_EVENTS, FULL_WRITES, GATE_EVENTS, GATE_WRITES, Mode
+from tools.sweep.planning import (
+    Plan,
+    choose_representatives,
+    class_of,
+    plan_trials,
+    read_replay,
+    sample_plans,
+    write_replay,
+)
 from tools.sweep.triggers import Trigger
 
 REFERENCE = Plan("podset", "strict")
@@ -14,7 +22,7 @@ MOMENTS = [*WRITES, EVENT, PROBE]
 
 
 def test_every_write_meets_every_crash_mode() -> None:
-    plans = plan_trials(REFERENCE, MOMENTS, "gate", quiet=("probe",))
+    plans = plan_trials(REFERENCE, MOMENTS, "writes", quiet=("probe",))
 
     for mode in (Mode.K1, Mode.K2, Mode.A1, Mode.E409):
         assert [plan.trigger for plan in plans if plan.mode is mode] == WRITES
@@ -31,6 +39,36 @@ def test_full_tier_has_every_mode() -> None:
     plans = plan_trials(REFERENCE, MOMENTS, "full")
 
     assert {plan.mode for plan in plans} == {*FULL_WRITES, *FULL_EVENTS}
+
+
+def test_gate_tries_each_usual_mode_at_each_sort_of_moment() -> None:
+    chosen = choose_representatives(plan_trials(REFERENCE, MOMENTS, "full"), set())
+
+    for mode in (Mode.K1, Mode.K2, Mode.A1, Mode.E409):
+        sorts = {class_of(plan.trigger) for plan in chosen if plan.mode is mode and plan.trigger}
+        assert sorts == {class_of(moment) for moment in MOMENTS if moment.side == "write"}
+    assert {plan.mode for plan in chosen} == {*FULL_WRITES, *FULL_EVENTS}
+
+
+def test_gate_tries_a_second_workload_only_where_it_has_new_sorts() -> None:
+    tried: set[tuple[Mode, tuple[str, str, str]]] = set()
+    plans = plan_trials(REFERENCE, MOMENTS, "full")
+    first = choose_representatives(plans, tried)
+    other = Trigger("write", "update", "patch", "pods", "a")
+    second = plan_trials(Plan("podset", "other"), [*MOMENTS, other], "full")
+    again = choose_representatives(second, tried)
+
+    assert len(again) < len(first)
+    assert {plan.mode for plan in again if plan.trigger == other} >= {Mode.K1, Mode.K2, Mode.A1}
+    assert {plan.mode for plan in again} == {*GATE_WRITES, *GATE_EVENTS} - {Mode.K0}
+
+
+def test_gate_is_the_same_in_each_run_and_another_for_another_seed() -> None:
+    moments = [Trigger("write", "create", "create", "pods", str(number)) for number in range(40)]
+    plans = plan_trials(REFERENCE, moments, "full")
+
+    assert choose_representatives(plans, set()) == choose_representatives(plans, set())
+    assert choose_representatives(plans, set()) != choose_representatives(plans, set(), seed=1)
 
 
 def test_second_crash_is_sampled_alike_for_one_seed() -> None:

@@ -12,7 +12,7 @@ import contextlib
 import json
 import ssl
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final, Self
 
@@ -20,14 +20,18 @@ import aiohttp
 from aiohttp import web
 
 from libs.common.kinds import Manifest
-from tools.sweep import faults
+from tools.sweep import faults, stale
+from tools.sweep.belonging import belongs
+from tools.sweep.outside import Outside, Request, System
 from tools.sweep.session import Record, Session
 from tools.sweep.triggers import Trigger
-from tools.sweep.wire import Call, parse_call, parse_frame, parse_json, render_status
+from tools.sweep.wire import Call, Verb, parse_call, parse_frame, parse_json, render_status
 
 _HOP_HEADERS: Final = frozenset({"host", "content-length", "connection", "authorization"})
 _KEPT_HEADERS: Final = ("Content-Type", "Retry-After", "Warning")
 _LIMIT: Final = 16 * 2**20
+_NO_OBJECTS: Final = ("BOOKMARK", "ERROR")
+_OUTSIDE_VERBS: Final[dict[str, Verb]] = {"POST": "create", "DELETE": "delete", "PATCH": "patch"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +60,23 @@ class Exchange:
     path: str
     body: bytes
     call: Call | None
+    system: System | None = None
 
     async def forward(self) -> Answer:
-        """Send it to the API server with the operator's rights."""
+        """Send it to the API server with the operator's rights, or to the outside system."""
+        if self.system is not None:
+            return await self._ask(self.system)
         return await self.proxy.forward(self)
+
+    async def _ask(self, system: System) -> Answer:
+        reply = await system.answer(self.outside_request())
+        return Answer(reply.status, reply.body, dict(reply.headers))
+
+    def outside_request(self) -> Request:
+        """Build what an outside system gets to see."""
+        request = self.request
+        headers = {n: v for n, v in request.headers.items() if n.lower() not in _HOP_HEADERS}
+        return Request(request.method, self.path, dict(request.query), self.body, headers)
 
     def drop(self) -> web.Response:
         """Break the connection without an answer."""
@@ -95,6 +112,7 @@ class FaultProxy:
         )
         app = web.Application(client_max_size=_LIMIT)
         app.router.add_route("*", "/t/{trial}/{process}/{path:.*}", self._handle)
+        app.router.add_route("*", "/x/{trial}/{process}/{system}/{path:.*}", self._handle_outside)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -118,6 +136,10 @@ class FaultProxy:
     def url(self, session: Session, process: int) -> str:
         """Return the URL that a process of a trial is given."""
         return f"http://127.0.0.1:{self.port}/t/{session.namespace}/{process}"
+
+    def outside_url(self, session: Session, system: str, process: int = -1) -> str:
+        """Return the URL of an outside system; for objects to name, that of the newest process."""
+        return f"http://127.0.0.1:{self.port}/x/{session.namespace}/{process}/{system}"
 
     def open(self, session: Session) -> None:
         """Serve a trial from now on."""
@@ -156,23 +178,53 @@ class FaultProxy:
         body = await request.read()
         content_type = request.headers.get("Content-Type", "")
         call = parse_call(request.method, path, request.query, content_type, body)
-        exchange = Exchange(self, session, process, request, path, body, call)
-        if process in session.frozen:
+        for outside, system in session.systems.values():
+            if call is not None and path.startswith(outside.prefixes or ("//",)):
+                call = replace(call, system=outside.id)
+                return await self._pass(
+                    Exchange(self, session, process, request, path, body, call, system)
+                )
+        return await self._pass(Exchange(self, session, process, request, path, body, call))
+
+    async def _handle_outside(self, request: web.Request) -> web.StreamResponse:
+        session = self._sessions.get(request.match_info["trial"])
+        if session is None or request.match_info["system"] not in session.systems:
+            return web.Response(status=503, text="the trial is over")
+        process = int(request.match_info["process"])
+        if process < 0:
+            process = session.newest
+        outside, system = session.systems[request.match_info["system"]]
+        path = "/" + request.match_info["path"]
+        exchange = Exchange(self, session, process, request, path, await request.read(), None)
+        exchange = replace(exchange, call=_parse_outside(outside, exchange), system=system)
+        return await self._pass(exchange)
+
+    async def _pass(self, exchange: Exchange) -> web.StreamResponse:
+        session, call = exchange.session, exchange.call
+        if exchange.process in session.frozen:
             await session.released.wait()
-        if call is not None and call.verb == "watch":
-            return await self._watch(exchange, call)
-        if call is None or call.series == "read":
-            return await self._read(exchange)
-        # A write goes on when who sent it dies in the middle.
-        return await asyncio.shield(asyncio.ensure_future(self._write(exchange, call)))
+        try:
+            if call is not None and call.verb == "watch":
+                return await self._watch(exchange, call)
+            if call is None or call.series == "read":
+                return await self._read(exchange)
+            # A write goes on when who sent it dies in the middle.
+            return await asyncio.shield(asyncio.ensure_future(self._write(exchange, call)))
+        except aiohttp.ClientError:
+            # The API server is not there, as after a crash of it.
+            return exchange.drop()
 
     async def _read(self, exchange: Exchange) -> web.Response:
         exchange.session.reads += 1
         if exchange.session.is_out:
             return faults.refuse()
+        if exchange.call is not None and stale.is_due(exchange.session, exchange.call, exchange):
+            return _respond(await stale.list_before(exchange, exchange.call))
         answer = await exchange.forward()
         if exchange.call is not None:
             _note_use(exchange.session, exchange.call, answer)
+            if exchange.call.verb == "list" and exchange.call.resource in exchange.session.scoped:
+                answer = _leave_out_others(answer, exchange.session.namespace)
         return _respond(answer)
 
     async def _write(self, exchange: Exchange, call: Call) -> web.StreamResponse:
@@ -187,11 +239,15 @@ class FaultProxy:
             parse_json(exchange.body),
             before=session.known(call),
         )
+        session.check_body(call, exchange.body)
         if call.series != "write":
             session.series.append(record)
-            return _respond(await exchange.forward())
+            if session.is_muted(call.series):
+                return faults.refuse(record)
+            return _respond(await pass_on(exchange, call, record))
         session.records.append(record)
-        moment = session.counters.name_write(session.phase, call)
+        called = replace(call, name=session.rewrite(call.name))
+        moment = session.counters.name_write(session.phase, called)
         with session.busy():
             if session.meets(moment):
                 session.fired_process = exchange.process
@@ -206,6 +262,8 @@ class FaultProxy:
         session = exchange.session
         if call.resource in session.fouled and exchange.request.query.get("resourceVersion"):
             return await faults.refuse_resumption(exchange, call)
+        if (exchange.process, call.resource) in session.stale:
+            await asyncio.sleep(stale.LATE_SECONDS)
         task = asyncio.current_task()
         assert task is not None
         streams = self._streams.setdefault((session.namespace, exchange.process), set())
@@ -241,12 +299,15 @@ class FaultProxy:
         session, call = stream.exchange.session, stream.call
         action, manifest = parse_frame(line)
         metadata = manifest.get("metadata") or {}
-        if action in ("BOOKMARK", "ERROR") or metadata.get("namespace") != session.namespace:
-            return await stream.pass_on(line)
+        if action in ("BOOKMARK", "ERROR") or not belongs(manifest, session.namespace):
+            # What other trials have in no namespace is none of its business.
+            is_shown = bool(metadata.get("namespace")) or call.resource not in session.scoped
+            return await stream.pass_on(line) if is_shown or action in _NO_OBJECTS else True
         name = str(metadata.get("name"))
         session.saw(Call("get", call.group, call.resource, name=name), manifest)
         target = f"{call.resource}.{call.group}" if call.group else call.resource
-        moment: Trigger = session.counters.name_event(session.phase, action, target, name)
+        shown = session.rewrite(name)
+        moment: Trigger = session.counters.name_event(session.phase, action, target, shown)
         if session.meets(moment):
             return await stream.break_event(line, manifest)
         return await stream.pass_on(line)
@@ -283,9 +344,38 @@ async def pass_on(exchange: Exchange, call: Call, record: Record) -> Answer:
     return answer
 
 
+def _leave_out_others(answer: Answer, trial: str) -> Answer:
+    listing = parse_json(answer.body)
+    if answer.status == 200:
+        listing["items"] = [each for each in listing.get("items") or () if belongs(each, trial)]
+    return replace(answer, body=json.dumps(listing).encode())
+
+
+def _parse_outside(outside: Outside, exchange: Exchange) -> Call:
+    request = exchange.outside_request()
+    is_write = outside.is_write(request)
+    verb = _OUTSIDE_VERBS.get(request.method, "update") if is_write else "get"
+    return Call(verb, "", outside.id, name=request.path, system=outside.id)
+
+
+def find_owned(call: Call, answer: Answer) -> set[tuple[str, str, str]]:
+    """Return the rights to block the deletion of owners that a write took; by kind, not plural."""
+    if call.verb not in ("create", "apply", "patch", "update") or answer.status >= 300:
+        return set()
+    owners = (parse_json(answer.body).get("metadata") or {}).get("ownerReferences") or ()
+    return {
+        (owner["apiVersion"].rpartition("/")[0], f"{owner['kind']}/finalizers", "update")
+        for owner in owners
+        if owner.get("blockOwnerDeletion")
+    }
+
+
 def _note_use(session: Session, call: Call, answer: Answer) -> None:
+    if call.system and not call.group:
+        return
     resource = f"{call.resource}/{call.subresource}" if call.subresource else call.resource
     session.used.add((call.group, resource, call.rbac_verb))
+    session.used |= find_owned(call, answer)
     if answer.status == 403:
         reason = parse_json(answer.body).get("message") or ""
         session.refused.append(f"{call}: {reason}")

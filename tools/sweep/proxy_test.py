@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
+import aiohttp
 import pytest
 
 from libs.common.client import Client
@@ -15,9 +16,11 @@ from libs.common.errors import (
     SlipwayError,
     UnknownOutcome,
 )
-from libs.common.kinds import POD, Key, Manifest
+from libs.common.kinds import POD, SECRET, Key, Manifest
 from libs.common.testing.fakeapi import FakeApi
+from tools.sweep.canaries import build_canary
 from tools.sweep.modes import Mode
+from tools.sweep.outside import Outside, Reply, Request
 from tools.sweep.proxy import FaultProxy
 from tools.sweep.session import Session
 from tools.sweep.triggers import Trigger
@@ -61,6 +64,74 @@ def build_pod() -> Manifest:
         "metadata": {"name": NAME.name, "namespace": NAMESPACE},
         "spec": {"containers": [{"name": "main", "image": "busybox"}]},
     }
+
+
+class Broker:
+    """Stand in for an outside system that keeps topics."""
+
+    def __init__(self) -> None:
+        self.topics: list[str] = []
+
+    async def answer(self, request: Request) -> Reply:
+        if request.method == "PUT":
+            self.topics.append(request.path)
+        return Reply(200, b"{}")
+
+    def show(self) -> dict[str, Manifest]:
+        return {topic: {} for topic in self.topics}
+
+
+@pytest.mark.parametrize(
+    ("mode", "status", "topics"),
+    [(Mode.NONE, 200, ["/topics/a"]), (Mode.E503, 503, []), (Mode.E409, 409, [])],
+)
+async def test_outside_system_is_behind_the_proxy_too(
+    api: FakeApi, mode: Mode, status: int, topics: list[str]
+) -> None:
+    moment = Trigger("write", "create", "update", "pulsar", "/topics/a", 1)
+    async with FaultProxy(api.url, None, "admin") as proxy, aiohttp.ClientSession() as client:
+        fault = None if mode is Mode.NONE else moment
+        session = Session(NAMESPACE, "token", mode, fault, phase="create", armed=True)
+        broker = Broker()
+        session.systems["pulsar"] = (Outside("pulsar", lambda _: broker), broker)
+        proxy.open(session)
+        url = proxy.outside_url(session, "pulsar")
+        async with client.get(f"{url}/topics") as read, client.put(f"{url}/topics/a") as write:
+            assert (read.status, write.status) == (200, status)
+
+    assert broker.topics == topics
+    assert session.moments == [moment]
+
+
+async def test_part_of_the_api_server_can_be_an_outside_system(api: FakeApi, connect: Open) -> None:
+    broker = Broker()
+    session, client = connect(Mode.NONE, None)
+    outside = Outside("vms", lambda _: broker, prefixes=("/apis/subresources.example.com/",))
+    session.systems["vms"] = (outside, broker)
+    path = "/apis/subresources.example.com/v1/namespaces/default/machines/a/restart"
+
+    await client.raw("PUT", path)
+
+    assert broker.topics == [path]
+    assert ("subresources.example.com", "machines/restart", "update") in session.used
+
+
+async def test_secret_in_a_written_object_is_noted_but_not_in_a_secret(
+    api: FakeApi, connect: Open
+) -> None:
+    session, client = connect(Mode.NONE, None)
+    session.canaries = (build_canary(NAMESPACE),)
+    metadata = {"name": "a", "namespace": NAMESPACE}
+    data = {"token": build_canary(NAMESPACE)}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data}
+    await client.create(SECRET, secret)
+    assert session.leaks == []
+
+    pod = build_pod()
+    pod["metadata"]["annotations"] = {"note": build_canary(NAMESPACE)}
+    await client.create(POD, pod)
+
+    assert session.leaks == ["create pods web-pod-0 shows canary/token in the form plain"]
 
 
 async def test_write_without_fault_is_carried_out_and_booked(api: FakeApi, connect: Open) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from libs.common.client import Client
+from libs.common.client import Client, ObjectList
 from libs.common.errors import Expired, SlipwayError
 from libs.common.kinds import Key, Kind, Manifest, uid_of
+from tools.sweep.belonging import belongs
 
 _RETRY: Final = 0.1
 
@@ -96,6 +97,8 @@ class Recorder:
         self._kinds = tuple(dict.fromkeys(kinds))
         self._books: dict[str, Book] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self.tolerant = False
+        """Whether a watch that missed something may list again; its history has a gap then."""
 
     async def start(self) -> None:
         """Begin to watch from what is there now."""
@@ -131,14 +134,43 @@ class Recorder:
                     kind, "", resource_version=version, timeout_seconds=600
                 ):
                     version = event.object["metadata"]["resourceVersion"]
-                    namespace = event.object["metadata"].get("namespace") or ""
-                    book = self._books.get(namespace)
-                    if book is not None and event.type != "BOOKMARK":
-                        book.note(event.type, kind, event.object)
+                    if event.type != "BOOKMARK":
+                        self._note(event.type, kind, event.object)
             except Expired:
-                raise
+                if not self.tolerant:
+                    raise
+                version = await self._catch_up(kind)
             except SlipwayError:
                 await asyncio.sleep(_RETRY)
+
+    async def _catch_up(self, kind: Kind) -> str:
+        """Book the difference between what is known and what is there now."""
+        listing = await self._list(kind)
+        for trial, book in self._books.items():
+            known = {uid_of(each): each for each in book.list(kind)}
+            found = {uid_of(each): each for each in listing.items if belongs(each, trial)}
+            for uid in known.keys() - found.keys():
+                book.note("DELETED", kind, known[uid])
+            for uid, manifest in found.items():
+                if manifest != known.get(uid):
+                    book.note("MODIFIED" if uid in known else "ADDED", kind, manifest)
+        return listing.resource_version
+
+    async def _list(self, kind: Kind) -> ObjectList:
+        while True:
+            try:
+                return await self._client.list(kind)
+            except SlipwayError:
+                await asyncio.sleep(_RETRY)
+
+    def _note(self, action: str, kind: Kind, manifest: Manifest) -> None:
+        namespace = manifest["metadata"].get("namespace")
+        book = self._books.get(namespace) if namespace else None
+        if not namespace:
+            books = (book for name, book in self._books.items() if belongs(manifest, name))
+            book = next(books, None)
+        if book is not None:
+            book.note(action, kind, manifest)
 
 
 def place_of(manifest: Manifest) -> Key:

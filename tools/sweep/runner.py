@@ -14,7 +14,7 @@ from typing import Final
 
 from libs.common.testing.apiserver import ControlPlane
 from tools.sweep.cluster import Rights, prepare_cluster
-from tools.sweep.modes import Mode
+from tools.sweep.modes import EXCLUSIVE, Mode
 from tools.sweep.oracles import judge
 from tools.sweep.outcome import Finding, Outcome
 from tools.sweep.planning import Plan, write_replay
@@ -91,14 +91,21 @@ class SweepRunner:
     async def try_plans(
         self, reference: Reference, plans: Sequence[Plan], tell: Callable[[Verdict], None]
     ) -> list[Verdict]:
-        """Run trials side by side; the verdicts come in the order of the plans."""
+        """Run trials side by side, those that all would feel one by one at the end."""
 
         async def run(plan: Plan) -> Verdict:
             verdict = await self.try_plan(reference, plan)
             tell(verdict)
             return verdict
 
-        return list(await asyncio.gather(*map(run, plans)))
+        alone = [plan for plan in plans if plan.mode in EXCLUSIVE]
+        together = [plan for plan in plans if plan.mode not in EXCLUSIVE]
+        verdicts = list(await asyncio.gather(*map(run, together)))
+        if alone:
+            self.bench.recorder.tolerant = True
+            verdicts += [await run(plan) for plan in alone]
+            self.bench.recorder.tolerant = False
+        return verdicts
 
     async def try_plan(self, reference: Reference, plan: Plan) -> Verdict:
         """Run one trial, again when its moment did not come."""
@@ -130,6 +137,21 @@ def name_trial(plan: Plan, number: int) -> str:
     return f"{re.sub('[^a-z0-9-]', '-', words)[:50]}-{number}"
 
 
+class Crasher:
+    """Kill parts of a control plane and bring them back."""
+
+    def __init__(self, control_plane: ControlPlane) -> None:
+        """Keep it."""
+        self._control_plane = control_plane
+
+    async def crash(self, name: str) -> None:
+        """Kill `etcd` or `kube-apiserver` and return when it is ready again."""
+        self._control_plane.kill(name)
+        is_store = name == "etcd"
+        start = self._control_plane.start_etcd if is_store else self._control_plane.start_apiserver
+        await asyncio.to_thread(start)
+
+
 @asynccontextmanager
 async def open_bench(
     control_plane: ControlPlane,
@@ -148,7 +170,9 @@ async def open_bench(
         await recorder.start()
         async with FaultProxy(config.server, config.ssl_context(), admin) as proxy:
             try:
-                yield Bench(zygote, proxy, client, recorder, rights, folder)
+                yield Bench(
+                    zygote, proxy, client, recorder, rights, folder, Crasher(control_plane).crash
+                )
             finally:
                 await recorder.stop()
 

@@ -22,29 +22,35 @@ DELAY: Final = 1.0
 SWEEP_PERIOD: Final = 0.7
 """Seconds between sweeps, in trials that only a sweep can recover."""
 LEASE_SECONDS: Final = 2
+RENEW_SECONDS: Final = 1.2
+"""Seconds without a renewal after which a leader gives up."""
 
 _FLAGS: Final = {
-    "metrics-bind-address": "0",
-    "health-probe-bind-address": "0",
     "log-level": "debug",
     "backoff-base-seconds": "0.05",
     "backoff-max-seconds": "1",
     "request-timeout-seconds": str(REQUEST_TIMEOUT),
     "drain-timeout-seconds": "1",
     "lease-duration-seconds": str(LEASE_SECONDS),
-    "renew-deadline-seconds": "1.2",
+    "renew-deadline-seconds": str(RENEW_SECONDS),
     "retry-period-seconds": "0.4",
 }
 
 
 def build_arguments(
-    *, namespace: str, kubeconfig: str, election: bool = False, sweeps: bool = False
+    *,
+    namespace: str,
+    kubeconfig: str,
+    port: int,
+    election: bool = False,
+    sweeps: bool = False,
 ) -> list[str]:
     """Build the command line of an operator in a trial.
 
     Args:
         namespace: What it watches, and where its Lease is.
         kubeconfig: Path of a kubeconfig that leads to the proxy.
+        port: Where it serves probes and metrics, on the loopback address.
         election: Whether it takes part in a leader election.
         sweeps: Whether it compares its caches with listings every moment; otherwise so rarely that
             a sweep never hides what the watches missed.
@@ -52,6 +58,8 @@ def build_arguments(
     flags = {
         **_FLAGS,
         "kubeconfig": kubeconfig,
+        "metrics-bind-address": f"127.0.0.1:{port}",
+        "health-probe-bind-address": f"127.0.0.1:{port}",
         "watch-namespaces": namespace,
         "pod-namespace": namespace,
         "leader-elect": "true" if election else "false",

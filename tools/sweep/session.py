@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from libs.common.kinds import Manifest
+from tools.sweep.canaries import find_leaks
 from tools.sweep.modes import Mode
+from tools.sweep.outside import Outside, System
 from tools.sweep.triggers import Counters, Trigger
-from tools.sweep.wire import Call
+from tools.sweep.wire import Call, Series
 
 type Kill = Callable[[int], None]
 """Kill a process of the trial, by its number."""
+type Crash = Callable[[str], Awaitable[None]]
+"""Kill a process of the control plane, by its name, and bring it back."""
+
+
+async def _crash_nothing(name: str) -> None:
+    raise RuntimeError(f"Nobody can crash {name} here")
 
 
 @dataclass
@@ -67,6 +75,7 @@ class Session:
         phase: Phase that the workload is in.
         armed: Whether moments are counted, which they are only while the workload runs.
         fired: Whether the moment has come.
+        newest: Number of the newest process.
         held: Whether a request is being held back.
         recovery: Writes of the process after a crash before it is killed again; 0 for never.
         fouled: Resources whose next watch is answered 410.
@@ -74,6 +83,15 @@ class Session:
         watched: Resources of which a stream was opened.
         removed: Objects, as `resource name`, that the fault itself removed or put in the way.
         foreign: Objects of somebody else that were put in the way: path and UID.
+        canaries: Texts that are secret in this trial.
+        leaks: Where a canary was seen, in words.
+        rewrite: Takes what differs from run to run out of a name, so that moments are alike.
+        scoped: Cluster-scoped resources of which a trial has objects of its own.
+        systems: Outside systems by id.
+        crash: Ends a part of the control plane and brings it back.
+        stale_version: Resource version before the write after which a new process gets old lists.
+        stale: Resources that were listed as they were, with the process that asked.
+        muted: Series whose requests are refused, each until a moment on the monotonic clock.
     """
 
     namespace: str
@@ -87,6 +105,7 @@ class Session:
     held: bool = False
     recovery: int = 0
     fired_process: int = -1
+    newest: int = 0
     recoveries: int = 0
     fouled: set[str] = field(default_factory=set)
     removed: set[str] = field(default_factory=set)
@@ -99,11 +118,20 @@ class Session:
     refused: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
+    rewrite: Callable[[str], str] = str
     watched: set[str] = field(default_factory=set)
     frozen: set[int] = field(default_factory=set)
     released: asyncio.Event = field(default_factory=asyncio.Event)
     gap: asyncio.Event = field(default_factory=asyncio.Event)
     delivering: asyncio.Event = field(default_factory=_build_set_event)
+    canaries: tuple[str, ...] = ()
+    leaks: list[str] = field(default_factory=list)
+    scoped: frozenset[str] = frozenset()
+    systems: dict[str, tuple[Outside, System]] = field(default_factory=dict)
+    crash: Crash = _crash_nothing
+    stale_version: int = 0
+    stale: set[tuple[int, str]] = field(default_factory=set)
+    muted: dict[Series, float] = field(default_factory=dict)
     outage_until: float = 0.0
     last_write: float = field(default_factory=time.monotonic)
     _busy: int = 0
@@ -139,6 +167,15 @@ class Session:
             return False
         self.fired = True
         return True
+
+    def is_muted(self, series: Series) -> bool:
+        """Tell whether requests of a series are refused now."""
+        return time.monotonic() < self.muted.get(series, 0.0)
+
+    def check_body(self, call: Call, body: bytes) -> None:
+        """Note canaries in what is written; Secrets may have them, and outside systems too."""
+        if call.resource != "secrets" and not call.system:
+            self.leaks += find_leaks(body.decode(errors="replace"), self.canaries, str(call))
 
     def saw(self, call: Call, manifest: Manifest) -> None:
         """Remember the newest version of an object."""

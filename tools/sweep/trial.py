@@ -13,16 +13,18 @@ import yaml
 
 from libs.common.client import Client
 from libs.common.errors import NotFound, SlipwayError
-from libs.common.kinds import Key, Manifest, uid_of
+from libs.common.kinds import Manifest, key_of, uid_of
 from tools.sweep import faults, scaling
+from tools.sweep.canaries import build_canary, find_leaks
 from tools.sweep.cluster import Rights
-from tools.sweep.modes import NEEDS_ELECTION, NEEDS_SWEEP
+from tools.sweep.modes import NEEDS_ELECTION, NEEDS_SWEEP, Mode
 from tools.sweep.normalize import build_state
 from tools.sweep.outcome import Outcome
 from tools.sweep.planning import Plan
+from tools.sweep.probes import find_free_port, read_probes
 from tools.sweep.proxy import FaultProxy
 from tools.sweep.recorder import Book, Recorder
-from tools.sweep.session import Session
+from tools.sweep.session import Crash, Session
 from tools.sweep.workload import Phase, User, Workload
 from tools.sweep.world import World
 from tools.sweep.zygote import Child, Zygote, read_log
@@ -51,6 +53,7 @@ class Bench:
     recorder: Recorder
     rights: Rights
     folder: Path
+    crash: Crash
 
 
 async def run_trial(bench: Bench, workload: Workload, plan: Plan, namespace: str) -> Outcome:
@@ -83,8 +86,18 @@ class Trial:
         self._workload = workload
         self._session = session
         self._book = book
-        self._user = User(bench.client, session.namespace)
-        self._world = World(bench.client, book, workload.children)
+        outside = {each.id: bench.proxy.outside_url(session, each.id) for each in workload.outside}
+        self._user = User(bench.client, session.namespace, outside)
+        self._world = World(bench.client, book, workload.children, workload.tenders)
+        session.crash = bench.crash
+        session.rewrite = workload.rewrite
+        session.scoped = frozenset(each.plural for each in workload.kinds if not each.namespaced)
+        session.systems = {
+            each.id: (each, each.build(session.namespace)) for each in workload.outside
+        }
+        self._token = build_canary(session.namespace)
+        session.canaries = (self._token, build_canary(session.namespace, "secret"))
+        self._ports: list[int] = []
         self._children: list[Child] = []
         self._killed: set[int] = set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -98,12 +111,13 @@ class Trial:
         """Start the operator and take it through all phases."""
         self._log.unlink(missing_ok=True)
         await self._start()
-        if self._plan.mode in NEEDS_ELECTION:
+        if self._plan.mode is Mode.H:
             self._tasks.append(asyncio.create_task(self._replace_leader()))
         async with asyncio.timeout(_START):
             await self._children[0].working.wait()
             # An object that a first listing shows would never come as an event.
-            kinds = {kind.plural for kind in self._workload.kinds}
+            unwatched = self._workload.unwatched
+            kinds = {kind.plural for kind in self._workload.kinds if kind not in unwatched}
             while not kinds <= self._session.watched:
                 await asyncio.sleep(_POLL)
         self._session.armed = True
@@ -112,6 +126,7 @@ class Trial:
                 break
             if phase.quiet:
                 await self._watch_rest()
+                await self._probe()
 
     async def end(self) -> None:
         """End all processes and collect what is known."""
@@ -132,6 +147,7 @@ class Trial:
         outcome.refused, outcome.used = session.refused, session.used
         outcome.fired = session.fired
         outcome.log = await asyncio.to_thread(read_log, self._log)
+        outcome.leaks = session.leaks + find_leaks(outcome.log, session.canaries, "the log")
 
     # Processes.
 
@@ -139,13 +155,20 @@ class Trial:
         session, number = self._session, len(self._children)
         path = self._bench.folder / f"{session.namespace}.{number}.yaml"
         url = self._bench.proxy.url(session, number)
-        path.write_text(yaml.safe_dump(_build_kubeconfig(url, session.namespace)))
+        config = _build_kubeconfig(url, session.namespace, self._token)
+        path.write_text(yaml.safe_dump(config))
+        session.newest = number
+        self._ports.append(find_free_port())
         arguments = scaling.build_arguments(
             namespace=session.namespace,
             kubeconfig=str(path),
+            port=self._ports[-1],
             election=self._plan.mode in NEEDS_ELECTION,
             sweeps=self._plan.mode in NEEDS_SWEEP,
         )
+        for outside, _ in session.systems.values():
+            address = self._bench.proxy.outside_url(session, outside.id, number)
+            arguments += outside.arguments(address)
         child = await self._bench.zygote.spawn(
             {
                 "operator": self._plan.operator,
@@ -197,7 +220,10 @@ class Trial:
             await self._let_world_act()
             await asyncio.sleep(_POLL)
         kinds = self._workload.kinds
-        self.outcome.states[phase.name] = build_state(self._book, kinds, self._session.namespace)
+        state = build_state(self._book, kinds, self._session.namespace)
+        for name, (_, system) in self._session.systems.items():
+            state |= {f"{name} {title}": shown for title, shown in system.show().items()}
+        self.outcome.states[phase.name] = state
         return True
 
     def _is_over(self, phase: Phase) -> bool:
@@ -258,6 +284,12 @@ class Trial:
         late = self._session.records[count:]
         self.outcome.restless = [f"{record.call} in the phase {record.phase}" for record in late]
 
+    async def _probe(self) -> None:
+        """Ask the newest process whether it is alive and ready, and look into its metrics."""
+        probes = await read_probes(self._ports[-1])
+        self.outcome.unready = probes.problems
+        self._session.leaks += find_leaks(probes.metrics, self._session.canaries, "/metrics")
+
     def _describe(self, phase: Phase) -> str:
         present = ", ".join(" ".join(place) for place in sorted(self._book.live)) or "nothing"
         state = "at rest" if self._is_at_rest() else "not at rest"
@@ -267,7 +299,7 @@ class Trial:
         """Leave nothing behind that the next trials would have to carry."""
         for kind in self._workload.kinds:
             for manifest in self._book.list(kind):
-                key = Key(self._session.namespace, manifest["metadata"]["name"])
+                key = key_of(manifest)
                 with contextlib.suppress(SlipwayError):
                     uid = uid_of(manifest)
                     await self._bench.client.delete(kind, key, uid=uid, grace_seconds=0)
@@ -275,13 +307,14 @@ class Trial:
                     await self._bench.client.patch(kind, key, patch)
 
 
-def _build_kubeconfig(url: str, namespace: str) -> Manifest:
+def _build_kubeconfig(url: str, namespace: str, token: str) -> Manifest:
     context = {"cluster": "proxy", "user": "nobody", "namespace": namespace}
     return {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "proxy", "cluster": {"server": url}}],
-        "users": [{"name": "nobody", "user": {}}],
+        # The proxy puts the real token in its place; this one must never show anywhere.
+        "users": [{"name": "nobody", "user": {"token": token}}],
         "contexts": [{"name": "proxy", "context": context}],
         "current-context": "proxy",
     }

@@ -32,6 +32,7 @@ class Call:
         namespace: Namespace in the path; empty for none.
         name: Name of the object; empty for a collection.
         subresource: Such as `status`.
+        system: Outside system that is asked; empty for the API server itself.
     """
 
     verb: Verb
@@ -40,6 +41,7 @@ class Call:
     namespace: str = ""
     name: str = ""
     subresource: str = ""
+    system: str = ""
 
     @property
     def series(self) -> Series:

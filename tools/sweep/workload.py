@@ -14,10 +14,14 @@ from typing import Any, Final
 
 from libs.common.client import Client
 from libs.common.errors import AlreadyExists, Conflict, NotFound
-from libs.common.kinds import POD, Key, Kind, Manifest, uid_of
+from libs.common.kinds import CRD, POD, SECRET, Key, Kind, Manifest, uid_of
 from libs.common.rbac import PolicyRule
 from libs.common.runtime.operator import Operator
+from tools.sweep.belonging import belongs
+from tools.sweep.canaries import build_canary
+from tools.sweep.outside import Outside
 from tools.sweep.recorder import Book, Version
+from tools.sweep.world import EVERYBODY, Tender
 
 OPERATORS: Final = ("podset", "volumes")
 """Operators that have workloads."""
@@ -34,35 +38,61 @@ class User:
     Args:
         client: Connection.
         namespace: Namespace of the trial.
+        outside: URL of each outside system, for objects that name it.
     """
 
-    def __init__(self, client: Client, namespace: str) -> None:
-        """Keep both."""
+    def __init__(
+        self, client: Client, namespace: str, outside: Mapping[str, str] | None = None
+    ) -> None:
+        """Keep them."""
         self._client = client
         self._namespace = namespace
+        self.outside = dict(outside or {})
+
+    @property
+    def canary(self) -> str:
+        """Text for the Secrets of a workload, which must not show anywhere else."""
+        return build_canary(self._namespace, "secret")
+
+    async def create_secret(self, name: str, **data: str) -> None:
+        """Create a Secret; put `canary` into what the operator must keep to itself."""
+        await self.add(SECRET, {"metadata": {"name": name}, "stringData": data})
 
     async def create(self, kind: Kind, name: str, spec: Mapping[str, Any]) -> None:
-        """Create an object."""
-        manifest: Manifest = {
-            "apiVersion": kind.api_version,
-            "kind": kind.kind,
-            "metadata": {"name": name, "namespace": self._namespace},
-            "spec": dict(spec),
-        }
+        """Create an object with a spec."""
+        await self.add(kind, {"metadata": {"name": name}, "spec": dict(spec)})
+
+    async def add(self, kind: Kind, fields: Mapping[str, Any]) -> None:
+        """Create an object of whatever shape."""
+        manifest: Manifest = {"apiVersion": kind.api_version, "kind": kind.kind, **fields}
+        if kind.namespaced:
+            manifest["metadata"] = {**fields["metadata"], "namespace": self._namespace}
         with contextlib.suppress(AlreadyExists):
             await self._client.create(kind, manifest)
 
+    def scoped(self, name: str) -> str:
+        """Return the name of a cluster-scoped object of this trial."""
+        return f"{self._namespace}-{name}"
+
+    async def list(self, kind: Kind) -> Sequence[Manifest]:
+        """Return the objects of a kind."""
+        listing = await self._client.list(kind, self._namespace if kind.namespaced else "")
+        return [each for each in listing.items if belongs(each, self._namespace)]
+
     async def patch(self, kind: Kind, name: str, patch: Mapping[str, Any]) -> None:
         """Merge a patch into an object."""
-        await self._client.patch(kind, Key(self._namespace, name), dict(patch))
+        await self._client.patch(kind, self._key(kind, name), dict(patch))
 
     async def delete(self, kind: Kind, name: str) -> None:
         """Delete an object as it is now; it is no matter if it is gone already."""
-        key = Key(self._namespace, name)
+        key = self._key(kind, name)
         with contextlib.suppress(NotFound, Conflict):
             live = await self._client.get(kind, key)
             grace = 0 if kind is POD else None
             await self._client.delete(kind, key, uid=uid_of(live), grace_seconds=grace)
+
+    def _key(self, kind: Kind, name: str) -> Key:
+        return Key(self._namespace if kind.namespaced else "", name)
 
 
 type Act = Callable[[User], Awaitable[None]]
@@ -102,6 +132,11 @@ class Workload:
         world: Cluster-scoped objects that are there before.
         fold: Rewrites a normalized state where different ends are equally right.
         renames: Whether which names children have may differ, so that counts are by kind only.
+        tenders: What the rest of the cluster does about the children.
+        unwatched: Kinds of children that the operator writes and never watches.
+        outside: Outside systems that the operator talks to.
+        rewrite: Rewrites a title such as `pods web-0` or a line of a state where it has a part that
+            differs from run to run, such as a hash of a UID.
     """
 
     id: str
@@ -115,11 +150,47 @@ class Workload:
     world: tuple[tuple[Kind, Manifest], ...] = ()
     fold: Callable[[State], State] = lambda state: state
     renames: bool = False
+    tenders: tuple[Tender, ...] = EVERYBODY
+    unwatched: tuple[Kind, ...] = ()
+    outside: tuple[Outside, ...] = ()
+    rewrite: Callable[[str], str] = str
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """Primary and children."""
         return (self.primary, *self.children)
+
+
+def build_open_crd(kind: Kind) -> Manifest:
+    """Build a CRD that takes anything, for a kind of others that is not installed here."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": kind.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}},
+    }
+    return {
+        "apiVersion": CRD.api_version,
+        "kind": CRD.kind,
+        "metadata": {
+            "name": f"{kind.plural}.{kind.group}",
+            # Without it the API server refuses groups of Kubernetes itself.
+            "annotations": {"api-approved.kubernetes.io": "unapproved, a stand-in for tests"},
+        },
+        "spec": {
+            "group": kind.group,
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "names": {"kind": kind.kind, "plural": kind.plural, "singular": kind.kind.lower()},
+            "versions": [version],
+        },
+    }
+
+
+def is_empty(book: Book) -> bool:
+    """Tell whether nothing is left."""
+    return not book.live
 
 
 def load_workloads(operator_id: str) -> tuple[Workload, ...]:

@@ -1,4 +1,4 @@
-"""World: what the rest of a cluster does: kubelet, volume binder and garbage collector.
+"""World: what the rest of a cluster does: kubelet, volume binder, garbage collector and others.
 
 It acts when it is told to, which is when the operator rests, so that runs of a workload are alike.
 """
@@ -6,10 +6,12 @@ It acts when it is told to, which is when the operator rests, so that runs of a 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from libs.common.client import Client
+from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
 from libs.common.errors import Conflict, Invalid, NotFound
 from libs.common.kinds import POD, PVC, Key, Kind, Manifest, is_deleting, key_of, uid_of
 from tools.sweep.recorder import Book
@@ -19,6 +21,21 @@ _PROTECTION: Final = "kubernetes.io/pvc-protection"
 _TIME: Final = "2026-01-31T12:00:00Z"
 
 
+@dataclass(frozen=True, slots=True)
+class Tender:
+    """Act for the component of a cluster that tends one kind.
+
+    Attributes:
+        kind: What it tends.
+        needs: Tells whether an object waits for it.
+        tend: Does what the object waits for.
+    """
+
+    kind: Kind
+    needs: Callable[[Manifest], bool]
+    tend: Callable[[Client, Manifest], Awaitable[None]]
+
+
 class World:
     """Act for the cluster in one namespace.
 
@@ -26,13 +43,17 @@ class World:
         client: Connection with all rights.
         book: What is there, kept by the recorder.
         kinds: Kinds of the namespace whose garbage is collected.
+        tenders: Components beside the garbage collector.
     """
 
-    def __init__(self, client: Client, book: Book, kinds: tuple[Kind, ...]) -> None:
+    def __init__(
+        self, client: Client, book: Book, kinds: tuple[Kind, ...], tenders: Sequence[Tender]
+    ) -> None:
         """Start with nothing done."""
         self._client = client
         self._book = book
         self._kinds = kinds
+        self._tenders = {tender.kind: tender for tender in tenders}
 
     @property
     def pending(self) -> bool:
@@ -43,61 +64,65 @@ class World:
         """Do everything that is due now; what was due already is no harm to do again."""
         for kind, manifest in list(self._due()):
             with contextlib.suppress(NotFound, Conflict, Invalid):
-                if kind is POD:
-                    await self._tend_pod(manifest)
-                elif kind is PVC and not self._is_garbage(manifest):
-                    await self._tend_claim(manifest)
+                if self._is_garbage(manifest) and not is_deleting(manifest):
+                    await delete_live(self._client, kind, manifest)
                 else:
-                    await self._delete(kind, manifest)
+                    await self._tenders[kind].tend(self._client, manifest)
 
     def _due(self) -> Iterator[tuple[Kind, Manifest]]:
         for kind in self._kinds:
+            tender = self._tenders.get(kind)
             for manifest in self._book.list(kind):
-                if (
-                    (self._is_garbage(manifest) and not is_deleting(manifest))
-                    or (kind is POD and _needs_kubelet(manifest))
-                    or (kind is PVC and _needs_binder(manifest))
-                ):
+                is_garbage = self._is_garbage(manifest) and not is_deleting(manifest)
+                if is_garbage or (tender is not None and tender.needs(manifest)):
                     yield kind, manifest
-
-    async def _tend_pod(self, pod: Manifest) -> None:
-        key = key_of(pod)
-        if is_deleting(pod) or self._is_garbage(pod):
-            await self._delete(POD, pod)
-            return
-        if not pod["spec"].get("nodeName"):
-            binding = {
-                "apiVersion": "v1",
-                "kind": "Binding",
-                "metadata": {"name": key.name, "namespace": key.namespace},
-                "target": {"apiVersion": "v1", "kind": "Node", "name": _NODE},
-            }
-            path = POD.path(key.namespace, key.name, "binding")
-            await self._client.raw("POST", path, binding)
-        ready = {"type": "Ready", "status": "True", "lastTransitionTime": _TIME}
-        status = {"phase": "Running", "conditions": [ready]}
-        await self._client.patch(POD, key, {"status": status}, subresource="status")
-
-    async def _tend_claim(self, claim: Manifest) -> None:
-        key = key_of(claim)
-        if is_deleting(claim):
-            kept = [each for each in claim["metadata"]["finalizers"] if each != _PROTECTION]
-            await self._client.patch(PVC, key, {"metadata": {"finalizers": kept or None}})
-            return
-        if not claim["spec"].get("volumeName"):
-            await self._client.patch(PVC, key, {"spec": {"volumeName": f"pv-{key.name}"}})
-        status = {"phase": "Bound", "capacity": claim["spec"]["resources"]["requests"]}
-        await self._client.patch(PVC, key, {"status": status}, subresource="status")
-
-    async def _delete(self, kind: Kind, manifest: Manifest) -> None:
-        grace = 0 if kind is POD else None
-        key: Key = key_of(manifest)
-        await self._client.delete(kind, key, uid=uid_of(manifest), grace_seconds=grace)
 
     def _is_garbage(self, manifest: Manifest) -> bool:
         owners = manifest["metadata"].get("ownerReferences") or ()
         present = self._book.uids()
         return bool(owners) and not any(owner["uid"] in present for owner in owners)
+
+
+async def delete_live(client: Client, kind: Kind, manifest: Manifest) -> None:
+    """Delete an object as it is; a pod goes at once."""
+    grace = 0 if kind is POD else None
+    key: Key = key_of(manifest)
+    await client.delete(kind, key, uid=uid_of(manifest), grace_seconds=grace)
+
+
+async def _tend_pod(client: Client, pod: Manifest) -> None:
+    key = key_of(pod)
+    if is_deleting(pod):
+        await delete_live(client, POD, pod)
+        return
+    if not pod["spec"].get("nodeName"):
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": key.name, "namespace": key.namespace},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": _NODE},
+        }
+        await client.raw("POST", POD.path(key.namespace, key.name, "binding"), binding)
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": _TIME}
+    status = {"phase": "Running", "conditions": [ready]}
+    await client.patch(POD, key, {"status": status}, subresource="status")
+
+
+async def _tend_claim(client: Client, claim: Manifest) -> None:
+    key = key_of(claim)
+    if is_deleting(claim):
+        kept = [each for each in claim["metadata"]["finalizers"] if each != _PROTECTION]
+        await client.patch(PVC, key, {"metadata": {"finalizers": kept or None}})
+        return
+    if not claim["spec"].get("volumeName"):
+        await client.patch(PVC, key, {"spec": {"volumeName": f"pv-{key.name}"}})
+    status = {"phase": "Bound", "capacity": claim["spec"]["resources"]["requests"]}
+    await client.patch(PVC, key, {"status": status}, subresource="status")
+
+
+async def _tend_snapshot(client: Client, snapshot: Manifest) -> None:
+    status = {"status": {"readyToUse": True}}
+    await client.patch(VOLUME_SNAPSHOT, key_of(snapshot), status, subresource="status")
 
 
 def _needs_kubelet(pod: Manifest) -> bool:
@@ -109,3 +134,17 @@ def _needs_binder(claim: Manifest) -> bool:
         return _PROTECTION in (claim["metadata"].get("finalizers") or ())
     held = (claim.get("status") or {}).get("capacity") or {}
     return bool(held.get("storage") != claim["spec"]["resources"]["requests"]["storage"])
+
+
+def _needs_snapshotter(snapshot: Manifest) -> bool:
+    return not (is_deleting(snapshot) or (snapshot.get("status") or {}).get("readyToUse"))
+
+
+KUBELET: Final = Tender(POD, _needs_kubelet, _tend_pod)
+"""Binds pods, lets them run and lets them go."""
+BINDER: Final = Tender(PVC, _needs_binder, _tend_claim)
+"""Binds claims, grows them and lets them go."""
+SNAPSHOTTER: Final = Tender(VOLUME_SNAPSHOT, _needs_snapshotter, _tend_snapshot)
+"""Takes snapshots, as a driver does that there is none of here."""
+EVERYBODY: Final = (KUBELET, BINDER, SNAPSHOTTER)
+"""What a trial has unless its workload says otherwise."""

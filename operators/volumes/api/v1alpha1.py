@@ -250,7 +250,14 @@ class DemoVolumeSpec(KubernetesModel):
     storage_class_name: Annotated[ClassName | None, Immutable()] = None
     """storageClassName is the class of the volume (default: that of the cluster; empty: none)."""
     access_modes: Annotated[
-        list[AccessMode], ListSet(), Field(min_length=1, max_length=4), Immutable()
+        list[AccessMode],
+        ListSet(),
+        Field(min_length=1, max_length=4),
+        Immutable(),
+        Rule(
+            "self.size() == 1 || !self.exists(mode, mode == 'ReadWriteOncePod')",
+            "accessModes may hold ReadWriteOncePod only alone",
+        ),
     ] = [AccessMode.READ_WRITE_ONCE]
     """accessModes say who may mount the volume at the same time."""
     volume_mode: Annotated[VolumeMode, Immutable()] = VolumeMode.FILESYSTEM

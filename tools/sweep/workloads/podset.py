@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from libs.common.crd import build_crd
-from libs.common.kinds import POD, Manifest, is_deleting
+from libs.common.kinds import POD, Manifest, is_deleting, uid_of
 from libs.common.ownership import controller_uid
 from operators.podset.api import PodSet
 from operators.podset.controller import OPERATOR, PODSET
 from operators.podset.rbac import RULES
 from tools.sweep.recorder import Book, Version
-from tools.sweep.workload import Phase, State, User, Workload, is_observed
+from tools.sweep.workload import Phase, State, User, Workload, is_empty, is_observed
 
 _SURGE: Final = 1
 
@@ -127,8 +127,67 @@ async def _delete(user: User) -> None:
     await user.delete(PODSET, "web")
 
 
-def _is_empty(book: Book) -> bool:
-    return not book.live
+def fold_adopted(state: State) -> State:
+    """Keep of pods only whose they are: adopted ones and made ones are equally right."""
+    folded: State = {name: value for name, value in state.items() if not name.startswith("pods ")}
+    pods = [value for name, value in state.items() if name.startswith("pods ")]
+    owners = [len(pod["metadata"].get("ownerReferences") or ()) for pod in pods]
+    folded["pods"] = {"owned": sum(owners), "free": owners.count(0)}
+    for value in folded.values():
+        (value.get("status") or {}).pop("podNames", None)
+    return folded
+
+
+def has_owned(count: int, *, free: int = 0) -> Any:
+    """Return a condition: the set has so many ready pods, and so many belong to nobody."""
+
+    def check(book: Book) -> bool:
+        podset, pods = book.get(PODSET, "web"), book.list(POD)
+        owned = [pod for pod in pods if controller_uid(pod)]
+        return (
+            podset is not None
+            and is_observed(podset)
+            and all(controller_uid(pod) == uid_of(podset) for pod in owned)
+            and len(owned) == count
+            and len(pods) == count + free
+            and not any(is_deleting(pod) for pod in pods)
+        )
+
+    return check
+
+
+async def _leave_orphans(user: User) -> None:
+    for name in ("old-0", "old-1"):
+        template = build_spec("1")["template"]
+        metadata = {**template["metadata"], "name": name}
+        await user.add(POD, {"metadata": metadata, "spec": template["spec"]})
+
+
+async def _adopt(user: User) -> None:
+    await user.create(
+        PODSET, "web", build_spec("1", replicas=2, selector={"matchLabels": {"app": "web"}})
+    )
+
+
+async def _relabel(user: User) -> None:
+    pods = await user.list(POD)
+    names = [pod["metadata"]["name"] for pod in pods if controller_uid(pod)]
+    await user.patch(POD, min(names), {"metadata": {"labels": {"app": "debug"}}})
+
+
+async def _replace(user: User) -> None:
+    """Delete the set and make another one of its name before its pods are gone."""
+    await user.delete(PODSET, "web")
+    await user.create(PODSET, "web", build_spec("2", replicas=2))
+
+
+def _has_orphans(book: Book) -> bool:
+    return len(book.list(POD)) == 2
+
+
+def _only_free(book: Book) -> bool:
+    pods = book.list(POD)
+    return len(book.live) == len(pods) == 1 and not controller_uid(pods[0])
 
 
 _STRICT: Final = (
@@ -136,7 +195,20 @@ _STRICT: Final = (
     Phase("change", _change, has_pods(2, "2")),
     Phase("lose", _lose, has_pods(2, "2")),
     Phase("probe", _grow, has_pods(3, "2"), quiet=True),
-    Phase("delete", _delete, _is_empty),
+    Phase("delete", _delete, is_empty),
+)
+_ADOPTING: Final = (
+    Phase("orphans", _leave_orphans, _has_orphans),
+    Phase("adopt", _adopt, has_owned(2)),
+    Phase("release", _relabel, has_owned(2, free=1)),
+    Phase("probe", _grow, has_owned(3, free=1), quiet=True),
+    Phase("delete", _delete, _only_free),
+)
+_RECREATED: Final = (
+    Phase("create", _create, has_pods(2, "1")),
+    Phase("replace", _replace, has_pods(2, "2")),
+    Phase("probe", _grow, has_pods(3, "2"), quiet=True),
+    Phase("delete", _delete, is_empty),
 )
 _ROLLING: Final = (
     Phase("create", _create_rolling, has_pods(2, "1")),
@@ -144,7 +216,7 @@ _ROLLING: Final = (
     Phase("change", _change, has_pods(3, "2")),
     Phase("shrink", _shrink, has_pods(1, "2")),
     Phase("probe", _grow, has_pods(3, "2"), quiet=True),
-    Phase("delete", _delete, _is_empty),
+    Phase("delete", _delete, is_empty),
 )
 
 
@@ -165,4 +237,6 @@ def _build(name: str, phases: tuple[Phase, ...], **options: Any) -> Workload:
 WORKLOADS: Final = (
     _build("strict", _STRICT),
     _build("rolling", _ROLLING, fold=fold_names, renames=True),
+    _build("adopting", _ADOPTING, fold=fold_adopted, renames=True),
+    _build("recreated", _RECREATED, fold=fold_names, renames=True),
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
 from libs.common.crd import build_crd
 from libs.common.kinds import POD, PVC, STORAGE_CLASS, Manifest, is_deleting
 from libs.common.quantity import parse_quantity
@@ -13,8 +15,9 @@ from operators.volumes.controller import OPERATOR
 from operators.volumes.rbac import RULES
 from tools.sweep.faults import is_foreign
 from tools.sweep.recorder import Book, Version
-from tools.sweep.workload import Phase, User, Workload, is_observed
+from tools.sweep.workload import Phase, User, Workload, build_open_crd, is_empty, is_observed
 
+_FINAL: Final = re.compile(r"-final-[0-9a-f]{8}")
 _CLASS: Final[Manifest] = {
     "apiVersion": STORAGE_CLASS.api_version,
     "kind": STORAGE_CLASS.kind,
@@ -99,10 +102,6 @@ async def _delete(user: User) -> None:
     await user.delete(DEMO_VOLUME, "data")
 
 
-def _is_empty(book: Book) -> bool:
-    return not book.live
-
-
 def _only_claim(book: Book) -> bool:
     claims = book.list(PVC)
     return len(book.live) == 1 and len(claims) == 1 and not is_deleting(claims[0])
@@ -119,17 +118,62 @@ def _is_owned(book: Book) -> bool:
     return has_claim("20Gi")(book) and bool(claim and claim["metadata"].get("ownerReferences"))
 
 
+def _blur_names(text: str) -> str:
+    """Take the part out of the names of snapshots that follows from the UID of a claim."""
+    return _FINAL.sub("-final-uid", text)
+
+
+async def _create_archived(user: User) -> None:
+    spec = {"size": 10, "storageClassName": "sweep", "reclaimPolicy": "Snapshot"}
+    await user.create(DEMO_VOLUME, "data", spec)
+
+
+async def _create_again(user: User) -> None:
+    await _create(user)
+
+
+async def _adopt(user: User) -> None:
+    spec = {"spec": {"adopt": "IfMatching", "size": 20}}
+    await user.patch(DEMO_VOLUME, "data", spec)
+
+
+async def _restore(user: User) -> None:
+    (snapshot,) = await user.list(VOLUME_SNAPSHOT)
+    source = {"snapshot": snapshot["metadata"]["name"]}
+    spec = {"size": 10, "storageClassName": "sweep", "source": source}
+    await user.create(DEMO_VOLUME, "data", spec)
+
+
+def _only_snapshot(book: Book) -> bool:
+    snapshots = book.list(VOLUME_SNAPSHOT)
+    return len(book.live) == len(snapshots) == 1
+
+
+def _in_conflict(book: Book) -> bool:
+    claim, volume = book.get(PVC, "data"), book.get(DEMO_VOLUME, "data")
+    free = bool(claim and not claim["metadata"].get("ownerReferences"))
+    return (
+        free
+        and is_observed(volume, ready=False)
+        and any(
+            condition["type"] == "Conflict" and condition["status"] == "True"
+            for condition in (volume or {})["status"].get("conditions") or ()
+        )
+    )
+
+
 def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
     return Workload(
         id=name,
         operator=OPERATOR,
         rules=RULES,
-        crds=(build_crd(DemoVolume),),
+        crds=(build_crd(DemoVolume), build_open_crd(VOLUME_SNAPSHOT)),
         primary=DEMO_VOLUME,
-        children=(PVC, POD),
+        children=(PVC, POD, VOLUME_SNAPSHOT),
         phases=phases,
         invariants=(check_sizes, check_kept),
         world=((STORAGE_CLASS, _CLASS),),
+        rewrite=_blur_names,
     )
 
 
@@ -143,7 +187,7 @@ WORKLOADS: Final = (
             Phase("keep", _keep, _is_kept),
             Phase("let-go", _let_go, _is_owned),
             Phase("probe", _probe, has_claim("30Gi"), quiet=True),
-            Phase("delete", _delete, _is_empty),
+            Phase("delete", _delete, is_empty),
         ),
     ),
     _build(
@@ -153,6 +197,20 @@ WORKLOADS: Final = (
             Phase("grow", _grow, has_claim("20Gi")),
             Phase("delete", _delete, _only_claim),
             # The same name again takes nothing over that is not its own.
+            Phase("again", _create_again, _in_conflict),
+            Phase("adopt", _adopt, _is_owned),
+            Phase("probe", _probe, has_claim("30Gi"), quiet=True),
+            Phase("end", _delete, is_empty),
+        ),
+    ),
+    _build(
+        "snapshot",
+        (
+            Phase("create", _create_archived, has_claim("10Gi")),
+            Phase("delete", _delete, _only_snapshot),
+            Phase("restore", _restore, has_claim("10Gi")),
+            Phase("probe", _probe, has_claim("30Gi"), quiet=True),
+            Phase("end", _delete, _only_snapshot),
         ),
     ),
 )

@@ -1,0 +1,111 @@
+"""Each value of each field, before a real API server: our model, our types and it must agree."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+
+from libs.common.client import Client
+from libs.common.crd import ParseError
+from libs.common.errors import (
+    AlreadyExists,
+    ApiError,
+    BadRequest,
+    Invalid,
+    NotFound,
+    TerminalError,
+)
+from libs.common.kinds import CRD, Kind, Manifest
+from tools.fuzz.children import kind_of_child
+from tools.fuzz.model import find_offenses, rule_messages
+from tools.fuzz.subject import NAMESPACE, Case, FuzzSubject, load_subjects
+
+pytestmark = pytest.mark.apiserver
+SUBJECTS = load_subjects()
+_AT_ONCE: Final = 16
+_SERVED_SECONDS: Final = 20.0
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda each: each.kind.kind)
+async def test_server_model_and_types_agree_on_each_value(
+    subject: FuzzSubject, kube_client: Client
+) -> None:
+    await install(kube_client, subject)
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def judge(case: Case) -> list[str]:
+        async with turns:
+            return [f"{case}: {line}" for line in await find_problems(kube_client, subject, case)]
+
+    found = await asyncio.gather(*map(judge, subject.cases()))
+    problems = [line for lines in found for line in lines]
+    assert not problems, f"{len(problems)} disagreements:\n" + "\n".join(problems[:40])
+
+
+async def install(client: Client, subject: FuzzSubject) -> None:
+    """Install the CRD and wait until it is served."""
+    with contextlib.suppress(AlreadyExists):
+        await client.create(CRD, subject.crd)
+    async with asyncio.timeout(_SERVED_SECONDS):
+        while True:
+            try:
+                await client.create(subject.kind, subject.build(), dry_run=True)
+                return
+            except NotFound:
+                await asyncio.sleep(0.05)
+
+
+async def find_problems(client: Client, subject: FuzzSubject, case: Case) -> list[str]:
+    """Hold the verdict of the server against the model, and take what it accepts further."""
+    offenses = find_offenses(subject.root, case.manifest)
+    try:
+        accepted = await client.create(subject.kind, case.manifest, dry_run=True)
+    except (Invalid, BadRequest) as err:
+        messages = rule_messages(subject.root)
+        by_rule = any(message in err.message for message in messages)
+        return [] if offenses or by_rule else [f"only the server refuses it: {err.message}"]
+    if offenses:
+        return [f"the server accepts it in spite of: {'; '.join(offenses)}"]
+    return await _check_accepted(client, subject, case, accepted)
+
+
+async def _check_accepted(
+    client: Client, subject: FuzzSubject, case: Case, accepted: Manifest
+) -> list[str]:
+    try:
+        children = subject.render(accepted)
+    except ParseError as err:
+        paths = [each.path for each in err.errors]
+        named = all(path.startswith("spec") for path in paths)
+        return [] if named else [f"refused without naming a field: {err}"]
+    except TerminalError as err:
+        return [] if err.field else [f"refused without naming a field: {err}"]
+    return await _check_children(client, subject, case, children)
+
+
+async def _check_children(
+    client: Client, subject: FuzzSubject, case: Case, children: Sequence[Manifest]
+) -> list[str]:
+    if case.field.name.startswith(subject.passthrough or ("//",)):
+        return []
+    found = []
+    for child in children[:1]:
+        kind: Kind | None = kind_of_child(child)
+        if kind is None:
+            continue
+        try:
+            await client.create(kind, child, dry_run=True)
+        except ApiError as err:
+            found.append(f"the server refuses the {kind.kind} made of it: {err.message}")
+    return found
+
+
+def test_subjects_live_where_children_are_tried() -> None:
+    assert {subject.build()["metadata"].get("namespace") for subject in SUBJECTS} <= {
+        NAMESPACE,
+        None,
+    }

@@ -1,0 +1,123 @@
+"""Subject: what the fuzzer has to know of a kind, which is little. Pure.
+
+An operator joins with one file in `tools/fuzz/subjects`: for each of its kinds the model, a valid
+spec, and how the pure core makes children of an object.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from libs.common.crd import CustomResource, build_crd, kind_of
+from libs.common.kinds import Kind, Manifest
+from libs.common.testing.conformance import Subject
+from tools.fuzz.fields import Field, put, walk_fields
+from tools.fuzz.generators import Generator, generate
+
+OPERATORS: Final = ("podset", "volumes")
+"""Operators that have subjects."""
+NAMESPACE: Final = "default"
+UID: Final = "11111111-1111-4111-8111-111111111111"
+
+type Render = Callable[[Manifest], Sequence[Manifest]]
+"""Make children of an object, as a first pass does; raises TerminalError for a bad spec."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Hold one generated object.
+
+    Attributes:
+        field: What was changed.
+        generator: Where the value is from.
+        manifest: The object.
+        value: The value.
+    """
+
+    field: Field
+    generator: Generator
+    manifest: Manifest
+    value: Any
+
+    def __str__(self) -> str:
+        """Render for people: field, generator and value, shortened."""
+        text = repr(self.value)
+        shown = text if len(text) <= 60 else f"{text[:57]}..."
+        return f"{self.field.name} [{self.generator}] {shown}"
+
+
+@dataclass(frozen=True)
+class FuzzSubject:
+    """Declare how a kind is fuzzed.
+
+    Attributes:
+        operator: Id of its operator.
+        model: Model of the kind.
+        spec: A valid spec, from which each case departs by a field.
+        render: How the pure core makes children.
+        passthrough: Fields whose content is given on as it is, so that children may be refused.
+        pinned: Specs that once showed a bug, tried ever since.
+        live: How its operator is run, for the state machine; None for a kind that is not.
+    """
+
+    operator: str
+    model: type[CustomResource]
+    spec: Mapping[str, Any]
+    render: Render
+    passthrough: tuple[str, ...] = ()
+    pinned: tuple[Mapping[str, Any], ...] = ()
+    live: Subject | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """The kind."""
+        return kind_of(self.model)
+
+    @property
+    def crd(self) -> Manifest:
+        """The CRD, as it is installed."""
+        return build_crd(self.model)
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """Schema of the spec."""
+        version = self.crd["spec"]["versions"][0]
+        schema: Mapping[str, Any] = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        return schema
+
+    @property
+    def root(self) -> Mapping[str, Any]:
+        """Schema of the whole object."""
+        root: Mapping[str, Any] = self.crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        return root
+
+    def build(self, name: str = "data") -> Manifest:
+        """Build the valid object."""
+        metadata = {"name": name, "uid": UID, "generation": 1}
+        if self.kind.namespaced:
+            metadata["namespace"] = NAMESPACE
+        return {
+            "apiVersion": self.kind.api_version,
+            "kind": self.kind.kind,
+            "metadata": metadata,
+            "spec": dict(self.spec),
+        }
+
+    def cases(self) -> Iterator[Case]:
+        """Yield each value of each field, put into the valid object one at a time."""
+        base, schema = self.build(), self.schema
+        for spec in self.pinned:
+            whole = Field(("spec",), schema, required=True)
+            yield Case(whole, Generator.PINNED, {**base, "spec": dict(spec)}, spec)
+        for field in walk_fields(schema):
+            for generator, value in generate(field):
+                yield Case(field, generator, put(base, schema, field, value), value)
+
+
+def load_subjects() -> tuple[FuzzSubject, ...]:
+    """Return the subjects of all operators."""
+    modules = (importlib.import_module(f"tools.fuzz.subjects.{name}") for name in OPERATORS)
+    return tuple(subject for module in modules for subject in module.SUBJECTS)

@@ -1,0 +1,1 @@
+"""Subjects: one file for each operator."""

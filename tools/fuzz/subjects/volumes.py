@@ -1,0 +1,32 @@
+"""DemoVolume, fuzzed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from libs.common.kinds import Manifest
+from libs.common.plan import Create
+from operators.volumes.api.v1alpha1 import DemoVolume
+from operators.volumes.conformance_test import TestGrowingVolumeConformance
+from operators.volumes.observed import Observed
+from operators.volumes.reconcile import plan_volume
+from tools.fuzz.subject import FuzzSubject
+
+
+def render(manifest: Manifest) -> list[Manifest]:
+    """Make the claim of a volume that has none."""
+    actions = plan_volume(DemoVolume.parse(manifest), Observed()).actions
+    return [action.step.manifest for action in actions if isinstance(action.step, Create)]
+
+
+SUBJECTS: Final = (
+    FuzzSubject(
+        "volumes",
+        DemoVolume,
+        {"size": 10, "storageClassName": "standard"},
+        render,
+        # A claim takes ReadWriteOncePod with no other mode; the schema once let both in.
+        pinned=({"size": 10, "accessModes": ["ReadWriteOncePod", "ReadWriteMany"]},),
+        live=TestGrowingVolumeConformance.subject,
+    ),
+)

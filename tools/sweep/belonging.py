@@ -1,0 +1,33 @@
+"""Belonging: which trial an object is of, also one that lives in no namespace. Pure.
+
+Trials run side by side on one API server. An object in a namespace is of the trial of that name. A
+cluster-scoped one is of the trial whose name stands in its own, or in what it refers to: a workload
+gives such objects names by `User.scoped`. The proxy shows an operator those of its trial alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+
+from libs.common.kinds import Manifest
+
+_LEFT_OUT = frozenset({"managedFields"})
+
+
+def belongs(manifest: Manifest, trial: str) -> bool:
+    """Tell whether an object is of a trial."""
+    metadata = manifest.get("metadata") or {}
+    namespace = metadata.get("namespace")
+    if namespace:
+        return bool(namespace == trial)
+    kept = {name: value for name, value in metadata.items() if name not in _LEFT_OUT}
+    text = json.dumps([kept, manifest.get("spec")])
+    return _pattern_of(trial).search(text) is not None
+
+
+@lru_cache(maxsize=256)
+def _pattern_of(trial: str) -> re.Pattern[str]:
+    # Trials are numbered: the first is not the tenth.
+    return re.compile(rf"(?<![a-z0-9-]){re.escape(trial)}(?![0-9])")
