@@ -10,13 +10,16 @@ grace periods, finalizers, propagation), `/status`, `/scale`, `/ephemeralcontain
 defaults, pruning and validation; defaults of the built-in kinds that operators make; owner garbage
 collection, namespace deletion and storage protection; RBAC; both event APIs.
 
-Not modeled: CEL rules and `format` in CRDs, conversion webhooks, admission webhooks and policies,
+Validating webhooks and aggregated APIs are plain functions: `FakeApi.admit`, `FakeApi.aggregate`.
+
+Not modeled: CEL rules and `format` in CRDs, conversion and mutating webhooks, admission policies,
 quota, most validation of built-in kinds, kubelet, scheduler and workload controllers, `exec`, `log`
 and proxies, protobuf, OpenAPI documents. Tests of these need `kube_apiserver` or a cluster.
 """
 
+from libs.common.testing.fakeapi.extensions import Review
 from libs.common.testing.fakeapi.requests import Request
 from libs.common.testing.fakeapi.server import FakeApi
 from libs.common.testing.fakeapi.statuses import StatusError
 
-__all__ = ["FakeApi", "Request", "StatusError"]
+__all__ = ["FakeApi", "Request", "Review", "StatusError"]

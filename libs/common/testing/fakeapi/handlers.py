@@ -198,7 +198,9 @@ class Handlers:
         return Answer(200, view.encode_list(items, {"resourceVersion": str(version)}))
 
     def _evict(self, request: Request, target: Target) -> Answer:
-        body = _body(request).get("deleteOptions")
+        eviction = _body(request)
+        self._writer.review(target, eviction)
+        body = eviction.get("deleteOptions")
         self._deleter.delete(
             Target(target.resource, target.version, target.key),
             parse_delete_options(body, {}) if body else DeleteOptions(),

@@ -15,6 +15,7 @@ from libs.common.testing.fakeapi import reading
 from libs.common.testing.fakeapi.access import Access
 from libs.common.testing.fakeapi.decode import Target
 from libs.common.testing.fakeapi.discovery import render_discovery
+from libs.common.testing.fakeapi.extensions import Aggregated
 from libs.common.testing.fakeapi.faults import Fault, Faults
 from libs.common.testing.fakeapi.handlers import Answer, Handlers
 from libs.common.testing.fakeapi.queries import check_query
@@ -48,6 +49,7 @@ class Frontend:
 
     Attributes:
         token: Bearer token that clients must send; empty lets everybody in.
+        aggregated: Who answers for groups and versions that are served by others.
     """
 
     store: Store
@@ -59,6 +61,7 @@ class Frontend:
     log: RequestLog
     settings: WatchSettings = field(default_factory=WatchSettings)
     token: str = ""
+    aggregated: dict[tuple[str, str], Aggregated] = field(default_factory=dict)
 
     async def serve(self, http: web.BaseRequest) -> web.StreamResponse:
         """Answer one HTTP request."""
@@ -79,7 +82,10 @@ class Frontend:
             self._check(request, http, fault)
             if request.verb == "watch" and target is not None:
                 return await self._watch(request, http, target)
-            answer = self._answer(request, target)
+            elsewhere = self.aggregated.get((request.group, request.version))
+            answer = (
+                await _forward(request, elsewhere) if elsewhere else self._answer(request, target)
+            )
         except StatusError as error:
             answer = _refusal(error)
         except Exception as error:  # noqa: BLE001 a bug here must not look like a lost connection
@@ -212,6 +218,11 @@ def check_initial(query: Mapping[str, str]) -> None:
     if why:
         cause = Cause("resourceVersionMatch", f"Forbidden: {why}", "FieldValueForbidden")
         raise invalid_options("ListOptions", cause)
+
+
+async def _forward(request: Request, elsewhere: Aggregated) -> Answer:
+    status, body = await elsewhere(request)
+    return Answer(status, b"" if body is None else orjson.dumps(body))
 
 
 def _explain(error: Exception) -> str:

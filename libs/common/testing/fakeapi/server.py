@@ -19,6 +19,7 @@ from libs.common.testing.fakeapi.collector import Collector
 from libs.common.testing.fakeapi.crds import CrdController
 from libs.common.testing.fakeapi.decode import Target, WriteOptions
 from libs.common.testing.fakeapi.deletion import DeleteOptions, Deleter, Termination
+from libs.common.testing.fakeapi.extensions import Admission, Aggregated
 from libs.common.testing.fakeapi.faults import Fault, Faults
 from libs.common.testing.fakeapi.handlers import Handlers
 from libs.common.testing.fakeapi.http import Frontend, WatchSettings
@@ -206,6 +207,14 @@ class FakeApi:
                 self.create(manifest)
         finally:
             self.settings.track_managers = True
+
+    def aggregate(self, group: str, version: str, handler: Aggregated) -> None:
+        """Leave the requests for a group and version to somebody else, as an APIService does."""
+        self._frontend.aggregated[(group, version)] = handler
+
+    def admit(self, admission: Admission) -> None:
+        """Ask a function about each write before it is stored, as a validating webhook is."""
+        self._writer.admission.append(admission)
 
     def get(self, kind: Kind, key: Key | tuple[str, str]) -> Manifest:
         """Return a copy of an object.

@@ -17,6 +17,7 @@ from libs.common.testing.fakeapi import strategies
 from libs.common.testing.fakeapi.configs import check_config, strip_config
 from libs.common.testing.fakeapi.decode import Target, WriteOptions, check_valid, decode
 from libs.common.testing.fakeapi.defaults import admit
+from libs.common.testing.fakeapi.extensions import Admission, Review
 from libs.common.testing.fakeapi.identity import (
     KEPT_BY_UPDATE,
     carry_over,
@@ -75,6 +76,7 @@ class Writer:
         self.registry = registry
         self.settings = settings or WriterSettings()
         self.now = now
+        self.admission: list[Admission] = []
         self._random = random.Random(seed)
 
     def timestamp(self) -> str:
@@ -208,6 +210,24 @@ class Writer:
             managers.update({}, live, target.version.schema, earlier, now=self.timestamp())
         return managers
 
+    def review(self, target: Target, new: Manifest, old: Manifest | None = None) -> None:
+        """Ask the admission webhooks about a write.
+
+        Raises:
+            StatusError: One of them refuses it.
+        """
+        name = target.key.name or (new.get("metadata") or {}).get("name", "")
+        review = Review(
+            "CREATE" if old is None else "UPDATE",
+            target.resource.of_kind(target.version.name),
+            Key(target.key.namespace, name),
+            target.subresource,
+            new,
+            old,
+        )
+        for admission in self.admission:
+            admission(review)
+
     # -- create -------------------------------------------------------------------------------
 
     def _place(self, target: Target, obj: Manifest) -> None:
@@ -266,6 +286,7 @@ class Writer:
         if "status" in target.version.subresources:
             obj.pop("status", None)
         check_valid(target, obj)
+        self.review(target, obj)
         initial = None if resource.custom else strategies.build_initial_status(resource, obj)
         key = Key(metadata.get("namespace", ""), metadata["name"])
         if self.store.get(resource.table, key) is not None:
@@ -308,6 +329,7 @@ class Writer:
         )
         if causes:
             raise invalid(resource, target.key.name, causes)
+        self.review(target, obj, old)
         obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         self._bump_generation(target, old, obj)
         self._own(target, old, obj, options, managers, sent)
