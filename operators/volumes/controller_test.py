@@ -15,7 +15,7 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume, Reason
 from operators.volumes.controller import OPERATOR
-from operators.volumes.naming import FINALIZER
+from operators.volumes.naming import FINALIZER, snapshot_name
 from operators.volumes.samples import (
     build_class,
     build_foreign_claim,
@@ -551,6 +551,31 @@ async def test_last_snapshot_is_ready_before_the_claim_goes(
     assert api.find(PVC, DATA) is None
     assert api.find(DEMO_VOLUME, DATA) is None
     assert api.find(VOLUME_SNAPSHOT, name) is not None
+
+
+async def test_last_snapshot_is_taken_once_somebody_gives_its_name_free(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.register(VOLUME_SNAPSHOT)
+    await harness.restart()
+    api.create(build(reclaimPolicy="Snapshot"))
+    await harness.settled()
+    bind(api)
+    await harness.settled()
+    name = snapshot_name("data", api.get(PVC, DATA)["metadata"]["uid"])
+    metadata = {"name": name, "namespace": "default"}
+    api.create(
+        {"apiVersion": VOLUME_SNAPSHOT.api_version, "kind": VOLUME_SNAPSHOT.kind}
+        | {"metadata": metadata, "spec": {}}
+    )
+    api.delete(DEMO_VOLUME, DATA)
+    await harness.settled()
+    assert condition(api, "Terminating") == ("True", Reason.SNAPSHOT_CONFLICT)
+
+    api.delete(VOLUME_SNAPSHOT, Key("default", name))
+    await harness.settled()
+
+    assert condition(api, "Terminating") == ("True", Reason.SNAPSHOTTING)
 
 
 async def test_cluster_without_snapshots_is_no_reason_to_lose_data(

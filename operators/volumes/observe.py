@@ -14,7 +14,16 @@ from libs.common.contracts.claims import (
 )
 from libs.common.contracts.reading import text_at
 from libs.common.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
-from libs.common.kinds import POD, PVC, STORAGE_CLASS, Key, Manifest, key_of, uid_of
+from libs.common.kinds import (
+    POD,
+    PVC,
+    STORAGE_CLASS,
+    Key,
+    Manifest,
+    is_deleting,
+    key_of,
+    uid_of,
+)
 from libs.common.runtime import Cache, Context
 from libs.common.runtime.store import IndexFunction
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume
@@ -146,6 +155,19 @@ def map_snapshot(snapshot: Manifest, cache: Cache) -> Iterable[Key]:
     if text_at(snapshot, "metadata", "annotations", SNAPSHOT_OF):
         claim = text_at(snapshot, "spec", "source", "persistentVolumeClaimName")
         yield from map(key_of, store.indexed(BY_CLAIM, str(Key(key.namespace, claim))))
+    else:
+        # One of somebody else may have the name of a last snapshot, or have given it free.
+        yield from _find_waiting(key, cache)
+
+
+def _find_waiting(snapshot: Key, cache: Cache) -> Iterable[Key]:
+    """Name the DemoVolumes that are being deleted and whose last snapshot has a name."""
+    for volume in filter(is_deleting, cache.store(DEMO_VOLUME).list(snapshot.namespace)):
+        claim = cache.store(PVC).get(_claim_key(volume))
+        if claim is None:
+            continue
+        if snapshot_name(claim["metadata"]["name"], uid_of(claim)) == snapshot.name:
+            yield key_of(volume)
 
 
 def map_class(storage_class: Manifest, cache: Cache) -> Iterable[Key]:
