@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from libs.common.testing.fakeapi import FakeApi
+from tools.kubevirt_sim.attach import attach
 from tools.kubevirt_sim.simulator import KubeVirtSim
 
 
@@ -14,4 +15,5 @@ from tools.kubevirt_sim.simulator import KubeVirtSim
 async def kubevirt_sim(fake_api: FakeApi) -> AsyncIterator[KubeVirtSim]:
     """Simulate KubeVirt and CDI on the fake API server, in no time, with three nodes."""
     async with KubeVirtSim(fake_api.config) as sim:
+        attach(sim, fake_api)
         yield sim

@@ -1,0 +1,170 @@
+"""Rules of KubeVirt's and CDI's webhooks that need more than one object to be judged. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from libs.common.contracts.cdi import DATA_VOLUME
+from libs.common.contracts.kubevirt import (
+    FINAL_PHASES,
+    VIRTUAL_MACHINE,
+    VIRTUAL_MACHINE_INSTANCE,
+    VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+)
+from libs.common.contracts.launchers import LauncherView
+from libs.common.contracts.reading import map_at, text_at, text_map_at
+from libs.common.kinds import PVC, Key, Kind, Manifest, key_of, uid_of
+from libs.common.ownership import controller_uid
+from tools.kubevirt_sim.behavior import Guest
+from tools.kubevirt_sim.migration import FINAL
+from tools.kubevirt_sim.statuses import find_condition
+from tools.kubevirt_sim.timing import INSTANT
+
+EVICTABLE: Final = ("LiveMigrate", "LiveMigrateIfPossible", "External")
+POPULATED_FOR: Final = "cdi.kubevirt.io/storage.populatedFor"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Say why a write is refused.
+
+    Attributes:
+        code: HTTP status.
+        text: Why.
+        evacuate: Instance that is marked to leave its node; None for none.
+    """
+
+    code: int
+    text: str
+    evacuate: Manifest | None = None
+
+
+type Find = Callable[[Kind, Key], Manifest | None]
+"""Return an object, or None."""
+
+
+def judge_machine(vm: Manifest) -> Refusal | None:
+    """Refuse a machine that says twice, or not at all, whether it is to run."""
+    spec = map_at(vm, "spec")
+    if "running" in spec and "runStrategy" in spec:
+        text = "Running and RunStrategy are mutually exclusive"
+    elif "running" not in spec and "runStrategy" not in spec:
+        text = "One of Running or RunStrategy must be specified"
+    else:
+        return None
+    return Refusal(422, _denied("virtualmachine-validator.kubevirt.io", text))
+
+
+def judge_migration(
+    migration: Manifest, vmi: Manifest | None, others: Sequence[Manifest]
+) -> Refusal | None:
+    """Refuse a migration of an instance that is not there, has ended, cannot or moves already."""
+    name = text_at(migration, "spec", "vmiName")
+    ready = find_condition(vmi or {}, "LiveMigratable") or {}
+    running = [
+        other
+        for other in others
+        if text_at(other, "spec", "vmiName") == name
+        and text_at(other, "status", "phase") not in FINAL
+        and uid_of(other) != uid_of(migration)
+    ]
+    if vmi is None:
+        text = f'the VMI "{name}" does not exist under the namespace'
+    elif text_at(vmi, "status", "phase") in FINAL_PHASES:
+        text = "Cannot migrate VMI in finalized state."
+    elif ready.get("status") == "False":
+        text = f"Cannot migrate VMI, Reason: {ready.get('reason')}, Message: {ready.get('message')}"
+    elif running:
+        job = uid_of(running[0])
+        text = (
+            f"in-flight migration detected. Active migration job ({job}) is currently already in "
+            f"progress for VMI {name}."
+        )
+    else:
+        return None
+    return Refusal(400, _denied("migration-create-validator.kubevirt.io", text))
+
+
+def judge_disk(disk: Manifest, old: Manifest | None, claim: Manifest | None) -> Refusal | None:
+    """Refuse a change of a DataVolume, and one whose claim is there already."""
+    key = key_of(disk)
+    text = ""
+    if old is not None:
+        text = "Cannot update DataVolume Spec" if disk.get("spec") != old.get("spec") else ""
+    elif claim is not None:
+        notes = text_map_at(claim, "metadata", "annotations")
+        if notes.get(POPULATED_FOR) != key.name:
+            text = f"Destination PVC {key} already exists"
+    return Refusal(422, _denied("datavolume-validate.cdi.kubevirt.io", text)) if text else None
+
+
+def judge_eviction(pod: Manifest, vmi: Manifest | None) -> Refusal | None:
+    """Refuse the eviction of a launcher pod; the instance may be marked to leave instead."""
+    view = LauncherView.parse(pod)
+    if not view.created_by or vmi is None or controller_uid(pod) != uid_of(vmi):
+        return None
+    if text_at(vmi, "status", "nodeName") != view.node_name:
+        # A target that the guest has not come to, or a source that it has left.
+        return None
+    strategy = text_at(vmi, "spec", "evictionStrategy")
+    if strategy not in EVICTABLE:
+        return None
+    key, webhook = key_of(vmi), "virt-launcher-eviction-interceptor.kubevirt.io"
+    if Guest.parse(vmi, INSTANT).not_migratable and strategy != "External":
+        if strategy == "LiveMigrateIfPossible":
+            return None
+        text = f"VMI {key.name} is configured with an eviction strategy but is not live-migratable"
+        return Refusal(429, _denied(webhook, text))
+    text = f"Eviction triggered evacuation of VMI {key}"
+    return Refusal(429, _denied(webhook, text), evacuate=vmi)
+
+
+def judge(
+    kind: Kind,
+    subresource: str,
+    new: Manifest,
+    old: Manifest | None,
+    key: Key,
+    find: Find,
+    migrations: Callable[[str], Sequence[Manifest]],
+) -> Refusal | None:
+    """Judge a write by the rule of its kind; None lets it pass.
+
+    Args:
+        kind: Kind of the object.
+        subresource: Such as `eviction`; empty for the object itself.
+        new: Object as it would be stored.
+        old: Object as it is; None for a creation.
+        key: Namespace and name.
+        find: Returns other objects.
+        migrations: Returns the migrations of a namespace.
+    """
+    if subresource == "eviction":
+        pod = find(kind, key) or {}
+        owner = _owner_name(pod)
+        vmi = find(VIRTUAL_MACHINE_INSTANCE, Key(key.namespace, owner)) if owner else None
+        return judge_eviction(pod, vmi) if pod else None
+    if subresource:
+        return None
+    if kind == VIRTUAL_MACHINE:
+        return judge_machine(new)
+    if kind == DATA_VOLUME:
+        return judge_disk(new, old, find(PVC, key))
+    if kind == VIRTUAL_MACHINE_INSTANCE_MIGRATION and old is None:
+        name = Key(key.namespace, text_at(new, "spec", "vmiName"))
+        vmi = find(VIRTUAL_MACHINE_INSTANCE, name)
+        return judge_migration(new, vmi, migrations(key.namespace))
+    return None
+
+
+def _owner_name(pod: Mapping[str, Any]) -> str:
+    for reference in map_at(pod, "metadata").get("ownerReferences") or ():
+        if reference.get("controller") and reference.get("kind") == VIRTUAL_MACHINE_INSTANCE.kind:
+            return str(reference.get("name"))
+    return ""
+
+
+def _denied(webhook: str, text: str) -> str:
+    return f'admission webhook "{webhook}" denied the request: {text}'

@@ -1,0 +1,49 @@
+"""Give the fake API server what a simulator adds to it: actions and admission."""
+
+from __future__ import annotations
+
+from libs.common.contracts.kubevirt import (
+    SUBRESOURCES_GROUP,
+    VIRTUAL_MACHINE_INSTANCE,
+    VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+)
+from libs.common.contracts.reading import text_at
+from libs.common.kinds import Key, Kind, Manifest, key_of
+from libs.common.testing.fakeapi import FakeApi, Request, Review, StatusError
+from tools.kubevirt_sim.actions import Actions
+from tools.kubevirt_sim.admission import judge
+from tools.kubevirt_sim.simulator import KubeVirtSim
+
+
+def attach(sim: KubeVirtSim, api: FakeApi) -> None:
+    """Serve the subresources of a simulator on a fake API server, and its webhooks."""
+    actions = Actions(sim.client, sim.clock)
+
+    async def act(request: Request) -> tuple[int, Manifest | None]:
+        body = request.body if isinstance(request.body, dict) else {}
+        return await actions.act(
+            request.method, request.plural, request.key, request.subresource, body
+        )
+
+    def find(kind: Kind, key: Key) -> Manifest | None:
+        return api.find(kind, key)
+
+    def migrations(namespace: str) -> list[Manifest]:
+        return api.objects(VIRTUAL_MACHINE_INSTANCE_MIGRATION, namespace)
+
+    def admit(review: Review) -> None:
+        refusal = judge(
+            review.kind, review.subresource, review.new, review.old, review.key, find, migrations
+        )
+        if refusal is None:
+            return
+        if refusal.evacuate is not None:
+            vmi = refusal.evacuate
+            node = text_at(vmi, "status", "nodeName")
+            change = {"status": {"evacuationNodeName": node}}
+            api.patch(VIRTUAL_MACHINE_INSTANCE, key_of(vmi), change)
+        reason = {429: "TooManyRequests", 422: "Invalid"}.get(refusal.code, "BadRequest")
+        raise StatusError(refusal.code, reason, refusal.text, details={})
+
+    api.aggregate(SUBRESOURCES_GROUP, "v1", act)
+    api.admit(admit)
