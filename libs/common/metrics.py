@@ -41,6 +41,7 @@ class Metrics:
         *,
         clock: Clock = time.monotonic,
         process: bool = True,
+        framework: bool = True,
     ) -> None:
         """Declare the metrics.
 
@@ -48,10 +49,12 @@ class Metrics:
             operator_metrics: What the operator declares in its metrics.py.
             clock: Gives seconds; for the metrics that tell a time since something.
             process: Whether to add those of the process and of the garbage collector.
+            framework: Whether to add those of the framework; a process that reconciles nothing
+                has none.
         """
         self.registry = CollectorRegistry()
         self.clock = clock
-        self._specs = (*FRAMEWORK_METRICS, *operator_metrics)
+        self._specs = (*(FRAMEWORK_METRICS if framework else ()), *operator_metrics)
         self._families: dict[str, Counter | Gauge | Histogram] = {}
         for spec in self._specs:
             self._families[spec.name] = _build_family(spec, self.registry)

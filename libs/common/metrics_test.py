@@ -204,3 +204,11 @@ def test_buckets_are_those_of_controller_runtime(
     spec = next(spec for spec in FRAMEWORK_METRICS if spec.name == name)
 
     assert (len(spec.buckets), spec.buckets[0], spec.buckets[-1]) == (buckets, first, last)
+
+
+def test_process_that_reconciles_nothing_has_its_own_metrics_alone() -> None:
+    text = Metrics([PODS_CREATED], process=False, framework=False).render().decode()
+
+    assert PODS_CREATED.name in text
+    assert "controller_runtime" not in text
+    assert "operator_" not in text

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import structlog
-from opentelemetry import trace
+from opentelemetry import context, trace
 from opentelemetry.trace import NoOpTracer, Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -91,6 +91,24 @@ class RequestSpan:
         return headers
 
 
+class MessageSpan:
+    """The span of the handling of one message."""
+
+    def __init__(self, span: Span) -> None:
+        """Wrap a span."""
+        self._span = span
+
+    def set_error(self, error: BaseException) -> None:
+        """Note what the handling failed with; only its type is exported."""
+        _set_error(self._span, type(error).__name__)
+
+    def properties(self) -> dict[str, str]:
+        """Return the properties by which messages that follow from it join the trace."""
+        properties: dict[str, str] = {}
+        _PROPAGATOR.inject(properties, trace.set_span_in_context(self._span))
+        return properties
+
+
 class Telemetry:
     """Makes the spans of one process."""
 
@@ -142,6 +160,24 @@ class Telemetry:
             attributes |= {SERVER_ADDRESS: server, SERVER_PORT: port}
         with self._span(method, SpanKind.CLIENT, attributes) as span:
             yield RequestSpan(span)
+
+    @contextmanager
+    def message_span(
+        self, name: str, carrier: Mapping[str, str], attributes: Mapping[str, str | int]
+    ) -> Iterator[MessageSpan]:
+        """Record the handling of a message; an exception that leaves it marks an error.
+
+        Args:
+            name: Such as `process orders`.
+            carrier: Properties of the message; the span joins the trace that they name.
+            attributes: Exported as far as the list of `build_telemetry` has them.
+        """
+        token = context.attach(_PROPAGATOR.extract(carrier))
+        try:
+            with self._span(name, SpanKind.CONSUMER, attributes) as span:
+                yield MessageSpan(span)
+        finally:
+            context.detach(token)
 
     async def close(self, timeout: float = 3.0) -> None:
         """Export what is waiting and stop, within a time in seconds."""

@@ -199,3 +199,20 @@ def test_without_endpoint_the_sdk_is_not_imported() -> None:
 
 async def test_configuration_that_cannot_work_leaves_traces_off() -> None:
     assert build_telemetry("http://127.0.0.1:1", "podset", sample_ratio=2) is NO_TELEMETRY
+
+
+async def test_handling_of_a_message_joins_its_trace_and_passes_it_on(receiver: Receiver) -> None:
+    telemetry = build_telemetry(receiver.url, "app", allowed_attributes=["messaging.system"])
+    carrier = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    attributes_given = {"messaging.system": "pulsar", "body": CANARY}
+    with telemetry.message_span("process t", carrier, attributes_given) as span:
+        span.set_error(ValueError(CANARY))
+        following = span.properties()
+    await telemetry.close()
+
+    exported = receiver.spans()["process t"]
+    assert exported.trace_id.hex() == "0af7651916cd43dd8448eb211c80319c"
+    assert exported.parent_span_id.hex() == "b7ad6b7169203331"
+    assert exported.span_id.hex() in following["traceparent"]
+    assert attributes(exported) == {"messaging.system": "pulsar", "error.type": "ValueError"}
+    assert not any(CANARY in str(request) for request in receiver.requests)

@@ -21,7 +21,13 @@ from tools.cluster.progress import Progress
 
 SUITE: Final = "trixie"
 """The Debian release that has Python 3.13."""
-PACKAGES: Final = ("ca-certificates", "libpython3.13-stdlib", "python3.13-minimal", "tzdata")
+PACKAGES: Final = (
+    "ca-certificates",
+    "libpython3.13-stdlib",
+    "libstdc++6",  # Of the Pulsar client; 2 MB that all images share.
+    "python3.13-minimal",
+    "tzdata",
+)
 """Packages named; the libraries they need come with them."""
 NAME: Final = "slipway/base"
 USER: Final = 65532

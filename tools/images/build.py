@@ -21,14 +21,15 @@ def build(operator_id: str, tag: str = "dev", progress: Progress | None = None) 
     """Build the image of an operator with Pants and return its reference.
 
     Args:
-        operator_id: The folder of the operator below operators/.
+        operator_id: The folder of the operator below operators/; with `-app`, that of its app.
         tag: The tag of the image.
 
     Raises:
         ToolError: There is no such operator, no docker, or the build failed.
     """
-    if not (ROOT / "operators" / operator_id / "BUILD").exists():
-        raise ToolError(f"operators/{operator_id}/BUILD: no such operator; check the id")
+    folder = folder_of(operator_id)
+    if not (ROOT / folder / "BUILD").exists():
+        raise ToolError(f"{folder}/BUILD: no such operator; check the id")
     progress = progress or open_progress(f"image-{operator_id}")
     docker = ensure_docker(progress)
     base = ensure_base(docker, progress)
@@ -37,9 +38,14 @@ def build(operator_id: str, tag: str = "dev", progress: Progress | None = None) 
         "PANTS_DOCKER_BUILD_ARGS": f'["TAG={tag}", "BASE={base}"]',
     }
     with progress.step(f"Image slipway/{operator_id}:{tag}", "2 minutes the first time"):
-        target = f"operators/{operator_id}:image"
+        target = f"{folder}:image"
         progress.run([ROOT / "pants", "package", target], env=environment, cwd=ROOT)
     return f"slipway/{operator_id}:{tag}"
+
+
+def folder_of(image: str) -> str:
+    """Return where an image is made: `<id>-app` is what the operator `<id>` runs in its pods."""
+    return f"operators/{image.removesuffix('-app')}{'/app' if image.endswith('-app') else ''}"
 
 
 def push(

@@ -22,12 +22,48 @@ def operator_visibility():
     __dependents_rules__(("*", "/**", "//tools/**", "//tests/**", "//helm/**", "//deploy/**", "!*"))
 
 
+def app_visibility(operator):
+    # What an operator runs in its pods, an image of its own beside that of the operator. Neither imports
+    # the other, so that neither's packages get into the other's image; they meet in the environment of
+    # the container. Tests of the operator may hold what it renders against what the app takes.
+    __dependencies_rules__(
+        (
+            "*",
+            "/**",
+            "//libs/**",
+            "//3rdparty/**",
+            "//operators/__init__.py",
+            "//operators/" + operator + "/__init__.py",
+            "//conftest.py",
+            "!*",
+        )
+    )
+    __dependents_rules__(
+        (
+            "*",
+            "/**",
+            {"type": "python_tests", "path": "//operators/" + operator + "/**"},
+            "//tools/**",
+            "//tests/**",
+            "!*",
+        )
+    )
+
+
 def library_visibility():
     # Shared code imports itself and third-party packages; anything may import it.
     __dependencies_rules__(("*", "/**", "//3rdparty/**", "//conftest.py", "!*"))
 
 
-def python_package(tests=True, skip_tests=False, conftest=False, data=(), overrides=None):
+def python_package(
+    tests=True,
+    skip_tests=False,
+    conftest=False,
+    data=(),
+    overrides=None,
+    exclude=(),
+    broker_tests=False,
+):
     # One Python package with its subpackages: the code, its tests, the data files beside them.
     #
     # tests: There are tests in it.
@@ -35,19 +71,30 @@ def python_package(tests=True, skip_tests=False, conftest=False, data=(), overri
     # conftest: There are conftest.py files in it.
     # data: Globs of data files that the tests read; they are no part of an image.
     # overrides: Fields of single files, such as `dependencies: [":data"]` of code that reads data.
+    # exclude: Globs of folders that have a BUILD file of their own.
+    # broker_tests: Files *_broker_test.py want a Pulsar broker; all such share one process, and so one.
+    without = ["!" + glob for glob in exclude]
     if data:
         resources(name="data", sources=list(data))
     python_sources(
         name="lib",
-        sources=["**/*.py", "!**/*_test.py", "!**/conftest.py"],
+        sources=["**/*.py", "!**/*_test.py", "!**/conftest.py", *without],
         overrides=overrides or {},
     )
     if conftest:
-        python_test_utils(name="conftest", sources=["**/conftest.py"])
+        python_test_utils(name="conftest", sources=["**/conftest.py", *without])
+    if broker_tests:
+        python_tests(
+            name="broker_tests",
+            sources=["**/*_broker_test.py", *without],
+            batch_compatibility_tag="pulsar",
+            dependencies=[":data"] if data else [],
+        )
+        without.append("!**/*_broker_test.py")
     if tests:
         python_tests(
             name="tests",
-            sources=["**/*_test.py"],
+            sources=["**/*_test.py", *without],
             # Files of one package share a process: to start one costs more than most tests.
             batch_compatibility_tag="package",
             skip_tests=skip_tests,
@@ -59,14 +106,14 @@ _IMAGE = """
 ARG BASE=slipway/base:py313
 
 FROM ${BASE} AS deps
-COPY operators.%(operator)s/deps.pex /deps.pex
+COPY %(module)s/deps.pex /deps.pex
 ENV PEX_TOOLS=1
 RUN ["/usr/bin/python3.13", "/deps.pex", "venv", "--scope=deps", "--compile", "/app"]
 # The typed client, 110 MB of modules loaded on demand, is not used: objects are plain dictionaries.
 RUN ["/usr/bin/python3.13", "-c", "import pathlib; [file.unlink() for name in ('api', 'models') for file in pathlib.Path('/app').glob(f'**/kubernetes/**/client/{name}/**/[a-z]*.py*')]"]
 
 FROM ${BASE} AS srcs
-COPY operators.%(operator)s/srcs.pex /srcs.pex
+COPY %(module)s/srcs.pex /srcs.pex
 ENV PEX_TOOLS=1
 RUN ["/usr/bin/python3.13", "/srcs.pex", "venv", "--scope=srcs", "--compile", "/app"]
 
@@ -83,16 +130,17 @@ ENV PYTHONUNBUFFERED=1 \\
     PYTHONFAULTHANDLER=1
 USER 65532:65532
 # -P: the working directory is no place for imports.
-ENTRYPOINT ["/app/bin/python", "-P", "-m", "operators.%(operator)s"]
+ENTRYPOINT ["/app/bin/python", "-P", "-m", "%(module)s"]
 """
 
 
-def operator_image(operator, files=(), further=()):
+def operator_image(operator, files=(), further=(), module=None):
     # The image slipway/<operator>: the base, one layer of third-party packages, which changes with the
     # lockfile, and one of our code. There is no shell in it, so each RUN is a list of words.
     #
     # files: Addresses of further files and binaries to put into the build context.
     # further: Lines of the Dockerfile that bring them into the image.
+    # module: The package that runs, where it is not the operator itself.
     shared = {
         "entry_point": "__main__.py",
         "include_tools": True,
@@ -100,7 +148,11 @@ def operator_image(operator, files=(), further=()):
     }
     pex_binary(name="deps", include_sources=False, **shared)
     pex_binary(name="srcs", include_requirements=False, **shared)
-    text = _IMAGE % {"operator": operator, "further": "\n".join(further)}
+    text = _IMAGE % {
+        "operator": operator,
+        "module": module or "operators." + operator,
+        "further": "\n".join(further),
+    }
     docker_image(
         name="image",
         instructions=text.strip().split("\n"),

@@ -1,0 +1,1 @@
+"""What the app decides, without Pulsar: no client, no clock, no threads."""

@@ -1,0 +1,57 @@
+"""A message as handlers see it, and what they may raise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Hold one received message.
+
+    Attributes:
+        data: The payload as it was sent.
+        value: The payload by the schema: bytes, a text, or what JSON or Avro holds.
+        topic: The topic that it was first sent to, also when it comes by the retry topic.
+        message_id: Its id in that topic, such as `12:3:-1:0` (ledger, entry, partition, batch).
+        key: The partition key; empty for none.
+        ordering_key: What Key_Shared goes by in place of the key; empty for none.
+        properties: The properties that the producer set.
+        publish_time: When it was sent, in milliseconds since 1970.
+        event_time: What the producer says when it happened, likewise; 0 for never said.
+        attempt: Which try this is, from 1.
+    """
+
+    data: bytes
+    value: object
+    topic: str
+    message_id: str
+    key: str = ""
+    ordering_key: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    publish_time: int = 0
+    event_time: int = 0
+    attempt: int = 1
+
+
+class Reject(Exception):
+    """Raised by a handler for a message that no further try will mend: it is dead at once."""
+
+    cause = "Rejected"
+    """Why, in the properties of the dead letter."""
+
+
+class Mismatch(Reject):
+    """Stands for a payload that is not what the schema says."""
+
+    cause = "SchemaMismatch"
+
+
+class RetryLater(Exception):
+    """Raised by a handler to have a message again after some seconds of its choice."""
+
+    def __init__(self, seconds: float, reason: str = "") -> None:
+        """Take the seconds, and why for the log."""
+        super().__init__(reason or f"again in {seconds:g} s")
+        self.seconds = seconds

@@ -1,0 +1,84 @@
+"""What becomes of a message whose handling failed, and when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from operators.pulsarconsumer.app.core.message import Reject, RetryLater
+
+_SPREAD: Final = 0.1
+"""Share by which a delay is moved, so that what failed at once does not come back at once."""
+_MAX_DELAY: Final = 10 * 86_400.0
+
+
+class Strategy(StrEnum):
+    """How a message comes back."""
+
+    NEGATIVE_ACK = "NegativeAck"
+    RETRY_TOPIC = "RetryTopic"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Say how often and how soon.
+
+    Attributes:
+        max_attempts: Tries after which a message is dead.
+        initial_delay: Seconds before the second try.
+        max_delay: Seconds that a delay never exceeds.
+        multiplier: How much longer each delay is than the one before.
+        dead_letter: Whether there is a dead-letter topic; without it nothing is ever dead.
+    """
+
+    max_attempts: int = 5
+    initial_delay: float = 1.0
+    max_delay: float = 600.0
+    multiplier: float = 2.0
+    dead_letter: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Have it again after a delay in seconds."""
+
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Put it aside: there was no try left, or none would help."""
+
+    reason: str
+
+
+type Decision = Retry | DeadLetter
+
+
+def plan_retry(policy: RetryPolicy, attempt: int, error: BaseException, roll: float) -> Decision:
+    """Decide about a message whose try number `attempt` failed.
+
+    Args:
+        policy: How often and how soon.
+        attempt: The try that failed, from 1.
+        error: What it failed with; Reject and RetryLater have a say.
+        roll: A random number from 0 to 1 that spreads the delays.
+    """
+    if policy.dead_letter and isinstance(error, Reject):
+        return DeadLetter(error.cause)
+    if policy.dead_letter and attempt >= policy.max_attempts:
+        return DeadLetter("AttemptsExhausted")
+    if isinstance(error, RetryLater):
+        return Retry(min(max(0.0, error.seconds), _MAX_DELAY))
+    return Retry(compute_delay(policy, attempt, roll))
+
+
+def compute_delay(policy: RetryPolicy, attempt: int, roll: float = 0.5) -> float:
+    """Return the seconds between a failed try and the next; never more than the policy's most."""
+    try:
+        delay = policy.initial_delay * policy.multiplier ** (attempt - 1)
+    except OverflowError:
+        delay = policy.max_delay
+    spread = 1.0 + _SPREAD * (2.0 * roll - 1.0)
+    return min(delay * spread, policy.max_delay)

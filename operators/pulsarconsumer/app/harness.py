@@ -1,0 +1,236 @@
+"""Test kit of the app: a worker in a thread, the app as a process, a client beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pulsar
+
+from libs.common.metrics import Metrics
+from libs.common.telemetry import NO_TELEMETRY, Telemetry
+from operators.pulsarconsumer.app.meters import Meters
+from operators.pulsarconsumer.app.metrics import METRICS
+from operators.pulsarconsumer.app.settings import PREFIX, load_settings
+from operators.pulsarconsumer.app.streams import MessageStream
+from operators.pulsarconsumer.app.worker import Worker
+
+SUBSCRIPTION: Final = "sub"
+"""The subscription of all tests; each has topics of its own."""
+_POLL_SECONDS: Final = 0.02
+
+
+def new_topic() -> str:
+    """Return the full name of a topic that nobody uses."""
+    return f"persistent://public/default/t-{uuid.uuid4().hex[:10]}"
+
+
+def build_environment(server: str, topic: str, /, **values: object) -> dict[str, str]:
+    """Return variables of the app; further ones by their names in small letters."""
+    chosen: dict[str, object] = {
+        "server": server,
+        "topic": topic,
+        "subscription_name": SUBSCRIPTION,
+        "initial_position": "Earliest",
+        "operation_timeout_seconds": 10,
+        **values,
+    }
+    return {f"{PREFIX}{name.upper()}": str(value) for name, value in chosen.items()}
+
+
+def wait_until(probe: Callable[[], object], what: str, seconds: float = 20.0) -> None:
+    """Wait in a thread until a probe returns something true.
+
+    Raises:
+        AssertionError: It did not in time.
+    """
+    deadline = time.monotonic() + seconds
+    while not probe():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"Gave up after {seconds} s waiting until {what}")
+        time.sleep(_POLL_SECONDS)
+
+
+class RunningWorker:
+    """A worker in a thread of this process."""
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        handler: Callable[[Any], object],
+        log: Path,
+        telemetry: Telemetry = NO_TELEMETRY,
+    ) -> None:
+        """Start it; the lines of messages go to a file."""
+        self.settings = load_settings(environ)
+        self.metrics = Metrics(METRICS, framework=False, process=False)
+        self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        stream = MessageStream(self._log)
+        self.worker = Worker(self.settings, handler, stream, Meters(self.metrics), telemetry)
+        self._thread = threading.Thread(target=self.worker.run, daemon=True)
+        self._thread.start()
+
+    def value(self, name: str, **labels: str) -> float:
+        """Return a metric without the prefix that all have; 0 where it is not there."""
+        return self.metrics.value(f"pulsar_consumer_{name}", **labels) or 0.0
+
+    def handled(self, result: str) -> float:
+        """Return how many messages ended with a result."""
+        return self.value("messages_handled_total", result=result)
+
+    def wait_ready(self) -> None:
+        """Wait until it is subscribed."""
+        wait_until(lambda: self.worker.check_ready() is None, "the worker is ready")
+
+    def wait_ended(self) -> None:
+        """Wait until it ends by itself."""
+        wait_until(lambda: not self._thread.is_alive(), "the worker ends")
+
+    def stop(self, seconds: float = 10.0) -> None:
+        """Drain and close."""
+        self.worker.stop(time.monotonic() + seconds)
+        self._thread.join(seconds + 10)
+        assert not self._thread.is_alive()
+        os.close(self._log)
+
+
+@contextmanager
+def running(
+    environ: Mapping[str, str],
+    handler: Callable[[Any], object],
+    log: Path,
+    telemetry: Telemetry = NO_TELEMETRY,
+) -> Iterator[RunningWorker]:
+    """Run a worker for the length of a block."""
+    worker = RunningWorker(environ, handler, log, telemetry)
+    try:
+        yield worker
+    finally:
+        worker.stop()
+
+
+class AppProcess:
+    """The app as a process of its own, as in its container."""
+
+    def __init__(self, environ: Mapping[str, str], folder: Path) -> None:
+        """Start it; its output goes to files in a folder."""
+        self.health_port, self.metrics_port = _free_port(), _free_port()
+        ports = {"HEALTH_PORT": self.health_port, "METRICS_PORT": self.metrics_port}
+        name = uuid.uuid4().hex[:6]
+        self._out, self._err = folder / f"{name}.out", folder / f"{name}.err"
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "operators.pulsarconsumer.app"],
+                env={
+                    "PATH": os.environ.get("PATH", ""),
+                    "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+                    **{f"{PREFIX}{key}": str(port) for key, port in ports.items()},
+                    **environ,
+                },
+                stdout=out,
+                stderr=err,
+            )
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The lines of messages so far."""
+        text = self._out.read_text()
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line[-1] == "\n"]
+
+    @property
+    def payloads(self) -> list[str]:
+        """The payloads of these lines."""
+        return [line["payload"] for line in self.lines]
+
+    @property
+    def errors(self) -> str:
+        """What it logged of itself."""
+        return self._err.read_text()
+
+    def get(self, path: str, *, metrics: bool = False) -> tuple[int, str]:
+        """Return the status and the text of a page; 0 where nobody answers."""
+        port = self.metrics_port if metrics else self.health_port
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as err:
+            with err:
+                return err.code, err.read().decode()
+        except OSError:
+            return 0, ""
+
+    def wait_ready(self, seconds: float = 30.0) -> None:
+        """Wait until it says that it is ready."""
+        wait_until(lambda: self.get("/readyz")[0] == 200, "the app is ready", seconds)
+
+    def terminate(self, seconds: float = 20.0) -> int:
+        """Send SIGTERM and return the exit status."""
+        self.process.terminate()
+        return self.process.wait(seconds)
+
+    def kill(self) -> None:
+        """End it without warning."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+@contextmanager
+def app(environ: Mapping[str, str], folder: Path) -> Iterator[AppProcess]:
+    """Run the app for the length of a block."""
+    process = AppProcess(environ, folder)
+    try:
+        yield process
+    finally:
+        if process.process.poll() is None:
+            process.kill()
+
+
+class Peer:
+    """A plain client beside the app: it sends, and looks into topics."""
+
+    def __init__(self, server: str, **options: object) -> None:
+        """Connect with the first use."""
+        level = pulsar.LoggerLevel.Error
+        self.client = pulsar.Client(server, logger=pulsar.ConsoleLogger(level), **options)
+
+    def send(self, topic: str, payloads: Sequence[bytes], **options: object) -> None:
+        """Send messages, each stored when this returns."""
+        producer = self.client.create_producer(topic)
+        for payload in payloads:
+            producer.send(payload, **options)
+        producer.close()
+
+    def read(self, topic: str, count: int, **options: object) -> list[pulsar.Message]:
+        """Return messages of a topic from its beginning, by a subscription of their own."""
+        name = uuid.uuid4().hex
+        reader = self.client.subscribe(
+            topic, name, initial_position=pulsar.InitialPosition.Earliest, **options
+        )
+        try:
+            return [reader.receive(10_000) for _ in range(count)]
+        finally:
+            reader.unsubscribe()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.client.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port

@@ -1,0 +1,241 @@
+"""The app as a process: crashes, restarts and the end lose nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from libs.common.testing.pulsar import Broker
+from operators.pulsarconsumer.app.harness import (
+    SUBSCRIPTION,
+    Peer,
+    app,
+    build_environment,
+    wait_until,
+)
+
+HANDLERS = """
+import asyncio, os, time
+
+def note(word, message):
+    with open(os.environ["NOTES"], "a") as file:
+        file.write(f"{word} {message.data.decode()}\\n")
+
+def slow(message):
+    note("begin", message)
+    while not os.path.exists(os.environ["NOTES"] + ".go"):
+        time.sleep(0.01)
+    note("end", message)
+
+async def crowd(message):
+    note("begin", message)
+    while not os.path.exists(os.environ["NOTES"] + ".go"):
+        await asyncio.sleep(0.01)
+    note("end", message)
+
+def print_and_fail_once(message):
+    print("not a line of the log")
+    note("end", message)
+"""
+
+
+class Notes:
+    """What handlers of the process wrote down."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "notes"
+        self.path.write_text("")
+        (folder / "own_handlers.py").write_text(HANDLERS)
+        self.environ = {
+            "NOTES": str(self.path),
+            "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)]),
+        }
+
+    def of(self, word: str) -> list[str]:
+        lines = self.path.read_text().splitlines()
+        return [line.removeprefix(f"{word} ") for line in lines if line.startswith(f"{word} ")]
+
+    def go(self) -> None:
+        """Let the handlers end."""
+        self.path.with_name("notes.go").write_text("")
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Notes:
+    return Notes(tmp_path)
+
+
+def backlog(broker: Broker, topic: str) -> int:
+    stats = broker.subscription(topic.rpartition("/")[2], SUBSCRIPTION)
+    return int(stats.get("msgBacklog", -1))
+
+
+def test_sample_producer_and_default_app_show_each_message_and_their_state(
+    pulsar_broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    environ = build_environment(pulsar_broker.service_url, topic)
+    producing = {
+        "PULSAR_SERVER": pulsar_broker.service_url,
+        "PULSAR_TOPIC": topic,
+        "PULSAR_MESSAGE": "hello",
+        "PULSAR_COUNT": "2000",
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    with app(environ, tmp_path) as process:
+        process.wait_ready()
+        command = [sys.executable, "-m", "operators.pulsarconsumer.app.producer"]
+        sent = subprocess.run(
+            command, env=producing, capture_output=True, text=True, timeout=60, check=True
+        )
+        wait_until(lambda: len(process.payloads) >= 2000, "all are shown")
+        status, metrics = process.get("/metrics", metrics=True)
+        alive = process.get("/healthz")[0]
+        code = process.terminate()
+
+    assert "Sent 2000 of 2000 messages" in sent.stdout
+    assert process.payloads == [f"hello {number}" for number in range(2000)]
+    assert (status, alive, code) == (200, 200, 0)
+    assert "pulsar_consumer_connected 1.0" in metrics
+    assert 'pulsar_consumer_messages_received_total{source="topic"} 2000.0' in metrics
+    assert "controller_runtime" not in metrics
+    wait_until(lambda: backlog(pulsar_broker, topic) == 0, "nothing is left")
+
+
+def test_kill_while_handling_loses_nothing(
+    pulsar_broker: Broker, peer: Peer, topic: str, notes: Notes, tmp_path: Path
+) -> None:
+    environ = notes.environ | build_environment(
+        pulsar_broker.service_url, topic, handler="own_handlers:slow", max_in_flight=4
+    )
+    sent = [f"m{number}" for number in range(20)]
+    peer.send(topic, [text.encode() for text in sent])
+    with app(environ, tmp_path) as process:
+        wait_until(lambda: len(notes.of("begin")) == 4, "four are being handled")
+        process.kill()
+
+    assert notes.of("end") == []
+    assert backlog(pulsar_broker, topic) == 20
+    notes.go()
+    with app(environ, tmp_path) as process:
+        wait_until(lambda: set(notes.of("end")) == set(sent), "all are handled")
+        process.terminate()
+
+    assert sorted(notes.of("end")) == sorted(sent)
+    wait_until(lambda: backlog(pulsar_broker, topic) == 0, "nothing is left")
+
+
+@pytest.mark.parametrize("handler", ["slow", "crowd"])
+def test_sigterm_finishes_what_is_begun_and_leaves_the_rest(
+    handler: str, pulsar_broker: Broker, peer: Peer, topic: str, notes: Notes, tmp_path: Path
+) -> None:
+    environ = notes.environ | build_environment(
+        pulsar_broker.service_url, topic, handler=f"own_handlers:{handler}", max_in_flight=2
+    )
+    peer.send(topic, [f"m{number}".encode() for number in range(10)])
+    with app(environ, tmp_path) as process:
+        wait_until(lambda: len(notes.of("begin")) == 2, "two are being handled")
+        process.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: process.get("/readyz")[0] == 500, "it takes no more")
+        assert process.get("/healthz")[0] == 200
+        notes.go()
+        assert process.process.wait(10) == 0
+
+    begun = notes.of("begin")
+    # One more may have been received, and waited for a lane, when the signal came.
+    assert len(begun) <= 3
+    assert sorted(notes.of("end")) == sorted(begun)
+    wait_until(lambda: backlog(pulsar_broker, topic) == 10 - len(begun), "these alone are acked")
+
+
+def test_handler_that_does_not_end_is_left_behind_unacknowledged(
+    pulsar_broker: Broker, peer: Peer, topic: str, notes: Notes, tmp_path: Path
+) -> None:
+    environ = notes.environ | build_environment(
+        pulsar_broker.service_url,
+        topic,
+        handler="own_handlers:slow",
+        handler_timeout_seconds=0.1,
+        drain_timeout_seconds=0.5,
+    )
+    peer.send(topic, [b"stuck"])
+    with app(environ, tmp_path) as process:
+        wait_until(lambda: notes.of("begin"), "it is being handled")
+        wait_until(lambda: process.get("/healthz")[0] == 500, "it is not alive")
+        assert process.terminate(10) == 0
+
+    assert "Leaving messages to the broker" in process.errors
+    assert backlog(pulsar_broker, topic) == 1
+
+
+def test_broker_that_is_killed_and_comes_back_is_survived(
+    pulsar_broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    environ = build_environment(
+        pulsar_broker.service_url, topic, receiver_queue_size=10, rate_limit_per_second=200
+    )
+    first, second = ([f"{name}{number}" for number in range(300)] for name in "ab")
+    sender = Peer(pulsar_broker.service_url)
+    sender.send(topic, [text.encode() for text in first])
+    with app(environ, tmp_path) as process:
+        wait_until(lambda: len(process.payloads) > 20, "it consumes")
+        pulsar_broker.kill()
+        wait_until(lambda: process.get("/readyz")[0] == 500, "it notices")
+        assert process.get("/healthz")[0] == 200
+        pulsar_broker.start()
+        sender.send(topic, [text.encode() for text in second])
+        wait_until(lambda: set(process.payloads) == {*first, *second}, "all are shown", 60)
+        assert process.terminate() == 0
+    sender.close()
+
+    # What was not acknowledged when the broker went came again, and no more.
+    assert len(process.payloads) < 600 + 150
+    wait_until(lambda: backlog(pulsar_broker, topic) == 0, "nothing is left")
+
+
+def test_what_a_handler_prints_is_not_between_the_lines(
+    pulsar_broker: Broker, peer: Peer, topic: str, notes: Notes, tmp_path: Path
+) -> None:
+    environ = notes.environ | build_environment(
+        pulsar_broker.service_url, topic, handler="own_handlers:print_and_fail_once"
+    )
+    peer.send(topic, [b"x"])
+    with app(environ, tmp_path) as process:
+        wait_until(lambda: notes.of("end"), "it is handled")
+        process.terminate()
+
+    assert process.payloads == ["x"]
+    assert "not a line of the log" in process.errors
+
+
+def test_app_waits_for_a_broker_that_is_not_there(tmp_path: Path) -> None:
+    environ = build_environment("pulsar://127.0.0.1:1", "t", operation_timeout_seconds=1)
+    with app(environ, tmp_path) as process:
+        wait_until(lambda: "Failing to subscribe" in process.errors, "it tries")
+        status, text = process.get("/readyz")
+        alive = process.get("/healthz")[0]
+        code = process.terminate()
+
+    assert (status, alive, code) == (500, 200, 0)
+    assert "not subscribed" in text
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"handler": "no_such_module:handle"}, "there is no module 'no_such_module'"),
+        ({"schema_type": "Avro", "schema_file": "/none"}, "/none"),
+        ({"max_in_flight": "many"}, "PULSAR_CONSUMER_MAX_IN_FLIGHT"),
+    ],
+)
+def test_app_that_is_set_up_wrong_says_so_and_ends(
+    values: dict[str, str], expected: str, tmp_path: Path
+) -> None:
+    with app(build_environment("pulsar://127.0.0.1:1", "t", **values), tmp_path) as process:
+        assert process.process.wait(20) == 2
+
+    assert expected in process.errors

@@ -1,0 +1,83 @@
+"""Send sample messages: `python -m operators.pulsarconsumer.app.producer`.
+
+PULSAR_SERVER, PULSAR_TOPIC and PULSAR_MESSAGE say where and what; PULSAR_COUNT how many, each with
+its number after the text. Credentials are given as to the app, by PULSAR_TOKEN_FILE and so on.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Mapping
+
+import pulsar
+from pydantic import Field
+
+from operators.pulsarconsumer.app.client import CredentialsMissing, build_client
+from operators.pulsarconsumer.app.settings import (
+    ConnectionSettings,
+    SettingsInvalid,
+    load,
+)
+
+
+class ProducerSettings(ConnectionSettings):
+    """What to send, and where to."""
+
+    topic: str = Field(min_length=1)
+    """topic is where the messages go."""
+
+    message: str
+    """message is the text that is sent."""
+
+    count: int = Field(default=1, ge=1)
+    """count is how many messages are sent; above 1 each has its number after the text."""
+
+
+def send_messages(settings: ProducerSettings) -> int:
+    """Send the messages and return how many the broker stored.
+
+    Raises:
+        CredentialsMissing: A file of the credentials cannot be read.
+        pulsar.PulsarException: The broker cannot be reached or refused.
+    """
+    client = build_client(settings)
+    stored, lock = 0, threading.Lock()
+
+    def count(result: pulsar.Result, _identity: object) -> None:
+        nonlocal stored
+        with lock:
+            stored += result == pulsar.Result.Ok
+
+    try:
+        producer = client.create_producer(
+            settings.topic, batching_enabled=settings.count > 1, block_if_queue_full=True
+        )
+        for number in range(settings.count):
+            text = f"{settings.message} {number}" if settings.count > 1 else settings.message
+            producer.send_async(text.encode(), count)
+        producer.flush()
+        producer.close()
+    finally:
+        client.close()
+    return stored
+
+
+def main(environ: Mapping[str, str] = os.environ) -> int:
+    """Send as the environment says and return the exit status."""
+    try:
+        settings = load(ProducerSettings, environ, "PULSAR_")
+        stored = send_messages(settings)
+    except SettingsInvalid as err:
+        sys.stderr.write(f"{err}\n")
+        return 2
+    except (CredentialsMissing, pulsar.PulsarException) as err:
+        sys.stderr.write(f"Cannot send: {type(err).__name__}: {err}\n")
+        return 1
+    sys.stdout.write(f"Sent {stored} of {settings.count} messages to {settings.topic}\n")
+    return 0 if stored == settings.count else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

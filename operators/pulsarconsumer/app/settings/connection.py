@@ -1,0 +1,115 @@
+"""Settings of the connection to Pulsar: where, over TLS or not, as whom."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Self
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+
+class AuthType(StrEnum):
+    """How the app says who it is."""
+
+    NONE = "None"
+    TOKEN = "Token"  # noqa: S105 the name of a method
+    OAUTH2 = "OAuth2"
+    BASIC = "Basic"
+    TLS = "TLS"
+
+
+class ConnectionSettings(BaseSettings):
+    """How to reach Pulsar; paths are of files, which are read again when they change."""
+
+    model_config = SettingsConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
+
+    server: str
+    """server is the address of the brokers: `pulsar://host:6650`, or `pulsar+ssl://` for TLS;
+    several hosts are separated by commas."""
+
+    tls_trusted_ca_file: str = ""
+    """tls_trusted_ca_file holds the certificates that the broker's must come from; empty means
+    those that browsers trust."""
+
+    tls_verify_hostname: bool = True
+    """tls_verify_hostname tells whether the broker's certificate must be for the host that is
+    asked."""
+
+    tls_allow_insecure: bool = False
+    """tls_allow_insecure tells whether any certificate is taken; for trials only."""
+
+    tls_certificate_file: str = ""
+    """tls_certificate_file holds the certificate by which the app shows who it is (mTLS)."""
+
+    tls_key_file: str = ""
+    """tls_key_file holds the key of tls_certificate_file."""
+
+    auth_type: AuthType = AuthType.NONE
+    """auth_type is how the app says who it is: None, Token, OAuth2, Basic or TLS."""
+
+    token_file: str = ""
+    """token_file holds the token for Token; it is read at each connection and each time that the
+    broker asks, so a new token needs no restart."""
+
+    oauth2_credentials_file: str = ""
+    """oauth2_credentials_file holds JSON with client_id and client_secret for OAuth2, and may hold
+    issuer_url."""
+
+    oauth2_issuer_url: str = ""
+    """oauth2_issuer_url is where tokens come from; empty means that of the credentials file."""
+
+    oauth2_audience: str = ""
+    """oauth2_audience is whom the tokens are for."""
+
+    oauth2_scope: str = ""
+    """oauth2_scope is what the tokens are for."""
+
+    basic_username_file: str = ""
+    """basic_username_file holds the user's name for Basic."""
+
+    basic_password_file: str = ""
+    """basic_password_file holds the password for Basic."""
+
+    operation_timeout_seconds: int = Field(default=30, ge=1, le=600)
+    """operation_timeout_seconds is how long to wait for an answer of the broker to a request such
+    as a subscription."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take what load_settings() found, and nothing else."""
+        return (init_settings,)
+
+    @field_validator("server")
+    @classmethod
+    def _check_server(cls, value: str) -> str:
+        if not value.startswith(("pulsar://", "pulsar+ssl://")):
+            raise ValueError("must begin with pulsar:// or pulsar+ssl://")
+        return value
+
+    @model_validator(mode="after")
+    def _check_files(self) -> Self:
+        needed = {
+            AuthType.TOKEN: ("token_file",),
+            AuthType.OAUTH2: ("oauth2_credentials_file",),
+            AuthType.BASIC: ("basic_username_file", "basic_password_file"),
+            AuthType.TLS: ("tls_certificate_file", "tls_key_file"),
+        }.get(self.auth_type, ())
+        if missing := [name for name in needed if not getattr(self, name)]:
+            raise ValueError(f"auth_type {self.auth_type} needs {' and '.join(missing)}")
+        if bool(self.tls_certificate_file) != bool(self.tls_key_file):
+            raise ValueError("tls_certificate_file and tls_key_file need each other")
+        if self.auth_type is AuthType.TLS and not self.server.startswith("pulsar+ssl://"):
+            raise ValueError("auth_type TLS needs a server that begins with pulsar+ssl://")
+        return self

@@ -1,0 +1,340 @@
+"""Settings of the consumer: what it receives, how it handles, what becomes of failures."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from libs.common.settings import CommaList
+from operators.pulsarconsumer.app.core import topics
+from operators.pulsarconsumer.app.core.lines import Format, LineOptions, Payload
+from operators.pulsarconsumer.app.core.retry import RetryPolicy, Strategy
+from operators.pulsarconsumer.app.settings.connection import ConnectionSettings
+
+
+class SubscriptionType(StrEnum):
+    """How consumers of one subscription share its messages."""
+
+    EXCLUSIVE = "Exclusive"
+    SHARED = "Shared"
+    FAILOVER = "Failover"
+    KEY_SHARED = "KeyShared"
+
+
+class SchemaType(StrEnum):
+    """What payloads are."""
+
+    BYTES = "Bytes"
+    STRING = "String"
+    JSON = "JSON"
+    AVRO = "Avro"
+
+
+class Mismatch(StrEnum):
+    """What becomes of a payload that is not what the schema says."""
+
+    DEAD_LETTER = "DeadLetter"
+    SKIP = "Skip"
+    FAIL = "Fail"
+
+
+class DecryptFailure(StrEnum):
+    """What becomes of a message that cannot be decrypted."""
+
+    FAIL = "Fail"
+    DISCARD = "Discard"
+    CONSUME = "Consume"
+
+
+class Switch(StrEnum):
+    """Whether something is done at all."""
+
+    ENABLED = "Enabled"
+    DISABLED = "Disabled"
+
+
+class Settings(ConnectionSettings):
+    """Settings of the consumer."""
+
+    topic: str = ""
+    """topic is the topic to consume: one of topic, topics and topic_pattern is set."""
+
+    topics: CommaList = ()
+    """topics is a comma list of topics to consume."""
+
+    topic_pattern: str = ""
+    """topic_pattern is a regular expression for the topics of one namespace to consume, such as
+    `persistent://public/default/orders-.*`; new ones are found each minute."""
+
+    subscription_name: str = Field(min_length=1)
+    """subscription_name is the name of the subscription, which all replicas share."""
+
+    name: str = ""
+    """name is the name of this consumer in the broker's statistics, such as that of the pod."""
+
+    subscription_type: SubscriptionType = SubscriptionType.SHARED
+    """subscription_type is Exclusive, Shared, Failover or KeyShared."""
+
+    initial_position: Literal["Latest", "Earliest"] = "Latest"
+    """initial_position is where a subscription begins that is new: Latest or Earliest."""
+
+    key_shared_allow_out_of_order: bool = False
+    """key_shared_allow_out_of_order tells whether messages of one key may come out of order when
+    consumers join, rather than wait."""
+
+    read_compacted: bool = False
+    """read_compacted tells whether only the last message of each key is read."""
+
+    replicate_subscription_state: bool = False
+    """replicate_subscription_state tells whether other clusters learn what is acknowledged."""
+
+    receiver_queue_size: int = Field(default=100, ge=1, le=100_000)
+    """receiver_queue_size is how many messages the client fetches ahead; other consumers get none
+    of these."""
+
+    max_in_flight: int = Field(default=1, ge=1, le=1000)
+    """max_in_flight is how many messages are handled at a time; above 1 the handler must be
+    thread-safe, and only messages of one key stay in order."""
+
+    ack_timeout_seconds: float = Field(default=0, ge=0)
+    """ack_timeout_seconds is the time after which a message that is not acknowledged is delivered
+    again, at least 10; 0 means never while the consumer is connected."""
+
+    batch_index_ack: bool = False
+    """batch_index_ack tells whether messages of a batch are acknowledged one by one; the brokers
+    must have acknowledgmentAtBatchIndexLevelEnabled."""
+
+    batch_max_messages: int = Field(default=0, ge=0, le=100_000)
+    """batch_max_messages is how many messages are received at a time; 0 means one."""
+
+    batch_max_bytes: int = Field(default=10_485_760, ge=1)
+    """batch_max_bytes is how many bytes are received at a time, with batch_max_messages."""
+
+    batch_timeout_milliseconds: int = Field(default=100, ge=1, le=10_000)
+    """batch_timeout_milliseconds is how long to wait for batch_max_messages."""
+
+    rate_limit_per_second: float = Field(default=0, ge=0)
+    """rate_limit_per_second is how many messages are handled a second; 0 means no limit."""
+
+    retry_strategy: Strategy = Strategy.NEGATIVE_ACK
+    """retry_strategy is how a message comes back whose handling failed: RetryTopic sends a copy
+    with the number of tries in it, which survives restarts; NegativeAck asks the broker, and the
+    number is lost with the consumer or the broker."""
+
+    retry_max_attempts: int = Field(default=5, ge=1, le=1_000_000)
+    """retry_max_attempts is the number of tries after which a message is dead, with
+    dead_letter."""
+
+    retry_initial_delay_seconds: float = Field(default=1, ge=0, le=86_400)
+    """retry_initial_delay_seconds is the time before the second try."""
+
+    retry_max_delay_seconds: float = Field(default=600, ge=0, le=864_000)
+    """retry_max_delay_seconds is the longest time between two tries."""
+
+    retry_multiplier: float = Field(default=2, ge=1, le=100)
+    """retry_multiplier is how much longer each delay is than the one before."""
+
+    retry_topic: str = ""
+    """retry_topic is where copies wait for their next try; empty means
+    `<topic>-<subscription>-RETRY`, with the first of several topics; with a pattern
+    `<subscription>-RETRY` in its namespace."""
+
+    dead_letter: Switch = Switch.DISABLED
+    """dead_letter is Enabled to put messages aside that failed too often; Disabled tries them for
+    ever, since none is ever dropped."""
+
+    dead_letter_topic: str = ""
+    """dead_letter_topic is where they are put; empty means `<topic>-<subscription>-DLQ`, or as
+    for retry_topic."""
+
+    dead_letter_subscription: str = ""
+    """dead_letter_subscription is made on the dead-letter topic before the first is put there,
+    since a broker drops what nobody subscribed to; empty means the name of the subscription."""
+
+    schema_type: SchemaType = SchemaType.BYTES
+    """schema_type is what payloads are: Bytes, String, JSON or Avro."""
+
+    schema_file: str = ""
+    """schema_file holds the Avro definition that JSON and Avro payloads are to fit; the broker
+    checks it against the topic's."""
+
+    schema_on_mismatch: Mismatch = Mismatch.DEAD_LETTER
+    """schema_on_mismatch is what becomes of a payload that is not what schema_type says:
+    DeadLetter as for a failed try without further ones, Skip acknowledges it, Fail ends the
+    app."""
+
+    encryption_private_key_file: str = ""
+    """encryption_private_key_file holds the key that decrypts messages (end-to-end encryption)."""
+
+    encryption_public_key_file: str = ""
+    """encryption_public_key_file holds the key that encrypts the copies in the retry and
+    dead-letter topics."""
+
+    encryption_on_failure: DecryptFailure = DecryptFailure.FAIL
+    """encryption_on_failure is what becomes of a message that cannot be decrypted: Fail leaves it
+    unacknowledged, Discard acknowledges it, Consume hands it on encrypted."""
+
+    log_format: Format = Format.JSON
+    """log_format is how the line of each message is written: JSON or Text."""
+
+    log_payload: Payload = Payload.FULL
+    """log_payload is what the line shows of the payload: Full, Truncated, Hash or None."""
+
+    log_max_payload_bytes: int = Field(default=1024, ge=0)
+    """log_max_payload_bytes is where Truncated cuts the payload."""
+
+    log_redact_properties: CommaList = ()
+    """log_redact_properties is a comma list of properties, and fields of JSON and Avro payloads,
+    whose values the line hides; names like `token` and `password` are always hidden."""
+
+    log_sample_ratio: float = Field(default=1, ge=0, le=1)
+    """log_sample_ratio is the share of the messages that have a line."""
+
+    handler: str = Field(default="", pattern=r"^$|^[\w.]+:[\w.]+$")
+    """handler is the function that handles messages, as `module:function`; empty means that the
+    line in the log is all."""
+
+    handler_batch: bool = False
+    """handler_batch tells whether the handler takes a list of messages, with
+    batch_max_messages."""
+
+    handler_timeout_seconds: float = Field(default=0, ge=0)
+    """handler_timeout_seconds is the time after which a call of the handler that has not ended
+    fails the liveness probe; 0 means never."""
+
+    drain_timeout_seconds: float = Field(default=30, ge=0, le=86_400)
+    """drain_timeout_seconds is the time that handlers have to end after SIGTERM; less than the
+    pod's terminationGracePeriodSeconds."""
+
+    metrics_port: int = Field(default=8080, ge=0, le=65_535)
+    """metrics_port serves /metrics."""
+
+    health_port: int = Field(default=8081, ge=0, le=65_535)
+    """health_port serves /healthz and /readyz."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """log_level is the least severity of the app's own log, which goes to stderr."""
+
+    otlp_endpoint: str = Field(
+        default="", json_schema_extra={"environment": ["OTEL_EXPORTER_OTLP_ENDPOINT"]}
+    )
+    """otlp_endpoint is the base URL of an OTLP/HTTP receiver for traces; empty disables
+    tracing."""
+
+    trace_sample_ratio: float = Field(default=1, ge=0, le=1)
+    """trace_sample_ratio is the share of the messages without a trace of their own that are
+    traced."""
+
+    @property
+    def all_topics(self) -> tuple[str, ...]:
+        """The topics by their full names; empty with a pattern."""
+        named = (self.topic,) if self.topic else self.topics
+        return tuple(topics.full_name(topic) for topic in named)
+
+    @property
+    def retry_topic_name(self) -> str:
+        """The full name of the retry topic."""
+        return topics.full_name(self.retry_topic or f"{self._base}-{topics.RETRY_SUFFIX}")
+
+    @property
+    def dead_letter_topic_name(self) -> str:
+        """The full name of the dead-letter topic."""
+        return topics.full_name(
+            self.dead_letter_topic or f"{self._base}-{topics.DEAD_LETTER_SUFFIX}"
+        )
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        """How often and how soon a failed message is tried again."""
+        return RetryPolicy(
+            self.retry_max_attempts,
+            self.retry_initial_delay_seconds,
+            self.retry_max_delay_seconds,
+            self.retry_multiplier,
+            self.dead_letter is Switch.ENABLED,
+        )
+
+    @property
+    def line_options(self) -> LineOptions:
+        """What the log shows of messages."""
+        return LineOptions(
+            self.log_format,
+            self.log_payload,
+            self.log_max_payload_bytes,
+            frozenset(name.lower() for name in self.log_redact_properties),
+            self.log_sample_ratio,
+        )
+
+    @property
+    def _base(self) -> str:
+        if self.topic_pattern:
+            return topics.base_of_pattern(self.topic_pattern, self.subscription_name)
+        return f"{self.all_topics[0]}-{self.subscription_name}"
+
+    @field_validator("ack_timeout_seconds")
+    @classmethod
+    def _check_ack_timeout(cls, value: float) -> float:
+        if 0 < value < 10:
+            raise ValueError("must be 0, or 10 and more")
+        return value
+
+    @model_validator(mode="after")
+    def _check_topics(self) -> Self:
+        chosen = [name for name in ("topic", "topics", "topic_pattern") if getattr(self, name)]
+        if len(chosen) != 1:
+            found = " and ".join(chosen) or "none"
+            raise ValueError(f"one of topic, topics and topic_pattern must be set, not {found}")
+        named = [*self.all_topics, self.retry_topic, self.dead_letter_topic]
+        if wrong := [topic for topic in named if topic and not topics.is_topic(topic)]:
+            raise ValueError(f"not of the form persistent://a/b/c: {', '.join(map(repr, wrong))}")
+        if self.topic_pattern:
+            self._check_pattern()
+        elif self.retry_strategy is Strategy.RETRY_TOPIC or self.dead_letter is Switch.ENABLED:
+            self._check_own_topics()
+        return self
+
+    def _check_pattern(self) -> None:
+        try:
+            re.compile(self.topic_pattern)
+        except re.error as err:
+            raise ValueError(f"topic_pattern is no regular expression: {err}") from err
+        for name, topic in (
+            ("retry_topic", self.retry_topic_name),
+            ("dead_letter_topic", self.dead_letter_topic_name),
+        ):
+            if topics.matches_pattern(self.topic_pattern, topic):
+                raise ValueError(
+                    f"topic_pattern matches the {name} {topic}, so what is put there would be "
+                    f"consumed again: set {name} to one that it does not match"
+                )
+
+    def _check_own_topics(self) -> None:
+        retry, dead = self.retry_topic_name, self.dead_letter_topic_name
+        for name, topic in (("retry_topic", retry), ("dead_letter_topic", dead)):
+            if topic in self.all_topics:
+                raise ValueError(f"{name} {topic} is consumed itself: choose another")
+        if retry == dead:
+            raise ValueError(f"retry_topic and dead_letter_topic are both {retry}")
+
+    @model_validator(mode="after")
+    def _check_combinations(self) -> Self:
+        if self.retry_max_delay_seconds < self.retry_initial_delay_seconds:
+            raise ValueError(
+                "retry_max_delay_seconds must not be less than retry_initial_delay_seconds"
+            )
+        if self.schema_type is SchemaType.AVRO and not self.schema_file:
+            raise ValueError("schema_type Avro needs schema_file")
+        if self.schema_file and self.schema_type not in (SchemaType.JSON, SchemaType.AVRO):
+            raise ValueError(f"schema_file says nothing to schema_type {self.schema_type}")
+        if self.handler_batch and not (self.batch_max_messages and self.handler):
+            raise ValueError("handler_batch needs handler and batch_max_messages")
+        copies = self.retry_strategy is Strategy.RETRY_TOPIC or self.dead_letter is Switch.ENABLED
+        if self.encryption_private_key_file and copies and not self.encryption_public_key_file:
+            raise ValueError(
+                "encryption_public_key_file must be set, or copies in the retry and dead-letter "
+                "topics would not be encrypted"
+            )
+        return self

@@ -1,0 +1,123 @@
+"""What the environment may say, and how faults are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from operators.pulsarconsumer.app.settings import (
+    AuthType,
+    Settings,
+    SettingsInvalid,
+    find_unknown,
+    load_settings,
+)
+
+LEAST = {"SERVER": "pulsar://pulsar:6650", "TOPIC": "my-topic", "SUBSCRIPTION_NAME": "my-sub"}
+
+
+def load(**values: str) -> Settings:
+    chosen = {**LEAST, **values}
+    return load_settings({f"PULSAR_CONSUMER_{name}": value for name, value in chosen.items()})
+
+
+def faults(**values: str) -> str:
+    with pytest.raises(SettingsInvalid) as caught:
+        load(**values)
+    return str(caught.value)
+
+
+def test_server_topic_and_subscription_are_enough() -> None:
+    settings = load()
+
+    assert settings.all_topics == ("persistent://public/default/my-topic",)
+    assert settings.retry_topic_name == "persistent://public/default/my-topic-my-sub-RETRY"
+    assert settings.dead_letter_topic_name == "persistent://public/default/my-topic-my-sub-DLQ"
+    assert settings.tls_verify_hostname
+    assert not settings.retry_policy.dead_letter
+
+
+def test_empty_variable_counts_as_absent() -> None:
+    assert load(MAX_IN_FLIGHT="", HANDLER="  ").max_in_flight == 1
+
+
+def test_all_faults_are_told_by_their_variables() -> None:
+    told = faults(SERVER="http://x", MAX_IN_FLIGHT="0", SUBSCRIPTION_TYPE="shared", HANDLER="a b")
+
+    types = "'Exclusive', 'Shared', 'Failover' or 'KeyShared'"
+    assert told.splitlines() == [
+        "PULSAR_CONSUMER_SERVER: must begin with pulsar:// or pulsar+ssl://, not 'http://x'",
+        f"PULSAR_CONSUMER_SUBSCRIPTION_TYPE: Input should be {types}, not 'shared'",
+        "PULSAR_CONSUMER_MAX_IN_FLIGHT: Input should be greater than or equal to 1, not '0'",
+        "PULSAR_CONSUMER_HANDLER: String should match pattern '^$|^[\\w.]+:[\\w.]+$', not 'a b'",
+    ]
+
+
+def test_missing_variable_is_named() -> None:
+    with pytest.raises(SettingsInvalid, match="PULSAR_CONSUMER_SERVER: must be set"):
+        load_settings({})
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"TOPIC": ""}, "must be set, not none"),
+        ({"TOPICS": "a,b"}, "not PULSAR_CONSUMER_TOPIC and PULSAR_CONSUMER_TOPICS"),
+        ({"TOPIC": "kafka://x"}, "persistent://a/b/c: 'kafka://x'"),
+        ({"AUTH_TYPE": "Token"}, "PULSAR_CONSUMER_AUTH_TYPE Token needs PULSAR_CONSUMER_TOKEN_FI"),
+        ({"AUTH_TYPE": "Basic"}, "BASIC_USERNAME_FILE and PULSAR_CONSUMER_BASIC_PASSWORD_FILE"),
+        (
+            {"AUTH_TYPE": "TLS", "TLS_CERTIFICATE_FILE": "/c", "TLS_KEY_FILE": "/k"},
+            "pulsar+ssl://",
+        ),
+        ({"TLS_KEY_FILE": "/k"}, "need each other"),
+        ({"SCHEMA_TYPE": "Avro"}, "Avro needs PULSAR_CONSUMER_SCHEMA_FILE"),
+        ({"SCHEMA_FILE": "/s"}, "says nothing to"),
+        ({"HANDLER_BATCH": "true"}, "needs PULSAR_CONSUMER_HANDLER and"),
+        ({"RETRY_MAX_DELAY_SECONDS": "0.5"}, "must not be less than"),
+        ({"ACK_TIMEOUT_SECONDS": "5"}, "must be 0, or 10 and more"),
+        (
+            {"ENCRYPTION_PRIVATE_KEY_FILE": "/k", "DEAD_LETTER": "Enabled"},
+            "PULSAR_CONSUMER_ENCRYPTION_PUBLIC_KEY_FILE must be set",
+        ),
+        ({"DEAD_LETTER": "Enabled", "DEAD_LETTER_TOPIC": "my-topic"}, "is consumed itself"),
+        (
+            {"DEAD_LETTER": "Enabled", "DEAD_LETTER_TOPIC": "x", "RETRY_TOPIC": "x"},
+            "are both persistent://public/default/x",
+        ),
+        ({"TOPIC": "", "TOPIC_PATTERN": "a/b/("}, "is no regular expression"),
+        ({"TOPIC": "", "TOPIC_PATTERN": "persistent://a/b/.*"}, "would be consumed again"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(values: dict[str, str], expected: str) -> None:
+    assert expected in faults(**values)
+
+
+def test_pattern_takes_own_topics_that_it_does_not_match() -> None:
+    settings = load(TOPIC="", TOPIC_PATTERN="persistent://a/b/orders-.*")
+
+    assert settings.all_topics == ()
+    assert settings.dead_letter_topic_name == "persistent://a/b/my-sub-DLQ"
+
+
+def test_oauth_needs_its_file_alone() -> None:
+    assert load(AUTH_TYPE="OAuth2", OAUTH2_CREDENTIALS_FILE="/c").auth_type is AuthType.OAUTH2
+
+
+def test_collector_is_found_by_its_standard_name() -> None:
+    environ = {f"PULSAR_CONSUMER_{name}": value for name, value in LEAST.items()}
+    settings = load_settings({**environ, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"})
+
+    assert settings.otlp_endpoint == "http://c:4318"
+
+
+def test_misspelled_variable_is_found_and_those_of_services_are_not() -> None:
+    environ = {
+        "PULSAR_CONSUMER_TOPIK": "x",
+        "PULSAR_CONSUMER_TOPIC": "x",
+        "PULSAR_CONSUMER_PORT_8080_TCP_ADDR": "10.0.0.1",
+        "PULSAR_CONSUMER_SERVICE_HOST": "10.0.0.1",
+        "PULSAR_CONSUMER_METRICS_SERVICE_PORT": "1",
+        "HOME": "/",
+    }
+
+    assert find_unknown(environ) == ["PULSAR_CONSUMER_TOPIK"]
