@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tools.generate.crds import render_crds
 from tools.generate.docs import build_blocks, render_index, render_reference
+from tools.generate.docs.consumer import render_consumer_contract
 from tools.generate.errors import GenerateError
 from tools.generate.permissions import render_permissions
 from tools.generate.settings import BEGIN, END, render_settings_map, render_values_block
@@ -39,6 +40,7 @@ def render_all(root: Path = ROOT, ids: Iterable[str] | None = None) -> dict[Path
         raise GenerateError(problems)
     if {operator.id for operator in operators} == set(find_operators(root)):
         files |= render_index(operators)
+        files |= render_consumer_contract(root)
     return dict(sorted(files.items()))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pulsar
-from pulsar.schema import AvroSchema, BytesSchema, Schema, StringSchema
+from pulsar.schema import AvroSchema, BytesSchema, Schema
 
 from operators.pulsarconsumer.app.settings import SchemaType, Settings
 
@@ -114,14 +114,13 @@ def version_of(message: pulsar.Message) -> int:
 def _build_schema(settings: Settings) -> Schema:
     definition = _read_definition(settings.schema_file) if settings.schema_file else None
     match settings.schema_type:
-        case SchemaType.STRING:
-            return StringSchema()
         case SchemaType.JSON if definition:
             return JsonSchema(definition)
         case SchemaType.AVRO if definition:
             return AvroSchema(None, schema_definition=definition)
         case _:
-            # JSON without a definition takes what comes, whatever the topic declares.
+            # Without a definition the app takes what comes, whatever the topic declares; a broker
+            # would refuse a schema on a topic that has messages without one.
             return BytesSchema()
 
 

@@ -119,7 +119,7 @@ class Worker:
                 session.open()
             except (pulsar.PulsarException, CredentialsMissing) as err:
                 self._meters.errors["subscribe"].inc()
-                self._waiting_for = f"{type(err).__name__}: {err}"
+                self._waiting_for = _describe(err)
                 log.warning("Failing to subscribe", error=self._waiting_for, retry_seconds=delay)
                 if session:
                     session.close()
@@ -239,3 +239,11 @@ class Worker:
         if self.failure:
             broken.set()
             self._stopping.set()
+
+
+def _describe(err: Exception) -> str:
+    text = f"{type(err).__name__}: {err}"
+    if isinstance(err, pulsar.Timeout):
+        # The client tries again until its time is over, and then no longer knows what it was.
+        return f"{text}; the broker cannot be reached, or does not take the credentials"
+    return text

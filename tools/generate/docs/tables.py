@@ -31,9 +31,9 @@ def render_metrics(operator: OperatorSource, *, heading: str = "##", framework: 
     """Render the metrics of an operator, then those that every operator has."""
     parts = []
     if operator.metrics:
-        parts += [f"{heading} Of this operator", _render_metrics(operator.metrics)]
+        parts += [f"{heading} Of this operator", render_metrics_table(operator.metrics)]
     if framework:
-        parts += [f"{heading} Of every operator", _render_metrics(FRAMEWORK_METRICS)]
+        parts += [f"{heading} Of every operator", render_metrics_table(FRAMEWORK_METRICS)]
     return "\n\n".join(parts)
 
 
@@ -65,7 +65,8 @@ def render_settings_table(operator: OperatorSource) -> str:
     return render_table(("Flag", "Environment", "Default", "Description"), rows)
 
 
-def _render_metrics(metrics: Iterable[MetricSpec]) -> str:
+def render_metrics_table(metrics: Iterable[MetricSpec]) -> str:
+    """Render metrics, sorted by name."""
     rows = [
         (
             render_code(metric.name),
