@@ -1,0 +1,1 @@
+"""Virtual machines through KubeVirt, and operations on them."""

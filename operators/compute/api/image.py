@@ -1,0 +1,48 @@
+"""What root disks are filled with; a part of both Instance and Operation."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from libs.common.crd import DnsSubdomain, KubernetesModel, Rule
+
+
+class DataSourceRef(KubernetesModel):
+    """DataSourceRef names a DataSource of CDI, a kept image that disks are cloned from."""
+
+    name: DnsSubdomain
+    """name is the name of the DataSource."""
+    namespace: DnsSubdomain | None = None
+    """namespace is that of the DataSource (default: that of the Instance)."""
+
+
+class Image(
+    KubernetesModel,
+    rules=(
+        Rule(
+            "[has(self.url), has(self.registry), has(self.dataSource)].filter(x, x).size() == 1",
+            "image needs exactly one of url, registry and dataSource",
+        ),
+    ),
+):
+    """Image is what a root disk is filled with."""
+
+    url: Annotated[str, Field(max_length=2048, pattern=r"^https?://[^\s]+$")] | None = None
+    """url is the address of a disk image (qcow2 or raw, may be compressed)."""
+    checksum: (
+        Annotated[str, Field(max_length=140, pattern=r"^(md5|sha1|sha256|sha512):[0-9a-f]+$")]
+        | None
+    ) = None
+    """checksum is that of the image at url, such as sha256:0123...; CDI refuses another."""
+    registry: Annotated[str, Field(max_length=1024, pattern=r"^docker://[^\s]+$")] | None = None
+    """registry is the address of a container disk, such as docker://quay.io/containerdisks/debian."""
+    data_source: DataSourceRef | None = None
+    """dataSource names a kept image that disks are cloned from."""
+
+    def __str__(self) -> str:
+        """Render for people: the address, or the name of the DataSource."""
+        if self.data_source is not None:
+            return f"DataSource {self.data_source.name}"
+        return self.url or self.registry or ""

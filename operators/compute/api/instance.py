@@ -1,0 +1,410 @@
+"""Instance v1alpha1: a virtual machine with its disk, its network and its address.
+
+Three kinds of fields are in the spec. Most say what is to be, and may change at any time. `image`
+and `rootDisk` say how a root disk is made: they take effect when one is, at first and at a Rebuild.
+`directives` say what is to be done to the machine that runs now; an Operation writes them, and so
+can a person.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from libs.common.contracts.compute import COMPUTE_GROUP
+from libs.common.crd import (
+    AGE,
+    Conditions,
+    CustomResource,
+    DnsLabel,
+    DnsSubdomain,
+    Immutable,
+    KubernetesModel,
+    LabelMap,
+    ListAtomic,
+    ListMap,
+    LocalObjectReference,
+    LongText,
+    ObjectReference,
+    ObservedGeneration,
+    PrinterColumn,
+    Rule,
+    ShortText,
+    Uid,
+    Waive,
+    kind_of,
+)
+from libs.common.kinds import Kind
+from operators.compute.api.image import Image
+from operators.compute.api.reasons import ConditionType, Reason
+from operators.compute.api.size import DiskAmount
+
+GROUP: Final = COMPUTE_GROUP
+"""API group of the operator."""
+ROOT: Final = "root"
+"""Name of the root disk within the machine."""
+CLOUD_INIT: Final = "cloud-init"
+"""Name of the disk with the first settings of the guest."""
+
+
+class Power(StrEnum):
+    """Power says whether the machine is to run.
+
+    (Not On and Off: without quotes YAML reads these as booleans.)
+    """
+
+    RUNNING = "Running"
+    STOPPED = "Stopped"
+
+
+class PublicIPMode(StrEnum):
+    """PublicIPMode says where a public address comes from."""
+
+    NONE = "None"
+    AUTO = "Auto"
+    CLAIM = "Claim"
+
+
+class EvictionStrategy(StrEnum):
+    """EvictionStrategy says what happens when the node of the guest is emptied."""
+
+    LIVE_MIGRATE = "LiveMigrate"
+    LIVE_MIGRATE_IF_POSSIBLE = "LiveMigrateIfPossible"
+    EXTERNAL = "External"
+    NONE = "None"
+
+
+class DeletionMode(StrEnum):
+    """DeletionMode says what becomes of a child when the Instance is deleted."""
+
+    DELETE = "Delete"
+    RETAIN = "Retain"
+
+
+class DirectiveKind(StrEnum):
+    """DirectiveKind says what a directive is about."""
+
+    RESTART = "Restart"
+    ROOT_DISK = "RootDisk"
+
+
+class DiskUse(StrEnum):
+    """DiskUse says how far a RootDisk directive goes."""
+
+    PREPARE = "Prepare"
+    BOOT = "Boot"
+
+
+class DirectiveState(StrEnum):
+    """DirectiveState says what became of a directive."""
+
+    IN_PROGRESS = "InProgress"
+    DONE = "Done"
+    FAILED = "Failed"
+
+
+class Phase(StrEnum):
+    """Phase sums the conditions up for people."""
+
+    PENDING = "Pending"
+    PROVISIONING = "Provisioning"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    REBOOTING = "Rebooting"
+    REBUILDING = "Rebuilding"
+    MIGRATING = "Migrating"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+    FAILED = "Failed"
+    DELETING = "Deleting"
+
+
+class RootDisk(KubernetesModel):
+    """RootDisk says how a root disk is made; it takes effect at first and at a Rebuild."""
+
+    size: DiskAmount | None = None
+    """size is that of the disk (default: that of the InstanceSize)."""
+    storage_class_name: DnsSubdomain | None = None
+    """storageClassName is the class of the disk (default: that of the cluster)."""
+
+
+class PublicIP(
+    KubernetesModel,
+    rules=(
+        Rule(
+            "has(self.poolName) == (self.mode == 'Auto')",
+            "poolName is needed for mode Auto, and for no other",
+        ),
+        Rule(
+            "has(self.claimName) == (self.mode == 'Claim')",
+            "claimName is needed for mode Claim, and for no other",
+        ),
+    ),
+):
+    """PublicIP says where the public address comes from."""
+
+    mode: PublicIPMode = PublicIPMode.NONE
+    """mode is None, Auto (an IPClaim is made) or Claim (an IPClaim is there already)."""
+    pool_name: DnsSubdomain | None = None
+    """poolName is the IPPool that mode Auto takes an address from."""
+    claim_name: DnsSubdomain | None = None
+    """claimName is the IPClaim of mode Claim; its spec.target must be this Instance."""
+
+
+class Ssh(KubernetesModel):
+    """Ssh says who may log in."""
+
+    user: Annotated[str, Field(max_length=32, pattern=r"^[a-z_][a-z0-9_-]*$")] | None = None
+    """user is the name of the first user (default: that of the image)."""
+    authorized_keys: Annotated[
+        list[Annotated[str, Field(max_length=4096, pattern=r"^[^\n\r]+$")]],
+        ListAtomic(),
+        Field(max_length=32),
+    ] = []
+    """authorizedKeys are public keys of those who may log in."""
+
+
+class AttachedVolume(
+    KubernetesModel,
+    rules=(
+        Rule(
+            "has(self.demoVolume) != has(self.claim)",
+            "a volume needs exactly one of demoVolume and claim",
+        ),
+    ),
+):
+    """AttachedVolume is a further disk of the machine."""
+
+    name: Annotated[
+        DnsLabel,
+        Rule(f"!(self in ['{ROOT}', '{CLOUD_INIT}'])", f"{ROOT} and {CLOUD_INIT} are taken"),
+    ]
+    """name is that of the disk in the machine."""
+    demo_volume: DnsSubdomain | None = None
+    """demoVolume is the name of a DemoVolume in the same namespace."""
+    claim: DnsSubdomain | None = None
+    """claim is the name of a PersistentVolumeClaim in the same namespace."""
+
+
+class Placement(KubernetesModel):
+    """Placement says where the machine runs."""
+
+    node_selector: LabelMap = {}
+    """nodeSelector are labels that the node must have."""
+    spread_group: DnsLabel | None = None
+    """spreadGroup names a group of Instances that are kept on different nodes where possible."""
+
+
+class DeletionPolicy(KubernetesModel):
+    """DeletionPolicy says what is left when the Instance is deleted."""
+
+    root_disk: DeletionMode = DeletionMode.DELETE
+    """rootDisk is Delete, or Retain to keep the disk and its data."""
+    public_ip: Annotated[DeletionMode, Field(alias="publicIP")] = DeletionMode.DELETE
+    """publicIP is Delete, or Retain to keep the IPClaim of mode Auto, and so the address."""
+
+
+class Directive(
+    KubernetesModel,
+    rules=(
+        Rule(
+            "has(self.vmiUID) == (self.kind == 'Restart')",
+            "vmiUID is needed for kind Restart, and for no other",
+        ),
+        Rule(
+            "has(self.disk) == (self.kind == 'RootDisk')",
+            "disk is needed for kind RootDisk, and for no other",
+        ),
+        Rule(
+            "self.kind == 'RootDisk' || !has(self.image)",
+            "image is for kind RootDisk alone",
+        ),
+    ),
+):
+    """Directive says what is to be done to the machine; it is harmless to repeat.
+
+    Nothing is remembered of a directive but what it made: a Restart names the run that is to end,
+    and a RootDisk names the disk to boot from.
+    """
+
+    kind: DirectiveKind
+    """kind is Restart or RootDisk."""
+    token: Annotated[str, Field(min_length=1, max_length=64)]
+    """token is repeated in the status; an Operation puts its UID there."""
+    vmi_uid: Annotated[Uid | None, Field(alias="vmiUID")] = None
+    """vmiUID is the run that is to end; another one is left alone."""
+    disk: DnsSubdomain | None = None
+    """disk is the name of the root disk to make and to boot from."""
+    image: Image | None = None
+    """image is what the disk is filled with when it is made (default: that of the spec)."""
+    use: DiskUse = DiskUse.BOOT
+    """use is Prepare to make the disk while the machine runs, Boot to boot from it."""
+
+
+Directives = Annotated[list[Directive], ListMap("kind"), Field(max_length=4)]
+"""Directives, at most one of each kind."""
+
+
+class InstanceSpec(
+    KubernetesModel,
+    rules=(
+        Rule(
+            "!has(self.ssh) || !has(self.userDataSecretName)",
+            "ssh is put into the user data that the operator makes; with userDataSecretName, "
+            "put users into that",
+        ),
+    ),
+):
+    """InstanceSpec is what a user asks for."""
+
+    size: DnsSubdomain
+    """size is the name of an InstanceSize."""
+    image: Image
+    """image is what the root disk is filled with; a change takes effect at a Rebuild."""
+    root_disk: RootDisk = RootDisk()
+    """rootDisk says how a root disk is made; a change takes effect at a Rebuild."""
+    power: Power = Power.RUNNING
+    """power is Running or Stopped."""
+    network_ref: Annotated[LocalObjectReference | None, Immutable()] = None
+    """networkRef names the Network of the machine (default: the network of pods)."""
+    firewall_ref: LocalObjectReference | None = None
+    """firewallRef names a Firewall; the machine is not started before that protects it."""
+    private_ip: Annotated[
+        Annotated[str, Field(max_length=45), Rule("isIP(self)", "must be an IP address")] | None,
+        Field(alias="privateIP"),
+        Immutable(),
+    ] = None
+    """privateIP is the address on the Network (default: one is given)."""
+    public_ip: Annotated[PublicIP, Field(alias="publicIP")] = PublicIP()
+    """publicIP says where the public address comes from."""
+    hostname: DnsLabel | None = None
+    """hostname is that of the guest (default: the name of the Instance)."""
+    ssh: Ssh | None = None
+    """ssh says who may log in."""
+    user_data_secret_name: DnsSubdomain | None = None
+    """userDataSecretName is a Secret whose key userdata is given to cloud-init as it is."""
+    volumes: Annotated[list[AttachedVolume], ListMap("name"), Field(max_length=16)] = []
+    """volumes are further disks."""
+    placement: Placement = Placement()
+    """placement says where the machine runs."""
+    eviction_strategy: EvictionStrategy = EvictionStrategy.LIVE_MIGRATE_IF_POSSIBLE
+    """evictionStrategy says what happens when the node is emptied."""
+    termination_grace_period_seconds: Annotated[int, Field(ge=0, le=3600)] = 120
+    """terminationGracePeriodSeconds is the time that the guest has to shut down."""
+    deletion_policy: DeletionPolicy = DeletionPolicy()
+    """deletionPolicy says what is left when the Instance is deleted."""
+    directives: Directives = []
+    """directives say what is to be done to the machine; Operations write them."""
+
+    def directive(self, kind: DirectiveKind) -> Directive | None:
+        """Return the directive of a kind, or None."""
+        return next((held for held in self.directives if held.kind is kind), None)
+
+
+class DirectiveStatus(KubernetesModel):
+    """DirectiveStatus says what became of a directive."""
+
+    kind: DirectiveKind
+    """kind is that of the directive."""
+    token: Annotated[str, Field(max_length=64)]
+    """token is that of the directive."""
+    state: Annotated[
+        DirectiveState, Waive("no-phase", "an answer to one directive has one of three values")
+    ]
+    """state is InProgress, Done or Failed."""
+    message: LongText = ""
+    """message is for people."""
+
+
+class RootDiskStatus(KubernetesModel):
+    """RootDiskStatus names the disk that the machine boots from."""
+
+    name: DnsSubdomain
+    """name is that of the DataVolume and of its claim."""
+    uid: Uid = ""
+    """uid is that of the DataVolume; empty once CDI has collected it."""
+
+
+class InstanceStatus(KubernetesModel):
+    """InstanceStatus is what the operator observed."""
+
+    conditions: Conditions = []
+    """conditions tell whether the machine is as asked, and what keeps it from that."""
+    observed_generation: ObservedGeneration = 0
+    """observedGeneration is the generation of the spec that this status is about."""
+    phase: Annotated[
+        Phase | None, Waive("no-phase", "for people, as clouds show it; the conditions say it all")
+    ] = None
+    """phase sums the conditions up for people; machines read the conditions."""
+    size: DnsSubdomain | None = None
+    """size is the InstanceSize that the machine has now; spec.size is the one that is asked for."""
+    vm_uid: Annotated[Uid | None, Field(alias="vmUID")] = None
+    """vmUID is the UID of the VirtualMachine."""
+    vmi_uid: Annotated[Uid | None, Field(alias="vmiUID")] = None
+    """vmiUID is the run that there is now; each start has another."""
+    node_name: DnsSubdomain | None = None
+    """nodeName is where the guest runs."""
+    root_disk: RootDiskStatus | None = None
+    """rootDisk is the disk that the machine boots from."""
+    mac_address: Annotated[str, Field(max_length=17)] | None = None
+    """macAddress is that of the first interface; it never changes."""
+    firmware_uuid: Annotated[str | None, Field(alias="firmwareUUID", max_length=36)] = None
+    """firmwareUUID is what the guest takes for the serial number of its board; it never changes."""
+    private_ip: Annotated[str | None, Field(alias="privateIP", max_length=45)] = None
+    """privateIP is the address of the first interface."""
+    public_ip: Annotated[str | None, Field(alias="publicIP", max_length=45)] = None
+    """publicIP is the public address that is allocated."""
+    operation: ObjectReference | None = None
+    """operation is the Operation that is at work on the Instance."""
+    directives: Annotated[list[DirectiveStatus], ListMap("kind"), Field(max_length=4)] = []
+    """directives say what became of spec.directives."""
+    message: ShortText = ""
+    """message is that of the condition Ready."""
+
+
+class Instance(
+    CustomResource,
+    group=GROUP,
+    version="v1alpha1",
+    plural="instances",
+    short_names=("inst",),
+    categories=("slipway",),
+    columns=(
+        PrinterColumn("Phase", "string", ".status.phase"),
+        PrinterColumn("Size", "string", ".spec.size"),
+        PrinterColumn("Node", "string", ".status.nodeName"),
+        PrinterColumn("Private-IP", "string", ".status.privateIP"),
+        PrinterColumn("Public-IP", "string", ".status.publicIP"),
+        PrinterColumn("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
+        PrinterColumn("Operation", "string", ".status.operation.name", priority=1),
+        PrinterColumn("Disk", "string", ".status.rootDisk.name", priority=1),
+        PrinterColumn("Message", "string", ".status.message", priority=1),
+        AGE,
+    ),
+    rules=(
+        Rule(
+            "self.metadata.name.size() <= 63 && "
+            "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
+            "the name becomes a host name: at most 63 lower-case letters, digits and dashes",
+        ),
+    ),
+    conditions=ConditionType,
+    reasons=Reason,
+):
+    """Instance is a virtual machine with its disk, its network and its address."""
+
+    spec: InstanceSpec
+    """spec is what a user asks for."""
+    status: InstanceStatus | None = None
+    """status is what the operator observed."""
+
+    @property
+    def observed(self) -> InstanceStatus:
+        """The status, an empty one before the first."""
+        return self.status or InstanceStatus()
+
+
+INSTANCE: Final[Kind] = kind_of(Instance)
+"""The kind as data."""

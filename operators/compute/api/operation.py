@@ -1,0 +1,339 @@
+"""Operation v1alpha1: a task on an Instance that is done once, like a Job.
+
+The spec is fixed but for `cancel`. What a step needs to be repeated safely is written into
+`status.facts` before it acts, so that a crash at any point is one more state to go on from. The
+last phases are final: the API server refuses to change them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from libs.common.contracts.compute import COMPUTE_GROUP
+from libs.common.crd import (
+    AGE,
+    Conditions,
+    Count,
+    CustomResource,
+    DnsSubdomain,
+    Immutable,
+    KubernetesModel,
+    LabelMap,
+    ListMap,
+    LongText,
+    ObservedGeneration,
+    PrinterColumn,
+    Rule,
+    Timestamp,
+    Uid,
+    Waive,
+    kind_of,
+)
+from libs.common.kinds import Kind
+from operators.compute.api.image import Image
+
+
+class OperationType(StrEnum):
+    """OperationType says what is done."""
+
+    START = "Start"
+    STOP = "Stop"
+    REBOOT = "Reboot"
+    REBUILD = "Rebuild"
+    RESIZE = "Resize"
+    MIGRATE = "Migrate"
+
+
+class QueuePolicy(StrEnum):
+    """QueuePolicy says what happens when another Operation is at work on the Instance."""
+
+    WAIT = "Wait"
+    FAIL_IF_BUSY = "FailIfBusy"
+
+
+class OperationPhase(StrEnum):
+    """OperationPhase says how far an Operation is; the last three are final."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    ROLLING_BACK = "RollingBack"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"
+
+
+FINAL_PHASES: Final = frozenset(
+    {OperationPhase.SUCCEEDED, OperationPhase.FAILED, OperationPhase.CANCELLED}
+)
+"""Phases that an Operation never leaves."""
+
+
+class StepState(StrEnum):
+    """StepState says how far a step is."""
+
+    RUNNING = "Running"
+    DONE = "Done"
+    FAILED = "Failed"
+
+
+class OperationCondition(StrEnum):
+    """Conditions of an Operation."""
+
+    READY = "Ready"
+    """Ready is True when the Operation has succeeded, False before and when it has not."""
+    ACCEPTED = "Accepted"
+    """Accepted is True once the Operation has the Instance to itself."""
+    COMPLETE = "Complete"
+    """Complete is True when the Operation has succeeded, as of a Job."""
+    FAILED = "Failed"
+    """Failed is True when the Operation has ended without having done what it was to do."""
+
+
+class OperationReason(StrEnum):
+    """Reasons of the conditions and events of an Operation."""
+
+    QUEUED = "Queued"
+    """Queued means that other Operations on the same Instance come first."""
+    ACCEPTED = "Accepted"
+    """Accepted means that the Operation has the Instance to itself."""
+    IN_PROGRESS = "InProgress"
+    """InProgress means that the Operation is at work; the message says at what."""
+    ROLLING_BACK = "RollingBack"
+    """RollingBack means that what was done is being undone."""
+    SUCCEEDED = "Succeeded"
+    """Succeeded means that the Operation has done what it was to do."""
+    CANCELLED = "Cancelled"
+    """Cancelled means that spec.cancel, or a deletion, ended the Operation."""
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    """DeadlineExceeded means that spec.timeoutSeconds were not enough."""
+    ROLLED_BACK = "RolledBack"
+    """RolledBack means that the Operation failed and the Instance is as it was before."""
+    ROLLBACK_FAILED = "RollbackFailed"
+    """RollbackFailed means that the Instance could not be brought back; look at it."""
+    TARGET_NOT_FOUND = "TargetNotFound"
+    """TargetNotFound means that the Instance that spec.targetRef names is not there."""
+    TARGET_DELETING = "TargetDeleting"
+    """TargetDeleting means that the Instance is being deleted."""
+    BUSY = "Busy"
+    """Busy means that another Operation was at work, and spec.queue says not to wait."""
+    NOT_RUNNING = "NotRunning"
+    """NotRunning means that the machine does not run, which this Operation needs."""
+    NOT_MIGRATABLE = "NotMigratable"
+    """NotMigratable means that KubeVirt cannot move the guest."""
+    MIGRATION_FAILED = "MigrationFailed"
+    """MigrationFailed means that the guest stayed where it was."""
+    DISK_FAILED = "DiskFailed"
+    """DiskFailed means that the new disk could not be filled; the machine was not touched."""
+    SIZE_NOT_FOUND = "SizeNotFound"
+    """SizeNotFound means that the InstanceSize that spec.resize names is not there."""
+    EXPIRED = "Expired"
+    """Expired means that a finished Operation is deleted, for its age or for newer ones."""
+    INVALID_SPEC = "InvalidSpec"
+    """InvalidSpec means that the spec cannot be read; the message names the field."""
+
+
+class TargetRef(KubernetesModel):
+    """TargetRef names the Instance that an Operation is for."""
+
+    name: DnsSubdomain
+    """name is that of an Instance in the same namespace."""
+    uid: Uid | None = None
+    """uid is that of the Instance (default: the Instance that has the name at the start)."""
+
+
+class Rebuild(KubernetesModel):
+    """Rebuild says how the machine gets a new root disk."""
+
+    image: Image | None = None
+    """image is what the new disk is filled with (default: that of the Instance)."""
+    ready_seconds: Annotated[int, Field(ge=10, le=86_400)] = 900
+    """readySeconds is the time that the machine has to be ready on the new disk; then the old one
+    is put back."""
+
+
+class Resize(KubernetesModel):
+    """Resize says what size the machine gets."""
+
+    size: DnsSubdomain
+    """size is the name of an InstanceSize."""
+
+
+class Migrate(KubernetesModel):
+    """Migrate says where the guest moves."""
+
+    node_selector: LabelMap = {}
+    """nodeSelector are labels that the new node must have (default: any node)."""
+
+
+def _only(field: str, type_: str, *, needed: bool) -> Rule:
+    if needed:
+        rule = f"has(self.{field}) == (self.type == '{type_}')"
+        return Rule(rule, f"{field} is needed for type {type_}, and for no other")
+    rule = f"!has(self.{field}) || self.type == '{type_}'"
+    return Rule(rule, f"{field} is for type {type_} alone")
+
+
+class OperationSpec(
+    KubernetesModel,
+    rules=(
+        _only("rebuild", "Rebuild", needed=False),
+        _only("resize", "Resize", needed=True),
+        _only("migrate", "Migrate", needed=False),
+    ),
+):
+    """OperationSpec is what is to be done; it is fixed but for cancel."""
+
+    type: Annotated[OperationType, Immutable()]
+    """type is what is done."""
+    target_ref: Annotated[TargetRef, Immutable()]
+    """targetRef names the Instance that it is done to."""
+    rebuild: Annotated[Rebuild | None, Immutable()] = None
+    """rebuild says how the machine gets a new root disk."""
+    resize: Annotated[Resize | None, Immutable()] = None
+    """resize says what size the machine gets."""
+    migrate: Annotated[Migrate | None, Immutable()] = None
+    """migrate says where the guest moves."""
+    timeout_seconds: Annotated[int, Field(ge=10, le=86_400), Immutable()] = 3600
+    """timeoutSeconds is the time that the Operation has, from when it is accepted."""
+    ttl_seconds_after_finished: Annotated[
+        Annotated[int, Field(ge=0, le=31_536_000)] | None, Immutable()
+    ] = None
+    """ttlSecondsAfterFinished is when a finished Operation is deleted (default: by the number of
+    newer ones alone)."""
+    queue: Annotated[QueuePolicy, Immutable()] = QueuePolicy.WAIT
+    """queue is Wait, or FailIfBusy when another Operation is at work."""
+    cancel: Annotated[
+        bool,
+        Waive(
+            "no-booleans",
+            "the one thing that can be asked of a running Operation, as suspend of a Job",
+        ),
+        Rule("self || !oldSelf", "what was cancelled stays cancelled"),
+    ] = False
+    """cancel ends the Operation, undoing what can be undone."""
+
+
+class OperationStep(KubernetesModel):
+    """OperationStep is one step of an Operation, as it happened."""
+
+    name: Annotated[str, Field(max_length=64)]
+    """name is that of the step."""
+    state: Annotated[StepState, Waive("no-phase", "a step is begun and ended once")]
+    """state is Running, Done or Failed."""
+    started_at: Timestamp
+    """startedAt is when the step began."""
+    finished_at: Timestamp | None = None
+    """finishedAt is when the step ended."""
+
+
+class Facts(KubernetesModel):
+    """Facts are written before a step acts on them, and never change afterwards."""
+
+    vmi_uid: Annotated[Uid | None, Field(alias="vmiUID")] = None
+    """vmiUID is the run of the machine that there was at the beginning."""
+    node_name: DnsSubdomain | None = None
+    """nodeName is where the guest ran at the beginning."""
+    old_disk: DnsSubdomain | None = None
+    """oldDisk is the root disk that there was at the beginning."""
+    new_disk: DnsSubdomain | None = None
+    """newDisk is the root disk that is made."""
+    old_size: DnsSubdomain | None = None
+    """oldSize is the size that there was at the beginning."""
+    restart_uid: Annotated[Uid | None, Field(alias="restartUID")] = None
+    """restartUID is the run that a Resize has to end."""
+
+
+class OperationStatus(KubernetesModel):
+    """OperationStatus is how far an Operation is."""
+
+    conditions: Conditions = []
+    """conditions tell how far the Operation is, in the words of a Job."""
+    observed_generation: ObservedGeneration = 0
+    """observedGeneration is the generation of the spec that this status is about."""
+    phase: Annotated[
+        OperationPhase | None, Waive("no-phase", "a task that is done once ends, as a Pod does")
+    ] = None
+    """phase is how far the Operation is; Succeeded, Failed and Cancelled are final."""
+    step: Annotated[str, Field(max_length=64)] | None = None
+    """step is the step that it is at."""
+    reason: Annotated[str, Field(max_length=64)] | None = None
+    """reason is the cause of the outcome, in one word."""
+    message: LongText = ""
+    """message says for people what is done, waited for, or went wrong."""
+    target_uid: Annotated[Uid | None, Field(alias="targetUID")] = None
+    """targetUID is the Instance that the Operation was accepted for."""
+    queue_position: Count | None = None
+    """queuePosition is the number of Operations that come first."""
+    lease_name: DnsSubdomain | None = None
+    """leaseName is the Lease by which the Operation has the Instance to itself."""
+    outcome: OperationPhase | None = None
+    """outcome is the phase to come, once all is tidied up."""
+    started_at: Timestamp | None = None
+    """startedAt is when the Operation was accepted."""
+    step_started_at: Timestamp | None = None
+    """stepStartedAt is when the step began."""
+    finished_at: Timestamp | None = None
+    """finishedAt is when the Operation ended."""
+    duration: Annotated[str, Field(max_length=32)] | None = None
+    """duration is how long the Operation took, such as 1m30s."""
+    facts: Facts = Facts()
+    """facts are what the steps act on."""
+    steps: Annotated[list[OperationStep], ListMap("name"), Field(max_length=16)] = []
+    """steps are the steps that were taken, in their order."""
+
+
+_FINAL: Final = "['Succeeded', 'Failed', 'Cancelled']"
+
+
+class Operation(
+    CustomResource,
+    group=COMPUTE_GROUP,
+    version="v1alpha1",
+    plural="operations",
+    short_names=("op",),
+    categories=("slipway",),
+    columns=(
+        PrinterColumn("Type", "string", ".spec.type"),
+        PrinterColumn("Target", "string", ".spec.targetRef.name"),
+        PrinterColumn("Phase", "string", ".status.phase"),
+        PrinterColumn("Step", "string", ".status.step"),
+        PrinterColumn("Duration", "string", ".status.duration"),
+        PrinterColumn("Message", "string", ".status.message", priority=1),
+        AGE,
+    ),
+    rules=(
+        Rule(
+            "!has(oldSelf.status) || !has(oldSelf.status.phase) || "
+            f"!(oldSelf.status.phase in {_FINAL}) || "
+            "(has(self.status) && has(self.status.phase) && "
+            "self.status.phase == oldSelf.status.phase)",
+            "an Operation that has ended stays as it ended",
+            field_path=".status.phase",
+        ),
+    ),
+    conditions=OperationCondition,
+    reasons=OperationReason,
+):
+    """Operation is a task on an Instance that is done once, like a Job."""
+
+    spec: OperationSpec
+    """spec is what is to be done."""
+    status: OperationStatus | None = None
+    """status is how far it is."""
+
+    @property
+    def observed(self) -> OperationStatus:
+        """The status, an empty one before the first."""
+        return self.status or OperationStatus()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the Operation has ended, in whatever way."""
+        return self.observed.phase in FINAL_PHASES
+
+
+OPERATION: Final[Kind] = kind_of(Operation)
+"""The kind as data."""

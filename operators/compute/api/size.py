@@ -1,0 +1,79 @@
+"""InstanceSize v1alpha1: how much of everything an Instance gets."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from libs.common.contracts.compute import COMPUTE_GROUP
+from libs.common.crd import (
+    AGE,
+    CustomResource,
+    KubernetesModel,
+    PrinterColumn,
+    Quantity,
+    Rule,
+    ShortText,
+    kind_of,
+)
+from libs.common.kinds import Kind
+
+MAX_CPUS: Final = 512
+"""Most processors that KubeVirt gives to a guest."""
+
+_AT_LEAST: Final = (
+    "!isQuantity(string(self)) || quantity(string(self)).compareTo(quantity('{0}')) >= 0"
+)
+
+MemoryAmount = Annotated[Quantity, Rule(_AT_LEAST.format("64Mi"), "must be at least 64Mi")]
+"""An amount of memory that a guest can boot with; less is a number whose unit was forgotten."""
+DiskAmount = Annotated[Quantity, Rule(_AT_LEAST.format("1Mi"), "must be at least 1Mi")]
+"""The size of a disk; less is a number whose unit was forgotten."""
+
+
+class InstanceSizeSpec(
+    KubernetesModel,
+    rules=(
+        Rule(
+            "self == oldSelf",
+            "a size is immutable: make another one and resize instances to it",
+        ),
+    ),
+):
+    """InstanceSizeSpec is what an Instance of this size gets."""
+
+    cpus: Annotated[int, Field(ge=1, le=MAX_CPUS)]
+    """cpus is the number of processors that the guest sees."""
+    memory: MemoryAmount
+    """memory is what the guest has, such as 4Gi."""
+    disk: DiskAmount = "10Gi"
+    """disk is the size of a root disk when the Instance asks for none of its own."""
+    description: ShortText = ""
+    """description is for people who choose a size."""
+
+
+class InstanceSize(
+    CustomResource,
+    group=COMPUTE_GROUP,
+    version="v1alpha1",
+    plural="instancesizes",
+    scope="Cluster",
+    short_names=("isize",),
+    categories=("slipway",),
+    columns=(
+        PrinterColumn("Cpus", "integer", ".spec.cpus"),
+        PrinterColumn("Memory", "string", ".spec.memory"),
+        PrinterColumn("Disk", "string", ".spec.disk"),
+        PrinterColumn("Description", "string", ".spec.description", priority=1),
+        AGE,
+    ),
+):
+    """InstanceSize says how many processors, how much memory and disk an Instance gets."""
+
+    spec: InstanceSizeSpec
+    """spec is what an Instance of this size gets."""
+
+
+INSTANCE_SIZE: Final[Kind] = kind_of(InstanceSize)
+"""The kind as data."""
