@@ -1,0 +1,46 @@
+"""View of DemoVolume, for operators that mount volumes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+from libs.common.conditions import READY
+from libs.common.contracts.reading import condition_at, holds_at, text_at
+from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
+
+DEMO_VOLUME: Final = Kind("storage.slipway.dev", "v1alpha1", "DemoVolume", "demovolumes")
+"""The kind; ask whether it is served before its objects are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoVolumeView:
+    """Show what matters of a DemoVolume to those who mount it.
+
+    Attributes:
+        key: Namespace and name.
+        uid: Which incarnation it is.
+        deleting: Whether its deletion was asked for.
+        claim: Name of its claim; empty before there is one that is its own.
+        ready: Whether the claim can be mounted, at the size that was asked for.
+        message: Message of the condition Ready.
+    """
+
+    key: Key
+    uid: str
+    deleting: bool
+    claim: str
+    ready: bool
+    message: str
+
+    @classmethod
+    def parse(cls, manifest: Manifest) -> Self:
+        """Read a volume; fields that do not fit count as absent."""
+        return cls(
+            key=key_of(manifest),
+            uid=uid_of(manifest),
+            deleting=is_deleting(manifest),
+            claim=text_at(manifest, "status", "pvcRef", "name"),
+            ready=holds_at(manifest, READY),
+            message=text_at(condition_at(manifest, READY), "message"),
+        )

@@ -1,0 +1,110 @@
+"""Instances withstand what every operator must: a machine with all it can have, and its end."""
+
+from __future__ import annotations
+
+import pytest
+
+from libs.common.contracts.cdi import DATA_VOLUME
+from libs.common.contracts.ip_claims import IP_CLAIM
+from libs.common.contracts.kubevirt import VIRTUAL_MACHINE
+from libs.common.contracts.network import FIREWALL
+from libs.common.kinds import Key, Manifest, is_deleting, key_of
+from libs.common.testing.conformance import OperatorConformance, Subject
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.harness import OperatorHarness
+from libs.common.testing.outcome import Run
+from operators.compute.api.instance import INSTANCE
+from operators.compute.controller import OPERATOR
+from operators.compute.pretend import blur, build_crds, pretend
+from operators.compute.rbac import RULES
+from operators.compute.samples import build_instance, build_size
+
+ENDING = Key("default", "ending")
+
+
+def build_world() -> list[Manifest]:
+    firewall = {
+        "apiVersion": FIREWALL.api_version,
+        "kind": FIREWALL.kind,
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {},
+    }
+    return [build_size(), build_size("large", cpus=4, memory="8Gi"), firewall]
+
+
+def build_full() -> list[Manifest]:
+    return [
+        build_instance(
+            "web",
+            firewallRef={"name": "web"},
+            publicIP={"mode": "Auto", "poolName": "public"},
+            ssh={"authorizedKeys": ["ssh-ed25519 AAAA ada"]},
+        )
+    ]
+
+
+def build_ending() -> list[Manifest]:
+    kept = {"rootDisk": "Retain", "publicIP": "Delete"}
+    return [
+        build_instance("web"),
+        build_instance(
+            "ending",
+            deletionPolicy=kept,
+            publicIP={"mode": "Auto", "poolName": "public"},
+        ),
+    ]
+
+
+def pretend_and_end(api: FakeApi) -> None:
+    """Let the world go on, and delete the second Instance once it runs."""
+    pretend(api)
+    held = api.find(INSTANCE, ENDING)
+    running = held is not None and (held.get("status") or {}).get("phase") == "Running"
+    if held is not None and running and not is_deleting(held):
+        api.delete(INSTANCE, ENDING)
+
+
+class BlurredConformance(OperatorConformance):
+    """The suite, for children that carry the UID of their Instance."""
+
+    __test__ = False
+
+    def outcome(self, api: FakeApi, mark: int) -> Run:
+        """Take down the outcome without what follows from UIDs."""
+        return blur(super().outcome(api, mark))
+
+
+class TestInstanceConformance(BlurredConformance):
+    __test__ = True
+    subject = Subject(
+        OPERATOR,
+        crds=build_crds(),
+        objects=build_full,
+        change={"spec": {"size": "large", "publicIP": {"mode": "None", "poolName": None}}},
+        children=(DATA_VOLUME, VIRTUAL_MACHINE, IP_CLAIM),
+        rules=RULES,
+        world=build_world,
+        drive=pretend,
+    )
+
+
+class TestEndingInstanceConformance(BlurredConformance):
+    __test__ = True
+    subject = Subject(
+        OPERATOR,
+        crds=build_crds(),
+        objects=build_ending,
+        change={"spec": {"power": "Stopped"}},
+        children=(DATA_VOLUME, VIRTUAL_MACHINE, IP_CLAIM),
+        rules=RULES,
+        world=build_world,
+        drive=pretend_and_end,
+    )
+
+    async def test_child_deleted_in_a_gap_comes_back(self) -> None:
+        """A disk that was kept belongs to nobody: nobody makes it again."""
+        pytest.skip("children come back, as the other subject shows, what was kept does not")
+
+    async def _apply_again(self, harness: OperatorHarness, manifest: Manifest) -> None:
+        if key_of(manifest) != ENDING:
+            await super()._apply_again(harness, manifest)

@@ -1,0 +1,135 @@
+"""The controller of Instance: what is watched, and observe, plan, execute, state."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from libs.common.contracts.cdi import DATA_VOLUME
+from libs.common.contracts.ip_claims import IP_CLAIM
+from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
+from libs.common.contracts.network import FIREWALL, NETWORK
+from libs.common.contracts.volumes import DEMO_VOLUME
+from libs.common.crd import ParseError
+from libs.common.kinds import NODE, PVC
+from libs.common.plan import Outcome, Patch
+from libs.common.runtime import Context, Controller, Result
+from operators.compute.actions import Action, batches_of, done_of, refusals_of
+from operators.compute.api.instance import INSTANCE, Instance
+from operators.compute.api.operation import OPERATION
+from operators.compute.api.reasons import Reason
+from operators.compute.api.size import INSTANCE_SIZE
+from operators.compute.instance.ending import plan_ending
+from operators.compute.instance.observe import (
+    DISK_INDEXES,
+    INSTANCE_INDEXES,
+    OPERATION_INDEXES,
+    map_disk,
+    map_named,
+    map_operation,
+    map_used,
+    observe,
+    shrink_claim,
+    shrink_node,
+)
+from operators.compute.instance.reconcile import plan_instance
+from operators.compute.instance.status import build_final_status, build_status
+from operators.compute.metrics import ACTIONS
+from operators.compute.naming import FINALIZER, INSTANCES
+from operators.compute.settings import Settings
+
+_STALE_SECONDS: Final = 1.0
+"""Seconds until another look at an Instance that is newer than the cache has it."""
+
+
+def build_instances(settings: Settings) -> Controller:
+    """Build the controller of Instance."""
+    reconciler = InstanceReconciler(settings)
+    controller = Controller(
+        INSTANCES,
+        primary=INSTANCE,
+        reconcile=reconciler.reconcile,
+        finalize=reconciler.finalize,
+        finalizer=FINALIZER,
+        source="reflector",
+    ).watches(INSTANCE, lambda _, __: (), indexes=INSTANCE_INDEXES)
+    for kind in (VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE):
+        controller.watches(kind, map_named, optional=True)
+    controller.watches(DATA_VOLUME, map_disk, optional=True, indexes=DISK_INDEXES)
+    controller.watches(PVC, map_used(PVC), transform=shrink_claim, source="reflector")
+    for kind in (IP_CLAIM, NETWORK, FIREWALL, DEMO_VOLUME):
+        controller.watches(kind, map_used(kind), optional=True)
+    controller.watches(INSTANCE_SIZE, map_used(INSTANCE_SIZE))
+    controller.watches(NODE, map_used(NODE), transform=shrink_node, source="reflector")
+    return controller.watches(OPERATION, map_operation, indexes=OPERATION_INDEXES)
+
+
+class InstanceReconciler:
+    """Bring machines in line with Instances.
+
+    Args:
+        settings: Settings of the process.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Keep the settings; there is no other state."""
+        self._settings = settings
+
+    async def reconcile(self, ctx: Context) -> Result | None:
+        """Make one pass over an Instance that is to be there."""
+        instance = Instance.parse(ctx.primary)
+        observed = observe(ctx, instance)
+        actions = plan_instance(instance, observed)
+        if any(isinstance(action.step, Patch) for action in actions) and not await _is_current(ctx):
+            # The mark of an owner that is gone already would hand a child to the garbage collector.
+            return Result(requeue_after=_STALE_SECONDS)
+        outcome = await ctx.execute(*batches_of(actions))
+        tell(ctx, actions, outcome)
+        observed = observe(ctx, instance)
+        refusals = refusals_of(actions, outcome)
+        await ctx.apply_status(build_status(instance, observed, refusals, now=ctx.now()))
+        poll = self._settings.missing_api_poll_seconds if observed.missing_apis else None
+        return Result.from_outcome(outcome, requeue_after=poll)
+
+    async def finalize(self, ctx: Context) -> Result | None:
+        """Make one pass over an Instance that is being deleted; None lets it go."""
+        try:
+            instance = Instance.parse(ctx.primary)
+        except ParseError as err:
+            # Without policies that can be read, neither keeping nor deleting would be right.
+            ctx.event("Warning", Reason.INVALID_SPEC, str(err), action="Finalize")
+            raise
+        observed = observe(ctx, instance)
+        ending = plan_ending(instance, observed)
+        if ending.done:
+            return None
+        outcome = await ctx.execute(*batches_of(ending.actions))
+        tell(ctx, ending.actions, outcome)
+        if ending.actions:
+            observed = observe(ctx, instance)
+        rest = plan_ending(instance, observed)
+        if outcome.ok and rest.done:
+            return None
+        refusals = refusals_of(ending.actions, outcome)
+        status = build_final_status(instance, observed, rest, refusals, now=ctx.now())
+        await ctx.apply_status(status)
+        return Result.from_outcome(outcome)
+
+
+def tell(ctx: Context, actions: tuple[Action, ...], outcome: Outcome) -> None:
+    """Tell people, logs and metrics of the steps that were taken."""
+    for action in done_of(actions, outcome):
+        if action.note:
+            ctx.log.info(action.note, reason=str(action.reason))
+            ctx.event("Warning" if action.warning else "Normal", action.reason, action.note)
+            ctx.metrics.counter(ACTIONS).labels(str(action.reason)).inc()
+
+
+async def _is_current(ctx: Context) -> bool:
+    """Tell whether the API server has the Instance just as the cache has it."""
+    live = await ctx.live_get(INSTANCE, ctx.key)
+    return (
+        live is not None
+        and live["metadata"].get("uid") == ctx.uid
+        and not live["metadata"].get("deletionTimestamp")
+        and live["metadata"].get("generation") == ctx.generation
+    )

@@ -1,0 +1,100 @@
+"""What has to happen before an Instance may go; pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from libs.common.contracts.cdi import DATA_VOLUME
+from libs.common.contracts.ip_claims import IP_CLAIM
+from libs.common.contracts.kubevirt import VIRTUAL_MACHINE
+from libs.common.kinds import Kind, Manifest, describe, is_deleting, key_of, uid_of
+from libs.common.plan import Delete, Patch
+from operators.compute.actions import Action
+from operators.compute.api.instance import DeletionMode, Instance
+from operators.compute.api.reasons import Reason
+from operators.compute.instance.observed import Observed
+from operators.compute.marks import build_release_patch, is_ours
+
+_ORPHAN: Final = "orphan"
+"""Finalizer that Kubernetes sets while it deletes an object with `--cascade=orphan`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Say what to do for an Instance that is being deleted.
+
+    Attributes:
+        actions: Taken one after the other.
+        done: Whether nothing is left to do, so that the Instance may go.
+        reason: What it waits for.
+        message: The same for people.
+    """
+
+    actions: tuple[Action, ...] = ()
+    done: bool = False
+    reason: Reason = Reason.TERMINATING
+    message: str = ""
+
+
+def plan_ending(instance: Instance, observed: Observed) -> Ending:
+    """Decide what has to happen before an Instance may go.
+
+    The address is given back first and the disk last: nothing is sent to a machine that goes, and
+    no disk is taken from one that runs. The policy is that of this moment.
+    """
+    if _ORPHAN in instance.metadata.finalizers:
+        # Whoever deletes with --cascade=orphan wants everything to stay as it is.
+        return Ending(done=True)
+    address = _end_address(instance, observed)
+    machine = observed.machine
+    if machine is not None:
+        key = machine.view.key
+        message = f"Waiting for {describe(VIRTUAL_MACHINE, key)} to go"
+        actions = list(address)
+        if not machine.view.deleting:
+            step = Delete(VIRTUAL_MACHINE, key, machine.view.uid)
+            note = f"Deleting {describe(VIRTUAL_MACHINE, key)}"
+            actions.append(Action(step, Reason.DELETING_MACHINE, note))
+        return Ending(tuple(actions), reason=Reason.DELETING_MACHINE, message=message)
+    if observed.run is not None:
+        message = "Waiting for the machine to shut down"
+        return Ending(address, reason=Reason.DELETING_MACHINE, message=message)
+    return _end_disks(instance, observed, address)
+
+
+def _end_address(instance: Instance, observed: Observed) -> tuple[Action, ...]:
+    claim = observed.claim_manifest
+    if claim is None or not is_ours(claim, instance.metadata.uid):
+        return ()
+    kept = instance.spec.deletion_policy.public_ip is DeletionMode.RETAIN
+    action = _end(IP_CLAIM, claim, Reason.WITHDRAWING_ADDRESS, instance, kept=kept)
+    return () if action is None else (action,)
+
+
+def _end_disks(instance: Instance, observed: Observed, before: tuple[Action, ...]) -> Ending:
+    kept = instance.spec.deletion_policy.root_disk is DeletionMode.RETAIN
+    actions = list(before)
+    for _, disk in sorted(observed.disks.items()):
+        action = _end(disk.kind, disk.manifest, Reason.DELETING_DISK, instance, kept=kept)
+        if action is not None:
+            actions.append(action)
+    waits = [disk for _, disk in sorted(observed.disks.items())]
+    if not waits:
+        return Ending(tuple(actions), done=not actions, reason=Reason.WITHDRAWING_ADDRESS)
+    message = f"Waiting for {describe(DATA_VOLUME, key_of(waits[0].manifest))} to go"
+    return Ending(tuple(actions), reason=Reason.DELETING_DISK, message=message)
+
+
+def _end(
+    kind: Kind, held: Manifest, reason: Reason, instance: Instance, *, kept: bool
+) -> Action | None:
+    name = describe(kind, key_of(held))
+    if kept:
+        operations = build_release_patch(held, instance.metadata.uid)
+        version = held["metadata"].get("resourceVersion", "")
+        step = Patch(kind, key_of(held), uid_of(held), operations, resource_version=version)
+        return Action(step, Reason.KEPT, f"Kept {name}, which belongs to nobody now")
+    if is_deleting(held):
+        return None
+    return Action(Delete(kind, key_of(held), uid_of(held)), reason, f"Deleting {name}")

@@ -1,0 +1,185 @@
+"""Judge what was seen around an Instance, one condition at a time; pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from libs.common.conditions import Condition
+from libs.common.contracts.kubevirt import PrintableStatus, VmCondition
+from operators.compute.api.instance import Instance, Power, PublicIPMode
+from operators.compute.api.reasons import ConditionType, Reason
+from operators.compute.instance.observed import (
+    Observed,
+    find_current_disk,
+    find_wanted_disk,
+    has_network,
+)
+
+_TROUBLE: Final = frozenset(
+    {
+        PrintableStatus.PVC_NOT_FOUND,
+        PrintableStatus.DATA_VOLUME_ERROR,
+        PrintableStatus.UNSCHEDULABLE,
+        PrintableStatus.ERR_IMAGE_PULL,
+        PrintableStatus.IMAGE_PULL_BACK_OFF,
+        PrintableStatus.CRASH_LOOP_BACK_OFF,
+    }
+)
+"""Words of KubeVirt that a person has to do something about."""
+_MANY_FAILURES: Final = 3
+"""Runs in a row that never came to run, after which it is a loop and no accident."""
+
+
+def judge_provisioned(instance: Instance, observed: Observed) -> Condition:
+    """State whether the root disk is filled."""
+    type_ = ConditionType.PROVISIONED
+    name = find_current_disk(instance, observed)
+    disk = observed.disks.get(name)
+    if disk is None:
+        return Condition.false(type_, Reason.PROVISIONING, f"the disk {name} is being created")
+    if disk.failed:
+        message = f"the disk {name} cannot be filled from {instance.spec.image}; see its events"
+        return Condition.false(type_, Reason.IMPORT_FAILED, message)
+    if disk.succeeded:
+        return Condition.true(type_, Reason.PROVISIONED, f"the disk {name} is filled")
+    if disk.usable:
+        message = f"the disk {name} is filled when the machine starts"
+        return Condition.false(type_, Reason.WAITING_FOR_FIRST_CONSUMER, message)
+    return Condition.false(type_, Reason.PROVISIONING, f"the disk {name} is being filled")
+
+
+def judge_network(instance: Instance, observed: Observed) -> Condition:
+    """State whether the network is there."""
+    type_, reference = ConditionType.NETWORK_READY, instance.spec.network_ref
+    if reference is None:
+        return Condition.true(type_, Reason.NOT_REQUESTED, "on the network of pods")
+    network = observed.network
+    if network is None:
+        message = f"there is no Network {reference.name}, which spec.networkRef names"
+        return Condition.false(type_, Reason.NETWORK_MISSING, message)
+    if not has_network(instance, observed):
+        message = f"Network {reference.name} has no NetworkAttachmentDefinition yet"
+        return Condition.false(type_, Reason.NETWORK_NOT_READY, message)
+    if not network.isolated and instance.spec.firewall_ref is None:
+        message = f"Network {reference.name} is not separated from others yet"
+        return Condition.false(type_, Reason.NETWORK_NOT_READY, message)
+    return Condition.true(type_, Reason.NETWORK_FOUND, f"on Network {reference.name}")
+
+
+def judge_firewall(instance: Instance, observed: Observed) -> Condition:
+    """State whether the machine is protected as asked."""
+    type_, reference = ConditionType.FIREWALL_APPLIED, instance.spec.firewall_ref
+    if reference is None:
+        return Condition.true(type_, Reason.NOT_REQUESTED, "spec.firewallRef names none")
+    if observed.firewall is None:
+        message = f"there is no Firewall {reference.name}, which spec.firewallRef names"
+        return Condition.false(type_, Reason.FIREWALL_MISSING, message)
+    if not observed.firewall.protects(instance.metadata.uid):
+        message = f"Firewall {reference.name} does not protect this Instance yet"
+        return Condition.false(type_, Reason.FIREWALL_PENDING, message)
+    return Condition.true(type_, Reason.FIREWALL_APPLIED, f"by Firewall {reference.name}")
+
+
+def judge_address(instance: Instance, observed: Observed) -> Condition:
+    """State whether the public address leads to the machine that runs."""
+    type_, public = ConditionType.ADDRESS_READY, instance.spec.public_ip
+    if public.mode is PublicIPMode.NONE:
+        return Condition.true(type_, Reason.NOT_REQUESTED, "spec.publicIP asks for none")
+    claim = observed.claim
+    if claim is None:
+        message = f"there is no IPClaim {public.claim_name or 'of the Instance'} yet"
+        return Condition.false(type_, Reason.CLAIM_MISSING, message)
+    if claim.target != f"Instance/{instance.metadata.name}":
+        message = (
+            f"spec.target of IPClaim {claim.key.name} is {claim.target or 'not set'}; "
+            f"set it to Instance {instance.metadata.name}"
+        )
+        return Condition.false(type_, Reason.CLAIM_ELSEWHERE, message)
+    if not claim.address:
+        message = claim.message or f"IPClaim {claim.key.name} has no address yet"
+        return Condition.false(type_, Reason.ADDRESS_PENDING, message)
+    run = observed.run
+    if run is None or claim.vmi_uid != run.view.uid or not claim.bound:
+        message = f"{claim.address} does not lead to the machine yet"
+        if run is None:
+            message = f"{claim.address} waits for the machine to run"
+        return Condition.false(type_, Reason.ADDRESS_UNBOUND, message)
+    return Condition.true(type_, Reason.BOUND, f"{claim.address} leads to the machine")
+
+
+def judge_running(instance: Instance, observed: Observed) -> Condition:
+    """State whether the guest runs, and why it does not."""
+    type_ = ConditionType.RUNNING
+    machine, run = observed.machine, observed.run
+    if run is not None and run.view.ready and not run.view.deleting:
+        return Condition.true(type_, Reason.RUNNING, f"on node {run.view.node_name}")
+    if find_current_disk(instance, observed) != find_wanted_disk(instance, observed):
+        message = "the machine is off to boot from another disk"
+        return Condition.false(type_, Reason.REBUILDING, message)
+    if instance.spec.power is Power.STOPPED:
+        if run is None:
+            return Condition.false(type_, Reason.STOPPED, "spec.power is Stopped")
+        return Condition.false(type_, Reason.STOPPING, "the guest shuts down")
+    if machine is None:
+        return Condition.false(type_, Reason.STARTING, "the machine is not made yet")
+    if machine.view.start_failures >= _MANY_FAILURES:
+        message = "the machine ended several times in a row before it ran; see its events"
+        return Condition.false(type_, Reason.CRASH_LOOP, message)
+    trouble = _find_trouble(observed)
+    if trouble:
+        return Condition.false(type_, Reason.START_FAILED, trouble)
+    if run is not None and run.view.deleting:
+        return Condition.false(type_, Reason.STOPPING, "the guest shuts down, to start again")
+    return Condition.false(type_, Reason.STARTING, "the guest boots")
+
+
+def judge_extras(observed: Observed) -> list[Condition]:
+    """State what is told only where it applies."""
+    found = []
+    run, machine = observed.run, observed.machine
+    if run is not None and run.view.running:
+        found += [_judge_agent(observed), _judge_migratable(observed)]
+    if machine is not None and machine.view.conditions.holds(VmCondition.RESTART_REQUIRED):
+        message = "a change takes effect with the next start; make an Operation of type Reboot"
+        found.append(
+            Condition.true(ConditionType.RESTART_REQUIRED, Reason.RESTART_REQUIRED, message)
+        )
+    if run is not None and run.view.evacuation_node:
+        message = f"node {run.view.evacuation_node} is being emptied"
+        found.append(Condition.true(ConditionType.EVICTING, Reason.EVICTION_REQUESTED, message))
+    if observed.silent_node:
+        message = (
+            f"node {observed.silent_node} has not reported for a while; the machine may run there "
+            "still, so nothing is forced: bring the node back or delete it"
+        )
+        found.append(Condition.true(ConditionType.BLOCKED, Reason.NODE_SILENT, message))
+    return found
+
+
+def _judge_agent(observed: Observed) -> Condition:
+    assert observed.run is not None
+    type_ = ConditionType.AGENT_CONNECTED
+    if observed.run.view.conditions.holds(VmCondition.AGENT_CONNECTED):
+        return Condition.true(type_, Reason.CONNECTED)
+    return Condition.false(type_, Reason.NO_AGENT, "no guest agent answers")
+
+
+def _judge_migratable(observed: Observed) -> Condition:
+    assert observed.run is not None
+    type_ = ConditionType.MIGRATABLE
+    found = observed.run.view.conditions.find(VmCondition.LIVE_MIGRATABLE)
+    if found is None:
+        return Condition.unknown(type_, Reason.NOT_MIGRATABLE, "KubeVirt does not tell yet")
+    if found.holds:
+        return Condition.true(type_, Reason.MIGRATABLE)
+    return Condition.false(type_, Reason.NOT_MIGRATABLE, found.message or found.reason)
+
+
+def _find_trouble(observed: Observed) -> str:
+    """Find what KubeVirt says is wrong with a machine that is to run."""
+    machine = observed.machine
+    if machine is None or machine.view.printable_status not in _TROUBLE:
+        return ""
+    failure = machine.view.conditions.find(VmCondition.FAILURE)
+    detail = f": {failure.message}" if failure is not None and failure.message else ""
+    return f"KubeVirt says {machine.view.printable_status}{detail}"

@@ -1,0 +1,240 @@
+"""What was seen around an Instance, and what follows from it at once; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from libs.common.contracts.compute import OperationView
+from libs.common.contracts.ip_claims import IpClaimView
+from libs.common.contracts.kubevirt import RunStrategy, VmiView, VmView
+from libs.common.contracts.network import FirewallView, NetworkView
+from libs.common.contracts.reading import map_at, maps_at, quantity_at, text_at
+from libs.common.kinds import Kind, Manifest
+from operators.compute.api.instance import ROOT, Directive, DirectiveKind, DiskUse, Instance
+from operators.compute.naming import root_disk_name
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Show how much a machine has.
+
+    Attributes:
+        cpus: Processors.
+        memory: Bytes of memory; None when they cannot be read.
+    """
+
+    cpus: int
+    memory: Fraction | None
+
+    @classmethod
+    def of_domain(cls, domain: Mapping[str, Any]) -> Capacity:
+        """Read the capacity out of a `domain` of KubeVirt."""
+        cpu = map_at(domain, "cpu")
+        counts = [cpu.get(name) for name in ("sockets", "cores", "threads")]
+        cpus = 1
+        for count in counts:
+            cpus *= count if isinstance(count, int) and count > 0 else 1
+        return cls(cpus, quantity_at(domain, "memory", "guest"))
+
+
+@dataclass(frozen=True, slots=True)
+class DiskView:
+    """Show a root disk: a DataVolume, or the claim that is left of one.
+
+    Attributes:
+        kind: DataVolume, or claim.
+        manifest: The object, for patches and deletion.
+        name: Name of both.
+        uid: UID of the object.
+        deleting: Whether its deletion was asked for.
+        usable: Whether a machine can boot from it.
+        succeeded: Whether it is filled; a usable one may be filled when it is first used.
+        failed: Whether it can never be filled.
+        progress: How far it is, for people.
+    """
+
+    kind: Kind
+    manifest: Manifest
+    name: str
+    uid: str
+    deleting: bool
+    usable: bool
+    succeeded: bool
+    failed: bool
+    progress: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Show one run of the machine.
+
+    Attributes:
+        view: The VirtualMachineInstance.
+        disk: Root disk that it was started with.
+        capacity: How much it has.
+    """
+
+    view: VmiView
+    disk: str
+    capacity: Capacity
+
+    @classmethod
+    def parse(cls, manifest: Manifest) -> Run:
+        """Read a VirtualMachineInstance."""
+        volumes = maps_at(manifest, "spec", "volumes")
+        disks = [text_at(item, "dataVolume", "name") for item in volumes if item["name"] == ROOT]
+        domain = map_at(manifest, "spec", "domain")
+        return cls(VmiView.parse(manifest), "".join(disks), Capacity.of_domain(domain))
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Show the VirtualMachine.
+
+    Attributes:
+        view: What matters of it.
+        disk: Root disk of its template.
+        capacity: How much its template asks for.
+        claims: Claims of the further volumes of its template, by volume name.
+    """
+
+    view: VmView
+    disk: str
+    capacity: Capacity
+    claims: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, manifest: Manifest) -> Machine:
+        """Read a VirtualMachine."""
+        view = VmView.parse(manifest)
+        domain = map_at(manifest, "spec", "template", "spec", "domain")
+        claims = {
+            text_at(item, "name"): text_at(item, "persistentVolumeClaim", "claimName")
+            for item in maps_at(manifest, "spec", "template", "spec", "volumes")
+        }
+        return cls(
+            view,
+            view.disks.get(ROOT, ""),
+            Capacity.of_domain(domain),
+            {name: claim for name, claim in claims.items() if claim},
+        )
+
+    @property
+    def halted(self) -> bool:
+        """Whether KubeVirt knows that the machine is to be off, and has ended it."""
+        view = self.view
+        seen = not view.observed_generation or view.observed_generation >= view.generation
+        return view.run_strategy == RunStrategy.HALTED and seen and not view.created
+
+    @property
+    def kept_running(self) -> bool:
+        """Whether KubeVirt is asked to keep the machine running."""
+        return self.view.run_strategy == RunStrategy.ALWAYS
+
+
+@dataclass(frozen=True, slots=True)
+class Volumes:
+    """Show the further volumes that the spec asks for.
+
+    Attributes:
+        claims: Claims that can be mounted, by volume name.
+        problems: What keeps the others from it, one sentence each.
+    """
+
+    claims: Mapping[str, str] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Show what there is around one Instance.
+
+    Attributes:
+        size: How much the InstanceSize gives; None when there is none of that name.
+        disk_size: Size of a root disk of that InstanceSize.
+        missing_apis: Kinds that are needed and not served.
+        network: Network of the spec; None when it is not there.
+        firewall: Firewall of the spec; None when it is not there.
+        claim: IPClaim of the public address; None when it is not there.
+        claim_manifest: The same as it is.
+        volumes: Further volumes.
+        machine: VirtualMachine of that name, when it is ours.
+        run: Run of that machine; None while it is off.
+        disks: Root disks that are ours, by name.
+        foreign: Objects of others whose names are needed, for people.
+        silent_node: Node of the run, when it has not reported for a while; else empty.
+        operation: Operation that is at work.
+    """
+
+    size: Capacity | None = None
+    disk_size: str = ""
+    missing_apis: tuple[str, ...] = ()
+    network: NetworkView | None = None
+    firewall: FirewallView | None = None
+    claim: IpClaimView | None = None
+    claim_manifest: Manifest | None = None
+    volumes: Volumes = Volumes()
+    machine: Machine | None = None
+    run: Run | None = None
+    disks: Mapping[str, DiskView] = field(default_factory=dict)
+    foreign: tuple[str, ...] = ()
+    silent_node: str = ""
+    operation: OperationView | None = None
+
+
+def find_current_disk(instance: Instance, observed: Observed) -> str:
+    """Find the root disk that the machine boots from, or would.
+
+    The machine itself is asked first, then the status. Where both are lost, as after a restore from
+    a backup, it is a disk that there is, and only then a new one.
+    """
+    if observed.machine is not None and observed.machine.disk:
+        return observed.machine.disk
+    if instance.observed.root_disk is not None:
+        return instance.observed.root_disk.name
+    default = root_disk_name(instance.metadata.name)
+    directive = instance.spec.directive(DirectiveKind.ROOT_DISK)
+    held = [name for name in sorted(observed.disks) if directive is None or name != directive.disk]
+    return default if default in observed.disks or not held else held[0]
+
+
+def find_wanted_disk(instance: Instance, observed: Observed) -> str:
+    """Find the root disk that the machine is to boot from, as soon as that can be done."""
+    directive = find_boot(instance)
+    if directive is None or directive.disk is None:
+        return find_current_disk(instance, observed)
+    disk = observed.disks.get(directive.disk)
+    usable = disk is not None and disk.usable and not disk.deleting
+    return directive.disk if usable else find_current_disk(instance, observed)
+
+
+def find_boot(instance: Instance) -> Directive | None:
+    """Find the directive to boot from another disk."""
+    directive = instance.spec.directive(DirectiveKind.ROOT_DISK)
+    return directive if directive is not None and directive.use is DiskUse.BOOT else None
+
+
+def is_protected(instance: Instance, observed: Observed) -> bool:
+    """Tell whether the machine may start: what is to keep it closed stands.
+
+    The firewall is asked alone where there is one: rules that it cannot express make it not Ready,
+    although all is closed.
+    """
+    if instance.spec.firewall_ref is not None:
+        return observed.firewall is not None and observed.firewall.protects(instance.metadata.uid)
+    if instance.spec.network_ref is not None:
+        return observed.network is not None and observed.network.isolated
+    return True
+
+
+def has_network(instance: Instance, observed: Observed) -> bool:
+    """Tell whether the network of the machine is known."""
+    if instance.spec.network_ref is None:
+        return True
+    network = observed.network
+    if network is None:
+        return False
+    return network.backend != "Multus" or bool(network.attachment)

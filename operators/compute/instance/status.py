@@ -1,0 +1,269 @@
+"""What an Instance shows of itself; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from libs.common.conditions import Condition, build_conditions
+from libs.common.crd import ObjectReference
+from libs.common.kinds import Manifest
+from operators.compute.api.instance import (
+    Directive,
+    DirectiveKind,
+    DirectiveState,
+    DirectiveStatus,
+    DiskUse,
+    Instance,
+    InstanceStatus,
+    Phase,
+    Power,
+    RootDiskStatus,
+)
+from operators.compute.api.reasons import ConditionType, Reason
+from operators.compute.instance.ending import Ending
+from operators.compute.instance.facts import (
+    judge_address,
+    judge_extras,
+    judge_firewall,
+    judge_network,
+    judge_provisioned,
+    judge_running,
+)
+from operators.compute.instance.observed import Observed, find_current_disk
+from operators.compute.naming import firmware_uuid, mac_address
+
+type Refusals = Mapping[StrEnum, str]
+"""What the API server said to steps that failed, by the reason of their action."""
+
+_BUSY: Final = {
+    "Reboot": Phase.REBOOTING,
+    "Rebuild": Phase.REBUILDING,
+    "Migrate": Phase.MIGRATING,
+}
+"""Phase while an Operation of a type is at work."""
+_FAILURES: Final = frozenset({Reason.CRASH_LOOP, Reason.START_FAILED, Reason.IMPORT_FAILED})
+
+
+def build_status(
+    instance: Instance, observed: Observed, refusals: Refusals, *, now: datetime
+) -> Manifest:
+    """Build the status of an Instance that is to be there.
+
+    Args:
+        instance: What is asked for.
+        observed: What there is, after the steps of this pass.
+        refusals: Steps of this pass that failed.
+        now: Time of the transitions that happen here.
+    """
+    states = _judge(instance, observed)
+    ready = _judge_ready(instance, observed, states, refusals)
+    phase = _find_phase(observed, [ready, *states])
+    return _build(instance, observed, [ready, *states], phase, now)
+
+
+def build_final_status(
+    instance: Instance, observed: Observed, ending: Ending, refusals: Refusals, *, now: datetime
+) -> Manifest:
+    """Build the status of an Instance that is being deleted; arguments as `build_status`."""
+    message = "; ".join([ending.message, *dict.fromkeys(refusals.values())])
+    conditions = [
+        Condition.false(ConditionType.READY, Reason.TERMINATING, message),
+        Condition.true(ConditionType.TERMINATING, ending.reason, message),
+        *_judge(instance, observed),
+    ]
+    return _build(instance, observed, conditions, Phase.DELETING, now)
+
+
+def build_directive_status(directive: Directive, observed: Observed) -> DirectiveStatus:
+    """Say what became of a directive."""
+    if directive.kind is DirectiveKind.RESTART:
+        ended = observed.run is None or observed.run.view.uid != directive.vmi_uid
+        state = DirectiveState.DONE if ended else DirectiveState.IN_PROGRESS
+        message = "" if ended else "the guest shuts down"
+    else:
+        state, message = _follow_disk(directive, observed)
+    return DirectiveStatus(kind=directive.kind, token=directive.token, state=state, message=message)
+
+
+def _follow_disk(directive: Directive, observed: Observed) -> tuple[DirectiveState, str]:
+    disk = observed.disks.get(directive.disk or "")
+    if disk is None:
+        taken = [name for name in observed.foreign if name.endswith(f"/{directive.disk}")]
+        if taken:
+            return DirectiveState.FAILED, f"{taken[0]} belongs to somebody else"
+        return DirectiveState.IN_PROGRESS, "the disk is being created"
+    if disk.failed:
+        return DirectiveState.FAILED, "the disk cannot be filled; see the events of its DataVolume"
+    if not disk.usable:
+        return DirectiveState.IN_PROGRESS, "the disk is being filled"
+    if directive.use is DiskUse.PREPARE:
+        return DirectiveState.DONE, ""
+    machine, run = observed.machine, observed.run
+    if machine is None or machine.disk != directive.disk:
+        return DirectiveState.IN_PROGRESS, "the machine is stopped to boot from the disk"
+    off = run is None and not machine.kept_running
+    if off or (run is not None and run.view.ready and run.disk == directive.disk):
+        return DirectiveState.DONE, ""
+    return DirectiveState.IN_PROGRESS, "the guest boots from the disk"
+
+
+def _judge(instance: Instance, observed: Observed) -> list[Condition]:
+    return [
+        judge_provisioned(instance, observed),
+        judge_network(instance, observed),
+        judge_firewall(instance, observed),
+        judge_address(instance, observed),
+        judge_running(instance, observed),
+        *judge_extras(observed),
+    ]
+
+
+def _judge_ready(
+    instance: Instance, observed: Observed, states: list[Condition], refusals: Refusals
+) -> Condition:
+    """Sum up; the first thing that is amiss gives the reason."""
+    problem = _find_problem(instance, observed, refusals)
+    if problem is not None:
+        return problem
+    by_type = {state.type: state for state in states}
+    running = by_type[ConditionType.RUNNING]
+    if ConditionType.BLOCKED in by_type:
+        return _not_ready(by_type[ConditionType.BLOCKED])
+    if instance.spec.power is Power.STOPPED:
+        if running.reason == Reason.STOPPED:
+            return Condition.true(ConditionType.READY, Reason.STOPPED, running.message)
+        return _not_ready(running)
+    provisioned = by_type[ConditionType.PROVISIONED]
+    needed = [
+        *([] if provisioned.reason == Reason.WAITING_FOR_FIRST_CONSUMER else [provisioned]),
+        by_type[ConditionType.NETWORK_READY],
+        by_type[ConditionType.FIREWALL_APPLIED],
+        running,
+        by_type[ConditionType.ADDRESS_READY],
+    ]
+    missing = next((state for state in needed if state.status != "True"), None)
+    if missing is not None:
+        return _not_ready(missing)
+    return Condition.true(ConditionType.READY, Reason.RUNNING, running.message)
+
+
+def _find_problem(instance: Instance, observed: Observed, refusals: Refusals) -> Condition | None:
+    """Find what keeps the operator from doing its part."""
+    if observed.missing_apis:
+        message = f"the cluster does not serve {', '.join(observed.missing_apis)}; install KubeVirt"
+        return Condition.false(ConditionType.READY, Reason.API_MISSING, message)
+    if observed.foreign:
+        message = f"{observed.foreign[0]} belongs to somebody else and is left alone; rename one"
+        return Condition.false(ConditionType.READY, Reason.CONFLICT, message)
+    if observed.size is None:
+        message = f"there is no InstanceSize {instance.spec.size}, which spec.size names"
+        return Condition.false(ConditionType.READY, Reason.SIZE_MISSING, message)
+    if refusals:
+        message = "; ".join(dict.fromkeys(refusals.values()))
+        return Condition.false(ConditionType.READY, Reason.WRITE_FAILED, message)
+    if observed.volumes.problems:
+        message = "; ".join(observed.volumes.problems)
+        return Condition.false(ConditionType.READY, Reason.VOLUME_NOT_READY, message)
+    return None
+
+
+def _not_ready(state: Condition) -> Condition:
+    return Condition.false(ConditionType.READY, state.reason, state.message)
+
+
+def _find_phase(observed: Observed, states: list[Condition]) -> Phase:
+    """Sum up for people."""
+    by_type = {state.type: state for state in states}
+    running = by_type[ConditionType.RUNNING]
+    operation = observed.operation
+    if operation is not None and operation.type in _BUSY:
+        return _BUSY[operation.type]
+    if observed.run is not None and observed.run.view.migrating:
+        return Phase.MIGRATING
+    if running.status == "True":
+        return Phase.RUNNING
+    if {running.reason, by_type[ConditionType.PROVISIONED].reason} & _FAILURES:
+        return Phase.FAILED
+    match running.reason:
+        case Reason.STOPPED:
+            return Phase.STOPPED
+        case Reason.STOPPING:
+            return Phase.STOPPING
+        case Reason.REBUILDING:
+            return Phase.REBUILDING
+    if observed.machine is not None:
+        return Phase.STARTING
+    provisioned = by_type[ConditionType.PROVISIONED].status == "True"
+    return Phase.PENDING if provisioned else Phase.PROVISIONING
+
+
+def _build(
+    instance: Instance,
+    observed: Observed,
+    conditions: list[Condition],
+    phase: Phase,
+    now: datetime,
+) -> Manifest:
+    uid, run, machine = instance.metadata.uid, observed.run, observed.machine
+    claim = observed.claim
+    current = [condition.to_manifest() for condition in instance.observed.conditions]
+    status = InstanceStatus(
+        observed_generation=instance.metadata.generation,
+        phase=phase,
+        size=_find_size(instance, observed),
+        vm_uid=None if machine is None else machine.view.uid,
+        vmi_uid=None if run is None else run.view.uid,
+        node_name=(run.view.node_name or None) if run is not None else None,
+        root_disk=_show_disk(instance, observed),
+        mac_address=mac_address(uid),
+        firmware_uuid=firmware_uuid(uid),
+        private_ip=_find_private_ip(instance, observed),
+        public_ip=(claim.address or None) if claim is not None else None,
+        operation=_show_operation(observed),
+        directives=[build_directive_status(held, observed) for held in instance.spec.directives],
+        message=conditions[0].message[:256],
+    ).to_manifest()
+    status["conditions"] = build_conditions(
+        current, conditions, generation=instance.metadata.generation, now=now
+    )
+    return status
+
+
+def _find_size(instance: Instance, observed: Observed) -> str | None:
+    """Find the size that the machine has now; a change may wait for its next start."""
+    held = observed.run.capacity if observed.run is not None else None
+    if held is None and observed.machine is not None:
+        held = observed.machine.capacity
+    if held is not None and held == observed.size:
+        return instance.spec.size
+    return instance.observed.size
+
+
+def _show_disk(instance: Instance, observed: Observed) -> RootDiskStatus | None:
+    name = find_current_disk(instance, observed)
+    disk = observed.disks.get(name)
+    if disk is None:
+        return instance.observed.root_disk
+    return RootDiskStatus(name=name, uid=disk.uid)
+
+
+def _show_operation(observed: Observed) -> ObjectReference | None:
+    operation = observed.operation
+    if operation is None:
+        return None
+    return ObjectReference(name=operation.key.name, uid=operation.uid)
+
+
+def _find_private_ip(instance: Instance, observed: Observed) -> str | None:
+    if instance.spec.private_ip is not None:
+        return instance.spec.private_ip
+    if observed.run is None:
+        return None
+    interfaces = observed.run.view.interfaces
+    first = [address for interface in interfaces[:1] for address in interface.addresses]
+    # Empty for a moment after a migration: what is known stays.
+    same = instance.observed.vmi_uid == observed.run.view.uid
+    return first[0] if first else (instance.observed.private_ip if same else None)

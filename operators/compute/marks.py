@@ -1,0 +1,84 @@
+"""Whose a child is: by a controller reference, or by an annotation where it is to be kept; pure.
+
+A child that outlives its Instance has no owner reference: the garbage collector deletes what refers
+to an owner that is deleted in the foreground before any finalizer is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from libs.common.kinds import Manifest
+from libs.common.ownership import build_owner_reference, controller_uid
+from operators.compute.api.instance import INSTANCE, Instance
+from operators.compute.naming import KEPT_FOR
+
+
+def build_reference(instance: Instance) -> Manifest:
+    """Build the controller reference of a child."""
+    metadata = {"name": instance.metadata.name, "uid": instance.metadata.uid}
+    return build_owner_reference(INSTANCE, {"metadata": metadata})
+
+
+def build_mark(instance: Instance, *, owned: bool) -> Manifest:
+    """Build the part of the metadata of a new child that says whose it is."""
+    if owned:
+        return {"ownerReferences": [build_reference(instance)]}
+    return {"annotations": {KEPT_FOR: instance.metadata.uid}}
+
+
+def is_ours(manifest: Mapping[str, Any], uid: str) -> bool:
+    """Tell whether an object belongs to this very incarnation of an Instance."""
+    owner = controller_uid(manifest)
+    if owner:
+        return owner == uid
+    return bool(uid) and _annotations(manifest).get(KEPT_FOR) == uid
+
+
+def build_mark_patch(
+    manifest: Mapping[str, Any], instance: Instance, *, owned: bool
+) -> list[Manifest]:
+    """Build the operations that change how an object says whose it is; empty when it says so."""
+    reference = [build_reference(instance)] if owned else []
+    kept = "" if owned else instance.metadata.uid
+    return [
+        *_set_references(manifest, instance.metadata.uid, reference),
+        *_set_annotation(manifest, kept),
+    ]
+
+
+def build_release_patch(manifest: Mapping[str, Any], uid: str) -> list[Manifest]:
+    """Build the operations that make an object belong to nobody; empty when it does already."""
+    ours = _annotations(manifest).get(KEPT_FOR) == uid
+    return [
+        *_set_references(manifest, uid, []),
+        *(_set_annotation(manifest, "") if ours else ()),
+    ]
+
+
+def _annotations(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    annotations = manifest["metadata"].get("annotations")
+    return annotations if isinstance(annotations, Mapping) else {}
+
+
+def _set_references(
+    manifest: Mapping[str, Any], uid: str, wanted: list[Manifest]
+) -> list[Manifest]:
+    held = list(manifest["metadata"].get("ownerReferences") or ())
+    if [reference for reference in held if reference.get("uid") == uid] == wanted:
+        return []
+    others = [reference for reference in held if reference.get("uid") != uid]
+    return [{"op": "add", "path": "/metadata/ownerReferences", "value": [*others, *wanted]}]
+
+
+def _set_annotation(manifest: Mapping[str, Any], value: str) -> list[Manifest]:
+    held = _annotations(manifest)
+    if held.get(KEPT_FOR, "") == value:
+        return []
+    path = f"/metadata/annotations/{KEPT_FOR.replace('/', '~1')}"
+    if not value:
+        return [{"op": "remove", "path": path}]
+    if not held:
+        return [{"op": "add", "path": "/metadata/annotations", "value": {KEPT_FOR: value}}]
+    return [{"op": "add", "path": path, "value": value}]

@@ -1,0 +1,219 @@
+"""KubeVirt and its neighbours in a few lines, for tests that need their answers at once.
+
+`tools/kubevirt_sim` is the faithful one. This one does each thing in one step and in no time, from
+within a test, so that a conformance run of hundreds of crashes takes seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import Any, Final
+
+from libs.common.contracts.cdi import DATA_VOLUME
+from libs.common.contracts.ip_claims import IP_CLAIM
+from libs.common.contracts.kubevirt import (
+    VIRTUAL_MACHINE,
+    VIRTUAL_MACHINE_INSTANCE,
+    VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+)
+from libs.common.contracts.network import FIREWALL, NETWORK
+from libs.common.contracts.reading import map_at, text_at
+from libs.common.contracts.volumes import DEMO_VOLUME
+from libs.common.crd import build_crd
+from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
+from libs.common.ownership import build_owner_reference
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
+from libs.common.testing.outcome import Run
+from operators.compute.api import RESOURCES
+from operators.compute.api.instance import INSTANCE
+
+NODES: Final = ("node-1", "node-2")
+"""Nodes that machines run on."""
+_BLURRED: Final = (
+    (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "uid"),
+    (re.compile(r"02(:[0-9a-f]{2}){5}"), "mac"),
+)
+"""What follows from UIDs, and what stands for it in a comparison."""
+
+
+def build_crds() -> tuple[Manifest, ...]:
+    """Build the CRDs of the operator and of all whose objects it meets."""
+    others: tuple[Kind, ...] = (
+        VIRTUAL_MACHINE,
+        VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+        DATA_VOLUME,
+        IP_CLAIM,
+        NETWORK,
+        FIREWALL,
+        DEMO_VOLUME,
+    )
+    return (
+        *(build_crd(model) for model in RESOURCES),
+        *(build_loose_crd(kind, None, ("status",)) for kind in others),
+        build_loose_crd(VIRTUAL_MACHINE_INSTANCE, None, ()),
+    )
+
+
+def pretend(api: FakeApi) -> None:
+    """Do what KubeVirt, CDI, ipam and network would do next; safe to repeat."""
+    for disk in api.objects(DATA_VOLUME):
+        _fill(api, disk)
+    for machine in api.objects(VIRTUAL_MACHINE):
+        _run(api, machine)
+    for run in api.objects(VIRTUAL_MACHINE_INSTANCE):
+        _follow(api, run)
+    for migration in api.objects(VIRTUAL_MACHINE_INSTANCE_MIGRATION):
+        _move(api, migration)
+    for claim in api.objects(IP_CLAIM):
+        _bind(api, claim)
+    for firewall in api.objects(FIREWALL):
+        _protect(api, firewall)
+
+
+def _fill(api: FakeApi, disk: Manifest) -> None:
+    failing = "broken" in text_at(disk, "spec", "source", "http", "url")
+    _tell(api, DATA_VOLUME, disk, {"phase": "Failed" if failing else "Succeeded"})
+
+
+def _run(api: FakeApi, machine: Manifest) -> None:
+    if is_deleting(machine):
+        return
+    key = key_of(machine)
+    run = api.find(VIRTUAL_MACHINE_INSTANCE, key)
+    wanted = machine["spec"]["runStrategy"] == "Always"
+    if run is None and wanted:
+        run = api.create(_build_run(machine))
+    elif run is not None and not wanted:
+        api.delete(VIRTUAL_MACHINE_INSTANCE, key)
+        run = None
+    generation = machine["metadata"]["generation"]
+    status: Manifest = {"observedGeneration": generation, "created": run is not None}
+    template = machine["spec"]["template"]["spec"]["domain"]
+    stale = run is not None and run["spec"]["domain"]["memory"] != template["memory"]
+    status["conditions"] = [{"type": "RestartRequired", "status": "True"}] if stale else []
+    _tell(api, VIRTUAL_MACHINE, machine, status)
+
+
+def _build_run(machine: Manifest) -> Manifest:
+    key, template = key_of(machine), machine["spec"]["template"]
+    reference = build_owner_reference(VIRTUAL_MACHINE, machine)
+    disk = template["spec"]["volumes"][0]["dataVolume"]["name"]
+    return {
+        "apiVersion": VIRTUAL_MACHINE_INSTANCE.api_version,
+        "kind": VIRTUAL_MACHINE_INSTANCE.kind,
+        "metadata": {
+            "name": key.name,
+            "namespace": key.namespace,
+            "labels": dict(template["metadata"]["labels"]),
+            "ownerReferences": [reference],
+        },
+        "spec": template["spec"],
+        # A disk whose name tells of trouble holds a guest that never boots.
+        "status": {"phase": "Scheduling"} if _is_dead(disk, machine) else _build_running(NODES[0]),
+    }
+
+
+def _is_dead(disk: str, machine: Manifest) -> bool:
+    annotations = map_at(machine, "metadata", "annotations")
+    return bool(annotations.get("pretend/dead-disk") == disk)
+
+
+def _build_running(node: str) -> Manifest:
+    conditions = [
+        {"type": "Ready", "status": "True"},
+        {"type": "LiveMigratable", "status": "True"},
+        {"type": "AgentConnected", "status": "True"},
+    ]
+    interfaces = [{"name": "default", "ipAddress": "10.0.0.7"}]
+    return {
+        "phase": "Running",
+        "nodeName": node,
+        "conditions": conditions,
+        "interfaces": interfaces,
+    }
+
+
+def _follow(api: FakeApi, run: Manifest) -> None:
+    """Let the run of a machine that is gone go."""
+    owner = run["metadata"]["ownerReferences"][0]
+    machine = api.find(VIRTUAL_MACHINE, key_of(run))
+    if machine is None or uid_of(machine) != owner["uid"]:
+        api.delete(VIRTUAL_MACHINE_INSTANCE, key_of(run))
+
+
+def _move(api: FakeApi, migration: Manifest) -> None:
+    if text_at(migration, "status", "phase") in ("Succeeded", "Failed"):
+        return
+    key = Key(key_of(migration).namespace, migration["spec"]["vmiName"])
+    run = api.find(VIRTUAL_MACHINE_INSTANCE, key)
+    if run is None:
+        _tell(api, VIRTUAL_MACHINE_INSTANCE_MIGRATION, migration, {"phase": "Failed"})
+        return
+    node = NODES[1] if run["status"]["nodeName"] == NODES[0] else NODES[0]
+    state = {"completed": True, "targetNode": node, "migrationUid": uid_of(migration)}
+    api.patch(
+        VIRTUAL_MACHINE_INSTANCE, key, {"status": {"nodeName": node, "migrationState": state}}
+    )
+    _tell(api, VIRTUAL_MACHINE_INSTANCE_MIGRATION, migration, {"phase": "Succeeded"})
+
+
+def _bind(api: FakeApi, claim: Manifest) -> None:
+    target = text_at(claim, "spec", "target", "name")
+    run = api.find(VIRTUAL_MACHINE_INSTANCE, Key(key_of(claim).namespace, target or "none"))
+    status: dict[str, Any] = {
+        "address": "203.0.113.7",
+        "binding": {} if run is None else {"state": "Bound", "vmiUID": uid_of(run)},
+        "conditions": [
+            {"type": "Ready", "status": "True"},
+            {"type": "Bound", "status": "False" if run is None else "True"},
+        ],
+    }
+    _tell(api, IP_CLAIM, claim, status)
+
+
+def _protect(api: FakeApi, firewall: Manifest) -> None:
+    name, namespace = key_of(firewall).name, key_of(firewall).namespace
+    covered = [
+        {"name": key_of(instance).name, "uid": uid_of(instance)}
+        for instance in api.objects(INSTANCE, namespace)
+        if text_at(instance, "spec", "firewallRef", "name") == name
+    ]
+    _tell(api, FIREWALL, firewall, {"instances": covered})
+
+
+def _tell(api: FakeApi, kind: Kind, held: Manifest, status: Manifest) -> None:
+    now = held.get("status") or {}
+    if any(now.get(name) != value for name, value in status.items()):
+        # A merge patch keeps members that it does not name, and what is to go must go.
+        gone = {name: None for name in now if name not in status}
+        binding = status.get("binding")
+        if binding == {}:
+            status = status | {"binding": None}
+        if (
+            binding != {}
+            or now.get("binding")
+            or any(now.get(name) != value for name, value in status.items() if name != "binding")
+        ):
+            api.patch_status(kind, key_of(held), {**gone, **status})
+
+
+def blur(run: Run) -> Run:
+    """Take what follows from UIDs, which differ from run to run, out of an outcome."""
+    return replace(
+        run,
+        state=_blur(run.state),
+        creates=Counter({_blur(name): count for name, count in run.creates.items()}),
+        deletes=Counter({_blur(name): count for name, count in run.deletes.items()}),
+    )
+
+
+def _blur[T](value: T) -> T:
+    text = json.dumps(value)
+    for pattern, name in _BLURRED:
+        text = pattern.sub(name, text)
+    blurred: T = json.loads(text)
+    return blurred

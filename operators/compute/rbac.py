@@ -1,0 +1,30 @@
+"""What the compute operator may do."""
+
+from libs.common.contracts.cdi import DATA_VOLUME
+from libs.common.contracts.ip_claims import IP_CLAIM
+from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
+from libs.common.contracts.network import FIREWALL, NETWORK
+from libs.common.contracts.volumes import DEMO_VOLUME
+from libs.common.kinds import NODE, PVC, SECRET
+from libs.common.rbac import PolicyRule, children, grant, own, reads
+from operators.compute.api.instance import INSTANCE
+from operators.compute.api.operation import OPERATION
+from operators.compute.api.size import INSTANCE_SIZE
+
+RULES: tuple[PolicyRule, ...] = (
+    *own(INSTANCE),
+    *reads(OPERATION, why="tell which Operation is at work on an Instance"),
+    *reads(INSTANCE_SIZE, why="know how much a machine gets"),
+    *children(VIRTUAL_MACHINE, "create", "patch", "delete", why="keep the machines of Instances"),
+    *children(VIRTUAL_MACHINE_INSTANCE, "delete", why="end exactly the run that is to be rebooted"),
+    *children(DATA_VOLUME, "create", "patch", "delete", why="keep the root disks of Instances"),
+    *children(IP_CLAIM, "create", "patch", "delete", why="ask for public addresses"),
+    *children(PVC, "delete", why="root disks whose DataVolume was collected, and volumes"),
+    # Neither list nor watch: users' Secrets are named to KubeVirt and never read.
+    grant(SECRET, "get", "create", "patch", why="keep the Secrets with the first settings"),
+    *reads(NETWORK, why="start no machine before its network stands"),
+    *reads(FIREWALL, why="start no machine before its firewall stands"),
+    *reads(DEMO_VOLUME, why="find the claims of further volumes"),
+    *reads(NODE, why="tell when the node of a machine is silent"),
+)
+"""Rules of the operator itself; those of the framework are added by the generator."""
