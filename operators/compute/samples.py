@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any, Final
 
+from libs.common.contracts.cdi import DATA_VOLUME
 from libs.common.kinds import Manifest
-from operators.compute.api.instance import INSTANCE
+from operators.compute.api.instance import INSTANCE, Instance
 from operators.compute.api.operation import OPERATION
 from operators.compute.api.size import INSTANCE_SIZE
+from operators.compute.instance.observed import Capacity, DiskView, Machine, Observed, Run
+from operators.compute.marks import build_reference
 
 UID: Final = "11111111-1111-4111-8111-111111111111"
 """UID of the Instance that `build_instance` builds."""
@@ -45,3 +50,101 @@ def build_operation(
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"type": type, "targetRef": {"name": target}, **spec},
     }
+
+
+SMALL: Final = Capacity(2, Fraction(4 * 2**30))
+"""What the size `small` gives."""
+LARGE: Final = Capacity(4, Fraction(8 * 2**30))
+"""What the size `large` gives."""
+
+
+def parse_instance(name: str = "web", /, **spec: Any) -> Instance:
+    """Build an Instance as the plan gets it."""
+    manifest = build_instance(name, **spec)
+    manifest["metadata"] |= {"uid": UID, "generation": 1}
+    return Instance.parse(manifest)
+
+
+def build_directive(kind: str, /, **parts: Any) -> Manifest:
+    """Build a directive."""
+    return {"kind": kind, "token": "token", **parts}
+
+
+def show_world(
+    *, size: Capacity | None = SMALL, disks: Sequence[DiskView] = (), **parts: Any
+) -> Observed:
+    """Show what there is around the Instance."""
+    by_name = {disk.name: disk for disk in disks}
+    return Observed(size=size, disk_size="10Gi", disks=by_name, **parts)
+
+
+def show_disk(name: str = "web-root", *, usable: bool = True, failed: bool = False) -> DiskView:
+    """Show a root disk that is ours."""
+    manifest = {
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": f"uid-{name}",
+            "ownerReferences": [build_reference(parse_instance())],
+        }
+    }
+    return DiskView(
+        DATA_VOLUME,
+        manifest,
+        name,
+        f"uid-{name}",
+        deleting=False,
+        usable=usable,
+        succeeded=usable,
+        failed=failed,
+        progress="",
+    )
+
+
+def show_machine(
+    *,
+    disk: str = "web-root",
+    strategy: str = "Always",
+    created: bool = False,
+    generation: int = 1,
+    observed_generation: int = 1,
+    claims: Mapping[str, str] | None = None,
+) -> Machine:
+    """Show the machine, as KubeVirt has it."""
+    capacity = {"cpu": {"sockets": 2}, "memory": {"guest": "4Gi"}}
+    volumes: list[Manifest] = [{"name": "root", "dataVolume": {"name": disk}}]
+    for name, claim in (claims or {}).items():
+        volumes.append({"name": name, "persistentVolumeClaim": {"claimName": claim}})
+    template = {"domain": capacity, "volumes": volumes}
+    return Machine.parse(
+        {
+            "metadata": {
+                "name": "web",
+                "namespace": "default",
+                "uid": "vm-1",
+                "generation": generation,
+            },
+            "spec": {"runStrategy": strategy, "template": {"spec": template}},
+            "status": {"observedGeneration": observed_generation, "created": created},
+        }
+    )
+
+
+def show_run(
+    uid: str = "run-1", *, disk: str = "web-root", ready: bool = True, deleting: bool = False
+) -> Run:
+    """Show a run of the machine."""
+    metadata = {"name": "web", "namespace": "default", "uid": uid}
+    if deleting:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+    return Run.parse(
+        {
+            "metadata": metadata,
+            "spec": {
+                "domain": {"cpu": {"sockets": 2}, "memory": {"guest": "4Gi"}},
+                "volumes": [{"name": "root", "dataVolume": {"name": disk}}],
+            },
+            "status": {"phase": "Running", "nodeName": "node-1", "conditions": conditions},
+        }
+    )
