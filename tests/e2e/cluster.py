@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import secrets
@@ -27,6 +28,9 @@ from libs.common.kinds import (
     key_of,
     uid_of,
 )
+
+type Serve = Callable[[str], None]
+"""Install an operator, by its id, for all tests of a module."""
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _POLL: Final = 0.2
@@ -117,16 +121,22 @@ class Cluster:
         await self.run(
             self.helm, "uninstall", operator, "--namespace", namespace, "--wait", "--timeout", "3m"
         )
-        self._releases.remove((operator, namespace))
+        with contextlib.suppress(ValueError):  # Installed by another one of us.
+            self._releases.remove((operator, namespace))
 
     async def clean_up(self) -> None:
         """Remove every release and namespace that was made here."""
-        for operator, namespace in list(self._releases):
-            await self.uninstall(operator, namespace)
+        await self.remove(list(self._releases))
         for name in self._namespaces:
-            held = await self.client.get(NAMESPACE, Key("", name))
-            await self.client.delete(NAMESPACE, Key("", name), uid=uid_of(held))
+            await self.delete(NAMESPACE, Key("", name))
         self._namespaces.clear()
+
+    async def remove(self, releases: Sequence[tuple[str, str]]) -> None:
+        """Remove releases, by operator and namespace, with their namespaces."""
+        for operator, namespace in releases:
+            await self.uninstall(operator, namespace)
+            if namespace not in self._namespaces:
+                await self.delete(NAMESPACE, Key("", namespace))
 
     async def run(self, program: Path, *args: str, stdin: str = "") -> str:
         """Run helm or kubectl against the cluster and return what it printed.

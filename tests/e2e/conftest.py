@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import AsyncIterator, Generator
-from pathlib import Path
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from libs.common.client import Client
 from libs.common.config import load_config
-from tests.e2e.cluster import Cluster
+from tests.e2e.cluster import Cluster, Serve
 from tools.cluster.binaries import ensure_tool, find_kubectl
 from tools.cluster.kind_cluster import KindCluster, up
 from tools.cluster.progress import open_progress
@@ -34,17 +35,42 @@ def images(kind_cluster: KindCluster) -> dict[str, str]:
     return {name: load_operator(name, kind_cluster, progress) for name in list_operators()}
 
 
+@pytest.fixture(scope="module")
+def serve(kind_cluster: KindCluster, images: dict[str, str]) -> Iterator[Serve]:
+    """Give a function that installs an operator for all namespaces until the module ends.
+
+    One release serves all tests of the module, each in a namespace of its own. What a release does
+    in its own namespace, with the rights that it has by default, is the matter of release_test.
+    """
+    served: list[tuple[str, str]] = []
+
+    async def change(install: str = "") -> None:
+        async with _connect(kind_cluster, images) as cluster:
+            if install:
+                namespace = await cluster.make_namespace(f"serve-{install}")
+                served.append((install, namespace))
+                await cluster.install(install, namespace, watch__clusterWide=True)
+            else:
+                await cluster.remove(served)
+
+    yield lambda operator: asyncio.run(change(operator))
+    asyncio.run(change())
+
+
+@asynccontextmanager
+async def _connect(kind_cluster: KindCluster, images: dict[str, str]) -> AsyncIterator[Cluster]:
+    config = await load_config(str(kind_cluster.kubeconfig))
+    async with Client(config, user_agent="slipway-e2e") as client:
+        kubectl = find_kubectl(kind_cluster.cache)
+        yield Cluster(kind_cluster.kubeconfig, ensure_tool("helm"), kubectl, images, client)
+
+
 @pytest.fixture
 async def cluster(
     kind_cluster: KindCluster, images: dict[str, str], request: pytest.FixtureRequest
 ) -> AsyncIterator[Cluster]:
     """Give the cluster; on failure tell what happened on it, and clean up in any case."""
-    kubeconfig: Path = kind_cluster.kubeconfig
-    config = await load_config(str(kubeconfig))
-    async with Client(config, user_agent="slipway-e2e") as client:
-        made = Cluster(
-            kubeconfig, ensure_tool("helm"), find_kubectl(kind_cluster.cache), images, client
-        )
+    async with _connect(kind_cluster, images) as made:
         yield made
         if request.node.stash.get(_FAILED, False):
             sys.stderr.write(await made.explain(made.namespaces))

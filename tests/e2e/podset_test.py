@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from libs.common.kinds import LEASE, POD, Key
+from libs.common.kinds import POD, Key
 from operators.podset.controller import PODSET
-from tests.e2e.cluster import Cluster, eventually, names_of
+from tests.e2e.cluster import Cluster, Serve, eventually, names_of
 
 SAMPLE = Key("", "podset-sample")
 SELECTOR = "app=podset-sample"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def operator(serve: Serve) -> None:
+    """Install the operator for all tests here."""
+    serve("podset")
+
+
 @pytest.fixture
 async def namespace(cluster: Cluster) -> str:
-    """Install the operator into a namespace of its own."""
-    name = await cluster.make_namespace("podset")
-    await cluster.install("podset", name)
-    return name
+    """Make a namespace for one test."""
+    return await cluster.make_namespace("podset")
 
 
 async def apply_sample(cluster: Cluster, namespace: str) -> Key:
@@ -71,40 +75,6 @@ async def test_kubectl_scale_works_in_both_directions(cluster: Cluster, namespac
             return bool(len(listing.items) == wanted == podset["status"]["readyReplicas"])
 
         await eventually(scaled, f"{replicas} pods")
-
-
-async def test_killed_operator_takes_up_where_it_was(cluster: Cluster, namespace: str) -> None:
-    key = await apply_sample(cluster, namespace)
-    before = {pod["metadata"]["uid"] for pod in await cluster.running_pods(namespace, SELECTOR)}
-    operator = (await cluster.running_pods(namespace, "app.kubernetes.io/name=podset"))[0]
-
-    await cluster.delete(POD, Key(namespace, operator["metadata"]["name"]), grace_seconds=0)
-    await cluster.client.patch(PODSET, key, {"spec": {"replicas": 4}})
-
-    async def grown() -> bool:
-        pods = await cluster.running_pods(namespace, SELECTOR)
-        return len(pods) == 4 and before <= {pod["metadata"]["uid"] for pod in pods}
-
-    await eventually(grown, "a fourth pod beside the three")
-
-
-async def test_standby_takes_over_within_seconds(cluster: Cluster, namespace: str) -> None:
-    await cluster.install("podset", namespace, replicas=2)
-    await cluster.wait_deployed(namespace, "podset")
-    key = await apply_sample(cluster, namespace)
-    lease = await cluster.client.get(LEASE, Key(namespace, "podset"))
-    leader = lease["spec"]["holderIdentity"].partition("_")[0]
-
-    await cluster.delete(POD, Key(namespace, leader))
-    await cluster.client.patch(PODSET, key, {"spec": {"replicas": 1}})
-
-    async def handed_over() -> bool:
-        lease = await cluster.client.get(LEASE, Key(namespace, "podset"))
-        holder = lease["spec"].get("holderIdentity") or ""
-        return bool(holder) and not holder.startswith(leader)
-
-    await eventually(handed_over, "another pod leads", timeout=60)
-    await cluster.wait_ready(PODSET, key)
 
 
 async def test_bad_manifest_is_refused_with_the_field_named(

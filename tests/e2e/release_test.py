@@ -8,6 +8,7 @@ from libs.common.kinds import (
     CRD,
     DEPLOYMENT,
     LEASE,
+    POD,
     PVC,
     ROLE,
     ROLE_BINDING,
@@ -17,6 +18,7 @@ from libs.common.kinds import (
 from operators.podset.controller import PODSET
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME
 from tests.e2e.cluster import Cluster, eventually
+from tests.e2e.podset_test import SELECTOR, apply_sample
 from tests.e2e.volumes_test import build_volume
 
 
@@ -88,6 +90,43 @@ async def test_upgrade_rolls_without_touching_the_pods(cluster: Cluster) -> None
     assert after == before
     held = await cluster.client.get(PODSET, key)
     assert held["metadata"]["resourceVersion"] == generation
+
+
+async def test_killed_operator_takes_up_where_it_was(cluster: Cluster) -> None:
+    namespace = await cluster.make_namespace("killed")
+    await cluster.install("podset", namespace)
+    key = await apply_sample(cluster, namespace)
+    before = {pod["metadata"]["uid"] for pod in await cluster.running_pods(namespace, SELECTOR)}
+    operator = (await cluster.running_pods(namespace, "app.kubernetes.io/name=podset"))[0]
+
+    await cluster.delete(POD, Key(namespace, operator["metadata"]["name"]), grace_seconds=0)
+    await cluster.client.patch(PODSET, key, {"spec": {"replicas": 4}})
+
+    async def grown() -> bool:
+        pods = await cluster.running_pods(namespace, SELECTOR)
+        return len(pods) == 4 and before <= {pod["metadata"]["uid"] for pod in pods}
+
+    await eventually(grown, "a fourth pod beside the three")
+
+
+async def test_standby_takes_over_within_seconds(cluster: Cluster) -> None:
+    namespace = await cluster.make_namespace("standby")
+    await cluster.install("podset", namespace, replicas=2)
+    await cluster.wait_deployed(namespace, "podset")
+    key = await apply_sample(cluster, namespace)
+    lease = await cluster.client.get(LEASE, Key(namespace, "podset"))
+    leader = lease["spec"]["holderIdentity"].partition("_")[0]
+
+    await cluster.delete(POD, Key(namespace, leader))
+    await cluster.client.patch(PODSET, key, {"spec": {"replicas": 1}})
+
+    async def handed_over() -> bool:
+        lease = await cluster.client.get(LEASE, Key(namespace, "podset"))
+        holder = lease["spec"].get("holderIdentity") or ""
+        return bool(holder) and not holder.startswith(leader)
+
+    await eventually(handed_over, "another pod leads", timeout=60)
+    await cluster.wait_ready(PODSET, key)
 
 
 async def test_operator_runs_under_restricted_pod_security(cluster: Cluster) -> None:

@@ -7,15 +7,19 @@ import pytest
 from libs.common.conditions import find_condition
 from libs.common.kinds import POD, PVC, Key, Manifest
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME
-from tests.e2e.cluster import Cluster, eventually
+from tests.e2e.cluster import Cluster, Serve, eventually
+
+
+@pytest.fixture(scope="module", autouse=True)
+def operator(serve: Serve) -> None:
+    """Install the operator for all tests here."""
+    serve("volumes")
 
 
 @pytest.fixture
 async def namespace(cluster: Cluster) -> str:
-    """Install the operator into a namespace of its own."""
-    name = await cluster.make_namespace("volumes")
-    await cluster.install("volumes", name)
-    return name
+    """Make a namespace for one test."""
+    return await cluster.make_namespace("volumes")
 
 
 def build_volume(namespace: str, name: str = "data", **spec: object) -> Manifest:

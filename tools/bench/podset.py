@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import os
 import sys
 import tempfile
 import time
@@ -41,22 +42,41 @@ _REST_SECONDS: Final = 10.0
 
 
 async def bench_scale(
-    client: Client, contender: Contender, report: Report, replicas: int, name: str
+    client: Client,
+    contender: Contender,
+    report: Report,
+    replicas: int,
+    name: str,
+    others: Sequence[int] = (),
 ) -> None:
-    """Time 0 to `replicas` pods and back to 0."""
+    """Time 0 to `replicas` pods and back to 0.
+
+    Args:
+        client: The user.
+        contender: Who keeps the pods.
+        report: Gets the times.
+        replicas: How many pods.
+        name: Prefix of the namespace.
+        others: Process ids of those who share the machine: API server, etcd, this process.
+    """
     namespace = await make_namespace(client, name)
     key = Key(namespace, "web")
     await client.create(contender.kind, contender.build(namespace, "web", 0))
     await asyncio.sleep(0.5)
     for scenario, target in ((f"0 to {replicas}", replicas), (f"{replicas} to 0", 0)):
-        before = read_usage(contender.pid()).cpu_seconds
+        before, before_others = _cpu(contender.pid()), _cpu(*others)
         started = time.monotonic()
         await scale(client, contender, key, target)
         ended = await wait_for_pods(client, namespace, target)
         row = report.row(scenario, contender.name)
         row.seconds.append(ended - started)
-        row.cpu_seconds.append(read_usage(contender.pid()).cpu_seconds - before)
+        row.cpu_seconds.append(_cpu(contender.pid()) - before)
+        row.other_cpu_seconds.append(_cpu(*others) - before_others)
         await asyncio.sleep(1.0)
+
+
+def _cpu(*pids: int) -> float:
+    return sum(read_usage(pid).cpu_seconds for pid in pids)
 
 
 async def bench_replacements(
@@ -105,6 +125,7 @@ async def _versions(client: Client, contender: Contender, namespace: str) -> dic
 async def run(plane: ControlPlane, folder: Path, options: argparse.Namespace) -> Report:
     """Run every measurement, the contenders taking turns."""
     report, console = Report(), Console()
+    others = (plane.pid("kube-apiserver"), plane.pid("etcd"), os.getpid())
     names = itertools.count()
     async with Client(plane.config, user_agent="bench") as client:
         await client.create(CRD, build_crd(PodSet))
@@ -117,7 +138,9 @@ async def run(plane: ControlPlane, folder: Path, options: argparse.Namespace) ->
                     await asyncio.sleep(3.0)
                     for size in options.sizes:
                         console.print(f"round {number + 1}: {contender.name}: {size} pods")
-                        await bench_scale(client, contender, report, size, f"b{next(names)}")
+                        await bench_scale(
+                            client, contender, report, size, f"b{next(names)}", others
+                        )
                     console.print(f"round {number + 1}: {contender.name}: replacements")
                     await bench_replacements(
                         client, contender, report, options.deaths, f"b{next(names)}"

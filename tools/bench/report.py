@@ -22,12 +22,14 @@ class Row:
         contender: Who did it.
         seconds: Wall-clock time of each round.
         cpu_seconds: CPU time of the controller in each round.
+        other_cpu_seconds: CPU time of the API server, etcd and the client that watches.
     """
 
     scenario: str
     contender: str
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
+    other_cpu_seconds: list[float] = field(default_factory=list)
 
 
 @dataclass(slots=True)
