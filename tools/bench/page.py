@@ -78,14 +78,14 @@ _BOUNDS: Final = (
     "p99 within 1.5 times of it, less than 150 MiB with 10,000 pods, and no write at rest. A",
     "ratio above its aim in the tables is an aim that is not met.",
     "",
-    "* **0 to N**: the CPU of the machine. Controller, API server, etcd and the client that watches",
-    "  share its cores; the two CPU columns over the seconds say how many cores were busy. Most of",
-    "  it is spent by the API server, which has more to do for us than for its peer: it speaks JSON",
-    "  with us, on up to 32 TLS connections that open in the burst, and protobuf on one with it.",
-    "  Fewer requests in flight (8, 16) or no read of the set before the creates changed nothing.",
+    "* **0 to N**: the CPU of the machine. Controller, API server, etcd and the client that",
+    "  watches share its cores; the two CPU columns over the seconds say how many were busy. Most",
+    "  is spent by the API server, which has more to do for us than for its peer: JSON on up to 32",
+    "  TLS connections that open in the burst, against protobuf on one. Fewer requests in flight",
+    "  (8, 16) made no difference that could be told from noise.",
     "* **N to 0**: the same. Deletions need no slow start.",
-    "* **Replacement**: the event of the deletion, the creation, and the way back through the watch.",
-    "  The set is read beside the creation, not before it; where it is gone, the pod is taken back.",
+    "* **Replacement**: the event of the deletion, the creation, the way back through the watch.",
+    "  The set is read beside the creation; where it is gone, the pod is taken back.",
     "* **Memory**: the interpreter and its libraries are about 70 MiB of it; the rest is one",
     "  reduced object a pod (`shrink_pod` keeps what the planner reads).",
     "* **ReplicaSet with default limits** is bound by its client's 20 requests a second, which is",
@@ -103,7 +103,7 @@ def _machine() -> str:
 
 def _scale_table(report: Report) -> list[str]:
     lines = [
-        "| scenario | contender | seconds | ratio to qps 2000 | CPU s, controller | CPU s, others |",
+        "| scenario | contender | seconds | ratio to qps 2000 | CPU s, its own | CPU s, others |",
         "|---|---|---|---|---|---|",
     ]
     for row in report.rows:
