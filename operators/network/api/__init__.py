@@ -1,0 +1,7 @@
+"""Kinds of the group network.slipway.dev, in every version."""
+
+from libs.common.crd import CustomResource
+from operators.network.api.v1alpha1 import Firewall, Network
+
+RESOURCES: tuple[type[CustomResource], ...] = (Network, Firewall)
+"""What the generator makes CRDs of."""

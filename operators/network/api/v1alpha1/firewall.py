@@ -1,0 +1,290 @@
+"""Firewall v1alpha1: ordered rules about what may reach instances, and what they may reach."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Annotated, Any, Final, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from libs.common.crd import (
+    AGE,
+    Conditions,
+    Count,
+    CustomResource,
+    DnsLabel,
+    DnsSubdomain,
+    Immutable,
+    KubernetesModel,
+    ListAtomic,
+    ListMap,
+    LocalObjectReference,
+    ObjectReference,
+    ObservedGeneration,
+    PrinterColumn,
+    Rule,
+    ShortText,
+    Uid,
+    kind_of,
+)
+from libs.common.crd.markers import INT_OR_STRING, Verbatim
+from libs.common.kinds import Kind
+from operators.network.api.v1alpha1.fields import GROUP, READY_COLUMNS, Cidr, Users
+
+MEMBERS_LIMIT: Final = 1_000
+"""Most instances of one firewall: each is an entry of its policy and of its status."""
+LAST_PORT: Final = 65_535
+"""Highest port."""
+
+_RANGE: Final = re.compile(r"^([1-9][0-9]{0,4})(-([1-9][0-9]{0,4}))?$")
+_BAD_PORTS: Final = 'must be a port or a range of ports from 1 to 65535: 22, "8000-8100"'
+_PORTS_NEED: Final = "ports need protocol TCP, UDP or SCTP"
+
+
+class Direction(StrEnum):
+    """Direction says whether packets come to an instance or go from it."""
+
+    INGRESS = "Ingress"
+    EGRESS = "Egress"
+
+
+class Verdict(StrEnum):
+    """Verdict says what becomes of a connection."""
+
+    ALLOW = "Allow"
+    DENY = "Deny"
+
+
+class Protocol(StrEnum):
+    """Protocol says which packets a rule is about."""
+
+    TCP = "TCP"
+    UDP = "UDP"
+    SCTP = "SCTP"
+    ICMP = "ICMP"
+    ALL = "ALL"
+
+
+class FirewallCondition(StrEnum):
+    """Conditions of a Firewall."""
+
+    READY = "Ready"
+    """Ready is True when the policy stands for every instance that names the firewall.
+
+    What the policy cannot express is closed then, not open; the condition Enforced tells of it."""
+    ENFORCED = "Enforced"
+    """Enforced is True when the backend can express every rule; status.unenforceable has the
+    others."""
+    TERMINATING = "Terminating"
+    """Terminating is True while the Firewall waits to be deleted; the reason says for what."""
+
+
+class FirewallReason(StrEnum):
+    """Reasons of the conditions, rules and events of a Firewall."""
+
+    IN_FORCE = "InForce"
+    """InForce means that every rule is in force."""
+    POLICY_MISSING = "PolicyMissing"
+    """PolicyMissing means that the NetworkPolicy is not there as it must be."""
+    NAME_TAKEN = "NameTaken"
+    """NameTaken means that an object of somebody else has a name that is needed."""
+    WRITE_REFUSED = "WriteRefused"
+    """WriteRefused means that the API server refused the policy; the message says why."""
+    NETWORK_NOT_FOUND = "NetworkNotFound"
+    """NetworkNotFound means that spec.networkRef does not exist; the rules are in force."""
+    TOO_MANY_INSTANCES = "TooManyInstances"
+    """TooManyInstances means that more instances name the firewall than one policy can hold."""
+    OPEN_ELSEWHERE = "OpenElsewhere"
+    """OpenElsewhere means that another policy still opens an instance that changed its firewall."""
+    EXPRESSIBLE = "Expressible"
+    """Expressible means that the backend can say every rule."""
+    UNENFORCEABLE = "Unenforceable"
+    """Unenforceable means that the backend cannot say some rules; status.unenforceable has them."""
+    PROTOCOL_UNDEFINED = "ProtocolUndefined"
+    """ProtocolUndefined means that NetworkPolicy has no word for the protocol of a rule."""
+    NOT_WHOLLY_EXPRESSIBLE = "NotWhollyExpressible"
+    """NotWhollyExpressible means that a rule is in force for TCP, UDP and SCTP only."""
+    SECONDARY_INTERFACE = "SecondaryInterface"
+    """SecondaryInterface means that the network is attached by Multus, where NetworkPolicy does
+    not reach."""
+    TOO_LARGE = "TooLarge"
+    """TooLarge means that the rule would make the policy too large; what it allows is closed."""
+    APPLIED = "Applied"
+    """Applied means that the policy was created or brought back in line."""
+    REPAIRED = "Repaired"
+    """Repaired means that somebody had changed what the operator wrote, and it was put right."""
+    IN_USE = "InUse"
+    """InUse means that instances still name the Firewall."""
+    INVALID_SPEC = "InvalidSpec"
+    """InvalidSpec means that the spec cannot be read; the message names the field."""
+
+
+def parse_ports(value: int | str) -> tuple[int, int]:
+    """Parse a port or a range of ports into its first and last port.
+
+    Raises:
+        ValueError: Neither of them.
+    """
+    match = None if isinstance(value, bool) else _RANGE.fullmatch(str(value))
+    if match is None:
+        raise ValueError(_BAD_PORTS)
+    first, last = int(match[1]), int(match[3] or match[1])
+    if not 1 <= first <= last <= LAST_PORT:
+        raise ValueError(_BAD_PORTS)
+    return first, last
+
+
+def _check_ports(value: Any) -> int | str:
+    if not isinstance(value, int | str):
+        raise ValueError(_BAD_PORTS)  # noqa: TRY004 pydantic reports these
+    parse_ports(value)
+    return value
+
+
+Ports = Annotated[
+    int | str,
+    BeforeValidator(_check_ports),
+    Verbatim(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            INT_OR_STRING: True,
+            "maxLength": 11,
+            "pattern": _RANGE.pattern,
+        }
+    ),
+    Rule(
+        "type(self) == int ? int(self) >= 1 && int(self) <= 65535 : "
+        "string(self).split('-').all(p, int(p) <= 65535) && "
+        "int(string(self).split('-')[0]) <= int(string(self).split('-', 2)"
+        "[string(self).contains('-') ? 1 : 0])",
+        _BAD_PORTS,
+    ),
+]
+"""A port, or a range of ports as text."""
+
+
+class FirewallRule(
+    KubernetesModel,
+    rules=(
+        Rule(
+            "!has(self.ports) || self.ports.size() == 0 || self.protocol in ['TCP', 'UDP', 'SCTP']",
+            _PORTS_NEED,
+            field_path=".ports",
+        ),
+    ),
+):
+    """FirewallRule allows or denies some connections."""
+
+    name: DnsLabel
+    """name is unique in the firewall."""
+    direction: Direction = Direction.INGRESS
+    """direction is Ingress for what comes to an instance, Egress for what it begins."""
+    action: Verdict = Verdict.ALLOW
+    """action is Allow or Deny."""
+    protocol: Protocol
+    """protocol is TCP, UDP, SCTP, ICMP, or ALL for every packet."""
+    ports: Annotated[list[Ports], ListAtomic(), Field(max_length=16)] = []
+    """ports are ports and ranges of ports at the receiver (default: all); not for ICMP and ALL."""
+    cidrs: Annotated[list[Cidr], ListAtomic(), Field(max_length=64)] = []
+    """cidrs are the addresses at the other end (default: all, of both families)."""
+    priority: Annotated[int, Field(ge=0, le=65_535)] = 1_000
+    """priority orders the rules: the lowest first; of one priority, Deny first, then by name."""
+    description: ShortText = ""
+    """description says for people what the rule is for."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.ports and self.protocol in (Protocol.ICMP, Protocol.ALL):
+            raise ValueError(_PORTS_NEED)
+        return self
+
+
+class FirewallSpec(KubernetesModel):
+    """FirewallSpec is what a user asks for."""
+
+    network_ref: Annotated[LocalObjectReference, Immutable()]
+    """networkRef names the Network that the firewall is for."""
+    default_ingress: Verdict = Verdict.DENY
+    """defaultIngress is what becomes of connections to an instance that no rule is about."""
+    default_egress: Verdict = Verdict.ALLOW
+    """defaultEgress is what becomes of connections from an instance that no rule is about."""
+    rules: Annotated[list[FirewallRule], ListMap("name"), Field(max_length=256)] = []
+    """rules are tried by priority; the first that a connection fits decides."""
+
+
+class Member(KubernetesModel):
+    """Member is an instance that the policy covers."""
+
+    name: DnsSubdomain
+    """name is the name of the Instance."""
+    uid: Uid
+    """uid is the UID of the Instance, which its pods carry as a label."""
+
+
+class UnenforceableRule(KubernetesModel):
+    """UnenforceableRule is a rule that is not, or not wholly, in force."""
+
+    rule: Annotated[str, Field(max_length=63)]
+    """rule is the name of the rule, or the field of a default."""
+    reason: FirewallReason
+    """reason is why the backend cannot say it."""
+    message: ShortText = ""
+    """message says for people what holds instead."""
+
+
+class FirewallStatus(KubernetesModel):
+    """FirewallStatus is what the operator observed."""
+
+    conditions: Conditions = []
+    """conditions tell whether the rules are in force."""
+    observed_generation: ObservedGeneration = 0
+    """observedGeneration is the generation of the spec that this status is about."""
+    backend: Annotated[str, Field(max_length=63)] = ""
+    """backend is what the rules are expressed in."""
+    policy_ref: ObjectReference | None = None
+    """policyRef names the NetworkPolicy."""
+    applied_hash: Annotated[str, Field(max_length=64)] = ""
+    """appliedHash is a hash of the rules that the policy expresses; it changes with them alone."""
+    instances: Annotated[list[Member], ListMap("uid"), Field(max_length=MEMBERS_LIMIT)] = []
+    """instances are those that the policy covers; a machine starts only once it is listed."""
+    unenforceable: Annotated[
+        list[UnenforceableRule], ListMap("rule", "reason"), Field(max_length=600)
+    ] = []
+    """unenforceable are the rules that the backend cannot express, with what holds instead."""
+    used_by_count: Count = 0
+    """usedByCount is the number of instances that name the firewall."""
+    used_by: Users = []
+    """usedBy names the first 20 of them."""
+
+
+class Firewall(
+    CustomResource,
+    group=GROUP,
+    version="v1alpha1",
+    plural="firewalls",
+    short_names=("fw",),
+    categories=("slipway",),
+    columns=(
+        PrinterColumn("Network", "string", ".spec.networkRef.name"),
+        PrinterColumn("Ingress", "string", ".spec.defaultIngress"),
+        PrinterColumn("Egress", "string", ".spec.defaultEgress"),
+        PrinterColumn("Instances", "integer", ".status.usedByCount"),
+        PrinterColumn("Enforced", "string", '.status.conditions[?(@.type=="Enforced")].status'),
+        *READY_COLUMNS,
+        PrinterColumn("Used-By", "string", ".status.usedBy[*]", priority=1),
+        AGE,
+    ),
+    conditions=FirewallCondition,
+    reasons=FirewallReason,
+):
+    """Firewall keeps a NetworkPolicy that expresses its rules for the instances that name it."""
+
+    spec: FirewallSpec
+    """spec is what a user asks for."""
+    status: FirewallStatus | None = None
+    """status is what the operator observed."""
+
+
+FIREWALL: Final[Kind] = kind_of(Firewall)
+"""The kind as data."""

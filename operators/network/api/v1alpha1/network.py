@@ -1,0 +1,312 @@
+"""Network v1alpha1: where instances live, who may reach them by default, and their routes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final, Self
+
+from pydantic import Field, model_validator
+
+from libs.common.crd import (
+    AGE,
+    Conditions,
+    Count,
+    CustomResource,
+    Immutable,
+    KubernetesModel,
+    ListAtomic,
+    ListMap,
+    LocalObjectReference,
+    ObjectReference,
+    ObservedGeneration,
+    PrinterColumn,
+    Rule,
+    ShortText,
+    kind_of,
+)
+from libs.common.kinds import Kind
+from operators.network.api.v1alpha1.fields import (
+    GROUP,
+    READY_COLUMNS,
+    Cidr,
+    Ip,
+    Users,
+    parse_address,
+    parse_block,
+)
+
+_TWO_FAMILIES: Final = "cidrs holds one block, or one of IPv4 and one of IPv6"
+_OFF_LINK: Final = "must be in one of spec.cidrs"
+_ONE_HOP: Final = "nextHop needs exactly one of ip, instanceRef and blackhole"
+_FAMILY: Final = "nextHop.ip must be of the family of destination"
+_BRIDGE: Final = "backend Multus needs bridge"
+_MULTUS_ONLY: Final = "bridge, vlan and mtu need backend Multus"
+
+
+class Backend(StrEnum):
+    """Backend says what carries the packets of a network."""
+
+    POD_NETWORK = "PodNetwork"
+    MULTUS = "Multus"
+
+
+class Isolation(StrEnum):
+    """Isolation says who may reach an instance that names no firewall."""
+
+    NAMESPACE = "Namespace"
+    NETWORK = "Network"
+    NONE = "None"
+
+
+class Blackhole(StrEnum):
+    """Blackhole says how packets that go nowhere are dropped."""
+
+    DROP = "Drop"
+    REJECT = "Reject"
+
+
+class NetworkCondition(StrEnum):
+    """Conditions of a Network."""
+
+    READY = "Ready"
+    """Ready is True when the network does all that its spec asks."""
+    ISOLATED = "Isolated"
+    """Isolated is True when the policy stands that keeps each instance closed until something
+    opens it; no virtual machine of the network starts before."""
+    ATTACHABLE = "Attachable"
+    """Attachable is True when machines can be attached; shown for backend Multus."""
+    ROUTES_RESOLVED = "RoutesResolved"
+    """RoutesResolved is True when each route has a next hop; shown where there are routes."""
+    TERMINATING = "Terminating"
+    """Terminating is True while the Network waits to be deleted; the reason says for what."""
+
+
+class NetworkReason(StrEnum):
+    """Reasons of the conditions, routes and events of a Network."""
+
+    IN_PLACE = "InPlace"
+    """InPlace means that everything that the spec asks for is there."""
+    POLICY_MISSING = "PolicyMissing"
+    """PolicyMissing means that a NetworkPolicy is not there as it must be."""
+    NAME_TAKEN = "NameTaken"
+    """NameTaken means that an object of somebody else has a name that is needed."""
+    WRITE_REFUSED = "WriteRefused"
+    """WriteRefused means that the API server refused an object; the message says why."""
+    MULTUS_MISSING = "MultusMissing"
+    """MultusMissing means that the cluster does not serve NetworkAttachmentDefinition."""
+    MULTI_POLICY_MISSING = "MultiPolicyMissing"
+    """MultiPolicyMissing means that the cluster does not serve MultiNetworkPolicy, without which
+    nothing closes an attached interface."""
+    NOT_ASKED = "NotAsked"
+    """NotAsked means that spec.isolation is None, where nothing could isolate."""
+    RESOLVED = "Resolved"
+    """Resolved means that a route has a next hop."""
+    UNRESOLVED = "Unresolved"
+    """Unresolved means that routes have no next hop; status.routes says why."""
+    INSTANCE_NOT_FOUND = "InstanceNotFound"
+    """InstanceNotFound means that the instance of a next hop does not exist."""
+    OTHER_NETWORK = "OtherNetwork"
+    """OtherNetwork means that the instance of a next hop is in another network."""
+    NO_ADDRESS = "NoAddress"
+    """NoAddress means that the instance of a next hop has no private address yet."""
+    FAMILY_MISMATCH = "FamilyMismatch"
+    """FamilyMismatch means that the instance of a next hop has an address of the other family."""
+    APPLIED = "Applied"
+    """Applied means that a policy or attachment was created or brought back in line."""
+    REPAIRED = "Repaired"
+    """Repaired means that somebody had changed what the operator wrote, and it was put right."""
+    IN_USE = "InUse"
+    """InUse means that instances or firewalls still name the Network."""
+    INVALID_SPEC = "InvalidSpec"
+    """InvalidSpec means that the spec cannot be read; the message names the field."""
+
+
+class NextHop(
+    KubernetesModel,
+    rules=(
+        Rule(
+            "[has(self.ip), has(self.instanceRef), has(self.blackhole)]"
+            ".filter(x, x).size() == 1",
+            _ONE_HOP,
+        ),
+    ),
+):
+    """NextHop is where a route sends packets."""
+
+    ip: Ip | None = None
+    """ip is an address in one of spec.cidrs."""
+    instance_ref: LocalObjectReference | None = None
+    """instanceRef names an Instance of this network; the route follows its private address."""
+    blackhole: Blackhole | None = None
+    """blackhole drops packets: Drop silently, Reject with an ICMP message."""
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        given = (self.ip, self.instance_ref, self.blackhole)
+        if sum(each is not None for each in given) != 1:
+            raise ValueError(_ONE_HOP)
+        return self
+
+
+class Route(
+    KubernetesModel,
+    rules=(
+        Rule(
+            "!has(self.nextHop.ip) || !isIP(self.nextHop.ip) || !isCIDR(self.destination) || "
+            "ip(self.nextHop.ip).family() == cidr(self.destination).ip().family()",
+            _FAMILY,
+        ),
+    ),
+):
+    """Route sends the packets for some addresses to a next hop."""
+
+    destination: Cidr
+    """destination is the addresses that the route is for; 0.0.0.0/0 and ::/0 are the default."""
+    next_hop: NextHop
+    """nextHop is where packets go."""
+
+    @model_validator(mode="after")
+    def _check_family(self) -> Self:
+        hop = self.next_hop.ip
+        if hop is not None and parse_address(hop).version != parse_block(self.destination).version:
+            raise ValueError(_FAMILY)
+        return self
+
+
+def _inside(field: str) -> str:
+    """Write CEL that tells whether an address, if it is one, lies in `self.cidrs`."""
+    return f"!isIP({field}) || self.cidrs.exists(c, isCIDR(c) && cidr(c).containsIP({field}))"
+
+
+class NetworkSpec(
+    KubernetesModel,
+    rules=(
+        Rule(
+            "self.cidrs.size() == 1 || !self.cidrs.all(c, isCIDR(c)) || "
+            "cidr(self.cidrs[0]).ip().family() != cidr(self.cidrs[1]).ip().family()",
+            _TWO_FAMILIES,
+            field_path=".cidrs",
+        ),
+        Rule(
+            f"!has(self.gateway) || {_inside('self.gateway')}",
+            f"gateway {_OFF_LINK}",
+            field_path=".gateway",
+        ),
+        Rule(
+            "!has(self.routes) || self.routes.all(r, !has(r.nextHop.ip) || "
+            f"{_inside('r.nextHop.ip')})",
+            f"nextHop.ip of each route {_OFF_LINK}",
+            field_path=".routes",
+        ),
+        Rule("self.backend != 'Multus' || has(self.bridge)", _BRIDGE, field_path=".bridge"),
+        Rule(
+            "self.backend == 'Multus' || (!has(self.bridge) && !has(self.vlan) && !has(self.mtu))",
+            _MULTUS_ONLY,
+            field_path=".backend",
+        ),
+    ),
+):
+    """NetworkSpec is what a user asks for."""
+
+    cidrs: Annotated[list[Cidr], ListAtomic(), Field(min_length=1, max_length=2), Immutable()]
+    """cidrs are the addresses of the network: one block, or one of IPv4 and one of IPv6."""
+    gateway: Ip | None = None
+    """gateway is the router of the network, in one of cidrs."""
+    nameservers: Annotated[list[Ip], ListAtomic(), Field(max_length=4)] = []
+    """nameservers are the DNS servers that instances are told."""
+    backend: Annotated[Backend, Immutable()] = Backend.POD_NETWORK
+    """backend is what carries packets: the network of pods, or a bridge that Multus attaches."""
+    bridge: Annotated[
+        str | None, Field(min_length=1, max_length=15, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")
+    ] = None
+    """bridge is the Linux bridge on each node that machines are attached to; Multus only."""
+    vlan: Annotated[int | None, Field(ge=1, le=4094)] = None
+    """vlan is the VLAN on the bridge (default: untagged); Multus only."""
+    mtu: Annotated[int | None, Field(ge=576, le=65535)] = None
+    """mtu is the largest packet in bytes (default: that of the bridge); Multus only."""
+    isolation: Isolation = Isolation.NAMESPACE
+    """isolation says who may reach an instance without firewall: pods of the namespace, instances
+    of the network, or anybody. Such an instance may send anywhere."""
+    routes: Annotated[list[Route], ListMap("destination"), Field(max_length=64)] = []
+    """routes are what instances reach by another way than the gateway."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        blocks = [parse_block(text) for text in self.cidrs]
+        if len({block.version for block in blocks}) != len(blocks):
+            raise ValueError(_TWO_FAMILIES)
+        hops = [("nextHop.ip of each of routes", route.next_hop.ip) for route in self.routes]
+        for field, text in (("gateway", self.gateway), *hops):
+            if text is not None and not any(parse_address(text) in block for block in blocks):
+                raise ValueError(f"{field} {_OFF_LINK}, unlike {text}")
+        if self.backend is Backend.MULTUS and self.bridge is None:
+            raise ValueError(_BRIDGE)
+        beyond = (self.bridge, self.vlan, self.mtu)
+        if self.backend is not Backend.MULTUS and any(each is not None for each in beyond):
+            raise ValueError(_MULTUS_ONLY)
+        return self
+
+
+class RouteStatus(KubernetesModel):
+    """RouteStatus tells what became of one route."""
+
+    destination: Annotated[str, Field(max_length=43)]
+    """destination is that of the spec."""
+    next_hop: Annotated[str, Field(max_length=39)] = ""
+    """nextHop is the address that packets go to; empty where they are dropped or cannot go yet."""
+    reason: NetworkReason
+    """reason is Resolved, or why there is no next hop."""
+    message: ShortText = ""
+    """message says for people what is missing."""
+
+
+class NetworkStatus(KubernetesModel):
+    """NetworkStatus is what the operator observed."""
+
+    conditions: Conditions = []
+    """conditions tell whether instances may start, and what keeps the network from being Ready."""
+    observed_generation: ObservedGeneration = 0
+    """observedGeneration is the generation of the spec that this status is about."""
+    nad_ref: ObjectReference | None = None
+    """nadRef names the NetworkAttachmentDefinition of backend Multus."""
+    policy_refs: Annotated[list[ObjectReference], ListMap("name"), Field(max_length=4)] = []
+    """policyRefs name the NetworkPolicies of the network itself."""
+    routes: Annotated[list[RouteStatus], ListMap("destination"), Field(max_length=64)] = []
+    """routes tell for each route where its packets go, or why they cannot."""
+    used_by_count: Count = 0
+    """usedByCount is the number of instances and firewalls that name the network."""
+    used_by: Users = []
+    """usedBy names the first 20 of them."""
+
+
+class Network(
+    CustomResource,
+    group=GROUP,
+    version="v1alpha1",
+    plural="networks",
+    short_names=("net",),
+    categories=("slipway",),
+    columns=(
+        PrinterColumn("CIDRs", "string", ".spec.cidrs[*]"),
+        PrinterColumn("Backend", "string", ".spec.backend"),
+        PrinterColumn("Isolation", "string", ".spec.isolation"),
+        PrinterColumn("Users", "integer", ".status.usedByCount"),
+        *READY_COLUMNS,
+        PrinterColumn("VLAN", "integer", ".spec.vlan", priority=1),
+        PrinterColumn("Gateway", "string", ".spec.gateway", priority=1),
+        PrinterColumn("Used-By", "string", ".status.usedBy[*]", priority=1),
+        AGE,
+    ),
+    conditions=NetworkCondition,
+    reasons=NetworkReason,
+):
+    """Network is where instances live: its addresses, its routes, and who may reach them."""
+
+    spec: NetworkSpec
+    """spec is what a user asks for."""
+    status: NetworkStatus | None = None
+    """status is what the operator observed."""
+
+
+NETWORK: Final[Kind] = kind_of(Network)
+"""The kind as data."""

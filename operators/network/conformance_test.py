@@ -1,0 +1,78 @@
+"""The network operator withstands what every operator must, for both of its kinds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from libs.common.contracts.compute import INSTANCE
+from libs.common.crd import build_crd
+from libs.common.kinds import NETWORK_POLICY, Manifest
+from libs.common.testing.conformance import OperatorConformance, Subject
+from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
+from operators.network.api.v1alpha1 import Firewall, Network
+from operators.network.controller import OPERATOR
+from operators.network.rbac import RULES
+from operators.network.samples import (
+    build_firewall,
+    build_instance,
+    build_network,
+    build_rule,
+)
+
+CRDS = (
+    build_crd(Network),
+    build_crd(Firewall),
+    build_loose_crd(INSTANCE, None, ("status",)),
+)
+
+
+def bare(manifest: Manifest) -> Manifest:
+    """Leave to the API server what it gives: UID and generation."""
+    metadata = {name: manifest["metadata"][name] for name in ("name", "namespace")}
+    return {**manifest, "metadata": metadata}
+
+
+def build_world() -> list[Manifest]:
+    """Build what is there before: an instance with a firewall, and one without."""
+    return [bare(build_instance("vm", firewall="web")), bare(build_instance("plain"))]
+
+
+def build_network_first() -> list[Manifest]:
+    """Build a network with a route to an instance."""
+    route = {"destination": "10.9.0.0/16", "nextHop": {"instanceRef": {"name": "vm"}}}
+    return [bare(build_network("lan", routes=[route]))]
+
+
+def build_firewall_first() -> list[Manifest]:
+    """Build a firewall with a rule, whose network is not there yet."""
+    rule = build_rule("ssh", ports=[22], cidrs=["192.0.2.0/24"])
+    return [bare(build_firewall("web", rule))]
+
+
+class TestNetworkConformance(OperatorConformance):
+    subject = Subject(
+        OPERATOR,
+        crds=CRDS,
+        objects=build_network_first,
+        change={"spec": {**build_network()["spec"], "isolation": "None", "routes": []}},
+        children=(NETWORK_POLICY,),
+        rules=RULES,
+        world=build_world,
+    )
+
+
+class TestFirewallConformance(OperatorConformance):
+    subject = Subject(
+        replace(OPERATOR, controllers=tuple(reversed(OPERATOR.controllers))),
+        crds=CRDS,
+        objects=build_firewall_first,
+        change={
+            "spec": {
+                **build_firewall()["spec"],
+                "rules": [build_rule("web", ports=[443]), build_rule("ping", protocol="ICMP")],
+            }
+        },
+        children=(NETWORK_POLICY,),
+        rules=RULES,
+        world=build_world,
+    )

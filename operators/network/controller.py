@@ -1,0 +1,21 @@
+"""The operator: its two controllers, as the process and the tests run them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from libs.common.runtime import Operator
+from operators.network.firewall.controller import build_controller as build_firewall_controller
+from operators.network.metrics import METRICS
+from operators.network.naming import OPERATOR as ID
+from operators.network.network.controller import build_controller as build_network_controller
+from operators.network.settings import Settings
+
+OPERATOR: Final = Operator(
+    ID,
+    Settings,
+    (build_network_controller, build_firewall_controller),
+    metrics=METRICS,
+    summary="Keeps instances closed but for what firewalls allow, and resolves routes.",
+)
+"""The operator, as the process and the tests run it."""

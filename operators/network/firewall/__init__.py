@@ -1,0 +1,1 @@
+"""Firewall: rules, compiled to a NetworkPolicy for the instances that name it."""

@@ -1,0 +1,255 @@
+"""From the rules of a firewall to what a NetworkPolicy can say; pure.
+
+A NetworkPolicy only allows, and what it allows adds up. So rules are not translated one by one: it
+is worked out what may pass, and that is written down as openings, each some addresses and some
+ports. What the API has no word for is never opened, and is reported:
+
+* It names ports of TCP, UDP and SCTP. An opening without ports lets every packet pass, so it is
+  used where every packet may pass, and nowhere else.
+* Of ICMP it says nothing, so what becomes of it is up to the network plugin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+from operators.network.api.v1alpha1.firewall import (
+    Direction,
+    FirewallReason,
+    FirewallSpec,
+    Protocol,
+)
+from operators.network.firewall.addresses import AddressSet, Span, join
+from operators.network.firewall.cover import Block, plan_cover
+from operators.network.firewall.traffic import (
+    ALL_PORTS,
+    PORTED,
+    PacketRule,
+    Ruleset,
+    Stretch,
+    Traffic,
+    build_ruleset,
+    find_traffic,
+)
+
+ENTRIES_LIMIT: Final = 2_500
+"""Most openings, blocks, exceptions and ports of one direction; etcd takes four times as many."""
+DEFAULT_FIELDS: Final = {
+    Direction.INGRESS: "defaultIngress",
+    Direction.EGRESS: "defaultEgress",
+}
+"""Field that says what becomes of packets that no rule is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortRange:
+    """Ports of one protocol.
+
+    Attributes:
+        protocol: The protocol.
+        ports: First and last port; None for all.
+    """
+
+    protocol: Protocol
+    ports: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Let some packets pass.
+
+    Attributes:
+        blocks: Addresses at the other end; empty for every address.
+        ports: Ports at the receiver; empty for every packet, of whatever protocol.
+    """
+
+    blocks: tuple[Block, ...] = ()
+    ports: tuple[PortRange, ...] = ()
+
+    @property
+    def cost(self) -> int:
+        """Number of entries that it takes in a policy."""
+        return 1 + len(self.ports) + sum(block.cost for block in self.blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """Tell of a rule that the backend does not, or not wholly, express.
+
+    Attributes:
+        rule: Name of the rule, or field of a default.
+        reason: Why.
+        message: What holds instead.
+    """
+
+    rule: str
+    reason: FirewallReason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A firewall as a NetworkPolicy can say it.
+
+    Attributes:
+        ingress: What lets packets come.
+        egress: What lets packets go.
+        shortfalls: What could not be said; everything about it is closed.
+    """
+
+    ingress: tuple[Opening, ...]
+    egress: tuple[Opening, ...]
+    shortfalls: tuple[Shortfall, ...]
+
+
+def compile_firewall(spec: FirewallSpec, *, limit: int = ENTRIES_LIMIT) -> Compiled:
+    """Compile the rules of a firewall; exact but for what `shortfalls` tells.
+
+    Args:
+        spec: The rules.
+        limit: Most entries of one direction.
+    """
+    ingress, in_short = _compile(build_ruleset(spec, Direction.INGRESS), limit)
+    egress, out_short = _compile(build_ruleset(spec, Direction.EGRESS), limit)
+    return Compiled(ingress, egress, (*in_short, *out_short))
+
+
+@lru_cache(maxsize=1024)
+def _compile(ruleset: Ruleset, limit: int) -> tuple[tuple[Opening, ...], tuple[Shortfall, ...]]:
+    """Compile one direction; remembered, since each pass over a firewall asks for it."""
+
+    def attempt(kept: Ruleset) -> tuple[tuple[Opening, ...], tuple[Shortfall, ...]]:
+        traffic = find_traffic(kept)
+        return tuple(_find_openings(traffic)), tuple(_find_shortfalls(kept, traffic))
+
+    openings, shortfalls = attempt(ruleset)
+    if sum(opening.cost for opening in openings) <= limit:
+        return openings, shortfalls
+    kept = _shrink(ruleset, lambda each: sum(o.cost for o in attempt(each)[0]) <= limit)
+    openings, shortfalls = attempt(kept)
+    return openings, (*_tell_dropped(ruleset, kept), *shortfalls)
+
+
+# What may pass, as openings.
+
+
+def _find_openings(traffic: Traffic) -> Iterable[Opening]:
+    everything = (1 << len(traffic.stretches)) - 1
+    free = _unite(zone.addresses for zone in traffic.zones if zone.allowed == everything)
+    if free != AddressSet():
+        yield Opening(_cover(free, AddressSet()))
+    # Stretches that are open for the same addresses share an opening.
+    sharing: dict[AddressSet, list[Stretch]] = {}
+    for number, stretch in enumerate(traffic.stretches):
+        if stretch.protocol in PORTED and stretch.ports != (0, 1):
+            held = _unite(
+                zone.addresses
+                for zone in traffic.zones
+                if zone.allowed >> number & 1 and zone.allowed != everything
+            )
+            sharing.setdefault(held, []).append(stretch)
+    sharing.pop(AddressSet(), None)
+    for held, stretches in sharing.items():
+        yield Opening(_cover(held, free), tuple(_find_ports(stretches)))
+
+
+def _unite(sets: Iterable[AddressSet]) -> AddressSet:
+    parts = list(sets)
+    v4 = join(span for part in parts for span in part.v4)
+    v6 = join(span for part in parts for span in part.v6)
+    return AddressSet(v4, v6)
+
+
+def _cover(held: AddressSet, free: AddressSet) -> tuple[Block, ...]:
+    """Cover addresses by blocks; none at all stands for every address."""
+    v4, v6 = plan_cover(held.v4, free.v4, 4), plan_cover(held.v6, free.v6, 6)
+    everywhere = [Block("0.0.0.0/0")], [Block("::/0")]
+    return () if (v4, v6) == everywhere else (*v4, *v6)
+
+
+def _find_ports(stretches: Iterable[Stretch]) -> Iterable[PortRange]:
+    spans: dict[Protocol, list[Span]] = {}
+    for stretch in stretches:
+        spans.setdefault(stretch.protocol, []).append(stretch.ports)
+    for protocol, parts in spans.items():
+        for first, end in join(parts):
+            # Port 0 has no name in a policy; it goes with all the others or not at all.
+            whole = (first, end) == ALL_PORTS
+            yield PortRange(protocol, None if whole else (max(first, 1), end - 1))
+
+
+# What cannot be said.
+
+
+def _find_shortfalls(ruleset: Ruleset, traffic: Traffic) -> Iterable[Shortfall]:
+    for rule in ruleset.rules:
+        if rule.protocol is Protocol.ICMP:
+            yield _tell_undefined(rule)
+    everything = (1 << len(traffic.stretches)) - 1
+    silent = [
+        number for number, stretch in enumerate(traffic.stretches) if stretch.protocol not in PORTED
+    ]
+    icmp = {rule.name for rule in ruleset.rules if rule.protocol is Protocol.ICMP}
+    closed = {
+        decider
+        for zone in traffic.zones
+        if zone.allowed != everything
+        for number, decider in zip(silent, zone.deciders, strict=True)
+        if zone.allowed >> number & 1
+    }
+    for name in sorted(closed - icmp):
+        message = (
+            "packets other than TCP, UDP and SCTP stay closed where some ports are: "
+            "NetworkPolicy has no word for them"
+        )
+        yield Shortfall(
+            name or DEFAULT_FIELDS[ruleset.direction],
+            FirewallReason.NOT_WHOLLY_EXPRESSIBLE,
+            message,
+        )
+
+
+def _tell_undefined(rule: PacketRule) -> Shortfall:
+    message = (
+        "NetworkPolicy has no word for ICMP: it stays closed but where every packet may pass"
+        if rule.allows
+        else "NetworkPolicy has no word for ICMP: nothing opens it, the network plugin decides"
+    )
+    return Shortfall(rule.name, FirewallReason.PROTOCOL_UNDEFINED, message)
+
+
+# What is too much.
+
+
+def _shrink(ruleset: Ruleset, fits: Callable[[Ruleset], bool]) -> Ruleset:
+    """Take out rules that allow, the last first, until the rest fits: that only closes more."""
+    allowing = [number for number, rule in enumerate(ruleset.rules) if rule.allows]
+    # The default allows as well, after all rules.
+    steps = len(allowing) + ruleset.allows
+    low, high = 0, steps
+    while low < high:
+        middle = (low + high + 1) // 2
+        if fits(_keep(ruleset, allowing, middle)):
+            low = middle
+        else:
+            high = middle - 1
+    return _keep(ruleset, allowing, low)
+
+
+def _keep(ruleset: Ruleset, allowing: list[int], count: int) -> Ruleset:
+    dropped = set(allowing[count:])
+    rules = tuple(rule for number, rule in enumerate(ruleset.rules) if number not in dropped)
+    return replace(ruleset, rules=rules, allows=ruleset.allows and count > len(allowing))
+
+
+def _tell_dropped(ruleset: Ruleset, kept: Ruleset) -> Iterable[Shortfall]:
+    message = "the policy would be too large; what this allows is closed"
+    left = {rule.name for rule in kept.rules}
+    names = [rule.name for rule in ruleset.rules if rule.name not in left]
+    if ruleset.allows and not kept.allows:
+        names.append(DEFAULT_FIELDS[ruleset.direction])
+    for name in names:
+        yield Shortfall(name, FirewallReason.TOO_LARGE, message)

@@ -1,0 +1,132 @@
+"""The controller of Firewall: observe, compile, plan, execute, state."""
+
+from __future__ import annotations
+
+import time
+
+from libs.common.contracts.compute import INSTANCE, InstanceView
+from libs.common.contracts.multus import MULTI_NETWORK_POLICY
+from libs.common.contracts.network import NetworkView
+from libs.common.kinds import NETWORK_POLICY, Key
+from libs.common.runtime import Context, Controller, Result
+from operators.network.api.v1alpha1 import FIREWALL, NETWORK, Firewall
+from operators.network.api.v1alpha1.firewall import FirewallReason
+from operators.network.api.v1alpha1.network import Backend
+from operators.network.firewall.compiler import Compiled, compile_firewall
+from operators.network.firewall.reconcile import Observed, build_status, plan_firewall
+from operators.network.metrics import COMPILE_SECONDS
+from operators.network.naming import FINALIZER, FIREWALL_CONTROLLER
+from operators.network.observe import (
+    BY_FIREWALL,
+    INSTANCE_INDEXES,
+    POLICY_INDEXES,
+    POLICY_KINDS,
+    list_live,
+    list_objects,
+    list_open_elsewhere,
+    list_owned,
+    list_served,
+    map_network_to_firewalls,
+    map_policy_to_firewalls,
+    map_to_firewall,
+    shrink_instance,
+)
+from operators.network.passes import conditions_of, explain_refusal, take_steps
+from operators.network.settings import Settings
+
+
+def build_controller(settings: Settings) -> Controller:
+    """Build the controller of Firewall."""
+    reconciler = Reconciler(settings)
+    return (
+        Controller(
+            FIREWALL_CONTROLLER,
+            primary=FIREWALL,
+            reconcile=reconciler.reconcile,
+            finalize=reconciler.finalize,
+            finalizer=FINALIZER,
+        )
+        .owns(NETWORK_POLICY, indexes=POLICY_INDEXES)
+        .owns(MULTI_NETWORK_POLICY, optional=True, indexes=POLICY_INDEXES)
+        .watches(NETWORK_POLICY, map_policy_to_firewalls)
+        .watches(MULTI_NETWORK_POLICY, map_policy_to_firewalls, optional=True)
+        .watches(NETWORK, map_network_to_firewalls)
+        .watches(
+            INSTANCE,
+            map_to_firewall,
+            transform=shrink_instance,
+            optional=True,
+            indexes=INSTANCE_INDEXES,
+        )
+    )
+
+
+class Reconciler:
+    """Keep the policies of Firewalls.
+
+    Args:
+        settings: Settings of the process.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Keep the settings; there is no other state."""
+        self._settings = settings
+
+    async def reconcile(self, ctx: Context) -> Result | None:
+        """Make one pass over a Firewall, which may be in use while it is being deleted."""
+        firewall = Firewall.parse(ctx.primary)
+        compiled = _compile(ctx, firewall)
+        outcome = await take_steps(
+            ctx,
+            plan_firewall(firewall, compiled, _observe(ctx, firewall)),
+            reason=FirewallReason.APPLIED,
+            repaired=FirewallReason.REPAIRED,
+        )
+        refused = explain_refusal(outcome)
+        refusal = None
+        if refused is not None:
+            taken, words = refused
+            reason = FirewallReason.NAME_TAKEN if taken else FirewallReason.WRITE_REFUSED
+            refusal = (reason, words)
+        observed = _observe(ctx, firewall)
+        status = build_status(
+            firewall, compiled, observed, refusal, current=conditions_of(ctx.primary), now=ctx.now()
+        )
+        await ctx.apply_status(status)
+        return Result.from_outcome(outcome, requeue_after=self._next_look(observed))
+
+    async def finalize(self, ctx: Context) -> Result | None:
+        """Keep a Firewall that is being deleted in force while any instance names it."""
+        if ctx.indexed(INSTANCE, BY_FIREWALL, str(ctx.key)):
+            return await self.reconcile(ctx)
+        live = await list_live(ctx, INSTANCE)
+        if any(ctx.key in map_to_firewall(each, None) for each in live):
+            return Result(requeue_after=1)
+        return None
+
+    def _next_look(self, observed: Observed) -> float | None:
+        """Return when to look again though nothing happens: a kind that appears is no event."""
+        network = observed.network
+        attached = network is not None and network.backend == Backend.MULTUS
+        waits = attached and MULTI_NETWORK_POLICY not in observed.served
+        return self._settings.multus_poll_seconds if waits else None
+
+
+def _compile(ctx: Context, firewall: Firewall) -> Compiled:
+    started = time.perf_counter()
+    compiled = compile_firewall(firewall.spec)
+    ctx.metrics.histogram(COMPILE_SECONDS).observe(time.perf_counter() - started)
+    return compiled
+
+
+def _observe(ctx: Context, firewall: Firewall) -> Observed:
+    network = ctx.get(NETWORK, Key(ctx.key.namespace, firewall.spec.network_ref.name))
+    members = tuple(map(InstanceView.parse, ctx.indexed(INSTANCE, BY_FIREWALL, str(ctx.key))))
+    return Observed(
+        network=None if network is None else NetworkView.parse(network),
+        members=members,
+        objects=list_objects(ctx, POLICY_KINDS),
+        owned=list_owned(ctx, POLICY_KINDS),
+        served=list_served(ctx),
+        open_elsewhere=list_open_elsewhere(ctx, members),
+    )

@@ -1,0 +1,139 @@
+"""The fewest blocks with exceptions that hold given addresses; pure.
+
+NetworkPolicy names addresses by blocks: a prefix, and prefixes that are taken out of it. Blocks
+add up, so what one takes out another may bring back: 10.0.0.0/8 but 10.1.0.0/16 and yet
+10.1.1.0/24 is one exception and two blocks, not eight exceptions.
+
+The tree of prefixes is walked once from the leaves. For each node two costs are known: to hold the
+wanted addresses below it where nothing is held (`alone`), and where a block above holds all of it
+(`inside`). Each block and each exception costs one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from ipaddress import IPv4Address, IPv6Address
+
+from operators.network.firewall.addresses import BITS, Span, Spans, cut
+
+type _Prefix = tuple[int, int]
+"""First address, and the number of bits that are free behind the prefix."""
+type _Piece = tuple[Span, Wish]
+
+
+class Wish(Enum):
+    """Say what is to become of an address."""
+
+    HELD = auto()
+    FREE = auto()
+    LEFT_OUT = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Hold a prefix but for some exceptions.
+
+    Attributes:
+        cidr: The prefix.
+        excepts: Prefixes within it that are taken out.
+    """
+
+    cidr: str
+    excepts: tuple[str, ...] = ()
+
+    @property
+    def cost(self) -> int:
+        """Number of entries that it takes in a policy."""
+        return 1 + len(self.excepts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Hold a part of the answer: joined by reference, and written out once at the end.
+
+    Attributes:
+        cost: Number of blocks and exceptions.
+        block: Prefix of a block that begins here; its exceptions are those of `below`.
+        taken: Prefix that is taken out of the block above; what follows stands alone.
+        below: Parts of it.
+    """
+
+    cost: int = 0
+    block: _Prefix | None = None
+    taken: _Prefix | None = None
+    below: tuple[_Part, ...] = ()
+
+
+_NOTHING = _Part()
+
+
+def plan_cover(held: Spans, free: Spans, family: int) -> list[Block]:
+    """Plan the fewest blocks and exceptions that hold some addresses and no others.
+
+    Args:
+        held: Addresses to hold.
+        free: Addresses that may be held as well; they may overlap with the first.
+        family: 4 or 6.
+    """
+    bits = BITS[family]
+    pieces: list[_Piece] = []
+    for span, marks in cut((held, free), 1 << bits):
+        wish = Wish.HELD if marks & 1 else Wish.FREE if marks else Wish.LEFT_OUT
+        pieces.append((span, wish))
+    alone, _ = _plan((0, bits), pieces)
+    return _write_out(alone, family)
+
+
+def _plan(node: _Prefix, pieces: Sequence[_Piece]) -> tuple[_Part, _Part]:
+    """Return the cheapest parts of a node: standing alone, and inside a block."""
+    first, bits = node
+    wishes = {wish for _, wish in pieces}
+    if Wish.HELD not in wishes:
+        return _NOTHING, (_Part(1, taken=node) if Wish.LEFT_OUT in wishes else _NOTHING)
+    if Wish.LEFT_OUT not in wishes:
+        return _Part(1, block=node), _NOTHING
+    middle = first + (1 << (bits - 1))
+    low = [(span, wish) for span, wish in pieces if span[0] < middle]
+    high = [(span, wish) for span, wish in pieces if span[1] > middle]
+    low_alone, low_inside = _plan((first, bits - 1), low)
+    high_alone, high_inside = _plan((middle, bits - 1), high)
+    apart = _join(low_alone, high_alone)
+    inside = _join(low_inside, high_inside)
+    around = _Part(1 + inside.cost, block=node, below=(inside,))
+    # Of two answers of one cost that without exceptions is easier to read.
+    alone = around if around.cost < apart.cost else apart
+    anew = _Part(1 + alone.cost, taken=node, below=(alone,))
+    return alone, (anew if anew.cost < inside.cost else inside)
+
+
+def _join(low: _Part, high: _Part) -> _Part:
+    if low.cost == 0 or high.cost == 0:
+        return low if high.cost == 0 else high
+    return _Part(low.cost + high.cost, below=(low, high))
+
+
+def _write_out(part: _Part, family: int) -> list[Block]:
+    blocks: list[tuple[_Prefix, list[_Prefix]]] = []
+
+    def walk(each: _Part, exceptions: list[_Prefix]) -> None:
+        if each.block is not None:
+            exceptions = []
+            blocks.append((each.block, exceptions))
+        if each.taken is not None:
+            exceptions.append(each.taken)
+        for below in each.below:
+            walk(below, exceptions)
+
+    walk(part, [])
+    return [
+        Block(_render(prefix, family), tuple(_render(each, family) for each in sorted(exceptions)))
+        for prefix, exceptions in sorted(blocks)
+    ]
+
+
+def _render(prefix: _Prefix, family: int) -> str:
+    first, bits = prefix
+    address = IPv4Address(first) if family == 4 else IPv6Address(first)
+    return f"{address}/{BITS[family] - bits}"

@@ -1,0 +1,192 @@
+"""What a firewall allows in one direction, before any backend has a say; pure.
+
+Addresses are cut where a rule begins or ends, and so are ports. For each piece of the address line
+the rules that are about it are walked in order, for all ports at once: a set of ports is a number
+with a bit for each piece of the port line. Pieces of the address line on which the same is allowed
+are one zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from operators.network.api.v1alpha1.firewall import (
+    LAST_PORT,
+    Direction,
+    FirewallRule,
+    FirewallSpec,
+    Protocol,
+    Verdict,
+    parse_ports,
+)
+from operators.network.firewall.addresses import BITS, EVERYWHERE, AddressSet, Span, cut, join
+
+PORTED: Final = (Protocol.TCP, Protocol.UDP, Protocol.SCTP)
+"""Protocols whose packets name ports; those that NetworkPolicy knows."""
+ALL_PORTS: Final = (0, LAST_PORT + 1)
+"""The port line. No rule can name port 0, and one without ports means it too."""
+
+
+@dataclass(frozen=True, slots=True)
+class PacketRule:
+    """One rule, ready to be walked.
+
+    Attributes:
+        name: Name of the rule.
+        allows: Whether it allows.
+        protocol: Protocol that it is about.
+        ports: Spans of ports, without the end; empty for all.
+        addresses: Addresses at the other end.
+    """
+
+    name: str
+    allows: bool
+    protocol: Protocol
+    ports: tuple[Span, ...]
+    addresses: AddressSet
+
+
+@dataclass(frozen=True, slots=True)
+class Ruleset:
+    """Rules of one direction.
+
+    Attributes:
+        direction: Whether packets come or go.
+        rules: In the order in which they are tried.
+        allows: What becomes of packets that no rule is about.
+    """
+
+    direction: Direction
+    rules: tuple[PacketRule, ...]
+    allows: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Ports of one protocol that no rule tells apart.
+
+    Attributes:
+        protocol: The protocol; ICMP for ICMP, and ALL for what no other protocol is.
+        ports: Ports, without the end.
+    """
+
+    protocol: Protocol
+    ports: Span = ALL_PORTS
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """Addresses for which the same is allowed.
+
+    Attributes:
+        addresses: The addresses.
+        allowed: A bit for each stretch that is allowed.
+        deciders: For each stretch that no protocol of NetworkPolicy covers, who decided on it:
+            names of rules, or nothing for the default; in the order of `Traffic.stretches`.
+    """
+
+    addresses: AddressSet
+    allowed: int
+    deciders: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What may pass in one direction.
+
+    Attributes:
+        stretches: All protocols and ports, cut where a rule begins or ends.
+        zones: All addresses, by what is allowed.
+    """
+
+    stretches: tuple[Stretch, ...]
+    zones: tuple[Zone, ...]
+
+
+def build_ruleset(spec: FirewallSpec, direction: Direction) -> Ruleset:
+    """Build the rules of one direction, in their order: priority, Deny before Allow, name."""
+    ordered = sorted(
+        (rule for rule in spec.rules if rule.direction is direction),
+        key=lambda rule: (rule.priority, rule.action is Verdict.ALLOW, rule.name),
+    )
+    default = spec.default_ingress if direction is Direction.INGRESS else spec.default_egress
+    rules = tuple(map(_build_rule, ordered))
+    return Ruleset(direction, rules, default is Verdict.ALLOW)
+
+
+def find_traffic(ruleset: Ruleset) -> Traffic:
+    """Find out what a ruleset allows, for every address, protocol and port."""
+    rules = ruleset.rules
+    stretches = _cut_ports(rules)
+    reaches = [_find_reach(rule, stretches) for rule in rules]
+    silent = [number for number, each in enumerate(stretches) if each.protocol not in PORTED]
+    found: dict[tuple[int, tuple[str, ...]], dict[int, list[Span]]] = {}
+    walked: dict[int, tuple[int, tuple[str, ...]]] = {}
+    for family in BITS:
+        sets = [rule.addresses.spans(family) for rule in rules]
+        for span, applying in cut(sets, 1 << BITS[family]):
+            if applying not in walked:
+                walked[applying] = _walk(ruleset, reaches, applying, len(stretches), silent)
+            found.setdefault(walked[applying], {4: [], 6: []})[family].append(span)
+    zones = (
+        Zone(AddressSet(join(spans[4]), join(spans[6])), allowed, deciders)
+        for (allowed, deciders), spans in found.items()
+    )
+    return Traffic(stretches, tuple(zones))
+
+
+def _build_rule(rule: FirewallRule) -> PacketRule:
+    ports = join((first, last + 1) for first, last in map(parse_ports, rule.ports))
+    addresses = AddressSet.of(rule.cidrs) if rule.cidrs else EVERYWHERE
+    return PacketRule(rule.name, rule.action is Verdict.ALLOW, rule.protocol, ports, addresses)
+
+
+def _cut_ports(rules: Sequence[PacketRule]) -> tuple[Stretch, ...]:
+    edges: Mapping[Protocol, set[int]] = {protocol: set(ALL_PORTS) for protocol in PORTED}
+    for rule in rules:
+        for span in rule.ports:
+            edges[rule.protocol].update(span)
+    stretches = [
+        Stretch(protocol, span) for protocol in PORTED for span in _pair(sorted(edges[protocol]))
+    ]
+    return (*stretches, Stretch(Protocol.ICMP), Stretch(Protocol.ALL))
+
+
+def _pair(edges: Sequence[int]) -> Iterable[Span]:
+    return pairwise(edges)
+
+
+def _find_reach(rule: PacketRule, stretches: Sequence[Stretch]) -> int:
+    """Return a bit for each stretch that a rule is about."""
+    reach = 0
+    for number, stretch in enumerate(stretches):
+        about = rule.protocol in (Protocol.ALL, stretch.protocol)
+        first, end = stretch.ports
+        inside = not rule.ports or any(low <= first and end <= high for low, high in rule.ports)
+        reach |= (about and inside) << number
+    return reach
+
+
+def _walk(
+    ruleset: Ruleset, reaches: Sequence[int], applying: int, count: int, silent: Sequence[int]
+) -> tuple[int, tuple[str, ...]]:
+    """Walk the rules that apply; the first that is about a stretch decides on it."""
+    everything = (1 << count) - 1
+    decided = allowed = 0
+    deciders = dict.fromkeys(silent, "")
+    while applying and decided != everything:
+        number = (applying & -applying).bit_length() - 1
+        applying &= applying - 1
+        rule, fresh = ruleset.rules[number], reaches[number] & ~decided
+        decided |= fresh
+        if rule.allows:
+            allowed |= fresh
+        for stretch in silent:
+            if fresh >> stretch & 1:
+                deciders[stretch] = rule.name
+    if ruleset.allows:
+        allowed |= everything & ~decided
+    return allowed, tuple(deciders.values())

@@ -1,0 +1,28 @@
+"""Metrics of the network operator, beside those that every operator has."""
+
+from typing import Final
+
+from libs.common.metric_specs import MetricKind, MetricSpec
+
+WRITES: Final = MetricSpec(
+    "network_writes_total",
+    MetricKind.COUNTER,
+    "Total number of changes made to policies and attachments, by the kind of their owner.",
+    ("owner",),
+)
+REPAIRS: Final = MetricSpec(
+    "network_repairs_total",
+    MetricKind.COUNTER,
+    "Total number of policies and attachments that somebody else had changed and that were put "
+    "right.",
+    ("kind",),
+)
+COMPILE_SECONDS: Final = MetricSpec(
+    "network_compile_seconds",
+    MetricKind.HISTOGRAM,
+    "Time that the compilation of a firewall takes.",
+    buckets=(0.0001, 0.001, 0.01, 0.1, 1, 10),
+)
+
+METRICS: Final[tuple[MetricSpec, ...]] = (WRITES, REPAIRS, COMPILE_SECONDS)
+"""What the process registers and the reference lists."""

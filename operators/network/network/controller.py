@@ -1,0 +1,129 @@
+"""The controller of Network: observe, plan, execute, state."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from libs.common.contracts.compute import INSTANCE, InstanceView
+from libs.common.contracts.multus import MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION
+from libs.common.kinds import NETWORK_POLICY, key_of
+from libs.common.runtime import Context, Controller, Result
+from operators.network.api.v1alpha1 import FIREWALL, NETWORK, Network
+from operators.network.api.v1alpha1.network import Backend, NetworkReason
+from operators.network.naming import FINALIZER, NETWORK_CONTROLLER
+from operators.network.network.reconcile import (
+    Observed,
+    build_status,
+    list_users,
+    plan_network,
+)
+from operators.network.observe import (
+    BY_NETWORK,
+    FIREWALL_INDEXES,
+    INSTANCE_INDEXES,
+    NETWORK_INDEXES,
+    POLICY_INDEXES,
+    list_live,
+    list_objects,
+    list_owned,
+    list_served,
+    map_instance_to_networks,
+    map_to_network,
+    shrink_instance,
+)
+from operators.network.passes import conditions_of, explain_refusal, take_steps
+from operators.network.settings import Settings
+
+_KINDS: Final = (NETWORK_POLICY, MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION)
+
+
+def build_controller(settings: Settings) -> Controller:
+    """Build the controller of Network."""
+    reconciler = Reconciler(settings)
+    return (
+        Controller(
+            NETWORK_CONTROLLER,
+            primary=NETWORK,
+            reconcile=reconciler.reconcile,
+            finalize=reconciler.finalize,
+            finalizer=FINALIZER,
+        )
+        .watches(NETWORK, lambda _, __: (), indexes=NETWORK_INDEXES)
+        .owns(NETWORK_POLICY, indexes=POLICY_INDEXES)
+        .owns(MULTI_NETWORK_POLICY, optional=True, indexes=POLICY_INDEXES)
+        .owns(NETWORK_ATTACHMENT_DEFINITION, optional=True)
+        .watches(FIREWALL, map_to_network, indexes=FIREWALL_INDEXES)
+        .watches(
+            INSTANCE,
+            map_instance_to_networks,
+            transform=shrink_instance,
+            optional=True,
+            indexes=INSTANCE_INDEXES,
+        )
+    )
+
+
+class Reconciler:
+    """Keep what Networks make.
+
+    Args:
+        settings: Settings of the process.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Keep the settings; there is no other state."""
+        self._settings = settings
+
+    async def reconcile(self, ctx: Context) -> Result | None:
+        """Make one pass over a Network, which may be in use while it is being deleted."""
+        network = Network.parse(ctx.primary)
+        outcome = await take_steps(
+            ctx,
+            plan_network(network, _observe(ctx)),
+            reason=NetworkReason.APPLIED,
+            repaired=NetworkReason.REPAIRED,
+        )
+        refused = explain_refusal(outcome)
+        refusal = None
+        if refused is not None:
+            taken, words = refused
+            reason = NetworkReason.NAME_TAKEN if taken else NetworkReason.WRITE_REFUSED
+            refusal = (reason, words)
+        observed = _observe(ctx)
+        status = build_status(
+            network, observed, refusal, current=conditions_of(ctx.primary), now=ctx.now()
+        )
+        await ctx.apply_status(status)
+        return Result.from_outcome(outcome, requeue_after=self._next_look(network, observed))
+
+    async def finalize(self, ctx: Context) -> Result | None:
+        """Keep a Network that is being deleted as it is while anything names it."""
+        network = Network.parse(ctx.primary)
+        if list_users(network, _observe(ctx)):
+            return await self.reconcile(ctx)
+        instances = map(InstanceView.parse, await list_live(ctx, INSTANCE))
+        firewalls = [
+            each["metadata"]["name"]
+            for each in await list_live(ctx, FIREWALL)
+            if ctx.key in map_to_network(each, None)
+        ]
+        if list_users(network, Observed(tuple(instances), tuple(firewalls))):
+            return Result(requeue_after=1)
+        return None
+
+    def _next_look(self, network: Network, observed: Observed) -> float | None:
+        """Return when to look again though nothing happens: a kind that appears is no event."""
+        needed = {MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION}
+        waits = network.spec.backend is Backend.MULTUS and not needed <= observed.served
+        return self._settings.multus_poll_seconds if waits else None
+
+
+def _observe(ctx: Context) -> Observed:
+    firewalls = ctx.indexed(FIREWALL, BY_NETWORK, str(ctx.key))
+    return Observed(
+        instances=tuple(map(InstanceView.parse, ctx.list(INSTANCE))),
+        firewalls=tuple(sorted(key_of(each).name for each in firewalls)),
+        objects=list_objects(ctx, _KINDS),
+        owned=list_owned(ctx, _KINDS),
+        served=list_served(ctx),
+    )

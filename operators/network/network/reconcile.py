@@ -1,0 +1,244 @@
+"""What a Network needs next, and what it shows of itself; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from libs.common.conditions import Condition, build_conditions
+from libs.common.contracts.compute import InstanceView
+from libs.common.contracts.multus import (
+    MULTI_NETWORK_POLICY,
+    NETWORK_ATTACHMENT_DEFINITION,
+)
+from libs.common.kinds import NETWORK_POLICY, Key, Kind, Manifest, uid_of
+from libs.common.plan import Step
+from operators.network.api.v1alpha1 import Network
+from operators.network.api.v1alpha1.network import (
+    Backend,
+    Isolation,
+    NetworkCondition,
+    NetworkReason,
+    RouteStatus,
+)
+from operators.network.children import (
+    Child,
+    drop_empty,
+    plan_children,
+    render_users,
+    show_users,
+)
+from operators.network.network.resources import (
+    build_attachment,
+    build_deny_policy,
+    build_open_policy,
+)
+from operators.network.network.routes import is_resolved, resolve_routes
+from operators.network.resources import Carrier
+
+type Refusal = tuple[NetworkReason, str]
+"""Why a step failed: the reason, and the words of the API server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Show what there is around one Network.
+
+    Attributes:
+        instances: Instances of the namespace.
+        firewalls: Names of the firewalls that name the network.
+        objects: Objects of the kinds that are made, by kind and key, whosever they are.
+        owned: Those that the network controls.
+        served: Optional kinds that the cluster serves.
+    """
+
+    instances: tuple[InstanceView, ...] = ()
+    firewalls: tuple[str, ...] = ()
+    objects: Mapping[tuple[Kind, Key], Manifest] | None = None
+    owned: tuple[tuple[Kind, Manifest], ...] = ()
+    served: frozenset[Kind] = frozenset()
+
+    def find(self, kind: Kind, key: Key) -> Manifest | None:
+        """Return an object of a name, whosever it is."""
+        return (self.objects or {}).get((kind, key))
+
+
+def find_carrier(network: Network, observed: Observed) -> Carrier | None:
+    """Return what policies of the network are written as; None where there is nothing."""
+    if network.spec.backend is Backend.POD_NETWORK:
+        return Carrier()
+    if MULTI_NETWORK_POLICY in observed.served:
+        return Carrier.of_attachment(network.key)
+    return None
+
+
+def list_users(network: Network, observed: Observed) -> list[str]:
+    """List who names the network: firewalls, and then instances."""
+    members = (f"Instance {each.key.name}" for each in _members(network, observed))
+    return [*(f"Firewall {name}" for name in observed.firewalls), *members]
+
+
+def build_children(network: Network, observed: Observed) -> list[Child]:
+    """Build the children: what closes comes first, and what opens last."""
+    manifests: list[tuple[Kind, Manifest]] = []
+    carrier = find_carrier(network, observed)
+    if carrier is not None:
+        manifests.append((carrier.kind, build_deny_policy(network, carrier)))
+    if network.spec.backend is Backend.MULTUS and NETWORK_ATTACHMENT_DEFINITION in observed.served:
+        manifests.append((NETWORK_ATTACHMENT_DEFINITION, build_attachment(network)))
+    members = _members(network, observed)
+    bare = [each.uid for each in members if not each.firewall]
+    if carrier is not None and bare:
+        uids = [each.uid for each in members]
+        manifests.append((carrier.kind, build_open_policy(network, bare, uids, carrier)))
+    return [
+        Child(kind, manifest, observed.find(kind, _key(manifest))) for kind, manifest in manifests
+    ]
+
+
+def plan_network(network: Network, observed: Observed) -> list[list[Step]]:
+    """Plan the steps that bring the children in line."""
+    children = build_children(network, observed)
+    kept = {(child.kind, child.key) for child in children}
+    surplus = [
+        (kind, manifest)
+        for kind, manifest in observed.owned
+        if (kind, _key(manifest)) not in kept and kind in (NETWORK_POLICY, MULTI_NETWORK_POLICY)
+    ]
+    return plan_children(children, surplus)
+
+
+def build_status(
+    network: Network,
+    observed: Observed,
+    refusal: Refusal | None,
+    *,
+    current: Iterable[Mapping[str, Any]],
+    now: datetime,
+) -> Manifest:
+    """Build the status.
+
+    Args:
+        network: What is asked for.
+        observed: What there is, after the steps of this pass.
+        refusal: Why a step of this pass failed.
+        current: Conditions as the object shows them.
+        now: Time of the transitions that happen here.
+    """
+    children = build_children(network, observed)
+    routes = resolve_routes(network, {each.key.name: each for each in observed.instances})
+    facts = [
+        _judge_isolated(network, observed, children, refusal),
+        *_judge_attachable(network, observed, children, refusal),
+        *_judge_routes(routes),
+    ]
+    users = list_users(network, observed)
+    ready = _judge_ready(network, facts, children, refusal)
+    terminating = _judge_terminating(network, users)
+    generation = network.metadata.generation
+    status: Manifest = {
+        "conditions": build_conditions(
+            current, [ready, *facts, *terminating], generation=generation, now=now
+        ),
+        "observedGeneration": generation,
+        "policyRefs": [
+            _refer(child)
+            for child in sorted(children, key=lambda each: each.key)
+            if child.is_ours and child.kind != NETWORK_ATTACHMENT_DEFINITION
+        ],
+        "routes": [route.to_manifest() for route in routes],
+        **show_users(users),
+    }
+    for child in children:
+        if child.kind == NETWORK_ATTACHMENT_DEFINITION and child.is_ours:
+            status["nadRef"] = _refer(child)
+    return drop_empty(status)
+
+
+def _judge_isolated(
+    network: Network, observed: Observed, children: Sequence[Child], refusal: Refusal | None
+) -> Condition:
+    type_ = NetworkCondition.ISOLATED
+    if find_carrier(network, observed) is None:
+        if network.spec.isolation is Isolation.NONE:
+            return Condition.true(type_, NetworkReason.NOT_ASKED, "spec.isolation is None")
+        message = (
+            f"the cluster does not serve {MULTI_NETWORK_POLICY.resource}, so nothing closes an "
+            "attached interface; install it, or set spec.isolation to None"
+        )
+        return Condition.false(type_, NetworkReason.MULTI_POLICY_MISSING, message)
+    if children[0].stands:
+        return Condition.true(type_, NetworkReason.IN_PLACE, f"{children[0]} closes every instance")
+    return _lack(type_, children[0], refusal)
+
+
+def _judge_attachable(
+    network: Network, observed: Observed, children: Sequence[Child], refusal: Refusal | None
+) -> list[Condition]:
+    type_ = NetworkCondition.ATTACHABLE
+    if network.spec.backend is not Backend.MULTUS:
+        return []
+    for child in children:
+        if child.kind == NETWORK_ATTACHMENT_DEFINITION:
+            if child.stands:
+                return [Condition.true(type_, NetworkReason.IN_PLACE, str(child))]
+            return [_lack(type_, child, refusal)]
+    message = f"the cluster does not serve {NETWORK_ATTACHMENT_DEFINITION.resource}; install Multus"
+    return [Condition.false(type_, NetworkReason.MULTUS_MISSING, message)]
+
+
+def _judge_routes(routes: Sequence[RouteStatus]) -> list[Condition]:
+    type_ = NetworkCondition.ROUTES_RESOLVED
+    if not routes:
+        return []
+    if is_resolved(routes):
+        message = f"{len(routes)} routes have a next hop; guests set them up"
+        return [Condition.true(type_, NetworkReason.RESOLVED, message)]
+    lacking = [each for each in routes if each.reason is not NetworkReason.RESOLVED]
+    words = "; ".join(f"{each.destination}: {each.message}" for each in lacking[:3])
+    return [Condition.false(type_, NetworkReason.UNRESOLVED, words)]
+
+
+def _judge_ready(
+    network: Network,
+    facts: Sequence[Condition],
+    children: Sequence[Child],
+    refusal: Refusal | None,
+) -> Condition:
+    type_ = NetworkCondition.READY
+    if network.metadata.is_deleting:
+        return Condition.false(type_, NetworkReason.IN_USE, "the Network is being deleted")
+    for fact in facts:
+        if fact.status != "True":
+            return Condition.false(type_, fact.reason, fact.message)
+    for child in children:
+        if not child.stands:
+            return _lack(type_, child, refusal)
+    return Condition.true(type_, NetworkReason.IN_PLACE, "everything is in place")
+
+
+def _judge_terminating(network: Network, users: Sequence[str]) -> list[Condition]:
+    if not network.metadata.is_deleting:
+        return []
+    message = f"In use by {render_users(users)}; it goes when nothing names it"
+    return [Condition.true(NetworkCondition.TERMINATING, NetworkReason.IN_USE, message)]
+
+
+def _lack(type_: NetworkCondition, child: Child, refusal: Refusal | None) -> Condition:
+    reason, message = refusal or (NetworkReason.POLICY_MISSING, f"{child} is not there yet")
+    return Condition.false(type_, reason, message)
+
+
+def _members(network: Network, observed: Observed) -> list[InstanceView]:
+    name = network.metadata.name
+    return [instance for instance in observed.instances if instance.network == name]
+
+
+def _key(manifest: Manifest) -> Key:
+    return Key(manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+
+
+def _refer(child: Child) -> Manifest:
+    return {"name": child.key.name, "uid": uid_of(child.live or {})}

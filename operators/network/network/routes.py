@@ -1,0 +1,63 @@
+"""Where the routes of a Network lead; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from libs.common.contracts.compute import InstanceView
+from operators.network.api.v1alpha1 import Network
+from operators.network.api.v1alpha1.fields import parse_address, parse_block
+from operators.network.api.v1alpha1.network import NetworkReason, Route, RouteStatus
+
+
+def resolve_routes(network: Network, instances: Mapping[str, InstanceView]) -> list[RouteStatus]:
+    """Resolve the next hop of each route, in the order of the spec.
+
+    Args:
+        network: Whose routes they are.
+        instances: Instances of the namespace by name.
+    """
+    return [_resolve(network, route, instances) for route in network.spec.routes]
+
+
+def list_hops(network: Network) -> list[str]:
+    """List the names of the instances that routes lead to."""
+    hops = (route.next_hop.instance_ref for route in network.spec.routes)
+    return sorted({hop.name for hop in hops if hop is not None})
+
+
+def is_resolved(routes: Iterable[RouteStatus]) -> bool:
+    """Tell whether every route can be used."""
+    return all(route.reason is NetworkReason.RESOLVED for route in routes)
+
+
+def _resolve(network: Network, route: Route, instances: Mapping[str, InstanceView]) -> RouteStatus:
+    hop = route.next_hop
+    if hop.instance_ref is None:
+        return _found(route, hop.ip or "")
+    name = hop.instance_ref.name
+    instance = instances.get(name)
+    if instance is None:
+        return _missing(route, NetworkReason.INSTANCE_NOT_FOUND, f"Instance {name} does not exist")
+    if instance.network != network.metadata.name:
+        message = f"Instance {name} is in {instance.network or 'no network'}"
+        return _missing(route, NetworkReason.OTHER_NETWORK, message)
+    try:
+        address = parse_address(instance.private_ip)
+    except ValueError:
+        message = f"Instance {name} has no private address yet"
+        return _missing(route, NetworkReason.NO_ADDRESS, message)
+    if address.version != parse_block(route.destination).version:
+        message = f"Instance {name} has {address}, of the other family than the destination"
+        return _missing(route, NetworkReason.FAMILY_MISMATCH, message)
+    return _found(route, str(address))
+
+
+def _found(route: Route, next_hop: str) -> RouteStatus:
+    return RouteStatus(
+        destination=route.destination, next_hop=next_hop, reason=NetworkReason.RESOLVED
+    )
+
+
+def _missing(route: Route, reason: NetworkReason, message: str) -> RouteStatus:
+    return RouteStatus(destination=route.destination, reason=reason, message=message)

@@ -1,0 +1,50 @@
+"""What the passes over Networks and Firewalls have in common: taking steps and telling of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from libs.common.kinds import Manifest
+from libs.common.plan import Outcome, Patch, Step
+from libs.common.runtime import Context
+from libs.common.runtime.writer import ForeignObject
+from operators.network.metrics import REPAIRS, WRITES
+
+
+async def take_steps(
+    ctx: Context, batches: Sequence[Sequence[Step]], *, reason: str, repaired: str
+) -> Outcome:
+    """Take the steps of a plan, and tell people and metrics of what changed.
+
+    Args:
+        ctx: The pass.
+        batches: Steps, those that close before those that open.
+        reason: Reason of the Event.
+        repaired: Reason of the Event about an object that somebody else had changed.
+    """
+    outcome = await ctx.execute(*batches)
+    if not outcome.changed:
+        return outcome
+    ctx.metrics.counter(WRITES).labels(ctx.kind.kind).inc(outcome.changed)
+    patches = [step for step in outcome.done if isinstance(step, Patch)]
+    for step in patches:
+        ctx.metrics.counter(REPAIRS).labels(step.kind.kind).inc()
+        ctx.event("Warning", repaired, f"Put {step.kind.kind} {step.key} right, which was changed")
+    if outcome.changed > len(patches):
+        ctx.event("Normal", reason, "Brought policies and attachments in line")
+    ctx.log.info("Changing children", steps=[str(step) for step in outcome.done])
+    return outcome
+
+
+def explain_refusal(outcome: Outcome) -> tuple[bool, str] | None:
+    """Tell why a step failed: whether a name is taken, and the words for people; None for none."""
+    error = outcome.first_error()
+    if error is None:
+        return None
+    return isinstance(error, ForeignObject), str(getattr(error, "message", "") or error)
+
+
+def conditions_of(primary: Manifest) -> Sequence[Mapping[str, Any]]:
+    """Return the conditions that an object shows."""
+    return (primary.get("status") or {}).get("conditions") or ()

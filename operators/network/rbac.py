@@ -1,0 +1,21 @@
+"""What the network operator may do."""
+
+from libs.common.contracts.compute import INSTANCE
+from libs.common.contracts.multus import MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION
+from libs.common.kinds import NETWORK_POLICY
+from libs.common.rbac import PolicyRule, children, own, reads
+from operators.network.api.v1alpha1 import FIREWALL, NETWORK
+
+_WRITES = ("create", "patch", "delete")
+
+RULES: tuple[PolicyRule, ...] = (
+    *own(NETWORK),
+    *own(FIREWALL),
+    *children(NETWORK_POLICY, *_WRITES, why="close instances, and open what firewalls allow"),
+    *children(MULTI_NETWORK_POLICY, *_WRITES, why="do the same on interfaces that Multus attaches"),
+    *children(
+        NETWORK_ATTACHMENT_DEFINITION, "create", "patch", why="let machines be attached by Multus"
+    ),
+    *reads(INSTANCE, why="tell which instances a network or a firewall is for"),
+)
+"""Rules of the operator itself; those of the framework are added by the generator."""

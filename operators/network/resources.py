@@ -1,0 +1,139 @@
+"""Policies, as NetworkPolicy and MultiNetworkPolicy have them in common; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from libs.common.contracts.compute import INSTANCE_UID_LABEL
+from libs.common.contracts.multus import MULTI_NETWORK_POLICY, POLICY_FOR
+from libs.common.kinds import NETWORK_POLICY, Key, Kind, Manifest
+from libs.common.labels import INSTANCE, MANAGED_BY
+from libs.common.naming import label_value
+from libs.common.ownership import build_owner_reference
+from operators.network.naming import OPERATOR, attachment_name
+
+NOBODY: Final = "none"
+"""Stands for the UID of an instance where a policy is for none: a selector needs a value."""
+POLICY_TYPES: Final = ("Ingress", "Egress")
+"""A policy without a rule for one of these closes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """Say which kind of policy reaches the interfaces of a network.
+
+    Attributes:
+        kind: NetworkPolicy, or MultiNetworkPolicy for what Multus attaches.
+        attachment: `namespace/name` of the attachment that a MultiNetworkPolicy is for.
+    """
+
+    kind: Kind = NETWORK_POLICY
+    attachment: str = ""
+
+    @classmethod
+    def of_attachment(cls, network: Key) -> Carrier:
+        """Return the carrier of a network that Multus attaches."""
+        name = Key(network.namespace, attachment_name(network.name))
+        return cls(MULTI_NETWORK_POLICY, str(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Say whose a child is.
+
+    Attributes:
+        kind: Kind of the owner.
+        key: Its namespace and name.
+        uid: Its UID.
+    """
+
+    kind: Kind
+    key: Key
+    uid: str
+
+
+def build_policy(
+    owner: Owner,
+    name: str,
+    selector: Manifest,
+    *,
+    ingress: Sequence[Manifest] = (),
+    egress: Sequence[Manifest] = (),
+    carrier: Carrier,
+) -> Manifest:
+    """Build a policy for both directions.
+
+    Args:
+        owner: Network or Firewall that it belongs to.
+        name: Its name.
+        selector: Pods that it is for.
+        ingress: What may come; nothing for none.
+        egress: What may go; nothing for none.
+        carrier: Kind of policy.
+    """
+    annotations = {POLICY_FOR: carrier.attachment} if carrier.attachment else {}
+    return {
+        "apiVersion": carrier.kind.api_version,
+        "kind": carrier.kind.kind,
+        "metadata": build_metadata(owner, name, annotations),
+        # Both lists are written even where they are empty: what somebody adds there is then seen.
+        "spec": {
+            "podSelector": selector,
+            "policyTypes": list(POLICY_TYPES),
+            "ingress": list(ingress),
+            "egress": list(egress),
+        },
+    }
+
+
+def build_metadata(owner: Owner, name: str, annotations: Mapping[str, str]) -> Manifest:
+    """Build the metadata of a child."""
+    reference = build_owner_reference(
+        owner.kind, {"metadata": {"name": owner.key.name, "uid": owner.uid}}
+    )
+    metadata: Manifest = {
+        "name": name,
+        "namespace": owner.key.namespace,
+        "labels": {MANAGED_BY: OPERATOR, INSTANCE: label_value(owner.key.name)},
+        # A foreground deletion of the owner deletes at once what blocks it, whatever finalizer the
+        # owner has. These must outlast the instances that the finalizer waits for.
+        "ownerReferences": [{**reference, "blockOwnerDeletion": False}],
+    }
+    return {**metadata, "annotations": dict(annotations)} if annotations else metadata
+
+
+def select_instances(uids: Iterable[str]) -> Manifest:
+    """Build the selector of the pods of some instances."""
+    values = sorted(uids) or [NOBODY]
+    return {"matchExpressions": [{"key": INSTANCE_UID_LABEL, "operator": "In", "values": values}]}
+
+
+def select_every_instance() -> Manifest:
+    """Build the selector of the pods of all instances, those to come included."""
+    return {"matchExpressions": [{"key": INSTANCE_UID_LABEL, "operator": "Exists"}]}
+
+
+def list_selected(policy: Mapping[str, Any]) -> list[str]:
+    """List the UIDs of the instances that a policy names; nothing for one that names none."""
+    selector = (policy.get("spec") or {}).get("podSelector") or {}
+    return [
+        value
+        for rule in selector.get("matchExpressions") or ()
+        if rule.get("key") == INSTANCE_UID_LABEL and rule.get("operator") == "In"
+        for value in rule.get("values") or ()
+        if value != NOBODY
+    ]
+
+
+def is_same_policy(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Tell whether a policy says exactly what is wanted; more would open or close more."""
+    held, asked = dict(live.get("spec") or {}), dict(wanted["spec"])
+    for spec in (held, asked):
+        for name in ("ingress", "egress"):
+            if not spec.get(name):
+                spec.pop(name, None)
+    annotations = live["metadata"].get("annotations") or {}
+    marks = wanted["metadata"].get("annotations") or {}
+    return held == asked and all(annotations.get(name) == text for name, text in marks.items())
