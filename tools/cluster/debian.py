@@ -7,13 +7,10 @@ import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
 
 from tools.cluster import commands
 from tools.cluster.errors import ToolError
 from tools.cluster.progress import Progress
-
-DEFAULT_MIRROR: Final = "http://deb.debian.org/debian"
 
 
 def is_debian_root() -> bool:
@@ -47,13 +44,22 @@ def parse_mirror(sources: str) -> str | None:
     return None
 
 
-def find_mirror(root: Path = Path("/etc/apt")) -> str:
-    """Return the Debian archive that this machine uses, or the default one."""
+def find_mirror(root: Path = Path("/etc/apt")) -> str | None:
+    """Return the Debian archive that this machine uses; None where apt names none."""
     files = [root / "sources.list", *sorted((root / "sources.list.d").glob("*"))]
     for path in files:
         if path.is_file() and (mirror := parse_mirror(path.read_text())):
             return mirror
-    return DEFAULT_MIRROR
+    return None
+
+
+def list_sources(suite: str, *, security: bool = False) -> list[str]:
+    """Return the sources of a suite for mmdebstrap, which has a default where there are none."""
+    mirror = find_mirror()
+    if mirror is None:
+        return []
+    sources = [f"deb {mirror} {suite} main"]
+    return [*sources, f"deb {mirror}-security {suite}-security main"] if security else sources
 
 
 def _is_installed(package: str) -> bool:

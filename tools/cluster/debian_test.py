@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.cluster.debian import DEFAULT_MIRROR, find_mirror, parse_mirror
+from tools.cluster.debian import find_mirror, parse_mirror
 
 
 @pytest.mark.parametrize(
@@ -30,8 +30,8 @@ def test_mirror_is_the_first_debian_archive(text: str, mirror: str | None) -> No
     assert parse_mirror(text) == mirror
 
 
-def test_mirror_is_the_default_without_sources(tmp_path: Path) -> None:
-    assert find_mirror(tmp_path) == DEFAULT_MIRROR
+def test_no_mirror_is_found_without_sources(tmp_path: Path) -> None:
+    assert find_mirror(tmp_path) is None
 
 
 def test_mirror_is_searched_in_every_file(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def install_rootfs(directory: Path, progress: Progress) -> None:
     command = ["mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory"]
     command += [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _UNUSED]
     command += [f"--include={','.join(PACKAGES)}", DEBIAN, str(directory)]
-    progress.run([*command, f"deb {debian.find_mirror()} {DEBIAN} main"])
+    progress.run([*command, *debian.list_sources(DEBIAN)])
 
 
 def run_in_rootfs(rootfs: Path, script: str, progress: Progress) -> str:

@@ -131,9 +131,7 @@ def _read(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 def _extract_packages(output: Path, progress: Progress) -> None:
     debian.install_packages(["mmdebstrap", "debian-archive-keyring"], progress)
-    mirror = debian.find_mirror()
     mode = "root" if os.geteuid() == 0 else "unshare"
     command = ["mmdebstrap", f"--mode={mode}", "--variant=extract", "--format=tar"]
     command += [f"--include={','.join(PACKAGES)}", SUITE, str(output)]
-    command += [f"deb {mirror} {SUITE} main"]
-    progress.run([*command, f"deb {mirror}-security {SUITE}-security main"])
+    progress.run([*command, *debian.list_sources(SUITE, security=True)])
