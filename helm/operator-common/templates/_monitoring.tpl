@@ -33,13 +33,15 @@ spec:
 
 {{/*
 operator-common.prometheusRule: the alerts of files/alerts in the library (operator-common.alerts),
-and those of the operator's own chart where it has a files/alerts.yaml.
+and those of the operator's own chart where it has a files/alerts.yaml, in which SELECTOR stands for
+the labels of this installation.
 */}}
 {{- define "operator-common.prometheusRule" -}}
 {{- if .Values.prometheusRule.enabled -}}
 {{- $rules := (include "operator-common.alerts" . | fromYaml).rules -}}
 {{- with .Files.Get "files/alerts.yaml" -}}
-{{- $rules = concat $rules (. | fromYaml).rules -}}
+{{- $selector := printf "job=%q" (include "operator-common.fullname" $) -}}
+{{- $rules = concat $rules (. | replace "SELECTOR" $selector | fromYaml).rules -}}
 {{- end -}}
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule

@@ -156,7 +156,7 @@ class OperatorConformance:
                 await self.workload(api, harness)
                 before = self.outcome(api, 0).state
                 for kind in self.subject.children:
-                    for child in api.objects(kind, NAMESPACE):
+                    for child in api.objects(kind, _scope_of(kind)):
                         api.watches.pause(kind)
                         api.vanish(kind, key_of(child))
                         api.watches.expire(kind, form)
@@ -334,7 +334,7 @@ class OperatorConformance:
         state = {
             f"{kind.kind} {key_of(manifest)}": normalize(manifest)
             for kind in kinds
-            for manifest in api.objects(kind, NAMESPACE)
+            for manifest in api.objects(kind, _scope_of(kind))
         }
         ours = writes_of_the_operator(api, mark)
         return Run(state, count_names(ours, "create"), count_names(ours, "delete"), ours)
@@ -366,3 +366,8 @@ class OperatorConformance:
         if counts:
             assert got.creates == expected.creates, f"other creations after {how}"
             assert got.deletes == expected.deletes, f"other deletions after {how}"
+
+
+def _scope_of(kind: Kind) -> str:
+    """Return where to look for objects of a kind; everywhere for one without namespaces."""
+    return NAMESPACE if kind.namespaced else ""

@@ -1,0 +1,179 @@
+"""Sets of addresses as sorted runs of numbers; pure.
+
+A /64 has more addresses than a machine can count through, so nothing here ever enumerates: sizes
+are sums, members are found by bisection, and the next free number is found by bisection over how
+far the used ones are apart.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+type Run = tuple[int, int]
+"""The first and the last number of a run, both in it."""
+
+_SMALLEST_WITH_BROADCAST: Final = 4
+"""A network of one or two addresses (RFC 3021) has no network and no broadcast address."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddressSet:
+    """Hold numbers as runs that are sorted, apart from each other and never empty.
+
+    Attributes:
+        runs: First and last number of each run.
+    """
+
+    runs: tuple[Run, ...] = ()
+
+    @classmethod
+    def of(cls, runs: Iterable[Run]) -> Self:
+        """Build a set of runs in any order that may overlap."""
+        merged: list[Run] = []
+        for first, last in sorted(run for run in runs if run[0] <= run[1]):
+            if merged and first <= merged[-1][1] + 1:
+                merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+            else:
+                merged.append((first, last))
+        return cls(tuple(merged))
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are."""
+        return sum(last - first + 1 for first, last in self.runs)
+
+    def __contains__(self, number: int) -> bool:
+        """Tell whether a number is in the set."""
+        index = bisect_right(self.runs, number, key=_first_of) - 1
+        return index >= 0 and number <= self.runs[index][1]
+
+    def without(self, other: AddressSet) -> AddressSet:
+        """Return the numbers that the other set does not have."""
+        left: list[Run] = []
+        for first, last in self.runs:
+            for hole_first, hole_last in other.runs:
+                if hole_last < first or hole_first > last:
+                    continue
+                if hole_first > first:
+                    left.append((first, hole_first - 1))
+                first = hole_last + 1
+            if first <= last:
+                left.append((first, last))
+        return AddressSet(tuple(left))
+
+    def overlaps(self, other: AddressSet) -> bool:
+        """Tell whether the sets have a number in common."""
+        return any(
+            first <= other_last and other_first <= last
+            for first, last in self.runs
+            for other_first, other_last in other.runs
+        )
+
+    def count(self, numbers: Sequence[int]) -> int:
+        """Count those of some sorted, distinct numbers that are in the set."""
+        return sum(
+            bisect_right(numbers, last) - bisect_left(numbers, first) for first, last in self.runs
+        )
+
+    def find_free(self, used: Sequence[int], start: int) -> int | None:
+        """Return the first number from `start` on that is not used, going round once.
+
+        Args:
+            used: Sorted, distinct numbers; those outside of the set do not matter.
+            start: Where to begin; any number.
+
+        Returns:
+            None when every number of the set is used.
+        """
+        split = bisect_left(self.runs, start, key=_last_of)
+        for index in (*range(split, len(self.runs)), *range(split)):
+            first, last = self.runs[index]
+            found = find_gap(used, max(first, start) if index == split else first)
+            if found <= last:
+                return found
+        if split < len(self.runs) and self.runs[split][0] < start:
+            # The part of the run before the start comes last.
+            found = find_gap(used, self.runs[split][0])
+            return found if found < start else None
+        return None
+
+    def at(self, rank: int) -> int:
+        """Return the number that has `rank` numbers of the set before it.
+
+        Raises:
+            IndexError: The set has not so many.
+        """
+        for first, last in self.runs:
+            if rank <= last - first:
+                return first + rank
+            rank -= last - first + 1
+        raise IndexError(rank)
+
+
+def find_gap(used: Sequence[int], start: int) -> int:
+    """Return the smallest number from `start` on that is not among sorted, distinct numbers.
+
+    The difference of a used number and its index grows only where a number is missing, so the end
+    of a run of used ones is found by bisection.
+    """
+    begin = bisect_left(used, start)
+    low, high = begin, len(used)
+    while low < high:
+        middle = (low + high) // 2
+        if used[middle] - start > middle - begin:
+            high = middle
+        else:
+            low = middle + 1
+    return start + low - begin
+
+
+def parse_range(text: str, *, skip_reserved: bool = False) -> Run:
+    """Parse an address, a CIDR or a range into the first and the last number.
+
+    Args:
+        text: `203.0.113.7`, `203.0.113.0/26` or `203.0.113.10-203.0.113.20`.
+        skip_reserved: Whether a CIDR of IPv4 goes without network and broadcast address, and one
+            of IPv6 without the address of all its routers.
+
+    Raises:
+        ValueError: The text is none of these, or the range ends before it begins.
+    """
+    if "-" in text:
+        first, last = (ipaddress.ip_address(part) for part in text.split("-", 1))
+        if first.version != last.version or int(first) > int(last):
+            raise ValueError(f"{text}: the first address must not be after the last")
+        return int(first), int(last)
+    if "/" not in text:
+        number = int(ipaddress.ip_address(text))
+        return number, number
+    network = ipaddress.ip_network(text, strict=False)
+    low, high = int(network.network_address), int(network.broadcast_address)
+    if not skip_reserved or network.num_addresses < _SMALLEST_WITH_BROADCAST:
+        return low, high
+    return low + 1, high - (network.version == 4)
+
+
+def parse_address(text: str) -> int:
+    """Parse an address into its number.
+
+    Raises:
+        ValueError: The text is no address.
+    """
+    return int(ipaddress.ip_address(text))
+
+
+def render_address(number: int, *, v6: bool) -> str:
+    """Render a number as an address, in its shortest form."""
+    return str(ipaddress.IPv6Address(number) if v6 else ipaddress.IPv4Address(number))
+
+
+def _first_of(run: Run) -> int:
+    return run[0]
+
+
+def _last_of(run: Run) -> int:
+    return run[1]

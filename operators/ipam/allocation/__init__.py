@@ -1,0 +1,1 @@
+"""IPAllocation: releases an address once its claim is gone."""

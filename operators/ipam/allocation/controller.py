@@ -1,0 +1,186 @@
+"""The controller of the ledger: give an address back once its claim is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal
+
+from libs.common.conditions import Condition, build_conditions, render_time
+from libs.common.contracts.reading import map_at, text_at
+from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
+from libs.common.plan import Delete
+from libs.common.runtime import Cache, Context, Controller, Result
+from operators.ipam import metrics
+from operators.ipam.allocation.reconcile import (
+    Hold,
+    Holder,
+    Move,
+    ReleasePlan,
+    judge_hold,
+    plan_release,
+)
+from operators.ipam.api.v1alpha1.allocations import (
+    IP_ALLOCATION,
+    AllocationCondition,
+    AllocationReason,
+    IPAllocation,
+)
+from operators.ipam.api.v1alpha1.claims import IP_CLAIM
+from operators.ipam.api.v1alpha1.pools import IP_POOL
+from operators.ipam.book import Book, list_requests
+from operators.ipam.naming import ALLOCATION_CONTROLLER, FINALIZER
+from operators.ipam.settings import Settings
+
+BY_CLAIM: Final = "claim"
+"""Index of the entries by UID of their claim."""
+
+
+def build_controller(_: Settings) -> Controller:
+    """Build the controller of IPAllocation."""
+    return (
+        Controller(
+            ALLOCATION_CONTROLLER,
+            primary=IP_ALLOCATION,
+            reconcile=reconcile,
+            finalize=finalize,
+            finalizer=FINALIZER,
+            source="reflector",
+        )
+        .watches(IP_CLAIM, map_claim, source="reflector")
+        .watches(IP_POOL, map_pool)
+        .watches(IP_ALLOCATION, map_nothing, indexes={BY_CLAIM: index_by_claim})
+        .projects(Book)
+    )
+
+
+async def reconcile(ctx: Context) -> Result | None:
+    """Look whether somebody has the address, and take it back if nobody has."""
+    entry = IPAllocation.parse(ctx.primary)
+    if not ctx.is_watched(IP_CLAIM, entry.spec.claim_ref.namespace):
+        return None
+    hold = await _find_hold(ctx, entry)
+    status = entry.status
+    plan = plan_release(
+        hold,
+        grace_seconds=_find_grace(ctx, entry),
+        released_at=None if status is None else status.released_at,
+        now=ctx.now(),
+    )
+    if plan.move is Move.KEEP:
+        # A terminating condition of a deletion cannot be taken back, so there is none to clear.
+        return None
+    if plan.move is Move.RETURN:
+        outcome = await ctx.execute([Delete.of(IP_ALLOCATION, ctx.primary)])
+        if outcome.changed:
+            surplus = hold is Hold.SURPLUS
+            reason = AllocationReason.SURPLUS if surplus else AllocationReason.RETURNED
+            _tell(ctx, reason, f"Took {entry.spec.address} back")
+            ctx.metrics.counter(metrics.RELEASES).labels(entry.spec.pool_ref.name).inc()
+        # The finalizer comes off in a pass of its own, which no event of our own asks for.
+        return Result.from_outcome(outcome, requeue_after=0)
+    if await ctx.apply_status(_build_rest(ctx, plan)) and plan.move is Move.REST:
+        _tell(ctx, AllocationReason.QUARANTINED, f"{entry.spec.address} rests after its release")
+    assert plan.until is not None
+    return Result(requeue_after=max(0.05, (plan.until - ctx.now()).total_seconds()))
+
+
+async def finalize(ctx: Context) -> Result | None:
+    """Let an entry go that nobody needs; one that is in use stays, whoever deleted it."""
+    entry = IPAllocation.parse(ctx.primary)
+    if not ctx.is_watched(IP_CLAIM, entry.spec.claim_ref.namespace):
+        return Result()
+    if await _find_hold(ctx, entry) is not Hold.HELD:
+        return None
+    claim = entry.spec.claim_ref
+    message = f"IPClaim {claim.namespace}/{claim.name} has the address; delete that to release it"
+    held = Condition.true(AllocationCondition.TERMINATING, AllocationReason.HELD_BY_CLAIM, message)
+    await ctx.apply_status({"conditions": _conditions(ctx, [held])})
+    return Result()
+
+
+async def _find_hold(ctx: Context, entry: IPAllocation) -> Hold:
+    spec = entry.spec
+    key = Key(spec.claim_ref.namespace, spec.claim_ref.name)
+    pool, uid = spec.pool_ref.name, spec.claim_ref.uid
+    cached = ctx.get(IP_CLAIM, key)
+    if judge_hold(pool, spec.address, uid, _show(cached)) is Hold.HELD and cached is not None:
+        # The cache may be late, but not about what is there: at worst the release comes later.
+        return Hold.HELD
+    return judge_hold(pool, spec.address, uid, _show(await ctx.live_get(IP_CLAIM, key)))
+
+
+def _show(claim: Manifest | None) -> Holder | None:
+    if claim is None:
+        return None
+    return Holder(uid_of(claim), {request.pool: request.held for request in list_requests(claim)})
+
+
+def _find_grace(ctx: Context, entry: IPAllocation) -> int:
+    """Return how long an address rests: not at all where it does not come back to its pool."""
+    pool = ctx.get(IP_POOL, Key("", entry.spec.pool_ref.name))
+    held = ctx.projection(Book).ledger
+    known, mine = held.ranges.get(entry.spec.pool_ref.name), held.entries.get(ctx.key.name)
+    if pool is None or is_deleting(pool) or known is None or mine is None:
+        return 0
+    if mine.space != known.space or mine.number not in known.addresses:
+        return 0
+    seconds = map_at(pool, "spec").get("reuseGraceSeconds")
+    return seconds if isinstance(seconds, int) else 0
+
+
+def _build_rest(ctx: Context, plan: ReleasePlan) -> Manifest:
+    assert plan.released_at is not None
+    assert plan.until is not None
+    until = render_time(plan.until)
+    rests = Condition.true(
+        AllocationCondition.RELEASED, AllocationReason.QUARANTINED, f"rests until {until}"
+    )
+    return {
+        "conditions": _conditions(ctx, [rests]),
+        "releasedAt": render_time(plan.released_at),
+        "quarantinedUntil": until,
+    }
+
+
+def _conditions(ctx: Context, conditions: Sequence[Condition]) -> list[Manifest]:
+    current: Sequence[Mapping[str, Any]] = (ctx.primary.get("status") or {}).get("conditions") or ()
+    return build_conditions(current, conditions, generation=ctx.generation, now=ctx.now())
+
+
+def _tell(
+    ctx: Context,
+    reason: AllocationReason,
+    note: str,
+    event_type: Literal["Normal", "Warning"] = "Normal",
+) -> None:
+    ctx.log.info(note, reason=str(reason))
+    ctx.event(event_type, reason, note)
+
+
+# Whose business a change is.
+
+
+def index_by_claim(entry: Manifest) -> Iterable[str]:
+    """Index an entry by the claim that has it."""
+    return (text_at(entry, "spec", "claimRef", "uid"),)
+
+
+def map_claim(claim: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the entries of a claim that is gone, or that shows another address."""
+    held = cache.store(IP_CLAIM).get(key_of(claim))
+    gone = held is None or uid_of(held) != uid_of(claim)
+    shown = {request.held for request in list_requests(claim)}
+    for entry in cache.store(IP_ALLOCATION).indexed(BY_CLAIM, uid_of(claim)):
+        if gone or (any(shown) and text_at(entry, "spec", "address") not in shown):
+            yield key_of(entry)
+
+
+def map_pool(pool: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the entries of a pool that rest: how long is a matter of its spec."""
+    resting = cache.projection(Book).ledger.list_resting(key_of(pool).name)
+    return [Key("", entry.name) for entry in resting]
+
+
+def map_nothing(entry: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name nothing: an entry is its own business."""
+    return ()

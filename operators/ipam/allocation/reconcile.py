@@ -1,0 +1,96 @@
+"""When an address is given back; pure.
+
+An address is released when one of two things is certain: the claim is gone, by its UID, which no
+other claim will ever have; or the claim shows another address, which the API server never lets it
+change. As long as neither is certain the entry stays, whatever a cache believes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum, auto
+
+
+class Hold(Enum):
+    """Say what a claim has to do with an entry of the ledger."""
+
+    HELD = auto()
+    GONE = auto()
+    SURPLUS = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Show the claim that an entry names, as the API server has it.
+
+    Attributes:
+        uid: Which incarnation has the name now.
+        addresses: What its status says that it has, by pool; empty where it says nothing.
+    """
+
+    uid: str
+    addresses: dict[str, str]
+
+
+class Move(Enum):
+    """Say what is to be done with an entry."""
+
+    KEEP = auto()
+    REST = auto()
+    WAIT = auto()
+    RETURN = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasePlan:
+    """Say what to do with an entry.
+
+    Attributes:
+        move: KEEP it, begin its REST, WAIT for its end, or RETURN the address.
+        released_at: When the rest began.
+        until: When the rest is over.
+    """
+
+    move: Move
+    released_at: datetime | None = None
+    until: datetime | None = None
+
+
+def judge_hold(pool: str, address: str, claim_uid: str, holder: Holder | None) -> Hold:
+    """Tell whether a claim has an address.
+
+    Args:
+        pool: Pool of the entry.
+        address: Address of the entry.
+        claim_uid: Claim that the entry names.
+        holder: What has the name of that claim now; None for nothing.
+    """
+    if holder is None or holder.uid != claim_uid:
+        return Hold.GONE
+    shown = holder.addresses.get(pool, "")
+    return Hold.SURPLUS if shown and shown != address else Hold.HELD
+
+
+def plan_release(
+    hold: Hold, *, grace_seconds: int, released_at: datetime | None, now: datetime
+) -> ReleasePlan:
+    """Decide what becomes of an entry.
+
+    Args:
+        hold: What its claim has to do with it.
+        grace_seconds: How long the pool lets addresses rest; 0 where the address would not come
+            back to the pool anyway.
+        released_at: When the rest began; None when it did not.
+        now: The time.
+    """
+    if hold is Hold.HELD:
+        return ReleasePlan(Move.KEEP)
+    # A surplus address was never in use, so nobody has to forget it.
+    if hold is Hold.SURPLUS or grace_seconds == 0:
+        return ReleasePlan(Move.RETURN)
+    began = now.replace(microsecond=0) if released_at is None else released_at
+    until = began + timedelta(seconds=grace_seconds)
+    if released_at is None:
+        return ReleasePlan(Move.REST, began, until)
+    return ReleasePlan(Move.RETURN if now >= until else Move.WAIT, began, until)

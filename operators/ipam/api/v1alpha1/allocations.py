@@ -1,0 +1,133 @@
+"""IPAllocation v1alpha1: one entry of the ledger, that is, one address that somebody has.
+
+The name of an entry is made of realm and address, and the API server checks that it is. So there
+cannot be two entries for one address, whoever writes them: the create is the lock.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from libs.common.crd import (
+    AGE,
+    Conditions,
+    CustomResource,
+    DnsLabel,
+    DnsSubdomain,
+    KubernetesModel,
+    PrinterColumn,
+    Rule,
+    Timestamp,
+    Uid,
+    kind_of,
+)
+from operators.ipam.api.v1alpha1.fields import GROUP, Address, NamedReference, Realm
+
+
+class AllocationCondition(StrEnum):
+    """Conditions of an IPAllocation; an entry of an address in use shows none."""
+
+    RELEASED = "Released"
+    """Released is True when the claim is gone and the address rests until it may be used again."""
+    TERMINATING = "Terminating"
+    """Terminating is True when somebody deleted the entry of an address that is in use."""
+
+
+class AllocationReason(StrEnum):
+    """Reasons of the conditions and events of an IPAllocation."""
+
+    QUARANTINED = "Quarantined"
+    """Quarantined means that the address rests until status.quarantinedUntil."""
+    RETURNED = "Returned"
+    """Returned means that the address is free again."""
+    SURPLUS = "Surplus"
+    """Surplus means that the claim has another address; this one was never used."""
+    HELD_BY_CLAIM = "HeldByClaim"
+    """HeldByClaim means that a claim still has the address; delete the claim to release it."""
+    INVALID_SPEC = "InvalidSpec"
+    """InvalidSpec means that the spec cannot be read; the message names the field."""
+
+
+class ClaimReference(KubernetesModel):
+    """ClaimReference names one incarnation of an IPClaim."""
+
+    namespace: DnsLabel
+    """namespace is the namespace of the claim."""
+    name: DnsSubdomain
+    """name is the name of the claim."""
+    uid: Annotated[Uid, Field(min_length=1)]
+    """uid tells the incarnation."""
+
+
+class IPAllocationSpec(
+    KubernetesModel,
+    rules=(Rule("self == oldSelf", "an entry of the ledger cannot be changed"),),
+):
+    """IPAllocationSpec says who has which address; it never changes."""
+
+    realm: Realm
+    """realm is the space in which the address is there once."""
+    address: Address
+    """address is the address."""
+    pool_ref: NamedReference
+    """poolRef names the pool that the address was taken from."""
+    claim_ref: ClaimReference
+    """claimRef names the claim that has the address."""
+
+
+class IPAllocationStatus(KubernetesModel):
+    """IPAllocationStatus is there once the address was released."""
+
+    conditions: Conditions = []
+    """conditions tell whether the address was released."""
+    released_at: Timestamp | None = None
+    """releasedAt is when the claim was found to be gone."""
+    quarantined_until: Timestamp | None = None
+    """quarantinedUntil is when the address may be given to somebody else."""
+
+
+class IPAllocation(
+    CustomResource,
+    group=GROUP,
+    version="v1alpha1",
+    plural="ipallocations",
+    scope="Cluster",
+    short_names=("ipa",),
+    categories=("slipway",),
+    columns=(
+        PrinterColumn("Address", "string", ".spec.address"),
+        PrinterColumn("Pool", "string", ".spec.poolRef.name"),
+        PrinterColumn("Claim-NS", "string", ".spec.claimRef.namespace"),
+        PrinterColumn("Claim", "string", ".spec.claimRef.name"),
+        PrinterColumn("Quarantined-Until", "string", ".status.quarantinedUntil"),
+        PrinterColumn("Realm", "string", ".spec.realm", priority=1),
+        AGE,
+    ),
+    rules=(
+        Rule(
+            "self.metadata.name == self.spec.realm + (self.spec.address.contains(':') "
+            "? '-ip6-' + self.spec.address.replace(':', '-') + '-x' "
+            ": '-ip4-' + self.spec.address.replace('.', '-'))",
+            "metadata.name must be made of spec.realm and spec.address "
+            "(public-ip4-203-0-113-7): the name is what keeps an address from being given twice",
+        ),
+    ),
+    conditions=AllocationCondition,
+    reasons=AllocationReason,
+):
+    """IPAllocation is an entry of the ledger: one address, and the claim that has it.
+
+    Entries are written by the operator alone.
+    """
+
+    spec: IPAllocationSpec
+    """spec says who has which address."""
+    status: IPAllocationStatus | None = None
+    """status tells of the release."""
+
+
+IP_ALLOCATION = kind_of(IPAllocation)
+"""The kind IPAllocation."""

@@ -1,0 +1,310 @@
+"""IPClaim v1alpha1: an address that a user keeps, and what it leads to."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from libs.common.crd import (
+    AGE,
+    Conditions,
+    Count,
+    CustomResource,
+    DnsLabel,
+    DnsSubdomain,
+    Immutable,
+    Int32,
+    IntFormat,
+    KubernetesModel,
+    ListMap,
+    ObservedGeneration,
+    Port,
+    PrinterColumn,
+    Rule,
+    Uid,
+    Waive,
+    kind_of,
+)
+from operators.ipam.api.v1alpha1.fields import GROUP, Address, NamedReference, PoolReference
+
+PORTS_LIMIT: Final = 64
+"""Most ports that a claim may open."""
+
+
+class Sticky(StrEnum):
+    """Sticky says whether a claim of the same name gets the address back that it had."""
+
+    PREFER = "Prefer"
+    NEVER = "Never"
+
+
+class DeletionPolicy(StrEnum):
+    """DeletionPolicy says what the deletion of a claim that leads somewhere does."""
+
+    RELEASE = "Release"
+    REFUSE_WHILE_ASSIGNED = "RefuseWhileAssigned"
+
+
+class TargetKind(StrEnum):
+    """TargetKind says what an address leads to."""
+
+    INSTANCE = "Instance"
+    SERVICE = "Service"
+    ADDRESS = "Address"
+
+
+class Protocol(StrEnum):
+    """Protocol is the protocol of a port."""
+
+    TCP = "TCP"
+    UDP = "UDP"
+    SCTP = "SCTP"
+
+
+class BindingState(StrEnum):
+    """BindingState says how far an address is on its way to its target."""
+
+    UNBOUND = "Unbound"
+    PENDING = "Pending"
+    BOUND = "Bound"
+    MOVING = "Moving"
+    WITHDRAWN = "Withdrawn"
+
+
+class ClaimCondition(StrEnum):
+    """Conditions of an IPClaim."""
+
+    READY = "Ready"
+    """Ready is True when the claim has what it asks for: an address, or two."""
+    BOUND = "Bound"
+    """Bound is True when the address leads to its target."""
+    TERMINATING = "Terminating"
+    """Terminating is True while a deleted claim waits; the reason says for what."""
+
+
+class ClaimReason(StrEnum):
+    """Reasons of the conditions and events of an IPClaim."""
+
+    ALLOCATED = "Allocated"
+    """Allocated means that the claim has its address."""
+    POOL_EXHAUSTED = "PoolExhausted"
+    """PoolExhausted means that no address is free; status.queuePosition tells how many wait."""
+    POOL_NOT_FOUND = "PoolNotFound"
+    """PoolNotFound means that there is no IPPool of that name."""
+    POOL_NOT_READY = "PoolNotReady"
+    """PoolNotReady means that the pool is being deleted, or cannot be read."""
+    POOL_DRAINING = "PoolDraining"
+    """PoolDraining means that spec.allocation of the pool is Draining."""
+    ADDRESS_TAKEN = "AddressTaken"
+    """AddressTaken means that somebody else has the address that spec.address wishes for."""
+    ADDRESS_QUARANTINED = "AddressQuarantined"
+    """AddressQuarantined means that the address wished for rests after its release."""
+    ADDRESS_OUT_OF_RANGE = "AddressOutOfRange"
+    """AddressOutOfRange means that the pool does not have the address wished for."""
+    NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
+    """NamespaceNotAllowed means that the pool does not serve the namespace of the claim."""
+    FAMILY_MISMATCH = "FamilyMismatch"
+    """FamilyMismatch means that both pools of the claim are of one family."""
+    ALLOCATION_FAILED = "AllocationFailed"
+    """AllocationFailed means that the API server refused the entry of the ledger."""
+    RECLAIMING = "Reclaiming"
+    """Reclaiming means that the address which the claim had before is taken out of quarantine."""
+    RESTORING = "Restoring"
+    """Restoring means that the entry of the ledger was lost and is made again."""
+    ADDRESS_LOST = "AddressLost"
+    """AddressLost means that the entry of the ledger was lost and somebody else has the address;
+    delete the claim to get another."""
+    NO_TARGET = "NoTarget"
+    """NoTarget means that spec.target is not set."""
+    NO_ADDRESS = "NoAddress"
+    """NoAddress means that the claim has no address to lead anywhere."""
+    BOUND = "Bound"
+    """Bound means that the address leads to its target."""
+    TARGET_NOT_FOUND = "TargetNotFound"
+    """TargetNotFound means that what spec.target names does not exist."""
+    TARGET_NOT_RUNNING = "TargetNotRunning"
+    """TargetNotRunning means that the target has nothing that traffic could reach."""
+    TARGET_NOT_ALLOWED = "TargetNotAllowed"
+    """TargetNotAllowed means that the pool does not let claims have a plain IP as target."""
+    NO_PORTS = "NoPorts"
+    """NoPorts means that neither spec.ports nor the target names a port."""
+    MOVING = "Moving"
+    """Moving means that the address was taken off its last target and goes to the next."""
+    MIGRATING = "Migrating"
+    """Migrating means that the machine is moving; the address stays where it is until it has."""
+    NAME_TAKEN = "NameTaken"
+    """NameTaken means that a Service or EndpointSlice of somebody else has the name."""
+    BINDING_FAILED = "BindingFailed"
+    """BindingFailed means that the API server refused the Service or its EndpointSlice."""
+    STILL_ASSIGNED = "StillAssigned"
+    """StillAssigned means that spec.deletionPolicy refuses the deletion while spec.target is set;
+    remove spec.target to let the claim go."""
+    WITHDRAWING = "Withdrawing"
+    """Withdrawing means that the address is being taken off its target."""
+    RELEASED = "Released"
+    """Released means that the claim gave its address back."""
+    INVALID_SPEC = "InvalidSpec"
+    """InvalidSpec means that the spec cannot be read; the message names the field."""
+
+
+class ClaimTarget(
+    KubernetesModel,
+    rules=(
+        Rule(
+            "self.kind == 'Address' ? has(self.address) && !has(self.name) "
+            ": has(self.name) && !has(self.address)",
+            "target needs an address for kind Address, and a name for any other kind",
+        ),
+    ),
+):
+    """ClaimTarget is what an address leads to, in the namespace of the claim."""
+
+    kind: TargetKind
+    """kind is Instance, Service or Address."""
+    name: DnsSubdomain | None = None
+    """name is the name of the Instance or Service."""
+    address: Address | None = None
+    """address is a plain IP; the pool must allow it."""
+
+    def __str__(self) -> str:
+        """Render for people: `Instance web`."""
+        return f"{self.kind} {self.name or self.address}"
+
+
+class ClaimPort(KubernetesModel):
+    """ClaimPort is a port that the address answers on."""
+
+    name: Annotated[DnsLabel, Field(max_length=15)]
+    """name is unique in the claim."""
+    protocol: Protocol = Protocol.TCP
+    """protocol is TCP, UDP or SCTP."""
+    port: Annotated[Port, IntFormat("int32")]
+    """port is the port of the address."""
+    target_port: Annotated[Port, IntFormat("int32")] | None = None
+    """targetPort is the port of the target (default: the same)."""
+
+
+class SecondaryAddress(KubernetesModel):
+    """SecondaryAddress asks for a second address, of the other family."""
+
+    pool_ref: PoolReference
+    """poolRef names the pool of the second address."""
+    address: Address | None = None
+    """address is the address wished for."""
+
+
+class IPClaimSpec(KubernetesModel):
+    """IPClaimSpec is what a user asks for."""
+
+    pool_ref: Annotated[PoolReference, Immutable()]
+    """poolRef names the pool of the address."""
+    address: Annotated[Address | None, Immutable()] = None
+    """address is the address wished for (default: any)."""
+    secondary: Annotated[SecondaryAddress | None, Immutable()] = None
+    """secondary asks for a second address of the other family (dual stack)."""
+    sticky: Sticky = Sticky.PREFER
+    """sticky says whether an address that a claim of this name gave back is preferred while it
+    rests."""
+    priority: Annotated[Int32, Field(ge=-1000, le=1000)] = 0
+    """priority goes before age where claims wait for an address; higher is sooner."""
+    target: ClaimTarget | None = None
+    """target is what the address leads to (default: nothing). Changing it moves the address."""
+    ports: Annotated[list[ClaimPort], ListMap("name"), Field(max_length=PORTS_LIMIT)] = []
+    """ports are what the address answers on. Without any no Service is made for an Instance:
+    status.binding alone tells where it is."""
+    deletion_policy: DeletionPolicy = DeletionPolicy.RELEASE
+    """deletionPolicy is Release, or RefuseWhileAssigned to keep a claim while it has a target."""
+
+
+class ClaimBinding(KubernetesModel):
+    """ClaimBinding tells where an address leads."""
+
+    state: Annotated[
+        BindingState, Waive("no-phase", "the condition Bound says why; this is for a column")
+    ] = BindingState.UNBOUND
+    """state is Unbound, Pending, Bound, Moving or Withdrawn."""
+    epoch: Annotated[int, IntFormat("int64"), Field(ge=0)] = 0
+    """epoch grows with each change of the place that the address leads to."""
+    target: Annotated[str, Field(max_length=280)] | None = None
+    """target is what the address leads to, such as Instance/web."""
+    target_uid: Annotated[Uid | None, Field(alias="targetUID")] = None
+    """targetUID tells the incarnation of the target."""
+    vmi_uid: Annotated[Uid | None, Field(alias="vmiUID")] = None
+    """vmiUID tells the run of the machine."""
+    vmi_created: Annotated[str, Field(max_length=40)] | None = None
+    """vmiCreated is when that run began; an earlier run never gets the address back."""
+    pod_uid: Annotated[Uid | None, Field(alias="podUID")] = None
+    """podUID tells the pod that the machine runs in."""
+    pod_name: DnsSubdomain | None = None
+    """podName is the name of that pod."""
+    pod_ip: Annotated[str | None, Field(alias="podIP", max_length=45)] = None
+    """podIP is where traffic goes."""
+    node_name: DnsSubdomain | None = None
+    """nodeName is the node of the pod."""
+
+
+class IPClaimStatus(KubernetesModel):
+    """IPClaimStatus is what the operator observed."""
+
+    conditions: Conditions = []
+    """conditions tell whether the claim has its address, and whether that leads to its target."""
+    observed_generation: ObservedGeneration = 0
+    """observedGeneration is the generation of the spec that this status is about."""
+    address: Annotated[Address | None, Immutable(once=True)] = None
+    """address is the address that the claim has; it never changes."""
+    allocation_ref: NamedReference | None = None
+    """allocationRef names the entry of the ledger."""
+    secondary_address: Annotated[Address | None, Immutable(once=True)] = None
+    """secondaryAddress is the second address that the claim has; it never changes."""
+    secondary_allocation_ref: NamedReference | None = None
+    """secondaryAllocationRef names the entry of the second address."""
+    queue_position: Count | None = None
+    """queuePosition is the place among the claims that wait, 1 for the next; rounded beyond 100."""
+    binding: ClaimBinding | None = None
+    """binding tells where the address leads."""
+
+
+class IPClaim(
+    CustomResource,
+    group=GROUP,
+    version="v1alpha1",
+    plural="ipclaims",
+    short_names=("ipc",),
+    categories=("slipway",),
+    columns=(
+        PrinterColumn("Pool", "string", ".spec.poolRef.name"),
+        PrinterColumn("Address", "string", ".status.address"),
+        PrinterColumn("Target", "string", ".spec.target.name"),
+        PrinterColumn("Node", "string", ".status.binding.nodeName"),
+        PrinterColumn("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
+        PrinterColumn("Bound", "string", '.status.conditions[?(@.type=="Bound")].status'),
+        PrinterColumn("Queue", "integer", ".status.queuePosition"),
+        PrinterColumn("Second", "string", ".status.secondaryAddress", priority=1),
+        PrinterColumn("Pod-IP", "string", ".status.binding.podIP", priority=1),
+        PrinterColumn("Epoch", "integer", ".status.binding.epoch", priority=1),
+        PrinterColumn("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason'),
+        AGE,
+    ),
+    rules=(
+        Rule(
+            "!has(self.spec.secondary) || self.spec.secondary.poolRef.name != "
+            "self.spec.poolRef.name",
+            "spec.secondary.poolRef must name another pool, of the other family",
+            field_path=".spec.secondary",
+        ),
+    ),
+    conditions=ClaimCondition,
+    reasons=ClaimReason,
+):
+    """IPClaim keeps an address of a pool and leads it to a target."""
+
+    spec: IPClaimSpec
+    """spec is what a user asks for."""
+    status: IPClaimStatus | None = None
+    """status is what the operator observed."""
+
+
+IP_CLAIM = kind_of(IPClaim)
+"""The kind IPClaim."""

@@ -1,0 +1,68 @@
+"""Fields that the kinds of ipam share: families, addresses, realms, and their rules."""
+
+from __future__ import annotations
+
+import ipaddress
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field
+
+from libs.common.crd import DnsSubdomain, KubernetesModel, Rule, Uid
+
+GROUP: Final = "ipam.slipway.dev"
+"""API group of the operator."""
+ADDRESS_LENGTH: Final = 39
+"""Longest text of an address: eight groups of IPv6."""
+
+_NOT_CANONICAL: Final = "address must be an IPv4 or IPv6 address in its shortest form (2001:db8::1)"
+
+
+class Family(StrEnum):
+    """Family says which version of the Internet Protocol an address is of."""
+
+    IPV4 = "IPv4"
+    IPV6 = "IPv6"
+
+
+def family_of(address: str) -> Family:
+    """Return the family of an address."""
+    return Family.IPV6 if ":" in address else Family.IPV4
+
+
+def _check_canonical(value: str) -> str:
+    try:
+        parsed = ipaddress.ip_address(value)
+    except ValueError:
+        raise ValueError(_NOT_CANONICAL) from None
+    if str(parsed) != value:
+        raise ValueError(_NOT_CANONICAL)
+    return value
+
+
+Address = Annotated[
+    str,
+    Field(min_length=2, max_length=ADDRESS_LENGTH),
+    AfterValidator(_check_canonical),
+    Rule("isIP(self) && ip.isCanonical(self)", _NOT_CANONICAL),
+]
+"""One address, in the one form that it has: the name of its ledger entry is made of it."""
+
+Realm = Annotated[str, Field(min_length=1, max_length=20, pattern=r"^[a-z0-9]+$")]
+"""A space in which each address is there once."""
+
+
+class PoolReference(KubernetesModel):
+    """PoolReference names an IPPool."""
+
+    name: DnsSubdomain
+    """name is the name of the IPPool."""
+
+
+class NamedReference(KubernetesModel):
+    """NamedReference names one incarnation of a cluster-scoped object."""
+
+    name: DnsSubdomain
+    """name is the name of the object."""
+    uid: Uid
+    """uid tells the incarnation."""

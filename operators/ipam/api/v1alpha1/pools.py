@@ -1,0 +1,259 @@
+"""IPPool v1alpha1: addresses that an administrator has to give, and how they are given."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field
+
+from libs.common.crd import (
+    AGE,
+    Conditions,
+    Count,
+    CustomResource,
+    Immutable,
+    Int32,
+    KubernetesModel,
+    LabelSelector,
+    ListSet,
+    ObservedGeneration,
+    PrinterColumn,
+    Rule,
+    Timestamp,
+    kind_of,
+)
+from operators.ipam.addresses import parse_range
+from operators.ipam.api.v1alpha1.fields import GROUP, Address, Family, Realm
+
+_BAD_RANGE: Final = (
+    "must be an address, a CIDR or a range (203.0.113.7, 203.0.113.0/26, "
+    "203.0.113.10-203.0.113.20) whose first address is not after its last"
+)
+_NUMBER: Final = (
+    "int({0}.split('.')[0]) * 16777216 + int({0}.split('.')[1]) * 65536 + "
+    "int({0}.split('.')[2]) * 256 + int({0}.split('.')[3])"
+)
+# The order of a range of IPv6 cannot be told by CEL; the condition Ready tells it.
+_RANGE_RULE: Final = (
+    "self.contains('-') ? self.split('-').size() == 2 && "
+    "self.split('-').all(p, isIP(p) && ip.isCanonical(p)) && "
+    "(self.split('-')[0].contains(':') ? self.split('-')[1].contains(':') : "
+    "!self.split('-')[1].contains(':') && "
+    f"{_NUMBER.format("self.split('-')[0]")} <= {_NUMBER.format("self.split('-')[1]")}) "
+    ": isIP(self) || isCIDR(self)"
+)
+
+
+class Strategy(StrEnum):
+    """Strategy says which of the free addresses is given next."""
+
+    ROUND_ROBIN = "RoundRobin"
+    LOWEST_FREE = "LowestFree"
+    RANDOM = "Random"
+
+
+class ReservedAddresses(StrEnum):
+    """ReservedAddresses says what becomes of the first and the last address of an IPv4 network."""
+
+    SKIP = "Skip"
+    USE = "Use"
+
+
+class PoolMode(StrEnum):
+    """PoolMode says whether a pool gives addresses."""
+
+    ENABLED = "Enabled"
+    DRAINING = "Draining"
+
+
+class AddressTargets(StrEnum):
+    """AddressTargets says whether claims may lead an address to any IP of their choice."""
+
+    DENY = "Deny"
+    ALLOW = "Allow"
+
+
+class PoolCondition(StrEnum):
+    """Conditions of an IPPool."""
+
+    READY = "Ready"
+    """Ready is True when the pool can give addresses, or could if it had some left."""
+    EXHAUSTED = "Exhausted"
+    """Exhausted is True when claims wait because no address is free."""
+    OVERLAPPING = "Overlapping"
+    """Overlapping is True when another pool of the realm has some of the addresses too. Nothing is
+    given twice all the same; what is free counts in both."""
+    OUT_OF_RANGE = "OutOfRange"
+    """OutOfRange is True when addresses that were given are no longer in the pool. They stay where
+    they are, and do not come back once they are released."""
+    TERMINATING = "Terminating"
+    """Terminating is True while a deleted pool waits for its addresses to be released."""
+
+
+class PoolReason(StrEnum):
+    """Reasons of the conditions and events of an IPPool."""
+
+    SERVING = "Serving"
+    """Serving means that claims are served."""
+    DRAINING = "Draining"
+    """Draining means that spec.allocation keeps the pool from giving addresses."""
+    NO_ADDRESSES = "NoAddresses"
+    """NoAddresses means that the exclusions leave no address."""
+    NONE_FREE = "NoneFree"
+    """NoneFree means that claims wait for an address to be released."""
+    SOME_FREE = "SomeFree"
+    """SomeFree means that no claim waits for an address."""
+    SHARED = "Shared"
+    """Shared means that another pool of the realm has some of the addresses too."""
+    DISJOINT = "Disjoint"
+    """Disjoint means that no other pool of the realm has any of the addresses."""
+    ADDRESSES_OUTSIDE = "AddressesOutside"
+    """AddressesOutside means that the pool was narrowed below what is in use."""
+    ALL_INSIDE = "AllInside"
+    """AllInside means that all addresses in use are in the pool."""
+    ADDRESSES_IN_USE = "AddressesInUse"
+    """AddressesInUse means that claims have addresses of a pool that was deleted."""
+    ALLOCATED = "Allocated"
+    """Allocated means that addresses were given to claims."""
+    ALLOCATION_FAILED = "AllocationFailed"
+    """AllocationFailed means that the API server refused an entry of the ledger."""
+    INVALID_SPEC = "InvalidSpec"
+    """InvalidSpec means that the spec cannot be read; the message names the field."""
+
+
+def _check_range(value: str) -> str:
+    try:
+        parse_range(value)
+    except ValueError:
+        raise ValueError(_BAD_RANGE) from None
+    return value
+
+
+Range = Annotated[
+    str,
+    Field(min_length=2, max_length=79),
+    AfterValidator(_check_range),
+    Rule(_RANGE_RULE, _BAD_RANGE),
+]
+"""Addresses as people write them: one, a CIDR, or the first and the last."""
+
+Amount = Annotated[str, Field(max_length=40, pattern=r"^[0-9]+$")]
+"""A number of addresses, as text: a /64 has more than an integer can say."""
+
+_FAMILY: Final = "self.{0}.all(a, a.contains(':') == (self.family == 'IPv6'))"
+
+
+class IPPoolSpec(
+    KubernetesModel,
+    rules=(
+        Rule(
+            _FAMILY.format("addresses"),
+            "addresses must all be of spec.family",
+            field_path=".addresses",
+        ),
+        Rule(
+            f"!has(self.excluded) || {_FAMILY.format('excluded')}",
+            "excluded must all be of spec.family",
+            field_path=".excluded",
+        ),
+        Rule(
+            "!has(self.gateway) || self.gateway.contains(':') == (self.family == 'IPv6')",
+            "gateway must be of spec.family",
+            field_path=".gateway",
+        ),
+    ),
+):
+    """IPPoolSpec is what an administrator has to give."""
+
+    realm: Annotated[Realm, Immutable()] = "public"
+    """realm is the space in which each address is there once; pools of a realm may overlap."""
+    family: Annotated[Family, Immutable()]
+    """family is IPv4 or IPv6."""
+    addresses: Annotated[list[Range], ListSet(), Field(min_length=1, max_length=64)]
+    """addresses are what the pool has: single addresses, CIDRs and ranges."""
+    excluded: Annotated[list[Range], ListSet(), Field(max_length=64)] = []
+    """excluded are addresses that are never given."""
+    gateway: Address | None = None
+    """gateway is the router of the network; it is never given."""
+    reserved_addresses: ReservedAddresses = ReservedAddresses.SKIP
+    """reservedAddresses says whether the first and last address of each CIDR are given too."""
+    strategy: Strategy = Strategy.ROUND_ROBIN
+    """strategy is RoundRobin (after the one given last), LowestFree or Random."""
+    reuse_grace_seconds: Annotated[Int32, Field(ge=0, le=31_536_000)] = 300
+    """reuseGraceSeconds is how long a released address rests before somebody else gets it."""
+    allowed_namespaces: LabelSelector | None = None
+    """allowedNamespaces picks the namespaces whose claims are served (default: all)."""
+    allocation: PoolMode = PoolMode.ENABLED
+    """allocation is Enabled, or Draining for a pool that gives no more addresses."""
+    address_targets: AddressTargets = AddressTargets.DENY
+    """addressTargets says whether claims may have a plain IP as target, which reaches beyond
+    their namespace."""
+
+
+class PoolCapacity(KubernetesModel):
+    """PoolCapacity counts the addresses of a pool."""
+
+    total: Amount = "0"
+    """total is the number of addresses that can be given, in use or not."""
+    free: Amount = "0"
+    """free is the number of addresses that nobody has."""
+    allocated: Count = 0
+    """allocated is the number of addresses that claims have of this pool."""
+    quarantined: Count = 0
+    """quarantined is the number of released addresses that rest."""
+    out_of_range: Count = 0
+    """outOfRange is the number of addresses of this pool that are not in it any more."""
+    waiting: Count = 0
+    """waiting is the number of claims that want an address and have none."""
+
+
+class IPPoolStatus(KubernetesModel):
+    """IPPoolStatus is what the operator observed."""
+
+    conditions: Conditions = []
+    """conditions tell whether addresses are given, and what keeps the pool from that."""
+    observed_generation: ObservedGeneration = 0
+    """observedGeneration is the generation of the spec that this status is about."""
+    capacity: PoolCapacity | None = None
+    """capacity counts the addresses."""
+    last_address: Address | None = None
+    """lastAddress is the address that was given last; RoundRobin goes on after it."""
+    next_release: Timestamp | None = None
+    """nextRelease is when the next address that rests becomes free."""
+
+
+class IPPool(
+    CustomResource,
+    group=GROUP,
+    version="v1alpha1",
+    plural="ippools",
+    scope="Cluster",
+    short_names=("ipp",),
+    categories=("slipway",),
+    columns=(
+        PrinterColumn("Family", "string", ".spec.family"),
+        PrinterColumn("Total", "string", ".status.capacity.total"),
+        PrinterColumn("Free", "string", ".status.capacity.free"),
+        PrinterColumn("Allocated", "integer", ".status.capacity.allocated"),
+        PrinterColumn("Waiting", "integer", ".status.capacity.waiting"),
+        PrinterColumn("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
+        PrinterColumn("Addresses", "string", ".spec.addresses", priority=1),
+        PrinterColumn("Realm", "string", ".spec.realm", priority=1),
+        PrinterColumn("Quarantined", "integer", ".status.capacity.quarantined", priority=1),
+        PrinterColumn("Out-Of-Range", "integer", ".status.capacity.outOfRange", priority=1),
+        AGE,
+    ),
+    conditions=PoolCondition,
+    reasons=PoolReason,
+):
+    """IPPool gives addresses to claims, and takes them back."""
+
+    spec: IPPoolSpec
+    """spec is what an administrator has to give."""
+    status: IPPoolStatus | None = None
+    """status is what the operator observed."""
+
+
+IP_POOL = kind_of(IPPool)
+"""The kind IPPool."""

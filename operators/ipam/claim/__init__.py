@@ -1,0 +1,1 @@
+"""IPClaim: shows the address of a claim and leads it to its target."""

@@ -1,0 +1,250 @@
+"""Where an address leads: follow a machine without ever leading to two places; pure.
+
+During a live migration two launcher pods of one machine exist, and both or neither may be ready.
+Readiness tells nothing then. What tells is the instance itself: the guest runs on the source until
+the migration has completed, and on the target from then on. So the address stays at the source, and
+moves once. Whenever what is seen does not add up, the address stays where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from libs.common.contracts.kubevirt import VmiView
+from libs.common.contracts.launchers import LauncherView
+from libs.common.kinds import Key
+from operators.ipam.api.v1alpha1.claims import BindingState, ClaimReason
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Show one place that an address leads to; a machine with two families is two places.
+
+    Attributes:
+        address: IP address.
+        node: Node that it is on; empty where that is not known.
+        pod: Pod; None for a plain address.
+        pod_uid: Which pod it is.
+    """
+
+    address: str
+    node: str = ""
+    pod: Key | None = None
+    pod_uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Show what an address leads to, as it is or as it is to be.
+
+    Attributes:
+        target: What it leads to, such as `Instance/web`; empty for nothing.
+        target_uid: Which incarnation of that; empty where it has none.
+        vmi_uid: Run of the machine; empty where the target is none.
+        vmi_created: When that run began, as it is written.
+        places: Where traffic goes: none, one a family, or those of a Service; sorted.
+        epoch: How many times the places changed.
+    """
+
+    target: str = ""
+    target_uid: str = ""
+    vmi_uid: str = ""
+    vmi_created: str = ""
+    places: tuple[Place, ...] = ()
+    epoch: int = 0
+
+    def is_at(self, other: Binding) -> bool:
+        """Tell whether another binding leads to the same places of the same target."""
+        return replace(self, epoch=0) == replace(other, epoch=0)
+
+
+class Sight(Enum):
+    """Say what was seen of a target."""
+
+    THERE = auto()
+    UNCLEAR = auto()
+    NOWHERE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Say where a target is.
+
+    Attributes:
+        sight: THERE with a binding, NOWHERE for certain, or UNCLEAR, so that nothing is moved.
+        binding: Where it is; for NOWHERE and UNCLEAR without places.
+        reason: Reason of the condition Bound.
+        message: The same for people.
+    """
+
+    sight: Sight
+    binding: Binding
+    reason: ClaimReason
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BindingPlan:
+    """Say where an address is to lead, and what to tell.
+
+    Attributes:
+        binding: What is to be published.
+        state: How far it is.
+        reason: Reason of the condition Bound.
+        message: The same for people.
+        again: Whether another step follows at once.
+    """
+
+    binding: Binding
+    state: BindingState
+    reason: ClaimReason
+    message: str = ""
+    again: bool = False
+
+
+def sort_places(places: Iterable[Place]) -> tuple[Place, ...]:
+    """Sort places, each once: IPv4 before IPv6, then by address."""
+    return tuple(sorted(set(places), key=lambda each: (":" in each.address, each.address)))
+
+
+def find_machine(
+    target: Binding, vmi: VmiView | None, pods: Sequence[LauncherView], families: Collection[bool]
+) -> Finding:
+    """Find out where a machine is.
+
+    Args:
+        target: The target, without run and places.
+        vmi: Its run; None while it has none.
+        pods: Launcher pods of the namespace that may be of this run.
+        families: Families that the claim has addresses of: whether it is IPv6.
+    """
+    if vmi is None:
+        message = "no machine runs; the address waits for it"
+        return Finding(Sight.NOWHERE, target, ClaimReason.TARGET_NOT_RUNNING, message)
+    run = replace(target, vmi_uid=vmi.uid, vmi_created=vmi.created)
+    if vmi.final:
+        message = f"the machine has ended ({vmi.phase})"
+        return Finding(Sight.NOWHERE, run, ClaimReason.TARGET_NOT_RUNNING, message)
+    own = [pod for pod in pods if pod.owner_uid == vmi.uid]
+    if vmi.deleting and not any(pod.live for pod in own):
+        message = "the machine is being stopped"
+        return Finding(Sight.NOWHERE, run, ClaimReason.TARGET_NOT_RUNNING, message)
+    if not vmi.running:
+        message = f"the machine is {vmi.phase or 'about to start'}"
+        return Finding(Sight.UNCLEAR, run, ClaimReason.TARGET_NOT_RUNNING, message)
+    node = _find_node(vmi)
+    pod = _find_pod(vmi, own, node)
+    places = () if pod is None else _list_places(pod, families)
+    if pod is None or not places:
+        message = f"no launcher pod of the machine with an address is known on node {node}"
+        return Finding(Sight.UNCLEAR, run, ClaimReason.TARGET_NOT_RUNNING, message)
+    there = replace(run, places=places)
+    if vmi.migrating:
+        message = f"the machine is moving; the address stays on {pod.node_name} until it has"
+        return Finding(Sight.THERE, there, ClaimReason.MIGRATING, message)
+    return Finding(Sight.THERE, there, ClaimReason.BOUND)
+
+
+def plan_binding(current: Binding, found: Finding | None) -> BindingPlan:
+    """Decide where an address is to lead.
+
+    Args:
+        current: Where it leads now.
+        found: Where its target is; None when it has no target.
+    """
+    if found is None:
+        empty = Binding(epoch=current.epoch + bool(current.places))
+        return BindingPlan(empty, BindingState.UNBOUND, ClaimReason.NO_TARGET)
+    wanted = found.binding
+    if current.places and _is_other_target(current, wanted):
+        # Both steps can be seen: taken off the one, then led to the other.
+        off = replace(current, places=(), epoch=current.epoch + 1)
+        message = f"taken off {current.target}"
+        return BindingPlan(off, BindingState.MOVING, ClaimReason.MOVING, message, again=True)
+    if _is_earlier_run(wanted, current):
+        return _stay(current, found, "an earlier run of the machine was seen")
+    same_run = current.vmi_uid == wanted.vmi_uid
+    if found.sight is Sight.UNCLEAR and current.places and same_run:
+        return _stay(current, found, found.message)
+    if found.sight is Sight.THERE:
+        return BindingPlan(_count(current, wanted), BindingState.BOUND, found.reason, found.message)
+    was_bound = bool(current.places) or current.vmi_uid == wanted.vmi_uid != ""
+    gone = found.sight is Sight.NOWHERE and was_bound
+    state = BindingState.WITHDRAWN if gone else BindingState.PENDING
+    # The run is kept in mind, so that no earlier one is ever bound.
+    off = replace(
+        wanted,
+        places=(),
+        vmi_uid=wanted.vmi_uid or current.vmi_uid,
+        vmi_created=wanted.vmi_created or current.vmi_created,
+    )
+    return BindingPlan(_count(current, off), state, found.reason, found.message)
+
+
+def _find_node(vmi: VmiView) -> str:
+    migration = vmi.migration
+    if migration is not None and migration.under_way:
+        return migration.source_node or vmi.node_name
+    return vmi.node_name
+
+
+def _list_places(pod: LauncherView, families: Collection[bool]) -> tuple[Place, ...]:
+    """Return where a pod is reached, once a family: a pod has no more than one address of each."""
+    first = {":" in address: address for address in reversed(pod.addresses)}
+    return sort_places(
+        Place(address, pod.node_name, pod.key, pod.uid)
+        for v6, address in first.items()
+        if v6 in families
+    )
+
+
+def _find_pod(vmi: VmiView, pods: Sequence[LauncherView], node: str) -> LauncherView | None:
+    candidates = [
+        pod
+        for pod in pods
+        if pod.live
+        and pod.addresses
+        and pod.node_name == node
+        and vmi.active_pods.get(pod.uid) == node
+    ]
+    if vmi.migrating:
+        # A migration may go to another pod on the very node where the guest is.
+        candidates = [pod for pod in candidates if not _is_goal(pod, vmi)] or candidates
+    return max(candidates, key=lambda pod: (pod.created, pod.uid), default=None)
+
+
+def _is_goal(pod: LauncherView, vmi: VmiView) -> bool:
+    migration = vmi.migration
+    return migration is not None and bool(pod.migration) and pod.migration == migration.uid
+
+
+def _is_other_target(current: Binding, wanted: Binding) -> bool:
+    if current.target != wanted.target:
+        return True
+    known = current.target_uid and wanted.target_uid
+    return bool(known) and current.target_uid != wanted.target_uid
+
+
+def _is_earlier_run(wanted: Binding, current: Binding) -> bool:
+    # Times are written in one form, so text sorts as time does.
+    return (
+        bool(wanted.vmi_created)
+        and wanted.target == current.target
+        and wanted.vmi_uid != current.vmi_uid
+        and wanted.vmi_created < current.vmi_created
+    )
+
+
+def _stay(current: Binding, found: Finding, message: str) -> BindingPlan:
+    if not current.places:
+        return BindingPlan(current, BindingState.PENDING, found.reason, message)
+    return BindingPlan(current, BindingState.BOUND, ClaimReason.BOUND, message)
+
+
+def _count(current: Binding, wanted: Binding) -> Binding:
+    epoch = current.epoch
+    if current.places != wanted.places or (wanted.places and not wanted.is_at(current)):
+        epoch += 1
+    return replace(wanted, epoch=epoch)

@@ -1,0 +1,259 @@
+"""Look for what an address leads to, and tell which claims a change concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from libs.common.contracts.compute import INSTANCE, INSTANCE_UID_LABEL
+from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE, VmiView
+from libs.common.contracts.launchers import LauncherView
+from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at, texts_at
+from libs.common.kinds import (
+    ENDPOINT_SLICE,
+    POD,
+    SERVICE,
+    Key,
+    Manifest,
+    is_deleting,
+    key_of,
+    uid_of,
+)
+from libs.common.runtime import Cache, Context
+from libs.common.runtime.store import IndexFunction
+from operators.ipam.api.v1alpha1.claims import (
+    IP_CLAIM,
+    ClaimReason,
+    ClaimTarget,
+    IPClaim,
+    TargetKind,
+)
+from operators.ipam.api.v1alpha1.pools import IP_POOL, AddressTargets
+from operators.ipam.claim.binding import (
+    Binding,
+    Finding,
+    Place,
+    Sight,
+    find_machine,
+    sort_places,
+)
+from operators.ipam.claim.resources import SERVICE_OF, PortMap, parse_binding, parse_place
+
+BY_TARGET: Final = "target"
+"""Index of claims by what they lead to: `Instance default/web`."""
+BY_RUN: Final = "run"
+"""Index of launcher pods by the UID of the machine's run."""
+BY_SERVICE: Final = "service"
+"""Index of EndpointSlices by their Service: `default/web`."""
+
+_ENDPOINTS_LIMIT: Final = 100
+"""Most endpoints of a Service that are mirrored: what one slice of Kubernetes holds by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Show what a claim leads to.
+
+    Attributes:
+        finding: Where it is; None when the claim leads to nothing.
+        ports: Ports that the target has of itself.
+    """
+
+    finding: Finding | None
+    ports: tuple[PortMap, ...] = ()
+
+
+def observe_target(ctx: Context, claim: IPClaim, families: Collection[bool]) -> Target:
+    """Look at the target of a claim.
+
+    Args:
+        ctx: What is known.
+        claim: The claim.
+        families: Families that it has addresses of: whether it is IPv6.
+    """
+    target = claim.spec.target
+    if target is None:
+        return Target(None)
+    named = Binding(target=f"{target.kind}/{target.name or target.address}")
+    match target.kind:
+        case TargetKind.INSTANCE:
+            return Target(_observe_machine(ctx, target, named, families))
+        case TargetKind.SERVICE:
+            return _observe_service(ctx, target, named, families)
+        case TargetKind.ADDRESS:
+            return Target(_observe_address(ctx, claim, target, named, families))
+
+
+def observe_slices(ctx: Context) -> list[Manifest]:
+    """Return the slices of the claim."""
+    return ctx.children(ENDPOINT_SLICE)
+
+
+def observe_binding(ctx: Context, claim: IPClaim) -> Binding:
+    """Look where the address leads now: the slices say it, or the status where there are none."""
+    shown = claim.status.binding if claim.status is not None else None
+    slices = observe_slices(ctx)
+    if slices:
+        held = parse_binding(slices)
+        return replace(held, epoch=max(held.epoch, shown.epoch if shown is not None else 0))
+    if shown is None:
+        return Binding()
+    key = Key(ctx.key.namespace, shown.pod_name) if shown.pod_name else None
+    place = Place(shown.pod_ip or "", shown.node_name or "", key, shown.pod_uid or "")
+    return Binding(
+        target=shown.target or "",
+        target_uid=shown.target_uid or "",
+        vmi_uid=shown.vmi_uid or "",
+        vmi_created=shown.vmi_created or "",
+        places=(place,) if shown.pod_ip else (),
+        epoch=shown.epoch,
+    )
+
+
+def _observe_machine(
+    ctx: Context, target: ClaimTarget, named: Binding, families: Collection[bool]
+) -> Finding:
+    key = Key(ctx.key.namespace, target.name or "")
+    held = ctx.get(VIRTUAL_MACHINE_INSTANCE, key)
+    instance = ctx.get(INSTANCE, key)
+    if ctx.is_served(INSTANCE) and instance is None:
+        message = f"spec.target: there is no {target} in namespace {key.namespace}"
+        return Finding(Sight.NOWHERE, named, ClaimReason.TARGET_NOT_FOUND, message)
+    vmi = None if held is None else VmiView.parse(held)
+    if instance is not None:
+        named = replace(named, target_uid=uid_of(instance))
+        if vmi is not None and vmi.labels.get(INSTANCE_UID_LABEL, uid_of(instance)) != uid_of(
+            instance
+        ):
+            # The machine of an earlier Instance of that name, on its way out.
+            vmi = None
+    pods = [] if vmi is None else ctx.indexed(POD, BY_RUN, vmi.uid)
+    return find_machine(named, vmi, [LauncherView.parse(pod) for pod in pods], families)
+
+
+def _observe_service(
+    ctx: Context, target: ClaimTarget, named: Binding, families: Collection[bool]
+) -> Target:
+    key = Key(ctx.key.namespace, target.name or "")
+    service = ctx.get(SERVICE, key)
+    if service is None or is_deleting(service):
+        message = f"spec.target: there is no {target} in namespace {key.namespace}"
+        return Target(Finding(Sight.NOWHERE, named, ClaimReason.TARGET_NOT_FOUND, message))
+    named = replace(named, target_uid=uid_of(service))
+    slices = [
+        each
+        for each in ctx.indexed(ENDPOINT_SLICE, BY_SERVICE, str(key))
+        if (text_at(each, "addressType") == "IPv6") in families
+    ]
+    places = sort_places(
+        parse_place(endpoint, address)
+        for each in slices
+        for endpoint in maps_at(each, "endpoints")
+        if map_at(endpoint, "conditions").get("ready") is not False
+        for address in texts_at(endpoint, "addresses")[:1]
+    )[:_ENDPOINTS_LIMIT]
+    ports = _read_ports(service, slices)
+    if not places:
+        message = f"{target} has no ready endpoint"
+        finding = Finding(Sight.NOWHERE, named, ClaimReason.TARGET_NOT_RUNNING, message)
+        return Target(finding, ports)
+    found = replace(named, places=places)
+    return Target(Finding(Sight.THERE, found, ClaimReason.BOUND), ports)
+
+
+def _observe_address(
+    ctx: Context, claim: IPClaim, target: ClaimTarget, named: Binding, families: Collection[bool]
+) -> Finding:
+    pool = ctx.get(IP_POOL, Key("", claim.spec.pool_ref.name))
+    allowed = pool is not None and text_at(pool, "spec", "addressTargets") == AddressTargets.ALLOW
+    address = target.address or ""
+    if not allowed:
+        message = (
+            f"spec.target: IPPool {claim.spec.pool_ref.name} does not let claims lead to a plain "
+            "IP; its spec.addressTargets is Deny"
+        )
+        return Finding(Sight.NOWHERE, named, ClaimReason.TARGET_NOT_ALLOWED, message)
+    if (":" in address) not in families:
+        message = f"spec.target: {address} is of another family than the address"
+        return Finding(Sight.NOWHERE, named, ClaimReason.TARGET_NOT_ALLOWED, message)
+    found = replace(named, places=(Place(address),))
+    return Finding(Sight.THERE, found, ClaimReason.BOUND)
+
+
+def _read_ports(service: Manifest, slices: Sequence[Manifest]) -> tuple[PortMap, ...]:
+    numbers = {
+        text_at(port, "name"): number
+        for each in slices
+        for port in maps_at(each, "ports")
+        if isinstance(number := port.get("port"), int)
+    }
+    ports = []
+    for port in maps_at(service, "spec", "ports"):
+        number, wanted = port.get("port"), port.get("targetPort")
+        if not isinstance(number, int):
+            continue
+        name = text_at(port, "name")
+        goal = numbers.get(name, wanted if isinstance(wanted, int) else number)
+        ports.append(PortMap(name, text_at(port, "protocol") or "TCP", number, goal))
+    return tuple(ports)
+
+
+# Whose business a change is.
+
+
+def index_claim_by_target(claim: Manifest) -> Iterable[str]:
+    """Index a claim by what it leads to."""
+    kind, name = text_at(claim, "spec", "target", "kind"), text_at(claim, "spec", "target", "name")
+    if name:
+        yield f"{kind} {Key(key_of(claim).namespace, name)}"
+    elif kind:
+        yield f"{kind} of {text_at(claim, 'spec', 'poolRef', 'name')}"
+
+
+def index_pod_by_run(pod: Manifest) -> Iterable[str]:
+    """Index a launcher pod by the run of the machine that it belongs to."""
+    return (LauncherView.parse(pod).owner_uid,)
+
+
+def index_slice_by_service(endpoint_slice: Manifest) -> Iterable[str]:
+    """Index an EndpointSlice by its Service."""
+    name = text_map_at(endpoint_slice, "metadata", "labels").get(SERVICE_OF)
+    if name:
+        yield str(Key(key_of(endpoint_slice).namespace, name))
+
+
+def map_machine(machine: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the claims that lead to an Instance or to a run of its machine."""
+    return _map_target(TargetKind.INSTANCE, key_of(machine), cache)
+
+
+def map_launcher(pod: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the claims that lead to the machine of a launcher pod."""
+    owners = maps_at(pod, "metadata", "ownerReferences")
+    for owner in owners:
+        key = Key(key_of(pod).namespace, text_at(owner, "name"))
+        yield from _map_target(TargetKind.INSTANCE, key, cache)
+
+
+def map_service(service: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the claims that lead to a Service."""
+    return _map_target(TargetKind.SERVICE, key_of(service), cache)
+
+
+def map_slice(endpoint_slice: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the claims that lead to the Service of an EndpointSlice."""
+    name = text_map_at(endpoint_slice, "metadata", "labels").get(SERVICE_OF, "")
+    return _map_target(TargetKind.SERVICE, Key(key_of(endpoint_slice).namespace, name), cache)
+
+
+def _map_target(kind: TargetKind, key: Key, cache: Cache) -> Iterable[Key]:
+    return [key_of(each) for each in cache.store(IP_CLAIM).indexed(BY_TARGET, f"{kind} {key}")]
+
+
+CLAIM_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_TARGET: index_claim_by_target}
+"""Indexes of the claims in the cache."""
+POD_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_RUN: index_pod_by_run}
+"""Indexes of the launcher pods in the cache."""
+SLICE_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_SERVICE: index_slice_by_service}
+"""Indexes of the EndpointSlices in the cache."""

@@ -1,0 +1,157 @@
+"""What a claim has, what it is told, and what its status says; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from libs.common.conditions import Condition, build_conditions
+from libs.common.kinds import Manifest
+from operators.ipam.api.v1alpha1.claims import (
+    BindingState,
+    ClaimBinding,
+    ClaimCondition,
+    ClaimReason,
+    IPClaim,
+    IPClaimStatus,
+)
+from operators.ipam.api.v1alpha1.fields import NamedReference
+from operators.ipam.claim.binding import BindingPlan
+from operators.ipam.ledger import Entry
+from operators.ipam.pool.reconcile import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Grip:
+    """Say what a claim has of one pool.
+
+    Attributes:
+        pool: Name of the pool.
+        address: Its address; empty for none.
+        entry: Entry of that address; None where it was lost, or where there is no address.
+        verdict: Why there is no address, or no entry; None while nobody said.
+    """
+
+    pool: str
+    address: str = ""
+    entry: Entry | None = None
+    verdict: Verdict | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is something to say."""
+        return bool(self.address) or self.verdict is not None
+
+
+def take_grip(pool: str, held: str, entries: Sequence[Entry], verdict: Verdict | None) -> Grip:
+    """Find out what a claim has of a pool.
+
+    Args:
+        pool: Name of the pool.
+        held: Address that its status says, which is final; empty for none.
+        entries: Its entries in the ledger, the lowest first.
+        verdict: What the pool said of it.
+    """
+    if held:
+        entry = next((each for each in entries if each.address == held), None)
+        return Grip(pool, held, entry, verdict if entry is None else None)
+    if entries:
+        # The lowest, if two leaders made one each; once it is in the status the other goes.
+        return Grip(pool, entries[0].address, entries[0])
+    return Grip(pool, verdict=verdict)
+
+
+def build_status(
+    claim: IPClaim,
+    grips: Sequence[Grip],
+    binding: BindingPlan,
+    *,
+    current: Iterable[Mapping[str, Any]],
+    now: datetime,
+    terminating: Condition | None = None,
+) -> Manifest:
+    """Build the status of a claim.
+
+    Args:
+        claim: The claim.
+        grips: What it has of its pool, and of its second one.
+        binding: Where its address leads.
+        current: Conditions as the object shows them.
+        now: Time of the transitions that happen here.
+        terminating: What a deleted claim waits for.
+    """
+    waiting = [grip.verdict.position for grip in grips if grip.verdict and not grip.address]
+    first, second = grips[0], grips[1] if len(grips) > 1 else Grip("")
+    status = IPClaimStatus(
+        observed_generation=claim.metadata.generation,
+        address=first.address or None,
+        allocation_ref=_refer(first.entry),
+        secondary_address=second.address or None,
+        secondary_allocation_ref=_refer(second.entry),
+        queue_position=max((each for each in waiting if each is not None), default=None),
+        binding=_show(binding),
+    ).to_manifest()
+    conditions = [
+        terminating_ready(terminating) or judge_ready(grips),
+        judge_bound(grips, binding),
+        *([terminating] if terminating is not None else []),
+    ]
+    status["conditions"] = build_conditions(
+        current, conditions, generation=claim.metadata.generation, now=now
+    )
+    return status
+
+
+def terminating_ready(terminating: Condition | None) -> Condition | None:
+    """State that a claim which is on its way out is not ready."""
+    if terminating is None:
+        return None
+    return Condition.false(ClaimCondition.READY, terminating.reason, terminating.message)
+
+
+def judge_ready(grips: Sequence[Grip]) -> Condition:
+    """State whether a claim has what it asks for."""
+    for grip in grips:
+        if grip.entry is not None:
+            continue
+        if grip.verdict is not None:
+            reason, message = grip.verdict.reason, grip.verdict.message
+            return Condition.false(ClaimCondition.READY, reason, message)
+        message = f"the entry of {grip.address} was lost and is made again"
+        return Condition.false(ClaimCondition.READY, ClaimReason.RESTORING, message)
+    return Condition.true(ClaimCondition.READY, ClaimReason.ALLOCATED)
+
+
+def judge_bound(grips: Sequence[Grip], binding: BindingPlan) -> Condition:
+    """State whether the address leads to its target."""
+    if binding.state is BindingState.BOUND:
+        return Condition.true(ClaimCondition.BOUND, binding.reason, binding.message)
+    if not grips[0].address and binding.reason is not ClaimReason.NO_TARGET:
+        message = "the address follows once the claim has one"
+        return Condition.false(ClaimCondition.BOUND, ClaimReason.NO_ADDRESS, message)
+    return Condition.false(ClaimCondition.BOUND, binding.reason, binding.message)
+
+
+def _refer(entry: Entry | None) -> NamedReference | None:
+    return None if entry is None else NamedReference(name=entry.name, uid=entry.uid)
+
+
+def _show(plan: BindingPlan) -> ClaimBinding | None:
+    binding = plan.binding
+    if plan.state is BindingState.UNBOUND and not binding.epoch:
+        return None
+    place = binding.places[0] if binding.places else None
+    return ClaimBinding(
+        state=plan.state,
+        epoch=binding.epoch,
+        target=binding.target or None,
+        target_uid=binding.target_uid or None,
+        vmi_uid=binding.vmi_uid or None,
+        vmi_created=binding.vmi_created or None,
+        pod_uid=(place.pod_uid or None) if place else None,
+        pod_name=place.pod.name if place and place.pod else None,
+        pod_ip=place.address if place else None,
+        node_name=(place.node or None) if place else None,
+    )

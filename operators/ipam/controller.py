@@ -1,0 +1,22 @@
+"""The ipam operator: claims, pools and the ledger in one process."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from libs.common.runtime import Operator
+from operators.ipam.allocation.controller import build_controller as build_allocation_controller
+from operators.ipam.claim.controller import build_controller as build_claim_controller
+from operators.ipam.metrics import METRICS
+from operators.ipam.naming import OPERATOR as ID
+from operators.ipam.pool.controller import build_controller as build_pool_controller
+from operators.ipam.settings import Settings
+
+OPERATOR: Final = Operator(
+    ID,
+    Settings,
+    (build_claim_controller, build_pool_controller, build_allocation_controller),
+    metrics=METRICS,
+    summary="Gives addresses from pools to claims, and leads them to machines and Services.",
+)
+"""The operator, as the process and the tests run it."""

@@ -1,0 +1,51 @@
+"""Metrics of the ipam operator, beside those that every operator has."""
+
+from typing import Final
+
+from libs.common.metric_specs import MetricKind, MetricSpec
+
+ADDRESSES: Final = MetricSpec(
+    "ipam_pool_addresses",
+    MetricKind.GAUGE,
+    "Number of addresses of a pool that are free, allocated, quarantined or out of range.",
+    ("pool", "state"),
+)
+WAITING: Final = MetricSpec(
+    "ipam_pool_waiting_claims",
+    MetricKind.GAUGE,
+    "Number of claims that want an address of a pool and have none.",
+    ("pool",),
+)
+ALLOCATIONS: Final = MetricSpec(
+    "ipam_allocations_total",
+    MetricKind.COUNTER,
+    "Total number of addresses given to claims.",
+    ("pool",),
+)
+CONFLICTS: Final = MetricSpec(
+    "ipam_allocation_conflicts_total",
+    MetricKind.COUNTER,
+    "Total number of addresses that somebody else had when they were to be given.",
+    ("pool",),
+)
+RELEASES: Final = MetricSpec(
+    "ipam_releases_total",
+    MetricKind.COUNTER,
+    "Total number of addresses taken back from claims that are gone.",
+    ("pool",),
+)
+MOVES: Final = MetricSpec(
+    "ipam_binding_moves_total",
+    MetricKind.COUNTER,
+    "Total number of times an address was led to another place.",
+)
+
+METRICS: Final[tuple[MetricSpec, ...]] = (
+    ADDRESSES,
+    WAITING,
+    ALLOCATIONS,
+    CONFLICTS,
+    RELEASES,
+    MOVES,
+)
+"""What the process registers and the reference lists."""

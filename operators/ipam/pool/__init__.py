@@ -1,0 +1,1 @@
+"""IPPool: serves the claims that wait for its addresses."""

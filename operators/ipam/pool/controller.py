@@ -1,0 +1,294 @@
+"""The controller of pools: serve the claims that wait, and show what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from libs.common.contracts.reading import text_at, text_map_at
+from libs.common.errors import BadRequest, Forbidden, Invalid, NotFound
+from libs.common.kinds import NAMESPACE, Key, Manifest, key_of, uid_of
+from libs.common.naming import label_value
+from libs.common.plan import Create, Delete, Outcome, Patch
+from libs.common.runtime import Cache, Context, Controller, ForeignObject, Result
+from operators.ipam import metrics
+from operators.ipam.addresses import parse_address
+from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
+from operators.ipam.api.v1alpha1.claims import IP_CLAIM, ClaimReason
+from operators.ipam.api.v1alpha1.fields import Family
+from operators.ipam.api.v1alpha1.pools import IP_POOL, IPPool, PoolMode
+from operators.ipam.book import Book, list_requests, parse_entry
+from operators.ipam.ledger import Entry, Request
+from operators.ipam.naming import FINALIZER, POOL_CONTROLLER, POOL_LABEL
+from operators.ipam.pool.reconcile import (
+    Grant,
+    PoolView,
+    Verdict,
+    build_range,
+    find_last,
+    plan_pool,
+)
+from operators.ipam.pool.resources import build_allocation
+from operators.ipam.pool.status import build_final_status, build_status
+from operators.ipam.settings import Settings
+
+_BATCH: Final = 256
+"""Entries that are made before the plan is held against what came in meanwhile."""
+_REFUSALS: Final = 3
+"""Refusals in a row after which the fault is taken to be ours and not that of the claims."""
+_SETTLED_BY_A_LOOK: Final = (ForeignObject, NotFound)
+"""What a create meets when somebody else was faster; the cache knows it from there on."""
+_REFUSED: Final = (BadRequest, Forbidden, Invalid)
+
+
+def build_controller(_: Settings) -> Controller:
+    """Build the controller of IPPool."""
+    return (
+        Controller(
+            POOL_CONTROLLER,
+            primary=IP_POOL,
+            reconcile=reconcile,
+            finalize=finalize,
+            finalizer=FINALIZER,
+        )
+        .watches(IP_POOL, map_pool)
+        .watches(IP_CLAIM, map_claim, source="reflector")
+        .watches(IP_ALLOCATION, map_allocation, source="reflector")
+        .watches(NAMESPACE, map_namespace)
+        .projects(Book)
+    )
+
+
+async def reconcile(ctx: Context) -> Result | None:
+    """Serve the claims of one pool, in the order of its queue."""
+    pool = IPPool.parse(ctx.primary)
+    serving = _Serving(ctx, pool)
+    await serving.run()
+    book = ctx.projection(Book)
+    verdicts = serving.verdicts
+    ctx.wake(IP_CLAIM, book.tell(pool.metadata.name, verdicts))
+    status = build_status(
+        pool,
+        serving.view,
+        book.ledger,
+        verdicts.values(),
+        current=_conditions_of(ctx.primary),
+        now=ctx.now(),
+    )
+    _measure(ctx, status)
+    await ctx.apply_status(status)
+    return Result(error=serving.error)
+
+
+async def finalize(ctx: Context) -> Result | None:
+    """Let a pool go once it has all its addresses back."""
+    pool = IPPool.parse(ctx.primary)
+    name, book = pool.metadata.name, ctx.projection(Book)
+    # Nobody looks again once the pool is gone, so what is out must be known, not believed.
+    listing = await ctx.client.list(
+        IP_ALLOCATION, label_selector=f"{POOL_LABEL}={label_value(name)}"
+    )
+    held = [text_at(each, "spec", "address") for each in listing.items if _is_from(each, name)]
+    refusal = _refuse(ClaimReason.POOL_NOT_READY, f"IPPool {name} is being deleted")
+    view = replace(build_view(ctx, pool), refusal=refusal)
+    verdicts = plan_pool(view, book.ledger).verdicts
+    ctx.wake(IP_CLAIM, book.tell(name, verdicts))
+    if not held:
+        _forget(ctx, name)
+        return None
+    status = build_final_status(
+        pool,
+        view,
+        book.ledger,
+        sorted(held, key=parse_address),
+        current=_conditions_of(ctx.primary),
+        now=ctx.now(),
+    )
+    await ctx.apply_status(status)
+    return Result()
+
+
+def build_view(ctx: Context, pool: IPPool) -> PoolView:
+    """Show a pool as the plan needs it."""
+    spec, status = pool.spec, pool.status
+    draining = spec.allocation is PoolMode.DRAINING
+    refusal = _refuse(ClaimReason.POOL_DRAINING, f"IPPool {pool.metadata.name} is draining")
+    last = status.last_address if status is not None else None
+    return PoolView(
+        name=pool.metadata.name,
+        range=build_range(spec),
+        strategy=spec.strategy,
+        last=None if last is None else parse_address(last),
+        refusal=refusal if draining else None,
+        judge=lambda request: _judge(ctx, pool, request),
+    )
+
+
+class _Serving:
+    """Serve a pool in one pass: plan, make entries, plan again with what was met.
+
+    Attributes:
+        view: The pool, with what was given last.
+        verdicts: Why the others have no address.
+        error: What kept the pass from serving all it could.
+    """
+
+    def __init__(self, ctx: Context, pool: IPPool) -> None:
+        self.view = build_view(ctx, pool)
+        self.verdicts: Mapping[str, Verdict] = {}
+        self.error: Exception | None = None
+        self._ctx = ctx
+        self._pool = pool
+        self._ledger = ctx.projection(Book).ledger
+        self._refused: dict[str, Verdict] = {}
+        self._in_a_row = 0
+
+    async def run(self) -> None:
+        """Serve until nobody is left who can be."""
+        while True:
+            plan = plan_pool(self.view, self._ledger, self._refused)
+            self.verdicts = plan.verdicts
+            if not plan.grants or not await self._give(plan.grants[:_BATCH]):
+                return
+
+    async def _give(self, grants: Sequence[Grant]) -> bool:
+        """Make entries; returns whether to go on."""
+        for grant in grants:
+            if grant.tombstone is not None:
+                await self._reclaim(grant.tombstone)
+        steps = [self._build_step(grant) for grant in grants]
+        grant_of = {id(step): grant for step, grant in zip(steps, grants, strict=True)}
+        outcome = await self._ctx.execute(steps)
+        made = [grant_of[id(step)] for step in outcome.done]
+        self.view = replace(self.view, last=find_last(self.view, made))
+        if made:
+            self._in_a_row = 0
+            counter = self._ctx.metrics.counter(metrics.ALLOCATIONS)
+            counter.labels(self._pool.metadata.name).inc(len(made))
+        judged = [self._judge(grant_of[id(each.step)], each.error) for each in outcome.failures]
+        return all(judged)
+
+    def _judge(self, grant: Grant, error: Exception) -> bool:
+        """Tell whether a failure leaves the others their chance."""
+        if isinstance(error, _SETTLED_BY_A_LOOK):
+            self._ctx.metrics.counter(metrics.CONFLICTS).labels(self._pool.metadata.name).inc()
+            return True
+        self.error = error
+        if not isinstance(error, _REFUSED):
+            return False
+        message = f"the API server refused the entry of {grant.address}: {error}"
+        self._refused[grant.request.uid] = Verdict(ClaimReason.ALLOCATION_FAILED, message)
+        self._in_a_row += 1
+        return self._in_a_row < _REFUSALS
+
+    def _build_step(self, grant: Grant) -> Create:
+        uid = grant.request.uid
+
+        def is_ours(held: Manifest) -> bool:
+            entry = parse_entry(held)
+            return entry is not None and entry.claim_uid == uid and not entry.released
+
+        manifest = build_allocation(self._pool, grant.request, grant.address)
+        return Create(IP_ALLOCATION, manifest, ours=is_ours)
+
+    async def _reclaim(self, tombstone: Entry) -> Outcome:
+        """End the rest of an address early, for the claim that had it before.
+
+        Whether this succeeds is told by the create that follows.
+        """
+        key = Key("", tombstone.name)
+        free = {"op": "replace", "path": "/metadata/finalizers", "value": []}
+        return await self._ctx.execute(
+            [Delete(IP_ALLOCATION, key, tombstone.uid)],
+            [Patch(IP_ALLOCATION, key, tombstone.uid, [free])],
+        )
+
+
+# Whose business a change is.
+
+
+def map_pool(pool: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the pools that share addresses with a pool."""
+    sharers = cache.projection(Book).ledger.list_sharers(key_of(pool).name)
+    return [Key("", name) for name in sharers]
+
+
+def map_claim(claim: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the pools that a claim waits for, or waited for before it went."""
+    ledger = cache.projection(Book).ledger
+    held = cache.store(IP_CLAIM).get(key_of(claim))
+    gone = held is None or uid_of(held) != uid_of(claim)
+    for request in list_requests(claim):
+        waits = request.uid in ledger.open.get(request.pool, {})
+        # Whoever has an entry is told by that.
+        if waits or (gone and not request.held) or text_at(claim, "metadata", "deletionTimestamp"):
+            yield Key("", request.pool)
+
+
+def map_allocation(manifest: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the pools that count an entry of the ledger."""
+    entry = parse_entry(manifest)
+    if entry is None:
+        return []
+    return [Key("", name) for name in cache.projection(Book).ledger.list_pools_with(entry)]
+
+
+def map_namespace(namespace: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the pools that serve namespaces by their labels."""
+    for pool in cache.store(IP_POOL).list():
+        if (pool.get("spec") or {}).get("allowedNamespaces") is not None:
+            yield key_of(pool)
+
+
+def _judge(ctx: Context, pool: IPPool, request: Request) -> Verdict | None:
+    name, namespace = pool.metadata.name, request.claim.namespace
+    beside = ctx.projection(Book).ledger.ranges.get(request.beside)
+    if beside is not None and beside.v6 == (pool.spec.family is Family.IPV6):
+        message = f"spec.secondary.poolRef: IPPool {name} is of the family of {request.beside}"
+        return Verdict(ClaimReason.FAMILY_MISMATCH, message)
+    selector = pool.spec.allowed_namespaces
+    if selector is None:
+        return None
+    held = ctx.get(NAMESPACE, Key("", namespace))
+    if held is not None and selector.matches(text_map_at(held, "metadata", "labels")):
+        return None
+    message = f"IPPool {name} does not serve namespace {namespace}; see its spec.allowedNamespaces"
+    return Verdict(ClaimReason.NAMESPACE_NOT_ALLOWED, message)
+
+
+def _is_from(entry: Manifest, pool: str) -> bool:
+    return text_at(entry, "spec", "poolRef", "name") == pool
+
+
+def _refuse(reason: ClaimReason, message: str) -> Verdict:
+    return Verdict(reason, message)
+
+
+def _measure(ctx: Context, status: Manifest) -> None:
+    capacity, pool = status["capacity"], ctx.key.name
+    gauge = ctx.metrics.gauge(metrics.ADDRESSES)
+    for state, field in _STATES.items():
+        gauge.labels(pool, state).set(float(capacity[field]))
+    ctx.metrics.gauge(metrics.WAITING).labels(pool).set(capacity["waiting"])
+
+
+def _forget(ctx: Context, pool: str) -> None:
+    gauge = ctx.metrics.gauge(metrics.ADDRESSES)
+    for state in _STATES:
+        gauge.labels(pool, state)  # A series that is not there cannot be removed.
+        gauge.remove(pool, state)
+    ctx.metrics.gauge(metrics.WAITING).labels(pool)
+    ctx.metrics.gauge(metrics.WAITING).remove(pool)
+
+
+_STATES: Final = {
+    "free": "free",
+    "allocated": "allocated",
+    "quarantined": "quarantined",
+    "outOfRange": "outOfRange",
+}
+
+
+def _conditions_of(primary: Manifest) -> Sequence[Mapping[str, Any]]:
+    return (primary.get("status") or {}).get("conditions") or ()

@@ -1,0 +1,349 @@
+"""Who gets which address, held against what must hold whatever there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.kinds import Key
+from operators.ipam.addresses import AddressSet, parse_address, render_address
+from operators.ipam.api.v1alpha1.claims import ClaimReason
+from operators.ipam.api.v1alpha1.pools import IPPoolSpec, Strategy
+from operators.ipam.ledger import Entry, Ledger, Range, Request
+from operators.ipam.naming import allocation_name
+from operators.ipam.pool.reconcile import (
+    PoolView,
+    Verdict,
+    build_range,
+    find_last,
+    plan_pool,
+    round_position,
+)
+
+BASE = parse_address("203.0.113.0")
+POOL = "public"
+
+
+def build_view(
+    size: int = 4, strategy: Strategy = Strategy.LOWEST_FREE, last: int | None = None
+) -> PoolView:
+    addresses = AddressSet.of([(BASE, BASE + size - 1)])
+    return PoolView(POOL, Range("public", v6=False, addresses=addresses), strategy, last)
+
+
+def build_request(name: str, namespace: str = "default", **fields: object) -> Request:
+    request = Request(Key(namespace, name), f"uid-{name}", POOL)
+    return replace(request, **fields)  # type: ignore[arg-type]  # fields of a test
+
+
+def build_entry(offset: int, claim: str = "other", *, released: bool = False) -> Entry:
+    address = render_address(BASE + offset, v6=False)
+    name = allocation_name("public", address)
+    key = Key("default", claim)
+    return Entry(
+        name, f"e{offset}", "public", address, BASE + offset, POOL, key, f"uid-{claim}", released
+    )
+
+
+def build_ledger(entries: Sequence[Entry] = (), requests: Sequence[Request] = ()) -> Ledger:
+    ledger = Ledger()
+    for entry in entries:
+        ledger.put_entry(entry)
+    for request in requests:
+        ledger.put_request(request)
+    return ledger
+
+
+def list_grants(pool: PoolView, ledger: Ledger) -> dict[str, str]:
+    plan = plan_pool(pool, ledger)
+    return {grant.request.claim.name: grant.address for grant in plan.grants}
+
+
+# The order.
+
+
+def test_priority_goes_before_age_and_age_before_uid() -> None:
+    requests = [
+        build_request("late", created="2026-01-02T00:00:00Z"),
+        build_request("b-same", created="2026-01-01T00:00:00Z"),
+        build_request("a-same", created="2026-01-01T00:00:00Z"),
+        build_request("urgent", created="2026-01-03T00:00:00Z", priority=1),
+    ]
+
+    assert list_grants(build_view(), build_ledger((), requests)) == {
+        "urgent": "203.0.113.0",
+        "a-same": "203.0.113.1",
+        "b-same": "203.0.113.2",
+        "late": "203.0.113.3",
+    }
+
+
+def test_claims_that_wait_know_their_place() -> None:
+    requests = [build_request(name) for name in ("a", "b", "c")]
+
+    plan = plan_pool(build_view(1), build_ledger((), requests))
+
+    assert [grant.request.claim.name for grant in plan.grants] == ["a"]
+    assert {uid: verdict.position for uid, verdict in plan.verdicts.items()} == {
+        "uid-b": 1,
+        "uid-c": 2,
+    }
+
+
+def test_claim_that_cannot_be_served_blocks_nobody() -> None:
+    """Upstream: metal3-io/ip-address-manager#988, one bad claim stopped all others."""
+    requests = [
+        build_request("taken", priority=9, wish="203.0.113.0"),
+        build_request("outside", priority=8, wish="198.51.100.1"),
+        build_request("six", priority=7, wish="2001:db8::1"),
+        build_request("refused", priority=6),
+        build_request("good"),
+    ]
+    ledger = build_ledger([build_entry(0)], requests)
+    refused = {"uid-refused": Verdict(ClaimReason.ALLOCATION_FAILED, "no")}
+
+    plan = plan_pool(build_view(), ledger, refused)
+
+    assert [grant.request.claim.name for grant in plan.grants] == ["good"]
+    reasons = {uid: verdict.reason for uid, verdict in plan.verdicts.items()}
+    assert reasons == {
+        "uid-taken": ClaimReason.ADDRESS_TAKEN,
+        "uid-outside": ClaimReason.ADDRESS_OUT_OF_RANGE,
+        "uid-six": ClaimReason.ADDRESS_OUT_OF_RANGE,
+        "uid-refused": ClaimReason.ALLOCATION_FAILED,
+    }
+
+
+def test_claim_that_the_pool_is_not_for_waits_without_a_place() -> None:
+    refusal = Verdict(ClaimReason.NAMESPACE_NOT_ALLOWED, "no")
+    pool = replace(
+        build_view(), judge=lambda each: refusal if each.claim.namespace == "bad" else None
+    )
+    requests = [build_request("a", "bad"), build_request("b", "good")]
+
+    plan = plan_pool(pool, build_ledger((), requests))
+
+    assert [grant.request.claim.name for grant in plan.grants] == ["b"]
+    assert plan.verdicts["uid-a"].reason is ClaimReason.NAMESPACE_NOT_ALLOWED
+    assert plan.verdicts["uid-a"].position is None
+
+
+# The choice.
+
+
+@pytest.mark.parametrize(
+    ("strategy", "last", "expected"),
+    [
+        (Strategy.LOWEST_FREE, 2, 0),
+        (Strategy.ROUND_ROBIN, None, 0),
+        (Strategy.ROUND_ROBIN, 1, 2),
+        (Strategy.ROUND_ROBIN, 3, 0),
+    ],
+)
+def test_strategy_chooses_among_the_free(
+    strategy: Strategy, last: int | None, expected: int
+) -> None:
+    pool = build_view(4, strategy, None if last is None else BASE + last)
+
+    plan = plan_pool(pool, build_ledger((), [build_request("a")]))
+
+    assert parse_address(plan.grants[0].address) == BASE + expected
+    assert find_last(pool, plan.grants) == BASE + expected
+
+
+def test_random_choice_is_the_same_after_a_crash() -> None:
+    pool, ledger = build_view(200, Strategy.RANDOM), build_ledger((), [build_request("a")])
+
+    assert list_grants(pool, ledger) == list_grants(pool, ledger)
+    chosen = {
+        list_grants(pool, build_ledger((), [build_request(f"c{i}")]))[f"c{i}"] for i in (1, 2)
+    }
+    assert len(chosen) == 2
+
+
+def test_address_at_rest_is_for_the_claim_of_the_same_name_alone() -> None:
+    rest = build_entry(0, "web", released=True)
+    requests = [build_request("db"), build_request("web", uid="uid-web-2")]
+
+    plan = plan_pool(build_view(1), build_ledger([rest], requests))
+
+    assert [(grant.request.claim.name, grant.tombstone) for grant in plan.grants] == [("web", rest)]
+    assert plan.verdicts["uid-db"].reason is ClaimReason.POOL_EXHAUSTED
+
+
+def test_claim_that_is_not_sticky_leaves_the_address_at_rest() -> None:
+    rest = build_entry(0, "web", released=True)
+    request = build_request("web", uid="uid-web-2", sticky=False)
+
+    assert list_grants(build_view(2), build_ledger([rest], [request])) == {"web": "203.0.113.1"}
+
+
+def test_wish_for_an_address_at_rest_waits_unless_it_was_ones_own() -> None:
+    rest = build_entry(0, "web", released=True)
+    requests = [
+        build_request("db", wish="203.0.113.0"),
+        build_request("web", uid="uid-web-2", wish="203.0.113.0", sticky=False),
+    ]
+
+    plan = plan_pool(build_view(), build_ledger([rest], requests))
+
+    assert [grant.request.claim.name for grant in plan.grants] == ["web"]
+    assert plan.verdicts["uid-db"].reason is ClaimReason.ADDRESS_QUARANTINED
+
+
+def test_claim_whose_entry_was_lost_gets_the_same_address_before_anybody_else() -> None:
+    requests = [
+        build_request("new", priority=1000),
+        build_request("old", held="203.0.113.0"),
+        build_request("outside", held="198.51.100.1"),
+        build_request("robbed", held="203.0.113.1"),
+    ]
+
+    plan = plan_pool(build_view(), build_ledger([build_entry(1)], requests))
+
+    assert {grant.request.claim.name: grant.address for grant in plan.grants} == {
+        "old": "203.0.113.0",
+        "outside": "198.51.100.1",
+        "new": "203.0.113.2",
+    }
+    assert plan.verdicts["uid-robbed"].reason is ClaimReason.ADDRESS_LOST
+
+
+def test_pool_that_serves_nobody_still_restores() -> None:
+    refusal = Verdict(ClaimReason.POOL_DRAINING, "draining")
+    pool = replace(build_view(), refusal=refusal)
+    requests = [build_request("old", held="203.0.113.0"), build_request("new")]
+
+    plan = plan_pool(pool, build_ledger((), requests))
+
+    assert [grant.request.claim.name for grant in plan.grants] == ["old"]
+    assert plan.verdicts == {"uid-new": refusal}
+
+
+# What holds whatever there is.
+
+OFFSETS = st.integers(0, 11)
+ADDRESSES = OFFSETS.map(lambda offset: render_address(BASE + offset, v6=False))
+
+
+@st.composite
+def build_world(draw: st.DrawFn) -> tuple[PoolView, Ledger]:
+    names = st.sampled_from([f"c{i}" for i in range(8)])
+    entries = [
+        build_entry(offset, draw(names) + "-old", released=draw(st.booleans()))
+        for offset in draw(st.sets(OFFSETS))
+    ]
+    requests = [
+        build_request(
+            name,
+            uid=f"uid-{name}-{draw(st.integers(0, 1))}",
+            claim=Key("default", name + draw(st.sampled_from(["", "-old"]))),
+            priority=draw(st.integers(-1, 1)),
+            created=draw(st.sampled_from(["1", "2"])),
+            wish=draw(st.one_of(st.just(""), ADDRESSES)),
+            held=draw(st.one_of(st.just(""), st.just(""), ADDRESSES)),
+            sticky=draw(st.booleans()),
+        )
+        for name in sorted(draw(st.sets(names)))
+    ]
+    pool = build_view(
+        draw(st.integers(1, 10)),
+        draw(st.sampled_from(list(Strategy))),
+        draw(st.one_of(st.none(), OFFSETS.map(lambda offset: BASE + offset))),
+    )
+    return pool, build_ledger(entries, requests)
+
+
+@given(build_world())
+def test_no_address_is_given_that_somebody_has(world: tuple[PoolView, Ledger]) -> None:
+    pool, ledger = world
+    plan = plan_pool(pool, ledger)
+
+    given_ = [grant.address for grant in plan.grants]
+    # Two claims that were both told the same address are the one case that a plan cannot settle:
+    # the create of the second is refused.
+    free = [grant.address for grant in plan.grants if not grant.request.held]
+    assert len(set(free)) == len(free)
+    for grant in plan.grants:
+        entry = ledger.find_at("public", grant.address)
+        assert entry == grant.tombstone
+        if entry is not None:
+            assert entry.released and entry.claim == grant.request.claim
+        if not grant.request.held:
+            assert parse_address(grant.address) in pool.range.addresses
+    assert len(given_) + len(plan.verdicts) == len(ledger.list_open(POOL))
+
+
+@given(build_world())
+def test_nobody_waits_while_an_address_is_free(world: tuple[PoolView, Ledger]) -> None:
+    pool, ledger = world
+    plan = plan_pool(pool, ledger)
+
+    waiting = [uid for uid, verdict in plan.verdicts.items() if verdict.position is not None]
+    taken = {parse_address(grant.address) for grant in plan.grants}
+    free = pool.range.addresses.size - ledger.count_used(pool.range)
+    new = {
+        number
+        for number in taken
+        if number in pool.range.addresses
+        and ledger.find_at("public", render_address(number, v6=False)) is None
+    }
+    assert not waiting or free == len(new)
+
+
+@given(build_world())
+def test_queue_is_served_from_its_head(world: tuple[PoolView, Ledger]) -> None:
+    """Of those for whom any address would do, nobody is served before one who ranks higher."""
+    pool, ledger = world
+    plan = plan_pool(pool, ledger)
+
+    ranks = {request.uid: request.rank for request in ledger.list_open(POOL)}
+    served = [
+        grant.request.rank
+        for grant in plan.grants
+        if not (grant.request.held or grant.request.wish or grant.tombstone)
+    ]
+    waiting = [ranks[uid] for uid, each in plan.verdicts.items() if each.position is not None]
+    assert served == sorted(served)
+    assert waiting == sorted(waiting)
+    if served and waiting:
+        assert max(served) < min(waiting)
+
+
+# Small things.
+
+
+@pytest.mark.parametrize(
+    ("position", "shown"), [(1, 1), (99, 99), (100, 100), (101, 110), (999, 1000), (1001, 1100)]
+)
+def test_place_is_exact_where_it_matters(position: int, shown: int) -> None:
+    assert round_position(position) == shown
+
+
+def test_pool_has_its_addresses_without_those_that_are_never_given() -> None:
+    spec = IPPoolSpec.from_manifest(
+        {
+            "family": "IPv4",
+            "addresses": ["203.0.113.0/29", "203.0.113.100-203.0.113.101"],
+            "excluded": ["203.0.113.4/31"],
+            "gateway": "203.0.113.1",
+        }
+    )
+
+    found = build_range(spec).addresses
+
+    numbers = [number for first, last in found.runs for number in range(first, last + 1)]
+    assert [number - BASE for number in numbers] == [2, 3, 6, 100, 101]
+
+
+def test_huge_pool_is_planned_at_once() -> None:
+    spec = IPPoolSpec.from_manifest({"family": "IPv6", "addresses": ["2001:db8::/32"]})
+    pool = PoolView(POOL, build_range(spec), Strategy.RANDOM)
+
+    plan = plan_pool(pool, build_ledger((), [build_request("a")]))
+
+    assert plan.grants[0].address.startswith("2001:db8:")

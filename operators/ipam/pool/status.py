@@ -1,0 +1,145 @@
+"""What a pool shows of itself; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from libs.common.conditions import Condition, build_conditions
+from libs.common.kinds import Manifest
+from operators.ipam.addresses import render_address
+from operators.ipam.api.v1alpha1.claims import ClaimReason
+from operators.ipam.api.v1alpha1.pools import (
+    IPPool,
+    IPPoolStatus,
+    PoolCapacity,
+    PoolCondition,
+    PoolMode,
+    PoolReason,
+)
+from operators.ipam.ledger import Ledger
+from operators.ipam.pool.reconcile import PoolView, Verdict
+
+_SHOWN = 3
+
+
+def count_capacity(pool: PoolView, ledger: Ledger) -> PoolCapacity:
+    """Count the addresses of a pool; from the ledger each time, never up or down."""
+    total = pool.range.addresses.size
+    return PoolCapacity(
+        total=str(total),
+        free=str(total - ledger.count_used(pool.range)),
+        allocated=ledger.count_allocated(pool.name),
+        quarantined=len(ledger.list_resting(pool.name)),
+        out_of_range=ledger.count_outside(pool.name, pool.range.addresses),
+        waiting=len(ledger.open.get(pool.name, {})),
+    )
+
+
+def build_status(
+    pool: IPPool,
+    view: PoolView,
+    ledger: Ledger,
+    verdicts: Iterable[Verdict],
+    *,
+    current: Iterable[Mapping[str, Any]],
+    now: datetime,
+) -> Manifest:
+    """Build the status of a pool.
+
+    Args:
+        pool: The pool.
+        view: The same as the plan saw it, after its grants.
+        ledger: Who has what, and who waits.
+        verdicts: What claims that have no address are told.
+        current: Conditions as the object shows them.
+        now: Time of the transitions that happen here.
+    """
+    capacity = count_capacity(view, ledger)
+    conditions = [
+        _judge_ready(pool, capacity),
+        _judge_exhausted(verdicts),
+        _judge_overlap(ledger.list_sharers(view.name)),
+        _judge_outside(capacity),
+    ]
+    return _build(pool, view, ledger, capacity, conditions, current, now)
+
+
+def build_final_status(
+    pool: IPPool,
+    view: PoolView,
+    ledger: Ledger,
+    holders: Sequence[str],
+    *,
+    current: Iterable[Mapping[str, Any]],
+    now: datetime,
+) -> Manifest:
+    """Build the status of a pool that is being deleted; `holders` are addresses still out."""
+    capacity = count_capacity(view, ledger)
+    shown = ", ".join(holders[:_SHOWN])
+    rest = f" and {len(holders) - _SHOWN} more" if len(holders) > _SHOWN else ""
+    message = f"Waiting for {shown}{rest} to be released; delete the claims that have them"
+    reason = PoolReason.ADDRESSES_IN_USE
+    conditions = [
+        Condition.false(PoolCondition.READY, reason, message),
+        Condition.true(PoolCondition.TERMINATING, reason, message),
+        _judge_outside(capacity),
+    ]
+    return _build(pool, view, ledger, capacity, conditions, current, now)
+
+
+def _build(
+    pool: IPPool,
+    view: PoolView,
+    ledger: Ledger,
+    capacity: PoolCapacity,
+    conditions: Sequence[Condition],
+    current: Iterable[Mapping[str, Any]],
+    now: datetime,
+) -> Manifest:
+    ends = [entry.until for entry in ledger.list_resting(view.name) if entry.until is not None]
+    status = IPPoolStatus(
+        observed_generation=pool.metadata.generation,
+        capacity=capacity,
+        last_address=None if view.last is None else render_address(view.last, v6=view.range.v6),
+        next_release=min(ends, default=None),
+    ).to_manifest()
+    status["conditions"] = build_conditions(
+        current, conditions, generation=pool.metadata.generation, now=now
+    )
+    return status
+
+
+def _judge_ready(pool: IPPool, capacity: PoolCapacity) -> Condition:
+    if capacity.total == "0":
+        message = "spec.excluded and spec.gateway leave none of spec.addresses"
+        return Condition.false(PoolCondition.READY, PoolReason.NO_ADDRESSES, message)
+    if pool.spec.allocation is PoolMode.DRAINING:
+        message = "spec.allocation is Draining, so that no address is given"
+        return Condition.false(PoolCondition.READY, PoolReason.DRAINING, message)
+    return Condition.true(PoolCondition.READY, PoolReason.SERVING)
+
+
+def _judge_exhausted(verdicts: Iterable[Verdict]) -> Condition:
+    waiting = any(verdict.reason is ClaimReason.POOL_EXHAUSTED for verdict in verdicts)
+    if waiting:
+        message = "claims wait for an address; widen spec.addresses or release some"
+        return Condition.true(PoolCondition.EXHAUSTED, PoolReason.NONE_FREE, message)
+    return Condition.false(PoolCondition.EXHAUSTED, PoolReason.SOME_FREE)
+
+
+def _judge_overlap(sharers: Sequence[str]) -> Condition:
+    if not sharers:
+        return Condition.false(PoolCondition.OVERLAPPING, PoolReason.DISJOINT)
+    shown = ", ".join(sharers[:_SHOWN])
+    rest = f" and {len(sharers) - _SHOWN} more" if len(sharers) > _SHOWN else ""
+    message = f"IPPool {shown}{rest} of the same realm has some of the addresses too"
+    return Condition.true(PoolCondition.OVERLAPPING, PoolReason.SHARED, message)
+
+
+def _judge_outside(capacity: PoolCapacity) -> Condition:
+    if not capacity.out_of_range:
+        return Condition.false(PoolCondition.OUT_OF_RANGE, PoolReason.ALL_INSIDE)
+    message = "addresses in use are no longer in spec.addresses; they stay until they are released"
+    return Condition.true(PoolCondition.OUT_OF_RANGE, PoolReason.ADDRESSES_OUTSIDE, message)
