@@ -34,6 +34,8 @@ class SuiteBase:
     """Settings of the operator."""
     metrics: ClassVar[Sequence[MetricSpec]] = ()
     """Metrics of the operator, beside those of the framework."""
+    computed: ClassVar[frozenset[str]] = frozenset()
+    """Variables that the chart computes where no setting gives them."""
 
     def render(
         self, values: Mapping[str, Any] | None = None, *kinds: str, namespace: str = NAMESPACE
@@ -56,11 +58,11 @@ class SuiteBase:
         return container
 
     def render_env(self, values: Mapping[str, Any] | None = None) -> dict[str, str]:
-        """Render the variables that set something, without the version, which is no setting."""
+        """Render the variables that set something, without what the chart computes."""
         return {
             entry["name"]: entry["value"]
             for entry in self.render_container(values)["env"]
-            if "value" in entry and entry["name"] != "OPERATOR_VERSION"
+            if "value" in entry and entry["name"] not in {"OPERATOR_VERSION", *self.computed}
         }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -11,8 +12,13 @@ from tools.cluster.docker import Docker, ensure_docker
 from tools.cluster.errors import ToolError
 from tools.cluster.progress import Progress, open_progress
 from tools.images.base import NAME, base_tag, build_archive
+from tools.jvm.image import ensure_kit_image
 
 ROOT: Final = Path(__file__).parents[2]
+_PREPARATIONS: Final[Mapping[str, Callable[[Docker, Progress], object]]] = {
+    "jmxexporter": ensure_kit_image
+}
+"""What must be there before the image of an operator is built."""
 BASE_VARIABLE: Final = "SLIPWAY_BASE_IMAGE"
 """Names another base image; it must have /usr/bin/python3.13."""
 
@@ -37,6 +43,8 @@ def build(operator_id: str, tag: str = "dev", progress: Progress | None = None) 
         **docker.environment(),
         "PANTS_DOCKER_BUILD_ARGS": f'["TAG={tag}", "BASE={base}"]',
     }
+    if prepare := _PREPARATIONS.get(operator_id):
+        prepare(docker, progress)
     with progress.step(f"Image slipway/{operator_id}:{tag}", "2 minutes the first time"):
         target = f"{folder}:image"
         progress.run([ROOT / "pants", "package", target], env=environment, cwd=ROOT)

@@ -97,6 +97,10 @@ Lists are written with commas, as the settings read them.
 {{- if and (hasKey $values .name) (not (kindIs "invalid" $value)) }}
 - name: {{ .env }}
   value: {{ include "operator-common.settingText" $value | quote }}
+{{- else if eq .name "injectorImage" }}
+# Injectors are of the operator's own image, wherever that comes from.
+- name: {{ .env }}
+  value: {{ include "operator-common.image" $ }}
 {{- end }}
 {{- end }}
 {{- with .Values.extraEnv }}

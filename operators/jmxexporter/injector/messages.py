@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -97,6 +97,7 @@ class Request:
         max_jvms: Most JVMs to take in the container.
         min_uptime_seconds: Age below which a JVM is left alone.
         timeout_seconds: Time for one JVM.
+        generation: Generation of the custom resource that asks.
     """
 
     id: str
@@ -114,10 +115,15 @@ class Request:
     max_jvms: int = 5
     min_uptime_seconds: int = 5
     timeout_seconds: int = 40
+    generation: int = 0
 
     def render(self) -> str:
         """Return the request as text."""
         return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
+
+    def asks_like(self, other: Request) -> bool:
+        """Tell whether two requests ask for the same, whatever the resource said beside it."""
+        return replace(self, generation=0) == replace(other, generation=0)
 
     @classmethod
     def parse(cls, text: str) -> Request:

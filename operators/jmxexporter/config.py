@@ -1,0 +1,142 @@
+"""The configuration of the exporter, judged before any pod is touched; pure.
+
+Regular expressions are those of Java, so whether a pattern can be read is for the exporter to say:
+it says so before it changes anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from operators.jmxexporter.api.v1alpha1 import ConfigSource, Reason
+
+LIMIT: Final = 96 * 1024
+"""Most bytes of a configuration: it travels in an environment variable, which has 128 KiB."""
+
+_BOOLEANS: Final = frozenset(
+    {
+        "lowercaseOutputName",
+        "lowercaseOutputLabelNames",
+        "inferCounterTypeFromName",
+        "excludeJvmMetrics",
+        "autoExcludeObjectNameAttributes",
+    }
+)
+_LISTS: Final = frozenset(
+    {
+        "includeObjectNames",
+        "excludeObjectNames",
+        "whitelistObjectNames",
+        "blacklistObjectNames",
+        "metricCustomizers",
+        "rules",
+    }
+)
+_OTHER: Final = frozenset(
+    {
+        "startDelaySeconds",
+        "includeObjectNameAttributes",
+        "excludeObjectNameAttributes",
+        "scrapeTimeoutSeconds",
+    }
+)
+_SERVER: Final = frozenset({"httpServer", "openTelemetry"})
+_REMOTE: Final = frozenset({"hostPort", "jmxUrl", "username", "password", "ssl"})
+_RULE: Final = frozenset(
+    {
+        "pattern",
+        "name",
+        "value",
+        "valueFactor",
+        "labels",
+        "help",
+        "cache",
+        "type",
+        "attrNameSnakeCase",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Hold a configuration, or why there is none.
+
+    Attributes:
+        text: The configuration.
+        hash: Its SHA-256, empty for none.
+        reason: Why it cannot be used; None when it can.
+        message: The same for people.
+    """
+
+    text: str = ""
+    hash: str = ""
+    reason: Reason | None = None
+    message: str = ""
+
+
+def read_config(source: ConfigSource, config_map: Mapping[str, Any] | None) -> Config:
+    """Judge the configuration that a ConfigMap holds."""
+    name = f"ConfigMap {source.config_map_name}"
+    if config_map is None:
+        return Config(reason=Reason.CONFIG_MISSING, message=f"{name} does not exist; create it")
+    text = (config_map.get("data") or {}).get(source.config_map_key)
+    if not isinstance(text, str):
+        message = f"{name} has no key {source.config_map_key}; see spec.config.configMapKey"
+        return Config(reason=Reason.CONFIG_MISSING, message=message)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    problem = find_problem(text)
+    if problem:
+        message = f"{name}: {source.config_map_key}: {problem}"
+        return Config(text, digest, Reason.CONFIG_INVALID, message)
+    return Config(text, digest)
+
+
+def find_problem(text: str) -> str:
+    """Return what keeps a configuration from being used; empty for nothing."""
+    if len(text.encode()) > LIMIT:
+        return f"longer than {LIMIT // 1024} KiB"
+    if "\0" in text:
+        return "holds a zero byte"
+    try:
+        root = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        return f"not YAML: {' '.join(str(error).split())[:150]}"
+    if root is None:
+        return ""
+    if not isinstance(root, dict):
+        return "not a mapping"
+    return _find_key_problem(root) or _find_rule_problem(root.get("rules") or [])
+
+
+def _find_key_problem(root: Mapping[Any, Any]) -> str:
+    for key, value in root.items():
+        if key in _REMOTE:
+            return f"{key} is for another JVM; an injected exporter reads its own"
+        if key in _SERVER:
+            return f"{key} is not supported; the endpoint is set up by the resource"
+        if key not in _BOOLEANS | _LISTS | _OTHER:
+            return f"{key} is unknown"
+        if key in _BOOLEANS and not isinstance(value, bool):
+            return f"{key} must be true or false"
+        if key in _LISTS and not isinstance(value, list):
+            return f"{key} must be a list"
+    return ""
+
+
+def _find_rule_problem(rules: list[Any]) -> str:
+    for index, rule in enumerate(rules):
+        where = f"rules[{index}]"
+        if not isinstance(rule, dict):
+            return f"{where} must be a mapping"
+        if unknown := sorted(str(key) for key in rule if key not in _RULE):
+            return f"{where}: {unknown[0]} is unknown"
+        if "pattern" not in rule and {"name", "labels", "value", "help"} & set(rule):
+            return f"{where} needs a pattern"
+        if "labels" in rule and "name" not in rule:
+            return f"{where}: labels need a name"
+    return ""

@@ -1,0 +1,151 @@
+"""The controller: what is watched, and observe, plan, execute, state for each exporter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from libs.common.conditions import find_condition, parse_time
+from libs.common.kinds import CONFIG_MAP, POD, Manifest
+from libs.common.plan import Outcome
+from libs.common.runtime import Context, Controller, Operator, Result
+from operators.jmxexporter.api.v1alpha1 import (
+    PROMETHEUS_JMX_EXPORTER,
+    ConditionType,
+    PrometheusJmxExporter,
+    Reason,
+)
+from operators.jmxexporter.metrics import INJECTORS, JVMS_LOST, METRICS
+from operators.jmxexporter.naming import FINALIZER
+from operators.jmxexporter.naming import OPERATOR as ID
+from operators.jmxexporter.observe import (
+    BY_EXPORTER,
+    index_pod_by_exporter,
+    map_config_map,
+    map_exporter,
+    map_pod,
+    observe,
+    observe_traces,
+)
+from operators.jmxexporter.pods import shrink_pod
+from operators.jmxexporter.reconcile import ActionStep, Limits, plan_exporter, plan_stops
+from operators.jmxexporter.resources import Image
+from operators.jmxexporter.settings import Settings
+from operators.jmxexporter.status import build_status
+
+_POLL_SECONDS: Final = 5.0
+"""Seconds between two looks at a deletion, which ends by time at the latest."""
+
+
+def build_controller(settings: Settings) -> Controller:
+    """Build the controller of PrometheusJmxExporter."""
+    reconciler = Reconciler(settings)
+    return (
+        Controller(
+            ID,
+            primary=PROMETHEUS_JMX_EXPORTER,
+            reconcile=reconciler.reconcile,
+            finalize=reconciler.finalize,
+            finalizer=FINALIZER,
+        )
+        .watches(PROMETHEUS_JMX_EXPORTER, map_exporter)
+        .watches(
+            POD,
+            map_pod,
+            transform=shrink_pod,
+            source="reflector",
+            indexes={BY_EXPORTER: index_pod_by_exporter},
+        )
+        .watches(CONFIG_MAP, map_config_map, source="reflector")
+    )
+
+
+class Reconciler:
+    """Bring pods in line with exporters.
+
+    Args:
+        settings: Settings of the process.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Keep the settings; there is no other state."""
+        image = Image(settings.injector_image, settings.injector_pull_policy)
+        self._limits = Limits(image, timedelta(seconds=settings.start_timeout_seconds))
+        self._stop_timeout = timedelta(seconds=settings.stop_timeout_seconds)
+
+    async def reconcile(self, ctx: Context) -> Result | None:
+        """Make one pass over an exporter that is to be there."""
+        exporter = PrometheusJmxExporter.parse(ctx.primary)
+        observed = observe(ctx, exporter)
+        plan = plan_exporter(exporter, observed, ctx.now(), self._limits)
+        outcome = await ctx.execute(plan.steps)
+        _tell(ctx, plan.actions, outcome)
+        observed = observe(ctx, exporter)
+        # What is there now, and never another step.
+        after = plan_exporter(exporter, observed, ctx.now(), self._limits)
+        status = build_status(
+            exporter,
+            observed,
+            after,
+            plan.refusals(outcome),
+            current=_conditions_of(ctx.primary),
+            now=ctx.now(),
+        )
+        _tell_loss(ctx, status)
+        await ctx.apply_status(status)
+        return Result.from_outcome(outcome, requeue_after=_seconds_until(after.next_look, ctx))
+
+    async def finalize(self, ctx: Context) -> Result | None:
+        """Make one pass over an exporter that is being deleted; None lets it go."""
+        exporter = PrometheusJmxExporter.parse(ctx.primary)
+        plan = plan_stops(exporter, observe_traces(ctx), ctx.now(), self._limits)
+        outcome = await ctx.execute(plan.steps)
+        _tell(ctx, plan.actions, outcome)
+        rest = plan_stops(exporter, observe_traces(ctx), ctx.now(), self._limits)
+        deadline = parse_time(ctx.primary["metadata"]["deletionTimestamp"]) + self._stop_timeout
+        if outcome.ok and not rest.stopping and not rest.actions:
+            return None
+        if outcome.ok and ctx.now() > deadline:
+            note = "Gave up waiting for endpoints to end; they go with their pods"
+            ctx.event("Warning", Reason.STOPPING, note, action="Finalize")
+            return None
+        return Result.from_outcome(outcome, requeue_after=_POLL_SECONDS)
+
+
+def _seconds_until(moment: datetime | None, ctx: Context) -> float | None:
+    return None if moment is None else max(0.1, (moment - ctx.now()).total_seconds())
+
+
+def _tell(ctx: Context, actions: Iterable[ActionStep], outcome: Outcome) -> None:
+    done = {id(step) for step in outcome.done}
+    for action in actions:
+        if id(action.step) in done:
+            if action.action is not None:
+                ctx.metrics.counter(INJECTORS).labels(action.action).inc()
+            ctx.log.info(action.note, reason=str(action.reason))
+            ctx.event("Normal", action.reason, action.note)
+
+
+def _tell_loss(ctx: Context, status: Manifest) -> None:
+    """Tell of the circuit breaker when it opens; the condition tells as long as it is open."""
+    before = find_condition(ctx.primary, ConditionType.DEGRADED)
+    now = find_condition({"status": status}, ConditionType.DEGRADED)
+    began = before is None or before["status"] != "True"
+    if now is not None and now["status"] == "True" and began:
+        ctx.metrics.counter(JVMS_LOST).inc()
+        ctx.event("Warning", now["reason"], now["message"])
+
+
+def _conditions_of(primary: Manifest) -> Sequence[Mapping[str, Any]]:
+    return (primary.get("status") or {}).get("conditions") or ()
+
+
+OPERATOR: Final = Operator(
+    ID,
+    Settings,
+    (build_controller,),
+    metrics=METRICS,
+    summary="Serves the metrics of running JVMs for Prometheus, without a restart.",
+)
+"""The operator, as the process and the tests run it."""

@@ -1,0 +1,125 @@
+"""Look around a PrometheusJmxExporter in the cache, and tell which ones a change concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from libs.common.conditions import find_condition
+from libs.common.contracts.reading import text_at, text_map_at
+from libs.common.kinds import CONFIG_MAP, POD, Key, Manifest, key_of, uid_of
+from libs.common.runtime import Cache, Context
+from operators.jmxexporter.api.v1alpha1 import (
+    PROMETHEUS_JMX_EXPORTER,
+    ConditionType,
+    PrometheusJmxExporter,
+)
+from operators.jmxexporter.config import read_config
+from operators.jmxexporter.naming import OWNER
+from operators.jmxexporter.pods import Pod
+from operators.jmxexporter.reconcile import Observed
+
+BY_EXPORTER = "exporter"
+"""Index of pods by the UIDs of the exporters that had injectors in them or annotated them."""
+
+
+def observe(ctx: Context, exporter: PrometheusJmxExporter) -> Observed:
+    """Look at everything that the plan and the status depend on."""
+    source = exporter.spec.config
+    config_map = ctx.get(CONFIG_MAP, Key(ctx.key.namespace, source.config_map_name))
+    selector = {"matchLabels": exporter.spec.label_selector}
+    selected = [Pod.parse(pod) for pod in ctx.list(POD, selector=selector)]
+    holders = _find_holders(ctx)
+    had: list[Pod] = []
+    contested: dict[str, str] = {}
+    for pod in selected:
+        holder = holders(ctx.get(POD, pod.key) or {})
+        if not pod.active:
+            continue
+        if holder:
+            contested[pod.key.name] = holder
+        else:
+            had.append(pod)
+    mine = {pod.key for pod in had}
+    strays = [pod for pod in observe_traces(ctx) if pod.key not in mine]
+    return Observed(read_config(source, config_map), had, contested, strays, _is_broken(ctx))
+
+
+def observe_traces(ctx: Context) -> list[Pod]:
+    """Return the pods of the namespace that the exporter has left traces in."""
+    return [
+        Pod.parse(pod)
+        for pod in ctx.indexed(POD, BY_EXPORTER, ctx.uid)
+        if key_of(pod).namespace == ctx.key.namespace
+    ]
+
+
+def _is_broken(ctx: Context) -> bool:
+    held = find_condition(ctx.primary, ConditionType.DEGRADED)
+    return (
+        held is not None
+        and held["status"] == "True"
+        and held.get("observedGeneration") == ctx.generation
+    )
+
+
+type Holders = Callable[[Mapping[str, Any]], str]
+"""Name the older exporter that has a pod, empty for none."""
+
+
+def _find_holders(ctx: Context) -> Holders:
+    """Return a function that names the older exporter that has a pod, empty for none."""
+    own = _age(ctx.primary)
+    older = [
+        each for each in ctx.list(PROMETHEUS_JMX_EXPORTER) if uid_of(each) and _age(each) < own
+    ]
+
+    def find(pod: Mapping[str, Any]) -> str:
+        return next((key_of(each).name for each in older if selects(each, pod)), "")
+
+    return find
+
+
+def _age(exporter: Mapping[str, Any]) -> tuple[str, str]:
+    return text_at(exporter, "metadata", "creationTimestamp"), uid_of(exporter)
+
+
+def selects(exporter: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
+    """Tell whether an exporter selects a pod."""
+    wanted = text_map_at(exporter, "spec", "labelSelector")
+    labels = text_map_at(pod, "metadata", "labels")
+    return bool(wanted) and all(labels.get(name) == value for name, value in wanted.items())
+
+
+# Whose business a change is.
+
+
+def index_pod_by_exporter(pod: Manifest) -> Iterable[str]:
+    """Index a pod by the exporters that have left traces in it."""
+    uids = {run.request.id for run in Pod.parse(pod).runs}
+    owner = text_at(pod, "metadata", "annotations", OWNER)
+    return sorted(uids | ({owner} if owner else set()))
+
+
+def map_pod(pod: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the exporters that select a pod or have left traces in it."""
+    uids = set(index_pod_by_exporter(pod))
+    for exporter in cache.store(PROMETHEUS_JMX_EXPORTER).list(key_of(pod).namespace):
+        if selects(exporter, pod) or uid_of(exporter) in uids:
+            yield key_of(exporter)
+
+
+def map_config_map(config_map: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the exporters that are configured by a ConfigMap."""
+    key = key_of(config_map)
+    for exporter in cache.store(PROMETHEUS_JMX_EXPORTER).list(key.namespace):
+        if text_at(exporter, "spec", "config", "configMapName") == key.name:
+            yield key_of(exporter)
+
+
+def map_exporter(exporter: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the other exporters of the namespace, whose pods may be contested."""
+    key = key_of(exporter)
+    for other in cache.store(PROMETHEUS_JMX_EXPORTER).list(key.namespace):
+        if key_of(other) != key:
+            yield key_of(other)

@@ -1,0 +1,308 @@
+"""Pods as the plan sees them: containers, and the injectors that they had; pure.
+
+All that the operator knows of the past is in the pods: each injector carries its request in its
+environment and its report in its termination message. So a restart of the operator loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from libs.common.conditions import parse_time
+from libs.common.contracts.reading import condition_at, map_at, maps_at, text_at, text_map_at
+from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
+from operators.jmxexporter.injector.messages import REQUEST_VARIABLE, Reason, Report, Request
+from operators.jmxexporter.naming import MARK, OWNER, PATH, PORT, PREFIX, SCRAPE
+
+_GRACE: Final = timedelta(seconds=10)
+_ANNOTATIONS: Final = (SCRAPE, PORT, PATH, OWNER, MARK)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Look at one injector.
+
+    Attributes:
+        name: Name of the ephemeral container.
+        container: Name of the container that it looks at.
+        request: What it was asked for.
+        uid: User that it runs as.
+        gid: Group that it runs as.
+        started: When it started; None before.
+        finished: When it ended; None before.
+        waits_for: What keeps it from starting.
+        report: What it said at its end; None for nothing that can be read.
+    """
+
+    name: str
+    container: str
+    request: Request
+    uid: int
+    gid: int
+    started: datetime | None = None
+    finished: datetime | None = None
+    waits_for: str = ""
+    report: Report | None = None
+
+    def says(self, *reasons: Reason) -> bool:
+        """Tell whether the report has one of these reasons, of the whole or of a JVM."""
+        if self.report is None:
+            return False
+        return any(word in reasons for word in (self.report.reason, *self._reasons()))
+
+    def _reasons(self) -> Iterable[str]:
+        return (jvm.reason for jvm in self.report.jvms) if self.report else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """Look at one container.
+
+    Attributes:
+        name: Its name.
+        container_id: Its id at the runtime, without the scheme; empty while it does not run.
+        uid: User that its processes run as, as far as it is known.
+        gid: Group that its processes run as, as far as it is known.
+        capabilities: Capabilities that its specification asks for.
+        last_id: Id of the container before, which has ended.
+        last_end: When that one ended.
+    """
+
+    name: str
+    container_id: str = ""
+    uid: int | None = None
+    gid: int | None = None
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    last_id: str = ""
+    last_end: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """Look at one pod.
+
+    Attributes:
+        key: Its key.
+        uid: Its UID.
+        resource_version: The version that was looked at.
+        annotations: Those that concern us; None when it has none at all.
+        ip: Its address.
+        ready_since: Since when it is ready; None when it is not.
+        active: Whether it runs and is to stay.
+        shared_processes: Whether its containers see each other's processes.
+        containers: Its containers.
+        runs: Our injectors, those of all exporters, in their order.
+        ephemeral: Number of its ephemeral containers, whoever made them.
+    """
+
+    key: Key
+    uid: str
+    resource_version: str
+    annotations: Mapping[str, str] | None
+    ip: str
+    ready_since: datetime | None
+    active: bool
+    shared_processes: bool
+    containers: Sequence[Container]
+    runs: Sequence[Run]
+    ephemeral: int
+
+    @classmethod
+    def parse(cls, manifest: Mapping[str, Any]) -> Pod:
+        """Read a pod, whole or shrunk."""
+        spec, status = map_at(manifest, "spec"), map_at(manifest, "status")
+        ready = condition_at(manifest, "Ready")
+        annotations = map_at(manifest, "metadata").get("annotations")
+        return cls(
+            key=key_of(manifest),
+            uid=uid_of(manifest),
+            resource_version=text_at(manifest, "metadata", "resourceVersion"),
+            annotations=(
+                None if annotations is None else text_map_at(manifest, "metadata", "annotations")
+            ),
+            ip=text_at(status, "podIP"),
+            ready_since=(
+                _time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None
+            ),
+            active=text_at(status, "phase") == "Running" and not is_deleting(manifest),
+            shared_processes=spec.get("shareProcessNamespace") is True
+            or spec.get("hostPID") is True,
+            containers=_parse_containers(spec, status),
+            runs=_parse_runs(spec, status),
+            ephemeral=len(maps_at(spec, "ephemeralContainers")),
+        )
+
+    @property
+    def busy(self) -> bool:
+        """Whether an injector is on its way or at work."""
+        return any(run.finished is None for run in self.runs)
+
+    def runs_of(self, exporter: str, container: Container | None = None) -> list[Run]:
+        """Return the injectors of an exporter, of all containers or of one as it runs now."""
+        return [
+            run
+            for run in self.runs
+            if run.request.id == exporter
+            and (
+                container is None
+                or (
+                    run.container == container.name
+                    and run.request.container_id == container.container_id
+                )
+            )
+        ]
+
+    def belongs_to(self, exporter: str) -> bool:
+        """Tell whether the annotations for Prometheus are of an exporter."""
+        return (self.annotations or {}).get(OWNER) == exporter
+
+    def has_lost(self, run: Run) -> bool:
+        """Tell whether a JVM ended during an injection.
+
+        A JVM that is the first process takes its container with it, and the injector too, which
+        then has no time for a report.
+        """
+        if run.says(Reason.JVM_TERMINATED):
+            return True
+        if run.report is not None or run.finished is None:
+            return False
+        began = run.started or run.finished
+        return any(
+            container.name == run.container
+            and container.last_id == run.request.container_id
+            and container.last_end is not None
+            and began <= container.last_end <= run.finished + _GRACE
+            for container in self.containers
+        )
+
+
+def shrink_pod(pod: Manifest) -> Manifest:
+    """Keep of a pod what the plan reads: some 600 bytes of 10,000."""
+    metadata, spec, status = pod["metadata"], map_at(pod, "spec"), map_at(pod, "status")
+    names = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp", "labels")
+    kept: Manifest = {name: metadata[name] for name in names if name in metadata}
+    if "annotations" in metadata:
+        annotations = metadata["annotations"]
+        kept["annotations"] = {n: annotations[n] for n in _ANNOTATIONS if n in annotations}
+    return {
+        "apiVersion": pod.get("apiVersion", "v1"),
+        "kind": pod.get("kind", "Pod"),
+        "metadata": kept,
+        "spec": {
+            **_pick(spec, "shareProcessNamespace", "hostPID", "securityContext"),
+            "containers": [
+                _pick(each, "name", "securityContext") for each in maps_at(spec, "containers")
+            ],
+            "ephemeralContainers": [
+                _pick(each, "name", "env", "targetContainerName", "securityContext")
+                for each in maps_at(spec, "ephemeralContainers")
+            ],
+        },
+        "status": {
+            **_pick(status, "phase", "podIP"),
+            "conditions": [
+                each for each in maps_at(status, "conditions") if each.get("type") == "Ready"
+            ],
+            "containerStatuses": [
+                _pick(each, "name", "containerID", "state", "lastState", "user")
+                for each in maps_at(status, "containerStatuses")
+            ],
+            "ephemeralContainerStatuses": [
+                _pick(each, "name", "state")
+                for each in maps_at(status, "ephemeralContainerStatuses")
+            ],
+        },
+    }
+
+
+def _pick(source: Mapping[str, Any], *names: str) -> Manifest:
+    return {name: source[name] for name in names if name in source}
+
+
+def _parse_containers(spec: Mapping[str, Any], status: Mapping[str, Any]) -> list[Container]:
+    statuses = {text_at(each, "name"): each for each in maps_at(status, "containerStatuses")}
+    return [
+        _parse_container(each, map_at(spec, "securityContext"), statuses.get(each["name"], {}))
+        for each in maps_at(spec, "containers")
+    ]
+
+
+def _parse_container(
+    spec: Mapping[str, Any], pod_context: Mapping[str, Any], status: Mapping[str, Any]
+) -> Container:
+    context = map_at(spec, "securityContext")
+    user = map_at(status, "user", "linux")
+    asked = {name: context.get(name, pod_context.get(name)) for name in ("runAsUser", "runAsGroup")}
+    last = map_at(status, "lastState", "terminated")
+    running = "running" in map_at(status, "state")
+    return Container(
+        name=text_at(spec, "name"),
+        container_id=_strip(text_at(status, "containerID")) if running else "",
+        uid=_integer(user.get("uid"), asked["runAsUser"]),
+        gid=_integer(user.get("gid"), asked["runAsGroup"]),
+        capabilities=map_at(context, "capabilities"),
+        last_id=_strip(text_at(last, "containerID")),
+        last_end=_time(last.get("finishedAt")),
+    )
+
+
+def _parse_runs(spec: Mapping[str, Any], status: Mapping[str, Any]) -> list[Run]:
+    statuses = {
+        text_at(each, "name"): each for each in maps_at(status, "ephemeralContainerStatuses")
+    }
+    runs = (
+        _parse_run(each, map_at(statuses.get(text_at(each, "name"), {}), "state"))
+        for each in maps_at(spec, "ephemeralContainers")
+        if text_at(each, "name").startswith(PREFIX)
+    )
+    return [run for run in runs if run is not None]
+
+
+def _parse_run(spec: Mapping[str, Any], state: Mapping[str, Any]) -> Run | None:
+    variables = {text_at(each, "name"): text_at(each, "value") for each in maps_at(spec, "env")}
+    try:
+        request = Request.parse(variables.get(REQUEST_VARIABLE, ""))
+    except (ValueError, KeyError, TypeError):
+        return None
+    context = map_at(spec, "securityContext")
+    ended = map_at(state, "terminated")
+    began = ended.get("startedAt") or map_at(state, "running").get("startedAt")
+    waiting = map_at(state, "waiting")
+    return Run(
+        name=text_at(spec, "name"),
+        container=text_at(spec, "targetContainerName"),
+        request=request,
+        uid=_integer(context.get("runAsUser")) or 0,
+        gid=_integer(context.get("runAsGroup")) or 0,
+        started=_time(began),
+        finished=_time(ended.get("finishedAt")) if ended else None,
+        waits_for=": ".join(
+            text for text in (text_at(waiting, "reason"), text_at(waiting, "message")[:150]) if text
+        ),
+        report=_parse_report(text_at(ended, "message")),
+    )
+
+
+def _parse_report(text: str) -> Report | None:
+    try:
+        return Report.parse(text)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _strip(container_id: str) -> str:
+    return container_id.rpartition("//")[2]
+
+
+def _integer(*values: object) -> int | None:
+    return next((value for value in values if isinstance(value, int)), None)
+
+
+def _time(text: object) -> datetime | None:
+    try:
+        return parse_time(text) if isinstance(text, str) else None
+    except ValueError:
+        return None

@@ -1,0 +1,14 @@
+"""What the jmxexporter operator may do, in each namespace that it watches."""
+
+from libs.common.kinds import CONFIG_MAP, POD
+from libs.common.rbac import PolicyRule, grant, own, reads
+from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER
+
+RULES: tuple[PolicyRule, ...] = (
+    *own(PROMETHEUS_JMX_EXPORTER),
+    *reads(POD, why="find the pods with JVMs, and what injectors report"),
+    grant(POD, "patch", why="annotate pods for Prometheus"),
+    grant(POD, "patch", subresource="ephemeralcontainers", why="put injectors beside JVMs"),
+    *reads(CONFIG_MAP, why="read configurations of the exporter"),
+)
+"""Rules of the operator itself; those of the framework are added by the generator."""

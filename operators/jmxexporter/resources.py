@@ -1,0 +1,153 @@
+"""Ephemeral containers and patches of pods; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from libs.common.kinds import POD, Manifest
+from libs.common.plan import Patch
+from operators.jmxexporter.api.v1alpha1 import ConfigSource
+from operators.jmxexporter.injector.messages import (
+    CONFIG_VARIABLE,
+    REQUEST_VARIABLE,
+    Action,
+    Request,
+)
+from operators.jmxexporter.naming import MARK, OWNER, PATH, PORT, SCRAPE, injector_name
+from operators.jmxexporter.pods import Container, Pod
+
+UNKNOWN_USER: Final = 65532
+"""User and group of an injector that is to find out those of the JVM."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Say what injectors are made of.
+
+    Attributes:
+        name: Image of the injector.
+        pull_policy: When it is pulled.
+    """
+
+    name: str
+    pull_policy: str = "IfNotPresent"
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Say as whom an injector runs."""
+
+    uid: int = UNKNOWN_USER
+    gid: int = UNKNOWN_USER
+
+
+def build_injector(
+    name: str,
+    container: Container,
+    request: Request,
+    source: ConfigSource,
+    user: Credentials,
+    image: Image,
+) -> Manifest:
+    """Build the ephemeral container that does what a request asks for.
+
+    It has the user and group of the JVM, since the JVM listens to nobody else, and never more
+    rights than its container.
+    """
+    environment: list[Manifest] = [{"name": REQUEST_VARIABLE, "value": request.render()}]
+    if request.action is not Action.STOP:
+        reference = {
+            "name": source.config_map_name,
+            "key": source.config_map_key,
+            "optional": True,
+        }
+        value_from = {"configMapKeyRef": reference}
+        environment.append({"name": CONFIG_VARIABLE, "valueFrom": value_from})
+    return {
+        "name": name,
+        "image": image.name,
+        "imagePullPolicy": image.pull_policy,
+        "command": ["/app/bin/python", "-P", "-m", "operators.jmxexporter.injector"],
+        "env": environment,
+        "targetContainerName": container.name,
+        "terminationMessagePolicy": "File",
+        "securityContext": build_security_context(container, user),
+    }
+
+
+def build_security_context(container: Container, user: Credentials) -> Manifest:
+    """Build who an injector is and what it may.
+
+    The kernel lets a process look at another one that has no capability which it lacks itself. So
+    beside a JVM of root the injector has what its container has, and no more.
+    """
+    root = user.uid == 0
+    capabilities = dict(container.capabilities) if root else {"drop": ["ALL"]}
+    return {
+        "runAsUser": user.uid,
+        "runAsGroup": user.gid,
+        "runAsNonRoot": not root,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": capabilities,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def build_injection(
+    pod: Pod,
+    container: Container,
+    request: Request,
+    source: ConfigSource,
+    user: Credentials,
+    image: Image,
+) -> Patch:
+    """Build the patch that puts an injector into a pod.
+
+    It holds for the version that was looked at alone: the name tells the place in the list, and
+    ephemeral containers are for ever.
+    """
+    name = injector_name(request.id, request.container_id, pod.ephemeral)
+    injector = build_injector(name, container, request, source, user, image)
+    path, value = "/spec/ephemeralContainers", [injector]
+    operation: Manifest = {"op": "add", "path": path, "value": value}
+    if pod.ephemeral:
+        operation = {"op": "add", "path": f"{path}/-", "value": injector}
+    return Patch(
+        POD,
+        pod.key,
+        pod.uid,
+        [operation],
+        resource_version=pod.resource_version,
+        subresource="ephemeralcontainers",
+    )
+
+
+def build_annotations(exporter: str, port: int, path: str) -> dict[str, str]:
+    """Build the annotations by which Prometheus finds an endpoint."""
+    return {SCRAPE: "true", PORT: str(port), PATH: path, OWNER: exporter, MARK: "verified"}
+
+
+def build_annotation_patch(pod: Pod, wanted: Mapping[str, str | None]) -> Patch | None:
+    """Build the patch that sets annotations, or takes away those that are None.
+
+    Returns:
+        The patch; None when all is as wanted.
+    """
+    held = pod.annotations or {}
+    changes = {name: value for name, value in wanted.items() if held.get(name) != value}
+    if not changes:
+        return None
+    operations: list[Manifest] = []
+    if pod.annotations is None:
+        operations.append({"op": "add", "path": "/metadata/annotations", "value": {}})
+    for name, value in changes.items():
+        path = f"/metadata/annotations/{name.replace('~', '~0').replace('/', '~1')}"
+        operations.append(
+            {"op": "remove", "path": path}
+            if value is None
+            else {"op": "add", "path": path, "value": value}
+        )
+    return Patch(POD, pod.key, pod.uid, operations, resource_version=pod.resource_version)

@@ -1,0 +1,26 @@
+"""Settings of the jmxexporter operator."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from libs.common.settings import CommonSettings, operator_settings
+from operators.jmxexporter.naming import OPERATOR
+
+
+class Settings(CommonSettings):
+    """Settings of the jmxexporter operator; each has a flag and an environment variable."""
+
+    model_config = operator_settings(OPERATOR)
+
+    injector_image: str = "slipway/jmxexporter:dev"
+    """injector_image is the image of the ephemeral containers; the chart sets that of the operator
+    itself."""
+    injector_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    """injector_pull_policy is when the image of the ephemeral containers is pulled."""
+    start_timeout_seconds: float = Field(default=300, ge=1)
+    """start_timeout_seconds is how long an ephemeral container may take to start before its turn
+    goes to the next pod."""
+    stop_timeout_seconds: float = Field(default=120, ge=1)
+    """stop_timeout_seconds is how long the deletion of a PrometheusJmxExporter waits for an
+    endpoint to end."""

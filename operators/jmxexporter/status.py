@@ -1,0 +1,215 @@
+"""What a PrometheusJmxExporter shows of itself; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from libs.common.conditions import Condition, build_conditions
+from libs.common.kinds import Manifest
+from operators.jmxexporter.api.v1alpha1 import (
+    SHOWN,
+    AgentKind,
+    ConditionType,
+    EndpointState,
+    Failure,
+    MetricsEndpoint,
+    Mode,
+    PrometheusJmxExporter,
+    PrometheusJmxExporterStatus,
+    Reason,
+)
+from operators.jmxexporter.injector.messages import JvmReport, State
+from operators.jmxexporter.reconcile import Observed, Plan
+from operators.jmxexporter.targets import Phase, Target
+
+_NAMED = 3
+"""Most pods that a message names."""
+
+
+def build_status(
+    exporter: PrometheusJmxExporter,
+    observed: Observed,
+    plan: Plan,
+    refusals: Sequence[str],
+    *,
+    current: Iterable[Mapping[str, Any]],
+    now: datetime,
+) -> Manifest:
+    """Build the status.
+
+    Args:
+        exporter: What is asked for.
+        observed: What there is.
+        plan: Where the containers stand.
+        refusals: What the API server said to steps that failed.
+        current: Conditions as the object shows them.
+        now: Time of the transitions that happen here.
+    """
+    endpoints = sorted(_list_endpoints(exporter, plan.targets), key=lambda e: (e.pod, e.port))
+    failures = sorted(_list_failures(observed, plan), key=lambda f: (f.pod, f.container or ""))
+    instrumented = {endpoint.pod for endpoint in endpoints}
+    pending = {_name(t) for t in plan.targets if t.phase in (Phase.DUE, Phase.WAITING)}
+    failed = {_name(t) for t in _list_failed(plan.targets)}
+    status = PrometheusJmxExporterStatus(
+        observed_generation=exporter.metadata.generation,
+        config_hash=observed.config.hash,
+        matched_pods=len(observed.pods),
+        instrumented_pods=len(instrumented),
+        pending_pods=len(pending),
+        failed_pods=len(failed),
+        metrics_endpoints=endpoints[:SHOWN],
+        failures=failures[:SHOWN],
+    ).to_manifest()
+    config = _judge_config(observed, plan)
+    degraded = _judge_breaker(observed, plan, current)
+    conditions = [
+        _judge_ready(exporter, observed, plan, refusals, (config, degraded)),
+        config,
+        _judge_conflict(observed),
+        degraded,
+    ]
+    generation = exporter.metadata.generation
+    status["conditions"] = build_conditions(current, conditions, generation=generation, now=now)
+    return status
+
+
+def _name(target: Target) -> str:
+    return target.pod.key.name
+
+
+def _list_failed(targets: Iterable[Target]) -> list[Target]:
+    """List what was given up; a container without a JVM is none where its pod has one."""
+    served = {_name(target) for target in targets if target.phase is not Phase.NO_JVM}
+    return [
+        target
+        for target in targets
+        if target.phase is Phase.FAILED
+        or (target.phase is Phase.NO_JVM and _name(target) not in served)
+    ]
+
+
+def _list_endpoints(
+    exporter: PrometheusJmxExporter, targets: Iterable[Target]
+) -> Iterable[MetricsEndpoint]:
+    for target in targets:
+        for jvm in target.reports:
+            if jvm.state in (State.SERVING, State.WOULD_INJECT) and jvm.port:
+                yield _build_endpoint(exporter, target, jvm)
+
+
+def _build_endpoint(
+    exporter: PrometheusJmxExporter, target: Target, jvm: JvmReport
+) -> MetricsEndpoint:
+    upstream = exporter.spec.agent is AgentKind.UPSTREAM
+    path = "/metrics" if upstream else exporter.spec.path
+    ip = target.pod.ip
+    host = f"[{ip}]" if ":" in ip else ip
+    serving = jvm.state is State.SERVING
+    return MetricsEndpoint(
+        pod=_name(target),
+        port=jvm.port,
+        container=target.container.name,
+        container_id=target.container.container_id,
+        pid=jvm.pid,
+        main_class=jvm.main,
+        url=f"http://{host}:{jvm.port}{path}" if serving and host else "",
+        agent_version=jvm.version,
+        config_hash=jvm.config_hash,
+        state=EndpointState.SERVING if serving else EndpointState.WOULD_INJECT,
+        last_verified_time=target.verified,
+    )
+
+
+def _list_failures(observed: Observed, plan: Plan) -> Iterable[Failure]:
+    given_up = {id(target) for target in _list_failed(plan.targets)}
+    for target in plan.targets:
+        if id(target) in given_up or target.phase is Phase.WAITING:
+            yield Failure(
+                pod=_name(target),
+                container=target.container.name,
+                reason=target.reason,
+                message=target.message[:1024],
+                attempts=target.attempts,
+            )
+    for name, holder in observed.contested.items():
+        message = f"PrometheusJmxExporter {holder} is older and has the pod"
+        yield Failure(pod=name, reason=Reason.OLDER_EXPORTER, message=message)
+    for name in plan.foreign:
+        message = "annotations prometheus.io/... are not ours; Prometheus may not find the endpoint"
+        yield Failure(pod=name, reason=Reason.FOREIGN_ANNOTATIONS, message=message)
+
+
+def _judge_ready(
+    exporter: PrometheusJmxExporter,
+    observed: Observed,
+    plan: Plan,
+    refusals: Sequence[str],
+    guards: Sequence[Condition],
+) -> Condition:
+    config, degraded = guards
+    ready, targets = ConditionType.READY, plan.targets
+    if degraded.status == "True":
+        return Condition.false(ready, degraded.reason, degraded.message)
+    if config.status == "False":
+        return Condition.false(ready, config.reason, config.message)
+    if refusals:
+        return Condition.false(ready, Reason.REFUSED, refusals[0])
+    if exporter.spec.mode is Mode.PAUSED:
+        return Condition.false(ready, Reason.PAUSED, "spec.mode is Paused: nothing is changed")
+    if failed := _list_failed(targets):
+        return Condition.false(ready, Reason.TARGETS_FAILED, _describe(failed))
+    waiting = [target for target in targets if target.phase in (Phase.DUE, Phase.WAITING)]
+    if waiting or plan.stopping:
+        message = f"{len({_name(target) for target in waiting})} pods are still to be seen to"
+        return Condition.false(ready, Reason.INJECTING, message)
+    if exporter.spec.mode is Mode.DRY_RUN:
+        message = "spec.mode is DryRun: status says what would be done"
+        return Condition.false(ready, Reason.DRY_RUN, message)
+    if not observed.pods:
+        message = "spec.labelSelector selects no running pod that is not another exporter's"
+        return Condition.true(ready, Reason.NO_PODS, message)
+    return Condition.true(ready, Reason.ALL_SERVING, f"{len(observed.pods)} pods serve metrics")
+
+
+def _describe(targets: Sequence[Target]) -> str:
+    shown = "; ".join(
+        f"{_name(t)}/{t.container.name}: {t.reason}: {t.message}" for t in targets[:_NAMED]
+    )
+    rest = len(targets) - _NAMED
+    return f"{shown}; and {rest} more" if rest > 0 else shown
+
+
+def _judge_config(observed: Observed, plan: Plan) -> Condition:
+    config = observed.config
+    if config.reason is not None:
+        return Condition.false(ConditionType.CONFIG_VALID, config.reason, config.message)
+    if plan.rejected:
+        message = f"the exporter refused it: {plan.rejected}"
+        return Condition.false(ConditionType.CONFIG_VALID, Reason.CONFIG_INVALID, message)
+    return Condition.true(ConditionType.CONFIG_VALID, Reason.CONFIG_ACCEPTED)
+
+
+def _judge_conflict(observed: Observed) -> Condition:
+    if not observed.contested:
+        return Condition.false(ConditionType.CONFLICTING, Reason.NO_CONFLICT)
+    names = sorted(observed.contested)
+    shown = ", ".join(f"{name} ({observed.contested[name]})" for name in names[:_NAMED])
+    message = f"{len(names)} pods belong to older exporters: {shown}"
+    return Condition.true(ConditionType.CONFLICTING, Reason.OLDER_EXPORTER, message)
+
+
+def _judge_breaker(
+    observed: Observed, plan: Plan, current: Iterable[Mapping[str, Any]]
+) -> Condition:
+    if plan.lost:
+        what = f"a JVM ended during an injection ({plan.lost})"
+        message = f"{what}; no other is touched until the spec is changed"
+        return Condition.true(ConditionType.DEGRADED, Reason.JVM_TERMINATED, message)
+    if observed.broken:
+        held = next(each for each in current if each.get("type") == ConditionType.DEGRADED)
+        return Condition.true(
+            ConditionType.DEGRADED, Reason.JVM_TERMINATED, held.get("message", "")
+        )
+    return Condition.false(ConditionType.DEGRADED, Reason.HEALTHY)
