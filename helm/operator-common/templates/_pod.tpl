@@ -87,6 +87,13 @@ Lists are written with commas, as the settings read them.
 - name: {{ include "operator-common.envPrefix" . }}WATCH_NAMESPACES
   value: {{ ternary "*" (join "," $watched.names) $watched.all | quote }}
 {{- end }}
+{{- /* An operator that starts containers of its own image is told what that is. */}}
+{{- range (.Files.Get "files/settings.yaml" | fromYaml).settings }}
+{{- if and (eq .name "injectorImage") (not (get $.Values.settings .name)) }}
+- name: {{ .env }}
+  value: {{ include "operator-common.image" $ }}
+{{- end }}
+{{- end }}
 {{- with .Values.tracing.endpoint }}
 - name: OTEL_EXPORTER_OTLP_ENDPOINT
   value: {{ . | quote }}
@@ -97,10 +104,6 @@ Lists are written with commas, as the settings read them.
 {{- if and (hasKey $values .name) (not (kindIs "invalid" $value)) }}
 - name: {{ .env }}
   value: {{ include "operator-common.settingText" $value | quote }}
-{{- else if eq .name "injectorImage" }}
-# Injectors are of the operator's own image, wherever that comes from.
-- name: {{ .env }}
-  value: {{ include "operator-common.image" $ }}
 {{- end }}
 {{- end }}
 {{- with .Values.extraEnv }}
