@@ -50,10 +50,17 @@ class Apply:
 
     Nothing is sent when the live object shows the desired state already. An object that exists and
     is controlled by another owner is never touched: the step fails with `ForeignObject`.
+
+    Attributes:
+        kind: Kind of the object.
+        manifest: The object as it is to be.
+        ours: Tells whether an object that has the name already is ours; None goes by the UID of
+            the controller.
     """
 
     kind: Kind
     manifest: Manifest
+    ours: Callable[[Manifest], bool] | None = None
 
     @property
     def key(self) -> Key:

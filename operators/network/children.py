@@ -12,6 +12,7 @@ from libs.common.labels import APPLIED_HASH
 from libs.common.ownership import controller_uid
 from libs.common.plan import Apply, Delete, Patch, Step
 from operators.network.api.v1alpha1.fields import USERS_SHOWN
+from operators.network.naming import KEPT_FOR
 from operators.network.resources import is_same_policy
 
 
@@ -37,7 +38,11 @@ class Child:
     @property
     def is_ours(self) -> bool:
         """Whether the live object belongs to the owner of the wanted one."""
-        return self.live is not None and controller_uid(self.live) == controller_uid(self.wanted)
+        return self.live is not None and self.owns(self.live)
+
+    def owns(self, live: Manifest) -> bool:
+        """Tell whether an object of the name has the owner, or the mark, of the wanted one."""
+        return _owner_of(live) == _owner_of(self.wanted)
 
     @property
     def stands(self) -> bool:
@@ -62,7 +67,7 @@ class Child:
     def plan(self) -> Step:
         """Plan the one step that brings it in line; it is no write where nothing is to be done."""
         if self.live is None or not self.is_tampered:
-            return Apply(self.kind, self.wanted)
+            return Apply(self.kind, self.wanted, self.owns)
         # An apply leaves fields alone that others added, and here they open or close something.
         operations = [{"op": "replace", "path": "/spec", "value": self.wanted["spec"]}]
         return Patch(self.kind, self.key, uid_of(self.live), operations)
@@ -97,6 +102,11 @@ def render_users(users: Iterable[str], limit: int = 3) -> str:
     names = list(users)
     rest = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + rest
+
+
+def _owner_of(manifest: Manifest) -> str:
+    annotations = manifest["metadata"].get("annotations") or {}
+    return controller_uid(manifest) or str(annotations.get(KEPT_FOR, ""))
 
 
 def _says_the_same(kind: Kind, live: Manifest, wanted: Manifest) -> bool:

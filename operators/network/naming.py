@@ -15,6 +15,8 @@ FIREWALL_CONTROLLER: Final = "network-firewall"
 """Controller and field manager of Firewalls and their children."""
 FINALIZER: Final = f"{GROUP}/finalizer"
 """Finalizer on each Network and Firewall: neither goes while anything uses it."""
+KEPT_FOR: Final = f"{GROUP}/kept-for"
+"""Annotation on the policy that closes instances: UID of the Network that keeps it."""
 
 
 def deny_policy_name(network: str) -> str:

@@ -14,6 +14,7 @@ from libs.common.ownership import controller_of
 from libs.common.runtime import Cache, Context
 from libs.common.runtime.store import IndexFunction
 from operators.network.api.v1alpha1 import FIREWALL, NETWORK
+from operators.network.naming import KEPT_FOR, deny_policy_name
 from operators.network.resources import list_selected
 
 BY_NETWORK: Final = "network"
@@ -144,6 +145,17 @@ def map_instance_to_networks(instance: Manifest, cache: Cache) -> Iterable[Key]:
     yield from map_to_network(instance, cache)
     hops = cache.store(NETWORK).indexed(BY_HOP, str(key_of(instance)))
     yield from map(key_of, hops)
+
+
+def map_deny_policy(policy: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the Network that keeps a policy by a mark in place of an owner reference."""
+    if not text_at(policy, "metadata", "annotations", KEPT_FOR):
+        return
+    held = key_of(policy)
+    for network in cache.store(NETWORK).list(held.namespace):
+        key = key_of(network)
+        if deny_policy_name(key.name) == held.name:
+            yield key
 
 
 def map_network_to_firewalls(network: Manifest, cache: Cache) -> Iterable[Key]:

@@ -12,7 +12,7 @@ from libs.common.kinds import NETWORK_POLICY, Key, Kind, Manifest
 from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.ownership import build_owner_reference
-from operators.network.naming import OPERATOR, attachment_name
+from operators.network.naming import KEPT_FOR, OPERATOR, attachment_name
 
 NOBODY: Final = "none"
 """Stands for the UID of an instance where a policy is for none: a selector needs a value."""
@@ -62,6 +62,7 @@ def build_policy(
     ingress: Sequence[Manifest] = (),
     egress: Sequence[Manifest] = (),
     carrier: Carrier,
+    outlasts: bool = False,
 ) -> Manifest:
     """Build a policy for both directions.
 
@@ -72,12 +73,19 @@ def build_policy(
         ingress: What may come; nothing for none.
         egress: What may go; nothing for none.
         carrier: Kind of policy.
+        outlasts: Whether it has to be there for as long as the owner, come what may.
     """
     annotations = {POLICY_FOR: carrier.attachment} if carrier.attachment else {}
+    metadata = build_metadata(owner, name, annotations)
+    if outlasts:
+        # A foreground deletion deletes at once what refers to the owner, whatever finalizer the
+        # owner has; a mark in place of the reference is the only thing that it respects.
+        del metadata["ownerReferences"]
+        metadata["annotations"] = {**annotations, KEPT_FOR: owner.uid}
     return {
         "apiVersion": carrier.kind.api_version,
         "kind": carrier.kind.kind,
-        "metadata": build_metadata(owner, name, annotations),
+        "metadata": metadata,
         # Both lists are written even where they are empty: what somebody adds there is then seen.
         "spec": {
             "podSelector": selector,
@@ -97,8 +105,8 @@ def build_metadata(owner: Owner, name: str, annotations: Mapping[str, str]) -> M
         "name": name,
         "namespace": owner.key.namespace,
         "labels": {MANAGED_BY: OPERATOR, INSTANCE: label_value(owner.key.name)},
-        # A foreground deletion of the owner deletes at once what blocks it, whatever finalizer the
-        # owner has. These must outlast the instances that the finalizer waits for.
+        # Not blocking: a foreground deletion deletes children at once. They are made again while
+        # anything uses their owner, and would be deleted again for as long as they block it.
         "ownerReferences": [{**reference, "blockOwnerDeletion": False}],
     }
     return {**metadata, "annotations": dict(annotations)} if annotations else metadata

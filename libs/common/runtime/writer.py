@@ -195,8 +195,7 @@ class Writer:
                         raise
                     continue
                 self._wrote(step.kind, live)
-                if step.ours is None or not step.ours(live):
-                    self._refuse_foreign(step.kind, step.key, live)
+                self._refuse_foreign(step, live)
                 return None
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -205,7 +204,7 @@ class Writer:
         informer = self._cache.find(step.kind)
         held = informer.store.get(step.key) if informer is not None else None
         if held is not None:
-            self._refuse_foreign(step.kind, step.key, held)
+            self._refuse_foreign(step, held)
             if self._is_settled(held, desired):
                 return False
         try:
@@ -213,8 +212,8 @@ class Writer:
         except NotFound:
             # A create, not an apply: the name is the lock, and an apply would take over what
             # somebody else created since the look.
-            return await self._create(Create(step.kind, desired))
-        self._refuse_foreign(step.kind, step.key, live)
+            return await self._create(Create(step.kind, desired, step.ours))
+        self._refuse_foreign(step, live)
         if self._is_settled(live, desired):
             self._wrote(step.kind, live)
             return False
@@ -330,9 +329,8 @@ class Writer:
         self._wrote(step.kind, answer)
         return True
 
-    def _refuse_foreign(self, kind: Kind, key: Key, live: Manifest) -> None:
-        owner = controller_uid(live)
-        if owner == self._owner_uid:
+    def _refuse_foreign(self, step: Create | Apply, live: Manifest) -> None:
+        if controller_uid(live) == self._owner_uid or (step.ours is not None and step.ours(live)):
             return
         reference = controller_of(live)
         holder = (
@@ -340,7 +338,7 @@ class Writer:
             if reference is not None
             else "not controlled by this object"
         )
-        raise ForeignObject(kind, key, holder)
+        raise ForeignObject(step.kind, step.key, holder)
 
     def _is_settled(self, live: Manifest, desired: Manifest) -> bool:
         remembered = self._settled.get(uid_of(live))

@@ -142,6 +142,23 @@ async def test_what_counts_as_ours_can_be_said(bench: Bench) -> None:
 # Slow start, batches.
 
 
+async def test_what_an_apply_takes_for_ours_can_be_said(bench: Bench) -> None:
+    """An object that must outlast a foreground deletion of its owner has no owner reference."""
+
+    def marked(live: Manifest) -> bool:
+        return bool(live["data"].get("mark") == "ours")
+
+    wanted = build_map(owner=None, mark="ours", text="new")
+    await bench.take(Apply(CONFIG_MAP, build_map(owner=None, mark="ours"), marked))
+    ours = await bench.take(Apply(CONFIG_MAP, wanted, marked))
+    bench.api.patch(CONFIG_MAP, KEY, {"data": {"mark": "theirs"}})
+    bench.see()
+    theirs = await bench.take(Apply(CONFIG_MAP, wanted, marked))
+
+    assert ours.changed == 1
+    assert isinstance(theirs.first_error(), ForeignObject)
+
+
 async def test_used_up_quota_costs_one_request(bench: Bench) -> None:
     bench.api.fail("create", CONFIG_MAP, status=403, times=None, message="exceeded quota")
     steps = [Create(CONFIG_MAP, build_map(f"m{number}")) for number in range(500)]

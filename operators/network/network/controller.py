@@ -16,6 +16,7 @@ from operators.network.network.reconcile import (
     build_status,
     list_users,
     plan_network,
+    plan_release,
 )
 from operators.network.observe import (
     BY_NETWORK,
@@ -27,6 +28,7 @@ from operators.network.observe import (
     list_objects,
     list_owned,
     list_served,
+    map_deny_policy,
     map_instance_to_networks,
     map_to_network,
     shrink_instance,
@@ -52,6 +54,8 @@ def build_controller(settings: Settings) -> Controller:
         .owns(NETWORK_POLICY, indexes=POLICY_INDEXES)
         .owns(MULTI_NETWORK_POLICY, optional=True, indexes=POLICY_INDEXES)
         .owns(NETWORK_ATTACHMENT_DEFINITION, optional=True)
+        .watches(NETWORK_POLICY, map_deny_policy)
+        .watches(MULTI_NETWORK_POLICY, map_deny_policy, optional=True)
         .watches(FIREWALL, map_to_network, indexes=FIREWALL_INDEXES)
         .watches(
             INSTANCE,
@@ -109,7 +113,9 @@ class Reconciler:
         ]
         if list_users(network, Observed(tuple(instances), tuple(firewalls))):
             return Result(requeue_after=1)
-        return None
+        # What closes goes last, when there is nothing left to close.
+        outcome = await ctx.execute(*plan_release(network, _observe(ctx)))
+        return None if outcome.ok else Result.from_outcome(outcome)
 
     def _next_look(self, network: Network, observed: Observed) -> float | None:
         """Return when to look again though nothing happens: a kind that appears is no event."""

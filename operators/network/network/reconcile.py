@@ -14,7 +14,7 @@ from libs.common.contracts.multus import (
     NETWORK_ATTACHMENT_DEFINITION,
 )
 from libs.common.kinds import NETWORK_POLICY, Key, Kind, Manifest, uid_of
-from libs.common.plan import Step
+from libs.common.plan import Delete, Step
 from operators.network.api.v1alpha1 import Network
 from operators.network.api.v1alpha1.network import (
     Backend,
@@ -30,6 +30,7 @@ from operators.network.children import (
     render_users,
     show_users,
 )
+from operators.network.naming import KEPT_FOR
 from operators.network.network.resources import (
     build_attachment,
     build_deny_policy,
@@ -108,6 +109,12 @@ def plan_network(network: Network, observed: Observed) -> list[list[Step]]:
         if (kind, _key(manifest)) not in kept and kind in (NETWORK_POLICY, MULTI_NETWORK_POLICY)
     ]
     return plan_children(children, surplus)
+
+
+def plan_release(network: Network, observed: Observed) -> list[list[Step]]:
+    """Plan to delete what Kubernetes does not delete with a Network that nothing uses any more."""
+    deny = [child for child in build_children(network, observed) if KEPT_FOR in _marks(child)]
+    return [[Delete.of(child.kind, child.live)] for child in deny if child.live and child.is_ours]
 
 
 def build_status(
@@ -234,6 +241,11 @@ def _lack(type_: NetworkCondition, child: Child, refusal: Refusal | None) -> Con
 def _members(network: Network, observed: Observed) -> list[InstanceView]:
     name = network.metadata.name
     return [instance for instance in observed.instances if instance.network == name]
+
+
+def _marks(child: Child) -> Mapping[str, str]:
+    annotations: Mapping[str, str] = child.wanted["metadata"].get("annotations") or {}
+    return annotations
 
 
 def _key(manifest: Manifest) -> Key:

@@ -34,6 +34,7 @@ def build_deny_policy(network: Network, carrier: Carrier) -> Manifest:
         deny_policy_name(network.metadata.name),
         select_every_instance(),
         carrier=carrier,
+        outlasts=True,
     )
 
 
