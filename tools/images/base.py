@@ -10,7 +10,7 @@ import fnmatch
 import os
 import stat
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -84,7 +84,7 @@ def build_archive(cache: Cache, progress: Progress) -> Path:
     def build(directory: Path) -> None:
         with progress.step("Base image from Debian packages", "20 seconds, once"):
             root = directory / "root.tar"
-            _extract_packages(root, progress)
+            extract_packages(root, PACKAGES, progress)
             tags = [f"{NAME}:{base_tag()}", f"{NAME}:py313"]
             write_archive(directory / "base.tar", read_entries(root), tags)
             root.unlink()
@@ -101,7 +101,7 @@ def read_entries(root: Path) -> Iterator[Entry]:
             if member.isfile() and fnmatch.fnmatch(name, _CERTIFICATES):
                 certificates.append(_read(archive, member))
             elif is_kept(name):
-                yield from _convert(archive, member, name)
+                yield from convert_member(archive, member, name)
     yield Entry(_BUNDLE, b"".join(sorted(certificates)), mode=0o644)
     yield Entry("/tmp", mode=0o1777)
     for path, target in _LINKS.items():
@@ -116,7 +116,8 @@ def is_kept(name: str) -> bool:
     return kept and not any(fnmatch.fnmatchcase(name, pattern) for pattern in _DROPPED)
 
 
-def _convert(archive: tarfile.TarFile, member: tarfile.TarInfo, name: str) -> Iterator[Entry]:
+def convert_member(archive: tarfile.TarFile, member: tarfile.TarInfo, name: str) -> Iterator[Entry]:
+    """Yield a file or link of a root of mmdebstrap as an entry of an image; directories follow."""
     if member.issym():
         yield Entry(f"/{name}", link=member.linkname)
     elif member.isfile() or member.islnk():
@@ -129,9 +130,14 @@ def _read(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return file.read()
 
 
-def _extract_packages(output: Path, progress: Progress) -> None:
+def extract_packages(output: Path, packages: Sequence[str], progress: Progress) -> None:
+    """Write a root with packages and what they need, none of them set up, as a tar archive.
+
+    Raises:
+        ToolError: The packages cannot be had.
+    """
     debian.install_packages(["mmdebstrap", "debian-archive-keyring"], progress)
     mode = "root" if os.geteuid() == 0 else "unshare"
     command = ["mmdebstrap", f"--mode={mode}", "--variant=extract", "--format=tar"]
-    command += [f"--include={','.join(PACKAGES)}", SUITE, str(output)]
+    command += [f"--include={','.join(packages)}", SUITE, str(output)]
     progress.run([*command, *debian.list_sources(SUITE, security=True)])

@@ -1,4 +1,4 @@
-"""Fetch and run a real Pulsar broker: `python -m tools.pulsar fetch|up|down|lock`."""
+"""Fetch and run a real Pulsar broker: `python -m tools.pulsar fetch|up|down|image|lock`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tools.cluster.cache import Cache
 from tools.cluster.errors import ToolError
 from tools.cluster.progress import Progress, open_progress
 from tools.pulsar import local
+from tools.pulsar.cluster import ensure_image
 from tools.pulsar.fetch import LOCK, copy_jars, ensure_pulsar, hash_jars, render_lock
 
 
@@ -23,6 +24,9 @@ def main() -> int:
     running.add_argument("--port", type=int, default=local.PORT)
     running.add_argument("--http-port", type=int, default=local.HTTP_PORT)
     commands.add_parser("down", help="stop it; what it stored is kept")
+    commands.add_parser(
+        "image", help="build the image of a broker for clusters, and print its name"
+    )
     commands.add_parser("lock", help="write jars.lock from pom.xml")
     options = parser.parse_args()
     cache = Cache()
@@ -36,6 +40,8 @@ def main() -> int:
                 print(f"{broker.service_url} {broker.admin_url}")
             case "down":
                 print("stopped" if local.down(cache) else "not running")
+            case "image":
+                print(ensure_image(progress, cache))
             case _:
                 _write_lock(progress)
     except (ToolError, TimeoutError) as err:

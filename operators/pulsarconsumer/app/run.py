@@ -104,6 +104,8 @@ async def _drain(settings: Settings, worker: Worker, ended: asyncio.Event) -> No
         return
     log.info("Stopping", drain_timeout_seconds=settings.drain_timeout_seconds)
     worker.stop(time.monotonic() + settings.drain_timeout_seconds)
+    if not worker.is_connected:
+        return  # It holds nothing, and an attempt to subscribe may take long to end.
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     try:

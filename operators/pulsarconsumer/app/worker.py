@@ -92,6 +92,11 @@ class Worker:
         self._deadline = deadline
         self._stopping.set()
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a session, which may hold messages."""
+        return self._session is not None
+
     def check_ready(self) -> str | None:
         """Say why messages cannot be received, or nothing when they can."""
         if self._stopping.is_set():

@@ -1,0 +1,88 @@
+"""A broker in a cluster: its image, and the pod that runs it."""
+
+from __future__ import annotations
+
+import fnmatch
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from libs.common.testing.pulsar import DEFAULTS, java_command
+from tools.cluster.cache import Cache, digest_of
+from tools.cluster.docker import ensure_docker
+from tools.cluster.image_archive import Entry, architecture, write_archive
+from tools.cluster.progress import Progress
+from tools.images.base import convert_member, extract_packages
+from tools.pulsar.fetch import HERE, LOCK, POM, ensure_pulsar
+
+IMAGE: Final = "slipway/pulsar:4.0.7"
+"""The image of a standalone broker: Java from Debian, the jars, nothing that runs a command."""
+MANIFEST: Final = HERE / "broker.yaml"
+"""A Deployment and a Service `pulsar`: pulsar://pulsar:6650 and http://pulsar:8080."""
+
+_JAVA: Final = 21
+_PACKAGES: Final = (f"openjdk-{_JAVA}-jre-headless", "libstdc++6")
+_KEPT: Final = (
+    f"etc/java-{_JAVA}-openjdk/*",
+    "usr/lib/*-linux-gnu/*.so*",
+    f"usr/lib/jvm/java-{_JAVA}-openjdk-*/*",
+    "usr/lib/ld-linux*",
+    "usr/lib64/*",
+    "usr/share/doc/*/copyright",
+)
+_CONFIG: Final = {
+    **DEFAULTS,
+    "brokerServicePort": "6650",
+    "webServicePort": "8080",
+    "bindAddress": "0.0.0.0",  # noqa: S104  # In its pod.
+}
+
+
+def ensure_image(progress: Progress, cache: Cache) -> str:
+    """Return the name of the image of a broker, built and loaded when it is missing.
+
+    Raises:
+        ToolError: The jars, the packages or docker cannot be had.
+    """
+    jars = ensure_pulsar(progress, cache) / "lib"
+
+    def build(folder: Path) -> None:
+        with progress.step(f"Image {IMAGE}", "1 minute, once"):
+            root = folder / "root.tar"
+            extract_packages(root, _PACKAGES, progress)
+            write_archive(
+                folder / "image.tar", read_entries(root, jars), [IMAGE], entrypoint=_entrypoint()
+            )
+            root.unlink()
+
+    key = digest_of(POM, LOCK, Path(__file__))
+    archive = cache.ensure("pulsar-image", key, build) / "image.tar"
+    docker = ensure_docker(progress)
+    if not docker.has_image(IMAGE):
+        with progress.step(f"Loading {IMAGE}"):
+            docker.read("load", "--input", archive, seconds=300.0)
+    return IMAGE
+
+
+def read_entries(root: Path, jars: Path) -> Iterator[Entry]:
+    """Yield what the image holds: Java from a root of mmdebstrap, the jars, the configuration."""
+    with tarfile.open(root) as archive:
+        for member in archive:
+            name = member.name.removeprefix("./").strip("/")
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in _KEPT):
+                yield from convert_member(archive, member, name)
+    for path in sorted(jars.glob("*.jar")):
+        yield Entry(f"/pulsar/lib/{path.name}", path, mode=0o644)
+    config = "".join(f"{key}={value}\n" for key, value in _CONFIG.items())
+    yield Entry("/pulsar/standalone.conf", config.encode(), mode=0o644)
+    yield Entry("/lib", link="usr/lib")
+    yield Entry("/lib64", link="usr/lib64")
+    yield Entry("/tmp", mode=0o1777)
+
+
+def _entrypoint() -> list[str]:
+    java = f"/usr/lib/jvm/java-{_JAVA}-openjdk-{architecture()}/bin/java"
+    command = java_command(java, "/pulsar/lib")
+    command += ["--config", "/pulsar/standalone.conf"]
+    return [*command, "--metadata-dir", "/data/metadata", "--bookkeeper-dir", "/data/bookkeeper"]
