@@ -17,6 +17,7 @@ from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.kubectl import Kubectl
 from tools.cluster.progress import format_seconds, open_progress
 from tools.demo.examples import Example, find_examples
+from tools.demo.surroundings import enliven, prepare
 from tools.demo.table import Row, build_row, render_rows
 from tools.dev.images import load_operator
 from tools.dev.install import Release, install
@@ -59,13 +60,15 @@ def run_demo(
         raise ToolError(
             f"{', '.join(operators)}: no example starts with `# demo:`; nothing to show"
         )
+    prepare(operators, target, namespace, progress)
     for example in examples:
         console.print(f"[bold]{example.operator}[/bold]: {example.shows}")
         target.kubectl.read("apply", "--namespace", namespace, "--filename", example.path)
     _watch(examples, target.kubectl, namespace, console)
+    looks = enliven(operators, target, namespace, progress)
     took = format_seconds(time.monotonic() - started)
     console.print(f"\nAll Ready, {took} after the start.")
-    console.print(_render_next(operators, target, namespace), markup=False, soft_wrap=True)
+    console.print(_render_next(operators, target, namespace, looks), markup=False, soft_wrap=True)
 
 
 def _watch(examples: Sequence[Example], kubectl: Kubectl, namespace: str, console: Console) -> None:
@@ -110,7 +113,9 @@ def _describe_late(rows: Sequence[Row]) -> str:
     return "\n".join([f"Not Ready after {_READY_SECONDS:g} s:", *lines])
 
 
-def _render_next(operators: Sequence[str], target: Target, namespace: str) -> str:
+def _render_next(
+    operators: Sequence[str], target: Target, namespace: str, looks: Sequence[tuple[str, str]]
+) -> str:
     first = operators[0]
     where = "" if namespace == "default" else f" -n {namespace}"
     # A fresh machine has no kubectl but ours.
@@ -118,6 +123,7 @@ def _render_next(operators: Sequence[str], target: Target, namespace: str) -> st
     kubectl = "kubectl" if shutil.which("kubectl") else ours
     hints = [
         (f"{kubectl} get all{where}", "what the operators made"),
+        *looks,
         (f"./dev logs {first} -f{where}", f"what {first} does"),
         (f"ls operators/{first}/examples", "more to apply"),
         ("./dev status", "the cluster and its operators"),

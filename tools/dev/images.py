@@ -10,6 +10,7 @@ from tools.cluster.docker import Docker, ensure_docker
 from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.progress import Progress
+from tools.dev.operators import ROOT
 from tools.images import build as build_image
 
 TAG: Final = "dev"
@@ -19,14 +20,26 @@ TAG: Final = "dev"
 def load_operator(
     operator: str, cluster: KindCluster, progress: Progress, *, build: bool = True
 ) -> str:
-    """Build the image of an operator, load it into the cluster and return its reference.
+    """Build the images of an operator, load them into the cluster and return its own's reference.
 
     The reference names the content, so installing it restarts the operator when, and only when,
-    the image has changed.
+    the image has changed. What it runs in its pods, an app, has an image of its own.
 
     Args:
-        build: Build it; otherwise take what was built last under the tag `dev`.
+        build: Build them; otherwise take what was built last under the tag `dev`.
     """
+    for image in list_images(operator)[1:]:
+        _load(image, cluster, progress, build=build)
+    return _load(operator, cluster, progress, build=build)
+
+
+def list_images(operator: str, root: Path = ROOT) -> list[str]:
+    """Return the names of the images of an operator: its own, and that of its app if it has one."""
+    app = root / "operators" / operator / "app" / "BUILD"
+    return [operator, f"{operator}-app"] if app.exists() else [operator]
+
+
+def _load(operator: str, cluster: KindCluster, progress: Progress, *, build: bool) -> str:
     docker = ensure_docker(progress, cluster.cache)
     image = f"slipway/{operator}:{TAG}"
     if build:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import secrets
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from libs.common.testing.pulsar import DEFAULTS, java_command
 from tools.cluster.cache import Cache, digest_of
 from tools.cluster.docker import ensure_docker
 from tools.cluster.image_archive import Entry, architecture, write_archive
+from tools.cluster.kind_cluster import KindCluster
+from tools.cluster.kubectl import Kubectl
 from tools.cluster.progress import Progress
 from tools.images.base import convert_member, extract_packages
 from tools.pulsar.fetch import HERE, LOCK, POM, ensure_pulsar
@@ -21,6 +24,7 @@ IMAGE: Final = "slipway/pulsar:4.0.7"
 MANIFEST: Final = HERE / "broker.yaml"
 """A Deployment and a Service `pulsar`: pulsar://pulsar:6650 and http://pulsar:8080."""
 
+_READY_SECONDS: Final = 180
 _JAVA: Final = 21
 _PACKAGES: Final = (f"openjdk-{_JAVA}-jre-headless", "libstdc++6")
 _KEPT: Final = (
@@ -56,13 +60,62 @@ def ensure_image(progress: Progress, cache: Cache) -> str:
             )
             root.unlink()
 
-    key = digest_of(POM, LOCK, Path(__file__))
-    archive = cache.ensure("pulsar-image", key, build) / "image.tar"
+    archive = cache.ensure("pulsar-image", image_key(), build) / "image.tar"
     docker = ensure_docker(progress)
     if not docker.has_image(IMAGE):
         with progress.step(f"Loading {IMAGE}"):
             docker.read("load", "--input", archive, seconds=300.0)
     return IMAGE
+
+
+def deploy(kubectl: Kubectl, namespace: str, progress: Progress) -> None:
+    """Run a broker in a namespace and wait until it takes messages.
+
+    Raises:
+        ToolError: It did not become ready; its image must be on the nodes.
+    """
+    with progress.step("Pulsar broker in the cluster", "20 seconds"):
+        kubectl.read("apply", "--namespace", namespace, "--filename", MANIFEST)
+        waiting = ["rollout", "status", "deployment/pulsar", f"--timeout={_READY_SECONDS}s"]
+        kubectl.read(*waiting, "--namespace", namespace, seconds=_READY_SECONDS + 10)
+
+
+def deploy_to_kind(cluster: KindCluster, namespace: str, progress: Progress) -> None:
+    """Build the image of a broker, load it into a kind cluster, and run it there."""
+    image = ensure_image(progress, cluster.cache)
+    marker = cluster.cache.path("clusters", cluster.name, "images", "pulsar")
+    key = image_key()
+    if not marker.exists() or marker.read_text() != key:
+        cluster.load([image], progress)
+        cluster.cache.write(marker, key)
+    deploy(cluster.kubectl(), namespace, progress)
+
+
+def send(
+    kubectl: Kubectl, namespace: str, topic: str, message: str, count: int, app_image: str
+) -> str:
+    """Send messages by the sample producer, in a pod, and return what it says.
+
+    Raises:
+        ToolError: They could not be sent.
+    """
+    environment = {
+        "PULSAR_SERVER": "pulsar://pulsar:6650",
+        "PULSAR_TOPIC": topic,
+        "PULSAR_MESSAGE": message,
+        "PULSAR_COUNT": str(count),
+    }
+    name = f"producer-{secrets.token_hex(3)}"
+    command = ["run", name, "--namespace", namespace, f"--image={app_image}", "--restart=Never"]
+    command += ["--rm", "--attach", "--quiet", "--image-pull-policy=IfNotPresent", "--command"]
+    command += [f"--env={key}={value}" for key, value in environment.items()]
+    command += ["--", "/app/bin/python", "-P", "-m", "operators.pulsarconsumer.app.producer"]
+    return kubectl.read(*command, seconds=120)
+
+
+def image_key() -> str:
+    """Return a name of what the image is made of."""
+    return digest_of(POM, LOCK, Path(__file__))
 
 
 def read_entries(root: Path, jars: Path) -> Iterator[Entry]:
