@@ -23,7 +23,7 @@ import pulsar
 from libs.common.metrics import Metrics
 from libs.common.telemetry import NO_TELEMETRY, Telemetry
 from operators.pulsarconsumer.app.meters import Meters
-from operators.pulsarconsumer.app.metrics import METRICS
+from operators.pulsarconsumer.app.metrics import GAUGES
 from operators.pulsarconsumer.app.settings import PREFIX, load_settings
 from operators.pulsarconsumer.app.streams import MessageStream
 from operators.pulsarconsumer.app.worker import Worker
@@ -76,7 +76,7 @@ class RunningWorker:
     ) -> None:
         """Start it; the lines of messages go to a file."""
         self.settings = load_settings(environ)
-        self.metrics = Metrics(METRICS, framework=False, process=False)
+        self.metrics = Metrics(GAUGES, framework=False, process=False)
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         stream = MessageStream(self._log)
         self.worker = Worker(self.settings, handler, stream, Meters(self.metrics), telemetry)

@@ -55,6 +55,8 @@ BROKER_ERRORS: Final = MetricSpec(
     ("operation",),
 )
 
+GAUGES: Final[tuple[MetricSpec, ...]] = (IN_FLIGHT, WAITING, CONNECTED)
+"""What the process registers as it is; the rest is counted in meters.py."""
 METRICS: Final[tuple[MetricSpec, ...]] = (
     RECEIVED,
     HANDLED,
@@ -65,6 +67,6 @@ METRICS: Final[tuple[MetricSpec, ...]] = (
     CONNECTED,
     BROKER_ERRORS,
 )
-"""What the process registers and the contract lists."""
+"""What the contract lists."""
 RESULTS: Final = ("acknowledged", "retried", "dead_lettered", "skipped")
 OPERATIONS: Final = ("subscribe", "receive", "acknowledge", "retry", "dead_letter")

@@ -19,7 +19,7 @@ from libs.common.metrics import Metrics
 from libs.common.telemetry import build_telemetry
 from operators.pulsarconsumer.app.handlers import Handler, HandlerInvalid, adapt, load_handler
 from operators.pulsarconsumer.app.meters import Meters
-from operators.pulsarconsumer.app.metrics import METRICS
+from operators.pulsarconsumer.app.metrics import GAUGES
 from operators.pulsarconsumer.app.processing import SPAN_ATTRIBUTES
 from operators.pulsarconsumer.app.schemas import Payloads, SchemaInvalid
 from operators.pulsarconsumer.app.settings import (
@@ -64,7 +64,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
 
 async def serve(settings: Settings, handler: Handler, stream: MessageStream) -> int:
     """Serve probes and consume until a signal comes or the worker ends; return the exit status."""
-    metrics = Metrics(METRICS, framework=False)
+    metrics = Metrics(GAUGES, framework=False)
     telemetry = build_telemetry(
         settings.otlp_endpoint,
         "pulsarconsumer-app",

@@ -88,7 +88,7 @@ class Settler:
     def succeed(self, held: Held, result: str = "acknowledged") -> None:
         """Acknowledge a message, whose handling ended with a result of the metric."""
         if self._acknowledge(held):
-            self._meters.handled[result].inc()
+            self._meters.settle(result)
         if self._tries:
             self._tries.pop(f"{held.origin.topic} {held.origin.message_id}", None)
 
@@ -120,7 +120,7 @@ class Settler:
                 log.warning("Retrying message", delay_seconds=round(delay, 3), **fields)
                 self._remember(held)
                 self.hold_back(held, delay)
-                self._meters.handled["retried"].inc()
+                self._meters.settle("retried")
 
     def hold_back(self, held: Held, delay: float) -> None:
         """Keep a message for some seconds, then have the broker deliver it again."""
@@ -162,7 +162,7 @@ class Settler:
         try:
             held.session.send_copy(topic, held.raw, properties, delay)
         except pulsar.PulsarException as err:
-            self._meters.errors[operation].inc()
+            self._meters.fail(operation)
             log.error("Keeping message, since no copy could be stored", topic=topic, error=str(err))
             self.hold_back(held, max(delay, self._policy.initial_delay, 1.0))
             return
@@ -172,7 +172,7 @@ class Settler:
         try:
             held.source.consumer.acknowledge(held.raw)
         except pulsar.PulsarException as err:
-            self._meters.errors["acknowledge"].inc()
+            self._meters.fail("acknowledge")
             # It comes again: at least once is what is promised.
             log.warning("Failing to acknowledge", message_id=held.origin.message_id, error=str(err))
             return False

@@ -123,7 +123,7 @@ class Worker:
                 session = Session(self._settings)
                 session.open()
             except (pulsar.PulsarException, CredentialsMissing) as err:
-                self._meters.errors["subscribe"].inc()
+                self._meters.fail("subscribe")
                 self._waiting_for = _describe(err)
                 log.warning("Failing to subscribe", error=self._waiting_for, retry_seconds=delay)
                 if session:
@@ -209,7 +209,7 @@ class Worker:
             return []
         except pulsar.PulsarException as err:
             if not self._stopping.is_set():
-                self._meters.errors["receive"].inc()
+                self._meters.fail("receive")
                 log.warning("Failing to receive", source=source.name, error=str(err))
                 broken.set()
             return []

@@ -7,8 +7,9 @@ import hashlib
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 import orjson
@@ -62,9 +63,9 @@ def is_sampled(options: LineOptions, message_id: str) -> bool:
 
 
 def render_line(options: LineOptions, message: Message, now: datetime) -> bytes:
-    """Render the line of a message, with its end."""
+    """Render the line of a message, with its end; the time is in UTC."""
     fields: dict[str, object] = {
-        "ts": f"{now.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}",
+        "ts": f"{now.isoformat(timespec='microseconds')[:-6]}Z",
         "level": "info",
         "logger": "message",
         "msg": "Received message",
@@ -89,7 +90,13 @@ def render_line(options: LineOptions, message: Message, now: datetime) -> bytes:
 
 
 def _is_hidden(options: LineOptions, name: str) -> bool:
-    return name.lower() in options.redacted or is_sensitive_key(name)
+    return name.lower() in options.redacted or _is_sensitive(name)
+
+
+@lru_cache(maxsize=1024)
+def _is_sensitive(name: str) -> bool:
+    # Messages of one topic have few names of properties.
+    return is_sensitive_key(name)
 
 
 def _render_payload(options: LineOptions, message: Message) -> dict[str, object]:
