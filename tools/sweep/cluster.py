@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -38,6 +38,10 @@ _CLUSTER_ROLE_BINDING: Final = Kind(
 _POLL: Final = 0.02
 _TOKEN_SECONDS: Final = 7200
 _SERVED_SECONDS: Final = 60
+
+
+type Right = tuple[str, str, str]
+"""Group, resource with its part, and verb."""
 
 
 class Rights:
@@ -104,28 +108,9 @@ class Rights:
                     return self._token
                 await asyncio.sleep(_POLL)
 
-    def find_unused(self, used: set[tuple[str, str, str]]) -> list[str]:
-        """Return rights that nobody used, as `verb resource`, Leases and Events aside.
-
-        Rights to read a resource are one: who may list objects learns nothing more by getting one,
-        nor by reading a part of it such as its status.
-        """
-        granted = {
-            _join_reads(group, self._singular(resource), verb)
-            for rule in self.rules
-            for group in rule.api_groups
-            for resource in rule.resources
-            for verb in rule.verbs
-            if resource not in ("leases", "events")
-        }
-        taken = {_join_reads(*right) for right in used}
-        return sorted(f"{verb} {resource}" for _, resource, verb in granted - taken)
-
-    def _singular(self, resource: str) -> str:
-        """Name a resource by the kind where an owner reference tells of its use."""
-        plural, _, part = resource.partition("/")
-        kinds = {kind.plural: kind.kind for kind in self._kinds}
-        return f"{kinds.get(plural, plural)}/{part}" if part == "finalizers" else resource
+    def find_unused(self, used: set[Right]) -> list[str]:
+        """Return rights that nobody used, as `verb resource`."""
+        return find_unused_rights(self.rules, self._kinds, used)
 
     def _build_binding(self, kind: Kind, role: Kind) -> Manifest:
         return {
@@ -139,7 +124,34 @@ class Rights:
         }
 
 
-def _join_reads(group: str, resource: str, verb: str) -> tuple[str, str, str]:
+def find_unused_rights(
+    rules: Sequence[PolicyRule], kinds: Sequence[Kind], used: set[Right]
+) -> list[str]:
+    """Return rights that nobody used, as `verb resource`, Leases and Events aside.
+
+    Rights to read a resource are one: who may list objects learns nothing more by getting one, nor
+    by reading a part of it such as its status.
+    """
+    names = {kind.plural: kind.kind for kind in kinds}
+    granted = {
+        _join_reads(group, _name_owner(resource, names), verb)
+        for rule in rules
+        for group in rule.api_groups
+        for resource in rule.resources
+        for verb in rule.verbs
+        if resource not in ("leases", "events")
+    }
+    taken = {_join_reads(*right) for right in used}
+    return sorted(f"{verb} {resource}" for _, resource, verb in granted - taken)
+
+
+def _name_owner(resource: str, names: Mapping[str, str]) -> str:
+    """Name a resource by its kind where owner references tell of its use, which name the kind."""
+    plural, _, part = resource.partition("/")
+    return f"{names.get(plural, plural)}/{part}" if part == "finalizers" else resource
+
+
+def _join_reads(group: str, resource: str, verb: str) -> Right:
     if verb in READ_VERBS:
         return group, resource.partition("/")[0], "read"
     return group, resource, verb

@@ -1,0 +1,1 @@
+"""Security: the checklist, and the checks that no other suite has."""

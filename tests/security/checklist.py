@@ -1,0 +1,321 @@
+"""The checklist: for each control the tests that hold it, and proof that they can fail. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+_SUITE: Final = "helm/suite"
+_HERE: Final = "tests/security"
+_E2E: Final = "tests/e2e"
+_ORACLES: Final = "tools/sweep/oracles_test.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Hold one control.
+
+    Attributes:
+        number: Its number.
+        control: What is asked for.
+        checks: Tests that hold it, as `file::name`.
+        negative: Tests that show that the checks can fail.
+        note: What is not checked, and why; empty where all is.
+    """
+
+    number: int
+    control: str
+    checks: tuple[str, ...] = ()
+    negative: tuple[str, ...] = ()
+    note: str = ""
+
+
+_FUZZ: Final = (
+    "tools/fuzz/render_test.py::test_each_value_of_each_field_is_rendered_or_refused_by_name"
+)
+_LINT: Final = "libs/common/rbac_test.py::test_lint_refuses"
+_RIGHT: Final = f"{_HERE}/roles_test.py::test_dangerous_right_is_found"
+_POD: Final = f"{_HERE}/roles_test.py::test_dangerous_pod_is_found"
+_CHART: Final = f"{_HERE}/roles_test.py::test_chart_grants_and_runs_nothing_dangerous"
+_RESTRICTED: Final = f"{_SUITE}/objects.py::test_every_pod_is_restricted"
+_PROCESS: Final = f"{_E2E}/security_test.py::test_process_has_no_privilege_and_no_shell"
+
+ROWS: Final = (
+    Row(
+        1,
+        "Pods of operators fit the restricted standard",
+        (
+            f"{_SUITE}/server.py::test_pods_are_admitted_where_the_restricted_standard_is_enforced",
+            f"{_E2E}/release_test.py::test_operator_runs_under_restricted_pod_security",
+        ),
+        (f"{_HERE}/pods_test.py::test_pod_beyond_the_standard_is_refused_there",),
+    ),
+    Row(
+        2,
+        "Pods that operators make fit the restricted standard",
+        (
+            (
+                f"{_HERE}/pods_test.py::"
+                "test_pods_made_by_default_are_admitted_where_the_standard_is_enforced"
+            ),
+        ),
+        (f"{_HERE}/pods_test.py::test_pod_beyond_the_standard_is_refused_there",),
+        "Pods of a user's own template are as the user writes them; admission judges them.",
+    ),
+    Row(
+        3,
+        "Not root, no escalation, no capabilities, seccomp",
+        (_RESTRICTED, _CHART, _PROCESS),
+        (_POD,),
+    ),
+    Row(4, "Read-only root, /tmp limited in size", (_RESTRICTED, _PROCESS), (_POD,)),
+    Row(
+        5,
+        "No shell and no package manager in images",
+        (
+            "tools/images/base_test.py::test_what_runs_commands_or_is_never_read_is_left_out",
+            _PROCESS,
+        ),
+        ("tools/images/base_test.py::test_what_python_needs_is_kept",),
+    ),
+    Row(
+        6,
+        "Images of a fixed version, by digest where one is given",
+        (_CHART, f"{_SUITE}/values.py::test_value_shows_in_the_object"),
+        (_POD,),
+    ),
+    Row(
+        7,
+        "Resources, probes, disruption budget, grace",
+        (
+            f"{_SUITE}/objects.py::test_every_container_has_requests_and_a_memory_limit",
+            f"{_SUITE}/objects.py::test_ports_and_probes_are_those_of_every_operator",
+            f"{_SUITE}/values.py::test_one_replica_has_no_disruption_budget",
+        ),
+        (f"{_SUITE}/lifecycle.py::test_bad_values_are_refused_by_name",),
+    ),
+    Row(
+        8,
+        "A token only where it is used",
+        (f"{_SUITE}/objects.py::test_no_pod_gets_service_links_or_a_token_that_it_does_not_use",),
+        ("libs/common/config_test.py::test_service_account_without_a_token_is_told",),
+        "The token is that of the kubelet: an hour, renewed; no audience of its own.",
+    ),
+    Row(
+        9,
+        "No wildcards, no way to raise rights (the rules of BadRobot)",
+        (_CHART, f"{_SUITE}/permissions.py::test_no_rule_has_wildcards_or_raises_rights"),
+        (
+            _RIGHT,
+            _LINT,
+            f"{_HERE}/roles_test.py::test_binding_of_an_admin_or_to_everybody_is_found",
+        ),
+    ),
+    Row(
+        10,
+        "Rights granted are rights used",
+        (
+            "tools/sweep/rights_test.py::test_rights_that_something_uses_are_not_listed",
+            "libs/common/testing/conformance.py::test_rights_are_enough",
+        ),
+        (
+            "tools/sweep/rights_test.py::test_right_that_nothing_uses_is_listed",
+            f"{_ORACLES}::test_missing_right_is_found_unless_it_was_the_fault",
+        ),
+        "The step `sweep` of the gate fails on each right that no workload uses.",
+    ),
+    Row(
+        11,
+        "A missing right ends nothing and runs nothing hot",
+        (f"{_HERE}/rights_test.py::test_operator_without_a_right_neither_ends_nor_runs_hot",),
+        (f"{_HERE}/rights_test.py::test_operator_goes_on_when_it_gets_the_right_back",),
+    ),
+    Row(
+        12,
+        "An account for each operator, Roles in its namespaces only",
+        (
+            (
+                f"{_SUITE}/permissions.py::"
+                "test_default_permissions_end_at_the_namespace_of_the_release"
+            ),
+            f"{_SUITE}/permissions.py::test_every_role_is_bound_to_the_service_account_alone",
+        ),
+        (f"{_E2E}/release_test.py::test_rights_end_at_the_own_namespace",),
+    ),
+    Row(13, "No right to run commands in pods", (_CHART,), (_RIGHT,)),
+    Row(
+        14,
+        "References to other namespaces are refused",
+        (_FUZZ,),
+        (f"{_ORACLES}::test_write_against_good_manners_is_told",),
+        "No kind refers to another namespace; the sweep watches every request for it.",
+    ),
+    Row(
+        15,
+        "Other namespaces opt in",
+        note="Not applicable while no kind of a tenant refers to another namespace.",
+    ),
+    Row(
+        16,
+        "Act with the rights of who asks",
+        note="Not done: an operator acts with its own rights, and only within the namespace of the "
+        "object. What editing an object gives is on the page Security.",
+    ),
+    Row(
+        17,
+        "Adoption only by UID",
+        (
+            "operators/podset/ownership_test.py::test_pod_of_somebody_else_is_never_touched",
+            f"{_E2E}/volumes_test.py::test_foreign_claim_is_never_adopted",
+        ),
+        ("operators/podset/ownership_test.py::test_orphan_that_matches_the_selector_is_adopted",),
+        "The mutants `overwrite-foreign` and `take-over-claims` die in the sweep.",
+    ),
+    Row(
+        18,
+        "Forged marks make an operator skip nothing",
+        (f"{_HERE}/forged_test.py::test_forged_progress_and_hashes_stop_nothing",),
+        (f"{_HERE}/forged_test.py::test_mark_that_is_meant_to_pause_does",),
+        "No admission policy guards the marks: they mean nothing to us.",
+    ),
+    Row(
+        19,
+        "Schemas are structural and bounded; what is final cannot change",
+        (
+            f"{_HERE}/schema_test.py::test_schema_breaks_no_rule_that_is_not_waived",
+            f"{_HERE}/schema_test.py::test_places_that_take_any_field_are_known",
+            "tools/fuzz/server_test.py::test_server_model_and_types_agree_on_each_value",
+        ),
+        (
+            f"{_HERE}/schema_test.py::test_schema_without_bounds_is_found",
+            "libs/common/crd/lint_test.py::test_rule_finds_its_offense",
+        ),
+    ),
+    Row(
+        20,
+        "Admission fences the account of an operator",
+        (f"{_E2E}/release_test.py::test_rights_end_at_the_own_namespace",),
+        (_RIGHT,),
+        "By RBAC alone; there is no ValidatingAdmissionPolicy.",
+    ),
+    Row(21, "Webhooks fail well", note="Not applicable: no operator has a webhook."),
+    Row(
+        22,
+        "TLS for webhooks and metrics",
+        note="Not done: metrics are plain HTTP without login. They hold counts and names of kinds; "
+        "the sweep looks for secrets in them, and networkPolicy.enabled confines who reads them.",
+    ),
+    Row(
+        23,
+        "Network: nothing in or out but what is needed",
+        (f"{_HERE}/network_test.py::test_policy_of_each_chart_names_what_goes_in_and_out",),
+        (f"{_HERE}/network_test.py::test_policy_that_lets_everything_out_is_found",),
+        "Off by default. Not tried live: the CNI of kind here enforces no policies.",
+    ),
+    Row(
+        24,
+        "Texts of users never run",
+        (f"{_HERE}/code_test.py::test_no_process_starts_programs_or_runs_text", _FUZZ),
+        (f"{_HERE}/code_test.py::test_danger_is_found_where_one_is_planted",),
+    ),
+    Row(
+        25,
+        "Addresses of users lead nowhere inside",
+        (
+            f"{_HERE}/code_test.py::test_whom_a_module_can_reach_is_written_down",
+            "libs/common/transport_answers_test.py::test_redirect_is_a_failure_and_is_not_followed",
+        ),
+        (f"{_HERE}/code_test.py::test_client_is_found_where_one_is_planted",),
+    ),
+    Row(
+        26,
+        "Secrets never show",
+        (
+            "tools/sweep/canaries_test.py::test_canary_is_found_as_it_is_and_in_a_url",
+            "libs/common/logs_test.py::test_secrets_do_not_show_in_any_part_of_a_line",
+            "libs/common/telemetry_test.py::test_secrets_do_not_get_into_spans",
+            "libs/common/health_test.py::test_raising_check_fails_without_its_secret",
+        ),
+        (
+            (
+                "tools/sweep/proxy_test.py::"
+                "test_secret_in_a_written_object_is_noted_but_not_in_a_secret"
+            ),
+        ),
+        "Each trial of the sweep looks for its canaries in log, Events, objects and metrics.",
+    ),
+    Row(27, "Secrets are files, not variables", (_CHART,), (_POD,)),
+    Row(
+        28,
+        "A flood in one namespace starves no other",
+        (
+            (
+                f"{_HERE}/flood_test.py::"
+                "test_quiet_namespace_is_served_long_before_the_flood_is_over"
+            ),
+            "libs/common/runtime/queue_test.py::test_flood_in_one_namespace_does_not_starve_another",
+        ),
+        (f"{_HERE}/flood_test.py::test_without_turns_the_quiet_namespace_waits",),
+        "No FlowSchema is installed: limits of the API server are the cluster's.",
+    ),
+    Row(
+        29,
+        "A name that is taken is left alone",
+        (
+            "operators/podset/ownership_test.py::test_pod_of_somebody_else_is_never_touched",
+            (
+                "operators/volumes/controller_test.py::"
+                "test_foreign_claim_is_left_alone_and_the_name_taken_once_it_is_free"
+            ),
+        ),
+        (
+            "tools/sweep/oracles_test.py::test_object_created_twice_is_found_unless_the_fault_removed_it",
+        ),
+        "Mode E409 of the sweep puts a foreign object in the way of every create.",
+    ),
+    Row(
+        30,
+        "Deletions are guarded and come to an end",
+        (
+            "libs/common/finalizers_test.py::test_server_refuses_the_patch_meant_for_a_namesake",
+            (
+                f"{_E2E}/release_test.py::"
+                "test_uninstall_leaves_nothing_but_crds_and_no_stuck_finalizer"
+            ),
+        ),
+        (f"{_ORACLES}::test_write_against_good_manners_is_told",),
+    ),
+    Row(
+        31,
+        "Supply chain: pins with hashes, bill of materials, licenses",
+        (
+            "tools/lock/lockfile_test.py::test_checked_in_lock_fits_the_requirements",
+            f"{_HERE}/supply_test.py::test_bill_of_materials_is_whole_and_the_same_each_time",
+            (
+                f"{_HERE}/supply_test.py::"
+                "test_every_package_of_an_image_is_pinned_with_hashes_and_free"
+            ),
+        ),
+        (
+            "tools/lock/lockfile_test.py::test_drift_names_missing_other_and_unhashed_packages",
+            f"{_HERE}/supply_test.py::test_package_that_is_not_in_the_lock_is_refused",
+        ),
+        "Images are not signed and advisories are not looked up: both need what a registry and a "
+        "database of advisories give, which a build without network has not.",
+    ),
+    Row(
+        32,
+        "Reproducible images, no credentials in the repository",
+        (
+            f"{_HERE}/images_test.py::test_same_entries_make_the_same_archive",
+            f"{_HERE}/supply_test.py::test_repository_holds_no_credentials",
+        ),
+        (
+            f"{_HERE}/images_test.py::test_other_content_makes_another_archive",
+            f"{_HERE}/supply_test.py::test_credential_is_found_where_one_is_planted",
+        ),
+        "The base image is the same byte for byte. Layers of operators are made by docker, which "
+        "stamps times; they are not compared.",
+    ),
+)
+"""All controls."""

@@ -1,0 +1,42 @@
+"""The checklist names tests that exist, and the page says what it says."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+
+import pytest
+
+from tests.security.checklist import ROWS, Row
+from tests.security.code import ROOT
+from tests.security.page import PAGE, render_page
+
+
+@cache
+def names_in(file: str) -> frozenset[str]:
+    """Return the names of the tests of a file."""
+    tree = ast.parse((ROOT / file).read_text())
+    return frozenset(
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row.number))
+def test_row_names_tests_that_exist(row: Row) -> None:
+    for test in (*row.checks, *row.negative):
+        file, _, name = test.partition("::")
+        assert (ROOT / file).is_file(), test
+        assert name in names_in(file), test
+
+
+def test_every_row_is_checked_both_ways_or_says_why_not() -> None:
+    assert [row.number for row in ROWS] == list(range(1, 33))
+    for row in ROWS:
+        assert bool(row.checks) == bool(row.negative), f"row {row.number} proves nothing"
+        assert row.checks or row.note, f"row {row.number} says nothing"
+
+
+def test_page_is_that_of_the_checklist() -> None:
+    assert PAGE.read_text() == render_page(), "write it anew: python -m tests.security.page"

@@ -1,0 +1,106 @@
+"""What operators may not do in code: start programs, run text, decode what can run. Pure."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+
+_MODULES: Final = {
+    "subprocess": "starts programs",
+    "pty": "starts programs",
+    "pickle": "runs what it decodes",
+    "shelve": "runs what it decodes",
+    "marshal": "runs what it decodes",
+    "jinja2": "makes templates of text",
+    "ctypes": "leaves the language",
+    "telnetlib": "speaks in the clear",
+    "ftplib": "speaks in the clear",
+}
+_CALLS: Final = {
+    "eval": "runs text",
+    "exec": "runs text",
+    "compile": "runs text",
+    "__import__": "loads by text",
+    "os.system": "starts a shell",
+    "os.popen": "starts a shell",
+    "os.execv": "starts programs",
+    "os.spawnv": "starts programs",
+    "asyncio.create_subprocess_shell": "starts a shell",
+    "asyncio.create_subprocess_exec": "starts programs",
+    "yaml.load": "can make any object",
+    "yaml.unsafe_load": "can make any object",
+    "ssl._create_unverified_context": "trusts everybody",
+    "tempfile.mktemp": "leaves a race for a file name",
+}
+_CLIENTS: Final = frozenset(
+    {"aiohttp", "httpx", "pulsar", "requests", "socket", "urllib.request", "urllib3"}
+)
+"""Modules by which a process reaches somebody."""
+
+
+def find_dangers(source: str, name: str = "<text>") -> list[str]:
+    """List what a module uses that runs text or programs; `# security: why` on the line waives."""
+    lines = source.splitlines()
+    return [
+        f"{name}:{line}: {what}"
+        for line, what in _walk(ast.parse(source))
+        if "# security: " not in lines[line - 1]
+    ]
+
+
+def find_clients(source: str) -> set[str]:
+    """Return the modules that a module imports by which it could reach an address."""
+    found = {module for _, module in _imports(ast.parse(source))}
+    return {each for each in _CLIENTS if any(_is_within(module, each) for module in found)}
+
+
+def list_modules(*folders: str) -> list[Path]:
+    """List the modules of a process: neither tests nor the test kit nor packaging."""
+    return sorted(
+        path
+        for folder in folders
+        for path in (ROOT / folder).rglob("*.py")
+        if not path.name.endswith("_test.py")
+        and path.name not in ("conftest.py", "samples.py", "simulation.py")
+        and "testing" not in path.parts
+    )
+
+
+def _walk(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for line, module in _imports(tree):
+        for each, why in _MODULES.items():
+            if _is_within(module, each):
+                yield line, f"{module} {why}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            if called in _CALLS:
+                yield node.lineno, f"{called} {_CALLS[called]}"
+            if any(each.arg == "shell" and _is_true(each.value) for each in node.keywords):
+                yield node.lineno, f"{called} starts a shell"
+            if any(each.arg == "verify" and _is_false(each.value) for each in node.keywords):
+                yield node.lineno, f"{called} trusts everybody"
+
+
+def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def _is_within(module: str, parent: str) -> bool:
+    return module == parent or module.startswith(f"{parent}.")
+
+
+def _is_true(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is True
+
+
+def _is_false(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is False

@@ -1,0 +1,71 @@
+"""Rows 24 and 25: what users write never runs, and processes reach nobody but whom they must."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.security.code import ROOT, find_clients, find_dangers, list_modules
+
+_REACHES = {
+    "libs/common/client.py": "the API server",
+    "libs/common/transport.py": "the API server; follows no redirect",
+    "libs/common/election/seams.py": "nobody: it asks for the name of the host",
+    "libs/common/health.py": "nobody: it serves probes and metrics",
+    "libs/common/runtime/operator.py": "nobody: it looks for settings of a proxy",
+    "operators/jmxexporter/injector/attach.py": "the JVM in the same pod, by a socket in a file",
+    "operators/jmxexporter/injector/preflight.py": "its own pod, to see whether a port is free",
+    "operators/jmxexporter/jvms.py": "JVMs of tests",
+}
+"""Modules that can reach somebody, and whom; a new one is looked at before it is added."""
+_TOOLS = frozenset({"operators/jmxexporter/jvms.py"})
+"""Helpers of tests that lie among the modules of an operator."""
+
+
+def test_no_process_starts_programs_or_runs_text() -> None:
+    dangers = [
+        danger
+        for path in list_modules("operators", "libs/common")
+        if path.relative_to(ROOT).as_posix() not in _TOOLS
+        for danger in find_dangers(path.read_text(), path.relative_to(ROOT).as_posix())
+    ]
+
+    assert dangers == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import subprocess",
+        "from subprocess import run",
+        "import os\nos.system(spec.name)",
+        "eval(text)",
+        "run(text, shell=True)",
+        "get(url, verify=False)",
+        "import yaml\nyaml.load(text)",
+        "import asyncio\nasyncio.create_subprocess_shell(text)",
+        "from jinja2 import Template",
+    ],
+)
+def test_danger_is_found_where_one_is_planted(source: str) -> None:
+    assert find_dangers(source) != []
+
+
+def test_danger_is_waived_by_a_reason_alone() -> None:
+    assert find_dangers("import subprocess  # security: starts a fixed program") == []
+    assert find_dangers("import subprocess  # noqa: S404") != []
+
+
+def test_whom_a_module_can_reach_is_written_down() -> None:
+    found = {
+        path.relative_to(ROOT).as_posix(): sorted(find_clients(path.read_text()))
+        for path in list_modules("operators", "libs/common")
+    }
+    unknown = {name: clients for name, clients in found.items() if clients and name not in _REACHES}
+
+    assert not unknown, f"Look at whom these can reach, and say it in _REACHES: {unknown}"
+
+
+def test_client_is_found_where_one_is_planted() -> None:
+    assert find_clients("from aiohttp import ClientSession") == {"aiohttp"}
+    assert find_clients("import urllib.request") == {"urllib.request"}
+    assert find_clients("import json") == set()

@@ -1,0 +1,59 @@
+"""Row 18: marks that a user forges make an operator skip nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from libs.common.kinds import key_of
+from libs.common.testing.conformance import NAMESPACE, Subject
+from tests.security.trial import build_trial
+from tools.fuzz.subject import load_subjects
+
+SUBJECTS = [subject.live for subject in load_subjects() if subject.live is not None]
+_HANDLED = {"success": True, "purpose": "create", "started": "2026-01-31T12:00:00Z"}
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda each: each.operator.id)
+async def test_forged_progress_and_hashes_stop_nothing(subject: Subject) -> None:
+    trial = build_trial(subject)
+    expected = await trial.run()
+    async with trial.api() as api, trial.harness(api) as harness:
+        for manifest in subject.objects():
+            forged = {
+                "kopf.zalando.org/last-handled-configuration": json.dumps(
+                    {"spec": manifest.get("spec")}
+                ),
+                "kopf.zalando.org/create": json.dumps(_HANDLED),
+                "kopf.zalando.org/touch-dummy": "1",
+                "slipway.dev/applied-hash": "0123456789",
+                "deployment.kubernetes.io/revision": "7",
+            }
+            metadata = {**manifest["metadata"], "annotations": forged}
+            api.create({**manifest, "metadata": metadata})
+        await trial.settle(api, harness)
+        api.patch(subject.primary, trial.primary_key(), subject.change)
+        await trial.settle(api, harness)
+        children = {
+            f"{kind.kind} {key_of(child)}"
+            for kind in subject.children
+            for child in api.objects(kind, NAMESPACE)
+        }
+
+    assert children == {
+        name for name in expected.state if not name.startswith(subject.primary.kind)
+    }
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda each: each.operator.id)
+async def test_mark_that_is_meant_to_pause_does(subject: Subject) -> None:
+    """The negative case: annotations are read, and only those that are meant to be."""
+    trial = build_trial(subject)
+    async with trial.api() as api, trial.harness(api) as harness:
+        for manifest in subject.objects():
+            metadata = {**manifest["metadata"], "annotations": {"slipway.dev/paused": "true"}}
+            api.create({**manifest, "metadata": metadata})
+        await harness.settled()
+
+        assert all(api.objects(kind, NAMESPACE) == [] for kind in subject.children)

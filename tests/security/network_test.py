@@ -1,0 +1,47 @@
+"""Row 23: where policies are on, everything is closed but what is named."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from helm.suite.base import EVERYTHING
+from libs.common.kinds import Manifest
+from libs.common.testing.helm import CHARTS, render_chart
+
+_OPERATORS = sorted(
+    path.parent.name
+    for path in CHARTS.glob("*/Chart.yaml")
+    if path.parent.name != "operator-common"
+)
+
+
+def find_gaps(policy: Manifest) -> list[str]:
+    """List where a policy lets everything through."""
+    spec = policy["spec"]
+    gaps = [
+        f"{side} is not closed" for side in ("Ingress", "Egress") if side not in spec["policyTypes"]
+    ]
+    gaps += ["it selects every pod"] * (not spec["podSelector"])
+    for side in ("ingress", "egress"):
+        gaps += [f"{side} has a rule without ports" for rule in spec[side] if not rule.get("ports")]
+    return gaps
+
+
+@pytest.mark.parametrize("operator", _OPERATORS)
+def test_policy_of_each_chart_names_what_goes_in_and_out(operator: str) -> None:
+    policies = render_chart(operator, EVERYTHING, show_only=["NetworkPolicy"])
+
+    assert policies
+    assert [find_gaps(policy) for policy in policies] == [[]] * len(policies)
+
+
+def test_policy_that_lets_everything_out_is_found() -> None:
+    policy, *_ = render_chart("podset", EVERYTHING, show_only=["NetworkPolicy"])
+    wide, open_side = copy.deepcopy(policy), copy.deepcopy(policy)
+    wide["spec"]["egress"].append({})
+    open_side["spec"]["policyTypes"] = ["Ingress"]
+
+    assert find_gaps(wide) == ["egress has a rule without ports"]
+    assert find_gaps(open_side) == ["Egress is not closed"]

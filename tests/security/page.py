@@ -1,0 +1,40 @@
+"""Page: the checklist for people. `python -m tests.security.page` writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tests.security.checklist import ROWS
+from tests.security.code import ROOT
+
+PAGE: Final = ROOT / "docs" / "reference" / "security-checklist.md"
+_HEAD: Final = """# Security checklist
+
+Each control with the tests that hold it, and with those that show that the tests can fail. A test
+checks that all of them exist and that this page is up to date; `python -m tests.security.page`
+writes it. How operators are protected, in words: [Security](../explanation/security.md).
+
+| # | control | held by | can fail, shown by | what is not checked |
+| --- | --- | --- | --- | --- |
+"""
+
+
+def render_page() -> str:
+    """Render the page."""
+    rows = [
+        f"| {row.number} | {row.control} | {_list(row.checks)} | {_list(row.negative)} "
+        f"| {row.note} |"
+        for row in ROWS
+    ]
+    return _HEAD + "\n".join(rows) + "\n"
+
+
+def _list(tests: Sequence[str]) -> str:
+    return "<br>".join(
+        f"`{file}`: {name}" for file, _, name in (each.partition("::") for each in tests)
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render_page())

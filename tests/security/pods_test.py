@@ -1,0 +1,51 @@
+"""Row 2: what operators make fits the restricted standard, as a real API server enforces it."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from libs.common.client import Client
+from libs.common.errors import Forbidden
+from libs.common.kinds import NAMESPACE, POD, Key, Manifest
+from tools.fuzz.subject import FuzzSubject, load_subjects
+
+pytestmark = pytest.mark.apiserver
+SUBJECTS = load_subjects()
+_ENFORCE = {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+async def admit(client: Client, namespace: str, pod: Manifest) -> None:
+    """Enforce the standard in a namespace and offer a pod."""
+    await client.patch(NAMESPACE, Key("", namespace), {"metadata": {"labels": _ENFORCE}})
+    metadata = {"name": "offered", "namespace": namespace}
+    offered = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod["spec"]}
+    await client.create(POD, offered, dry_run=True)
+
+
+def find_pods(subject: FuzzSubject) -> list[Manifest]:
+    """Return the pods, or templates of pods, that a kind makes by default."""
+    children = subject.render(subject.build())
+    templates = [child["spec"].get("template") for child in children if "spec" in child]
+    pods = [child for child in children if child["kind"] == "Pod"]
+    return pods + [each for each in templates if each and "containers" in (each.get("spec") or {})]
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda each: each.kind.kind)
+async def test_pods_made_by_default_are_admitted_where_the_standard_is_enforced(
+    subject: FuzzSubject, kube_client: Client, kube_namespace: str
+) -> None:
+    for pod in find_pods(subject):
+        await admit(kube_client, kube_namespace, pod)
+
+
+async def test_pod_beyond_the_standard_is_refused_there(
+    kube_client: Client, kube_namespace: str
+) -> None:
+    pod, *_ = [pod for subject in SUBJECTS for pod in find_pods(subject)]
+    root = copy.deepcopy(pod)
+    root["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+
+    with pytest.raises(Forbidden, match="allowPrivilegeEscalation"):
+        await admit(kube_client, kube_namespace, root)

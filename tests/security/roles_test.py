@@ -1,0 +1,144 @@
+"""Rows 3, 6, 9, 13 and 27: what the charts of all operators grant and run, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from helm.suite.base import EVERYTHING
+from libs.common.kinds import Manifest
+from libs.common.testing.helm import CHARTS, render_chart
+from tests.security.roles import find_offenses
+
+_OPERATORS = sorted(
+    path.parent.name
+    for path in CHARTS.glob("*/Chart.yaml")
+    if path.parent.name != "operator-common"
+)
+_WAIVED = {
+    "jmxexporter": {
+        "can add ephemeral containers": "that is how it gets into a running JVM",
+    },
+    "pulsarconsumer": {
+        "reads or writes secrets": "it hands credentials of one namespace to the consumers there",
+    },
+    "compute": {"reads or writes secrets": "it keeps the start-up data of instances"},
+    "clusters": {"reads or writes secrets": "it keeps the kubeconfigs of clusters"},
+    "network": {"can change network policies": "they are what it makes"},
+}
+"""What an operator is for, by operator and offense, with the reason."""
+_POD: Manifest = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "a"},
+    "spec": {
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [
+            {
+                "name": "main",
+                "image": "example.com/a:1.2",
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+            }
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("operator", _OPERATORS)
+@pytest.mark.parametrize("wide", [False, True], ids=["own-namespace", "cluster-wide"])
+def test_chart_grants_and_runs_nothing_dangerous(operator: str, wide: bool) -> None:
+    waived = _WAIVED.get(operator, {})
+    values = {**EVERYTHING, "watch": {"clusterWide": wide}}
+    offenses = [
+        offense
+        for manifest in render_chart(operator, values, namespace="team-a")
+        for offense in find_offenses(manifest)
+        if offense.partition(": ")[2] not in waived
+    ]
+
+    assert offenses == []
+
+
+def build_role(group: str, resource: str, *verbs: str) -> Manifest:
+    rule = {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
+    return {"kind": "Role", "metadata": {"name": "a"}, "rules": [rule]}
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        ("*", "pods", "get"),
+        ("", "*", "get"),
+        ("", "pods", "*"),
+        ("", "secrets", "list"),
+        ("", "pods/exec", "create"),
+        ("", "pods/portforward", "create"),
+        ("", "pods/ephemeralcontainers", "patch"),
+        ("", "nodes/proxy", "get"),
+        ("", "serviceaccounts/token", "create"),
+        ("", "serviceaccounts", "create"),
+        ("", "events", "delete"),
+        ("", "namespaces", "patch"),
+        ("", "nodes", "patch"),
+        ("", "persistentvolumes", "delete"),
+        ("", "pods", "deletecollection"),
+        ("networking.k8s.io", "networkpolicies", "delete"),
+        ("rbac.authorization.k8s.io", "roles", "escalate"),
+        ("rbac.authorization.k8s.io", "clusterrolebindings", "create"),
+        ("apiextensions.k8s.io", "customresourcedefinitions", "update"),
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "patch"),
+    ],
+)
+def test_dangerous_right_is_found(rule: tuple[str, ...]) -> None:
+    assert find_offenses(build_role(*rule)) != []
+
+
+def test_binding_of_an_admin_or_to_everybody_is_found() -> None:
+    account = {"kind": "ServiceAccount", "name": "default"}
+    binding = {"kind": "ClusterRoleBinding", "metadata": {"name": "a"}}
+
+    assert find_offenses({**binding, "roleRef": {"name": "cluster-admin"}}) != []
+    assert find_offenses({**binding, "roleRef": {"name": "a"}, "subjects": [account]}) != []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"securityContext": {}},
+        {"hostNetwork": True},
+        {"volumes": [{"name": "node", "hostPath": {"path": "/"}}]},
+        {"image": "example.com/a:latest"},
+        {"image": "example.com:5000/a"},
+        {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]},
+        {"envFrom": [{"secretRef": {"name": "a"}}]},
+        {"container": {"privileged": True}},
+        {"container": {"readOnlyRootFilesystem": False}},
+        {"container": {"capabilities": {"drop": ["ALL"], "add": ["NET_ADMIN"]}}},
+    ],
+    ids=str,
+)
+def test_dangerous_pod_is_found(change: dict[str, Any]) -> None:
+    assert find_offenses(_POD) == []
+    pod = copy.deepcopy(_POD)
+    container = pod["spec"]["containers"][0]
+    if "container" in change:
+        container["securityContext"] |= change["container"]
+    elif {"image", "env", "envFrom"} & change.keys():
+        container |= change
+    else:
+        pod["spec"] |= change
+
+    assert find_offenses(pod) != []
+
+
+def test_every_waiver_is_for_a_chart_of_ours() -> None:
+    known = {"jmxexporter", "pulsarconsumer", "compute", "clusters", "network", "ipam"}
+
+    assert set(_WAIVED) <= known | set(_OPERATORS)
+    assert all(reason for waived in _WAIVED.values() for reason in waived.values())

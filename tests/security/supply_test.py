@@ -1,0 +1,87 @@
+"""Rows 31 and 32: what images are made of, licenses, pins, and no secrets in the repository."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+
+from tests.security.code import ROOT
+from tools.sbom import document
+from tools.sbom.closure import LOCK, license_of, read_lock
+from tools.sbom.document import build_document
+
+_OPERATORS = sorted(path.parent.name for path in (ROOT / "operators").glob("*/__main__.py"))
+_LICENSES = re.compile(
+    r"Apache|BSD|MIT|ISC|PSF|Python Software Foundation|MPL|Mozilla|Unlicense|Public Domain|Zlib",
+    re.IGNORECASE,
+)
+_SECRETS = (
+    re.compile(r"-----BEGIN (RSA |EC |OPENSSH |)PRIVATE KEY-----\n[A-Za-z0-9+/=\n]{200,}"),
+    re.compile(r"\bAKIA[0-9A-Z]{16}\b"),
+    re.compile(r"\bgh[pousr]_[A-Za-z0-9]{36}\b"),
+    re.compile(r"\bxox[baprs]-[A-Za-z0-9-]{20,}"),
+)
+
+
+@pytest.mark.parametrize("operator", _OPERATORS)
+def test_bill_of_materials_is_whole_and_the_same_each_time(operator: str) -> None:
+    bill = build_document(operator)
+    names = {component["name"] for component in bill["components"]}
+
+    assert {"kopf", "pydantic", "python3.13-minimal"} <= names
+    assert not {"pytest", "hypothesis", "mypy"} & names, "tools are no part of an image"
+    assert build_document(operator) == bill
+
+
+@pytest.mark.parametrize("operator", _OPERATORS)
+def test_every_package_of_an_image_is_pinned_with_hashes_and_free(operator: str) -> None:
+    for component in build_document(operator)["components"]:
+        if not component["purl"].startswith("pkg:pypi/"):
+            continue
+        assert component["hashes"], component["name"]
+        found = component["licenses"][0]["license"]["name"]
+        assert _LICENSES.search(found), f"{component['name']}: {found}"
+
+
+def test_package_that_is_not_in_the_lock_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "find_distributions", lambda operator: {"left-pad"})
+
+    with pytest.raises(ValueError, match="not in the lock: left-pad"):
+        build_document("podset")
+
+
+def test_lock_is_read_whole() -> None:
+    pins = read_lock(LOCK.read_text())
+
+    assert len(pins) > 20
+    assert all(pin.hashes for pin in pins.values())
+    assert license_of("kopf")
+
+
+def find_secrets(text: str) -> bool:
+    """Tell whether a text holds what has the shape of a credential."""
+    return any(pattern.search(text) for pattern in _SECRETS)
+
+
+def test_repository_holds_no_credentials() -> None:
+    listing = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True
+    ).stdout
+    for name in filter(None, listing.split("\0")):
+        path = ROOT / name
+        if path.is_file() and path.stat().st_size < 2_000_000:
+            assert not find_secrets(path.read_text(errors="ignore")), name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "AKIA" + "ABCDEFGHIJKLMNOP",
+        "ghp_" + "a" * 36,
+        "-----BEGIN PRIVATE KEY-----\n" + "A" * 300,
+    ],
+)
+def test_credential_is_found_where_one_is_planted(text: str) -> None:
+    assert find_secrets(text)

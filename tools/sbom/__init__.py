@@ -1,0 +1,1 @@
+"""Bill of materials: which packages an operator's process is made of."""

@@ -1,0 +1,127 @@
+"""Closure: the packages that a process can import, from its modules and the lock."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from packaging.requirements import Requirement
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+LOCK: Final = ROOT / "3rdparty" / "python" / "default.lock"
+_OURS: Final = ("libs", "operators")
+_PIN: Final = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^ \\;]+)")
+_HASH: Final = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Hold one package of the lock."""
+
+    name: str
+    version: str
+    hashes: tuple[str, ...]
+
+
+def read_lock(text: str) -> dict[str, Pin]:
+    """Read the pins of a lock by normalized name."""
+    pins: dict[str, Pin] = {}
+    current = ""
+    for line in text.splitlines():
+        if match := _PIN.match(line):
+            current = normalize(match["name"])
+            pins[current] = Pin(match["name"], match["version"], ())
+        if current and (found := _HASH.findall(line)):
+            pin = pins[current]
+            pins[current] = Pin(pin.name, pin.version, (*pin.hashes, *found))
+    return pins
+
+
+def find_distributions(operator: str) -> set[str]:
+    """Return the normalized names of the packages that an operator's process can import."""
+    roots = {
+        normalize(name)
+        for module in _find_imports(f"operators.{operator}.__main__")
+        for name in _owners().get(module, ())
+    }
+    found: set[str] = set()
+    while roots:
+        name = roots.pop()
+        found.add(name)
+        roots |= set(_requirements(name)) - found
+    return found
+
+
+def license_of(name: str) -> str:
+    """Return what a package says of its license, in the form in which it says it best."""
+    held = metadata.metadata(name)
+    if held.get("License-Expression"):
+        return str(held["License-Expression"])
+    classifiers = [each for each in held.get_all("Classifier") or () if each.startswith("License")]
+    if classifiers:
+        return str(classifiers[0]).rpartition(" :: ")[2]
+    lines = str(held.get("License") or "unknown").splitlines()
+    return lines[0]
+
+
+def normalize(name: str) -> str:
+    """Return the name of a package as indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@cache
+def _owners() -> Mapping[str, list[str]]:
+    return metadata.packages_distributions()
+
+
+def _requirements(name: str) -> Iterator[str]:
+    for text in metadata.requires(name) or ():
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            yield normalize(requirement.name)
+
+
+def _find_imports(start: str) -> set[str]:
+    """Return the top-level modules of others that a module of ours leads to."""
+    found: set[str] = set()
+    seen: set[Path] = set()
+    todo = [path for path in [_path_of(start)] if path]
+    while todo:
+        path = todo.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        for module in _imports_of(path):
+            top = module.partition(".")[0]
+            if top in _OURS:
+                todo += [each for each in (_path_of(module), _path_of(_parent(module))) if each]
+            elif top not in sys.stdlib_module_names:
+                found.add(top)
+    return found
+
+
+def _imports_of(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _parent(module: str) -> str:
+    return module.rpartition(".")[0]
+
+
+def _path_of(module: str) -> Path | None:
+    base = ROOT.joinpath(*module.split("."))
+    for path in (base.with_suffix(".py"), base / "__init__.py"):
+        if path.is_file():
+            return path
+    return None

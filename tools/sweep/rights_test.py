@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from tools.sweep.cluster import find_unused_rights
+from tools.sweep.workload import load_workloads
+
+WORKLOAD, *_ = load_workloads("podset")
+USED = {
+    ("batch.tutorial.kubebuilder.io", "podsets", "list"),
+    ("batch.tutorial.kubebuilder.io", "podsets/status", "patch"),
+    ("batch.tutorial.kubebuilder.io", "PodSet/finalizers", "update"),
+    ("", "pods", "watch"),
+    ("", "pods", "create"),
+    ("", "pods", "patch"),
+    ("", "pods", "delete"),
+}
+
+
+def test_rights_that_something_uses_are_not_listed() -> None:
+    assert find_unused_rights(WORKLOAD.rules, WORKLOAD.kinds, USED) == []
+
+
+def test_right_that_nothing_uses_is_listed() -> None:
+    used = USED - {("", "pods", "patch"), ("batch.tutorial.kubebuilder.io", "podsets", "list")}
+
+    unused = find_unused_rights(WORKLOAD.rules, WORKLOAD.kinds, used)
+
+    assert unused == ["patch pods", "read podsets"]
