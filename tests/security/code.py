@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from tools.sbom.closure import find_modules
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 
 _MODULES: Final = {
@@ -58,16 +60,11 @@ def find_clients(source: str) -> set[str]:
     return {each for each in _CLIENTS if any(_is_within(module, each) for module in found)}
 
 
-def list_modules(*folders: str) -> list[Path]:
-    """List the modules of a process: neither tests nor the test kit nor packaging."""
-    return sorted(
-        path
-        for folder in folders
-        for path in (ROOT / folder).rglob("*.py")
-        if not path.name.endswith("_test.py")
-        and path.name not in ("conftest.py", "samples.py", "simulation.py")
-        and "testing" not in path.parts
-    )
+def list_modules() -> list[Path]:
+    """List the modules that processes of operators are made of, not those of their tests."""
+    mains = sorted((ROOT / "operators").rglob("__main__.py"))
+    starts = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in mains]
+    return sorted({path for start in starts for path in find_modules(start)})
 
 
 def _walk(tree: ast.AST) -> Iterator[tuple[int, str]]:

@@ -88,9 +88,8 @@ def _requirements(name: str) -> Iterator[str]:
             yield normalize(requirement.name)
 
 
-def _find_imports(start: str) -> set[str]:
-    """Return the top-level modules of others that a module of ours leads to."""
-    found: set[str] = set()
+def find_modules(start: str) -> set[Path]:
+    """Return the files of ours that a module leads to, itself among them."""
     seen: set[Path] = set()
     todo = [path for path in [_path_of(start)] if path]
     while todo:
@@ -99,12 +98,17 @@ def _find_imports(start: str) -> set[str]:
             continue
         seen.add(path)
         for module in _imports_of(path):
-            top = module.partition(".")[0]
-            if top in _OURS:
+            if module.partition(".")[0] in _OURS:
                 todo += [each for each in (_path_of(module), _path_of(_parent(module))) if each]
-            elif top not in sys.stdlib_module_names:
-                found.add(top)
-    return found
+    return seen
+
+
+def _find_imports(start: str) -> set[str]:
+    """Return the top-level modules of others that a module of ours leads to."""
+    tops = {
+        module.partition(".")[0] for path in find_modules(start) for module in _imports_of(path)
+    }
+    return tops - {*_OURS} - sys.stdlib_module_names
 
 
 def _imports_of(path: Path) -> Iterator[str]:
