@@ -6,7 +6,13 @@ from typing import Final
 
 import typer
 
-from tools.dev import cluster_commands, code_commands, demo_command, operator_commands
+from tools.dev import (
+    cluster_commands,
+    code_commands,
+    demo_command,
+    kubevirt_command,
+    operator_commands,
+)
 
 app: Final = typer.Typer(
     help="Slipway, from a bare machine to running operators. Each command can be run again at any"
@@ -21,5 +27,6 @@ app: Final = typer.Typer(
 # The order here is the order of the groups in --help.
 demo_command.register(app)
 cluster_commands.register(app)
+kubevirt_command.register(app)
 operator_commands.register(app)
 code_commands.register(app)

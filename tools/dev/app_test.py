@@ -17,7 +17,7 @@ from tools.dev.operators import ROOT
 from tools.dev.options import Target
 
 COMMANDS = [
-    *("demo", "up", "down", "status", "kubeconfig", "kubectl"),
+    *("demo", "up", "down", "status", "kubeconfig", "kubectl", "kubevirt-sim"),
     *("load", "install", "uninstall", "logs", "run"),
     *("test", "generate", "bench", "sweep"),
 ]

@@ -19,6 +19,8 @@ _PREPARATIONS: Final[Mapping[str, Callable[[Docker, Progress], object]]] = {
     "jmxexporter": ensure_kit_image
 }
 """What must be there before the image of an operator is built."""
+_TOOLS: Final[Mapping[str, str]] = {"kubevirt-sim": "tools/kubevirt_sim"}
+"""Images that are not of operators."""
 BASE_VARIABLE: Final = "SLIPWAY_BASE_IMAGE"
 """Names another base image; it must have /usr/bin/python3.13."""
 
@@ -53,6 +55,8 @@ def build(operator_id: str, tag: str = "dev", progress: Progress | None = None) 
 
 def folder_of(image: str) -> str:
     """Return where an image is made: `<id>-app` is what the operator `<id>` runs in its pods."""
+    if image in _TOOLS:
+        return _TOOLS[image]
     return f"operators/{image.removesuffix('-app')}{'/app' if image.endswith('-app') else ''}"
 
 

@@ -7,16 +7,23 @@ from typing import Literal
 from pydantic import Field
 
 from libs.common.settings import CommonSettings, operator_settings
+from libs.common.settings.fields import CommaList
 
 type Mode = Literal["Simulated", "Cluster"]
 
-DEFAULT_IMAGE = "slipway/pause:3.10"
+DEFAULT_IMAGE = "registry.k8s.io/pause:3.10"
 
 
 class SimulatorSettings(CommonSettings):
     """Settings of the simulator; each has a flag and an environment variable."""
 
     model_config = operator_settings("kubevirt_sim")
+
+    watch_namespaces: CommaList = ("*",)
+    """watch_namespaces is a comma list of the namespaces to watch; `*` means all."""
+
+    leader_elect: bool = False
+    """leader_elect says whether a Lease decides which of several simulators works."""
 
     launchers: Mode = "Simulated"
     """launchers says who runs launcher pods and binds claims: `Simulated` for nodes that the
@@ -35,6 +42,12 @@ class SimulatorSettings(CommonSettings):
     speed: float = Field(default=1.0, gt=0, le=10_000)
     """speed is the number of seconds of delays that pass in a real second."""
 
-    action_address: str = "127.0.0.1:0"
+    action_address: str = ""
     """action_address is where the server of the subresources and of the admission webhooks
-    listens."""
+    listens, such as `0.0.0.0:8443`; empty means that there is none."""
+
+    certificate_file: str = ""
+    """certificate_file is the certificate of that server, as a PEM file."""
+
+    key_file: str = ""
+    """key_file is the private key of that server, as a PEM file."""

@@ -144,6 +144,11 @@ class KubeVirtSim:
             task, self._task = self._task, None
             await task
 
+    async def ended(self) -> None:
+        """Wait until the controllers end by themselves: something broke."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
     def build_manager(self) -> Manager:
         """Build the manager of the controllers."""
         return self.build_operator().build_manager(self.settings, self.config, clock=self.clock)

@@ -1,0 +1,96 @@
+"""Manifests by which an API server finds the simulator: Service, APIService, webhooks. Pure."""
+
+from __future__ import annotations
+
+import base64
+from typing import Final
+
+from libs.common.contracts.cdi import DATA_VOLUME
+from libs.common.contracts.kubevirt import (
+    SUBRESOURCES_GROUP,
+    VIRTUAL_MACHINE,
+    VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+)
+from libs.common.kinds import Kind, Manifest
+from tools.kubevirt_sim.server import REVIEW_PATH
+
+NAME: Final = "kubevirt-sim"
+"""Name of everything that is installed for the simulator."""
+API_SERVICE: Final = Kind(
+    "apiregistration.k8s.io", "v1", "APIService", "apiservices", namespaced=False
+)
+WEBHOOKS: Final = Kind(
+    "admissionregistration.k8s.io",
+    "v1",
+    "ValidatingWebhookConfiguration",
+    "validatingwebhookconfigurations",
+    namespaced=False,
+)
+
+
+def build_registration(namespace: str, port: int, authority: bytes) -> list[Manifest]:
+    """Build the APIService and the webhooks of a simulator behind a Service.
+
+    Args:
+        namespace: Namespace of the Service, which is called `kubevirt-sim`.
+        port: Port of the Service.
+        authority: Certificate of the authority that signed the server's, as PEM.
+    """
+    bundle = base64.b64encode(authority).decode()
+    return [_build_api_service(namespace, port, bundle), _build_webhooks(namespace, port, bundle)]
+
+
+def _build_api_service(namespace: str, port: int, bundle: str) -> Manifest:
+    return {
+        "apiVersion": API_SERVICE.api_version,
+        "kind": API_SERVICE.kind,
+        "metadata": {"name": f"v1.{SUBRESOURCES_GROUP}"},
+        "spec": {
+            "group": SUBRESOURCES_GROUP,
+            "version": "v1",
+            "groupPriorityMinimum": 1000,
+            "versionPriority": 15,
+            "caBundle": bundle,
+            "service": {"namespace": namespace, "name": NAME, "port": port},
+        },
+    }
+
+
+def _build_webhooks(namespace: str, port: int, bundle: str) -> Manifest:
+    service = {"namespace": namespace, "name": NAME, "port": port, "path": REVIEW_PATH}
+    rules = [
+        _build_rule(VIRTUAL_MACHINE, "CREATE", "UPDATE"),
+        _build_rule(VIRTUAL_MACHINE_INSTANCE_MIGRATION, "CREATE"),
+        _build_rule(DATA_VOLUME, "CREATE", "UPDATE"),
+        {
+            "apiGroups": [""],
+            "apiVersions": ["v1"],
+            "resources": ["pods/eviction"],
+            "operations": ["CREATE"],
+        },
+    ]
+    webhook = {
+        "name": "validator.kubevirt-sim.slipway.dev",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "NoneOnDryRun",
+        # A simulator that is down must not keep a cluster from its work.
+        "failurePolicy": "Ignore",
+        "timeoutSeconds": 5,
+        "clientConfig": {"service": service, "caBundle": bundle},
+        "rules": rules,
+    }
+    return {
+        "apiVersion": WEBHOOKS.api_version,
+        "kind": WEBHOOKS.kind,
+        "metadata": {"name": NAME},
+        "webhooks": [webhook],
+    }
+
+
+def _build_rule(kind: Kind, *operations: str) -> Manifest:
+    return {
+        "apiGroups": [kind.group],
+        "apiVersions": [kind.version],
+        "resources": [kind.plural],
+        "operations": list(operations),
+    }

@@ -1,0 +1,165 @@
+"""The HTTPS server that an API server asks: subresources, discovery, admission reviews."""
+
+from __future__ import annotations
+
+import ssl
+from types import TracebackType
+from typing import Any, Final, Self
+
+import orjson
+from aiohttp import web
+
+from libs.common.client import Client
+from libs.common.clock import Clock
+from libs.common.contracts.cdi import DATA_VOLUME
+from libs.common.contracts.kubevirt import (
+    SUBRESOURCES_GROUP,
+    VIRTUAL_MACHINE,
+    VIRTUAL_MACHINE_INSTANCE,
+    VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+)
+from libs.common.contracts.reading import map_at, text_at
+from libs.common.errors import NotFound, SlipwayError
+from libs.common.kinds import POD, Key, Kind, Manifest, key_of
+from tools.kubevirt_sim.actions import Actions, build_discovery, build_failure
+from tools.kubevirt_sim.admission import Refusal, judge
+
+GROUP_PATH: Final = f"/apis/{SUBRESOURCES_GROUP}/v1"
+REVIEW_PATH: Final = "/validate"
+_REVIEWED: Final = (POD, VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE_MIGRATION, DATA_VOLUME)
+_JSON: Final = "application/json"
+
+
+class ActionServer:
+    """Serve actions and reviews over HTTPS.
+
+    Args:
+        client: Connection with all rights.
+        clock: Time source.
+        host: Address to listen on.
+        port: Port; 0 for a free one.
+        tls: Certificate and key of the server.
+    """
+
+    def __init__(
+        self, client: Client, clock: Clock, host: str, port: int, tls: ssl.SSLContext
+    ) -> None:
+        """Prepare; the server listens once entered as a context manager."""
+        self._client = client
+        self._actions = Actions(client, clock)
+        self._host, self._tls = host, tls
+        self.port = port
+        app = web.Application()
+        app.router.add_get("/healthz", _answer_healthy)
+        app.router.add_get(GROUP_PATH, _answer_discovery)
+        app.router.add_route(
+            "*", GROUP_PATH + "/namespaces/{namespace}/{plural}/{name}/{action:.+}", self._act
+        )
+        app.router.add_post(REVIEW_PATH, self._review)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+
+    async def __aenter__(self) -> Self:
+        """Start to listen."""
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self.port, ssl_context=self._tls)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop."""
+        await self._runner.cleanup()
+
+    async def _act(self, request: web.Request) -> web.Response:
+        place = request.match_info
+        raw = await request.read()
+        try:
+            body = orjson.loads(raw) if raw.strip() else {}
+        except orjson.JSONDecodeError:
+            return _respond(400, build_failure(400, "the body is not JSON"))
+        code, answer = await self._actions.act(
+            request.method,
+            place["plural"],
+            Key(place["namespace"], place["name"]),
+            place["action"],
+            body if isinstance(body, dict) else {},
+        )
+        return _respond(code, answer)
+
+    async def _review(self, request: web.Request) -> web.Response:
+        review = orjson.loads(await request.read())
+        asked = map_at(review, "request")
+        try:
+            refusal = await self._judge(asked)
+            if refusal is not None and refusal.evacuate is not None and not asked.get("dryRun"):
+                await self._mark(refusal.evacuate)
+        except SlipwayError as err:
+            refusal = Refusal(500, str(err))
+        answer: Manifest = {"uid": text_at(asked, "uid"), "allowed": refusal is None}
+        if refusal is not None:
+            # The API server says itself which webhook refused.
+            text = refusal.text.partition("denied the request: ")[2] or refusal.text
+            answer["status"] = {**build_failure(refusal.code, text), "metadata": {}}
+        review = {
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "response": answer,
+        }
+        return _respond(200, review)
+
+    async def _judge(self, asked: Any) -> Refusal | None:
+        plural, group = text_at(asked, "resource", "resource"), text_at(asked, "resource", "group")
+        kind = next(
+            (each for each in _REVIEWED if (each.group, each.plural) == (group, plural)), None
+        )
+        if kind is None:
+            return None
+        key = Key(text_at(asked, "namespace"), text_at(asked, "name"))
+        old = dict(map_at(asked, "oldObject")) or None
+        migrations: list[Manifest] = []
+        if kind == VIRTUAL_MACHINE_INSTANCE_MIGRATION:
+            migrations = (await self._client.list(kind, key.namespace)).items
+        known: dict[tuple[Kind, Key], Manifest | None] = {}
+        while True:
+            try:
+                return judge(
+                    kind,
+                    text_at(asked, "subResource"),
+                    dict(map_at(asked, "object")),
+                    old,
+                    key,
+                    lambda *wanted: known[wanted],
+                    lambda _: migrations,
+                )
+            except KeyError as err:
+                # The rules are pure: what they want to see is fetched, and they are asked again.
+                wanted = err.args[0]
+                known[wanted] = await self._find(*wanted)
+
+    async def _find(self, kind: Kind, key: Key) -> Manifest | None:
+        try:
+            return await self._client.get(kind, key)
+        except NotFound:
+            return None
+
+    async def _mark(self, vmi: Manifest) -> None:
+        change = {"status": {"evacuationNodeName": text_at(vmi, "status", "nodeName")}}
+        await self._client.patch(VIRTUAL_MACHINE_INSTANCE, key_of(vmi), change)
+
+
+async def _answer_healthy(_: web.Request) -> web.Response:
+    return web.Response(text="ok")
+
+
+async def _answer_discovery(_: web.Request) -> web.Response:
+    return _respond(200, build_discovery())
+
+
+def _respond(code: int, body: Manifest | None) -> web.Response:
+    raw = b"" if body is None else orjson.dumps(body)
+    return web.Response(body=raw, status=code, content_type=_JSON)
