@@ -30,6 +30,7 @@ class Stage:
         heartbeats: Whether nodes renew their Leases.
         chance: Source of jitter.
         placements: Node of each pod that was put on one, by UID.
+        granted: UIDs of migrations that were let begin.
     """
 
     timing: Timing
@@ -39,6 +40,7 @@ class Stage:
     heartbeats: bool
     chance: Callable[[], float]
     placements: dict[str, str] = field(default_factory=dict)
+    granted: set[str] = field(default_factory=set)
 
     @property
     def simulated(self) -> bool:

@@ -248,10 +248,16 @@ def _finish(migration: Manifest, scene: Scene) -> MigrationPlan:
         left = [pod for pod in scene.pods if pod["metadata"]["name"] == name]
     else:
         target = find_target(migration, scene.pods)
-        here = text_at(vmi or {}, "status", "nodeName")
-        left = [target] if target and text_at(target, "spec", "nodeName") != here else []
+        left = [target] if target is not None and not _holds_guest(vmi, target) else []
     ended = tuple((pod, well) for pod in left if not is_finished(pod) and not is_deleting(pod))
     return MigrationPlan(pods_ended=ended, done=not ended)
+
+
+def _holds_guest(vmi: Manifest | None, target: Manifest) -> bool:
+    """Tell whether the guest has come to the target of a migration all the same."""
+    state = map_at(vmi or {}, "status", "migrationState")
+    arrived = state.get("completed") is True and state.get("failed") is not True
+    return arrived and text_at(state, "targetPod") == target["metadata"]["name"]
 
 
 def _fail(

@@ -128,6 +128,7 @@ class KubeVirtSim:
         await self.install()
         self.stage.watches = Stopwatches(self.clock)
         self.stage.placements.clear()
+        self.stage.granted.clear()
         self.manager = self.build_manager()
         self._stop = asyncio.Event()
         self._task = asyncio.create_task(self.manager.run(self._stop), name=ID)

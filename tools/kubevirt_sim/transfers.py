@@ -20,6 +20,7 @@ from tools.kubevirt_sim.edge import Stage, Turned, beside, patch_status, take_tu
 from tools.kubevirt_sim.instances import BY_INSTANCE, end_pod
 from tools.kubevirt_sim.launcher import build_launcher
 from tools.kubevirt_sim.migration import (
+    FINAL,
     MigrationPlan,
     Scene,
     is_under_way,
@@ -28,13 +29,14 @@ from tools.kubevirt_sim.migration import (
 )
 
 BY_STATE: Final = "state"
-"""Index of migrations by whether they are under way."""
+"""Index of migrations that have not ended."""
+OPEN: Final = "open"
 _KIND: Final = VIRTUAL_MACHINE_INSTANCE_MIGRATION
 
 
 def index_state(migration: Manifest) -> Iterable[str]:
-    """Index a migration by whether it counts against the limits."""
-    return ["under way"] if is_under_way(migration) else []
+    """Index a migration that has not ended."""
+    return [] if text_at(migration, "status", "phase") in FINAL else [OPEN]
 
 
 def map_instance(vmi: Manifest, cache: Cache) -> Iterable[Key]:
@@ -77,6 +79,7 @@ def build_migration_controller(stage: Stage) -> Controller:
         result, done = await _take(ctx, stage)
         if done and result.error is None:
             stage.watches.forget(ctx.uid)
+            stage.granted.discard(ctx.uid)
             return None
         return result
 
@@ -100,6 +103,8 @@ async def _take(ctx: Context, stage: Stage) -> tuple[Result, bool]:
     async def turn(migration: Manifest) -> Turned:
         scene = _look(ctx, migration, stage)
         plan = plan_migration(migration, scene)
+        if plan.create_target:
+            stage.granted.add(uid_of(migration))
         steps = _build_steps(ctx, migration, scene, plan, stage)
         return Turned(steps, plan.wait, plan.done and not steps and is_deleting(migration))
 
@@ -112,8 +117,10 @@ def _look(ctx: Context, migration: Manifest, stage: Stage) -> Scene:
     nodes = [ctx.get(NODE, Key("", text_at(state, side))) for side in ("sourceNode", "targetNode")]
     others = [
         other
-        for other in ctx.indexed(_KIND, BY_STATE, "under way")
+        for other in ctx.indexed(_KIND, BY_STATE, OPEN)
         if uid_of(other) != uid_of(migration)
+        # One that was let begin counts before the cache shows it.
+        and (is_under_way(other) or uid_of(other) in stage.granted)
     ]
     return Scene(
         vmi=vmi,
