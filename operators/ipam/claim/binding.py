@@ -170,8 +170,8 @@ def plan_binding(current: Binding, found: Finding | None) -> BindingPlan:
         return _stay(current, found, found.message)
     if found.sight is Sight.THERE:
         return BindingPlan(_count(current, wanted), BindingState.BOUND, found.reason, found.message)
-    was_bound = bool(current.places) or current.vmi_uid == wanted.vmi_uid != ""
-    gone = found.sight is Sight.NOWHERE and was_bound
+    was_there = current.target == wanted.target and bool(current.places or current.vmi_uid)
+    gone = found.sight is Sight.NOWHERE and was_there
     state = BindingState.WITHDRAWN if gone else BindingState.PENDING
     # The run is kept in mind, so that no earlier one is ever bound.
     off = replace(
