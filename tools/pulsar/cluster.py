@@ -50,19 +50,20 @@ def ensure_image(progress: Progress, cache: Cache) -> str:
         ToolError: The jars, the packages or docker cannot be had.
     """
     jars = ensure_pulsar(progress, cache) / "lib"
+    # What was built from other files has the one name, too.
+    exact = f"{IMAGE}-{image_key()}"
 
     def build(folder: Path) -> None:
         with progress.step(f"Image {IMAGE}", "1 minute, once"):
             root = folder / "root.tar"
             extract_packages(root, _PACKAGES, progress)
-            write_archive(
-                folder / "image.tar", read_entries(root, jars), [IMAGE], entrypoint=_entrypoint()
-            )
+            entries = read_entries(root, jars)
+            write_archive(folder / "image.tar", entries, [IMAGE, exact], entrypoint=_entrypoint())
             root.unlink()
 
     archive = cache.ensure("pulsar-image", image_key(), build) / "image.tar"
     docker = ensure_docker(progress)
-    if not docker.has_image(IMAGE):
+    if not docker.has_image(exact):
         with progress.step(f"Loading {IMAGE}"):
             docker.read("load", "--input", archive, seconds=300.0)
     return IMAGE
