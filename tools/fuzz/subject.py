@@ -17,7 +17,7 @@ from libs.common.testing.conformance import Subject
 from tools.fuzz.fields import Field, put, walk_fields
 from tools.fuzz.generators import Generator, generate
 
-OPERATORS: Final = ("podset", "volumes")
+OPERATORS: Final = ("network", "podset", "volumes")
 """Operators that have subjects."""
 NAMESPACE: Final = "default"
 UID: Final = "11111111-1111-4111-8111-111111111111"
