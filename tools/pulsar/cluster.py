@@ -107,11 +107,19 @@ def send(
         "PULSAR_COUNT": str(count),
     }
     name = f"producer-{secrets.token_hex(3)}"
-    command = ["run", name, "--namespace", namespace, f"--image={app_image}", "--restart=Never"]
-    command += ["--rm", "--attach", "--quiet", "--image-pull-policy=IfNotPresent", "--command"]
+    where = ["--namespace", namespace]
+    command = ["run", name, *where, f"--image={app_image}", "--restart=Never", "--command"]
+    command += ["--image-pull-policy=IfNotPresent"]
     command += [f"--env={key}={value}" for key, value in environment.items()]
     command += ["--", "/app/bin/python", "-P", "-m", "operators.pulsarconsumer.app.producer"]
-    return kubectl.read(*command, seconds=120)
+    kubectl.read(*command)
+    try:
+        # To attach would be simpler, and fails when the pod is done before.
+        done = "--for=jsonpath={.status.containerStatuses[0].state.terminated.reason}"
+        kubectl.read("wait", f"pod/{name}", *where, done, "--timeout=120s", seconds=130)
+        return kubectl.read("logs", name, *where)
+    finally:
+        kubectl.read("delete", "pod", name, *where, "--wait=false")
 
 
 def image_key() -> str:
