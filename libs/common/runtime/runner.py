@@ -392,4 +392,7 @@ def build_error_status(
         now=context.now(),
     )
     others = [condition for condition in current if condition.get("type") != READY]
-    return {**status, "conditions": [*ready, *others]}
+    # The newest spec was looked at: without this, tools wait for it for ever (kstatus: InProgress).
+    # A kind whose status has no such field must not get one, the API server would refuse it.
+    seen = {"observedGeneration": context.generation} if "observedGeneration" in status else {}
+    return {**status, **seen, "conditions": [*ready, *others]}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -15,7 +17,7 @@ from libs.common.labels import PAUSED
 from libs.common.ownership import build_owner_reference
 from libs.common.plan import Create
 from libs.common.runtime import Context, Result
-from libs.common.runtime.runner import Runner
+from libs.common.runtime.runner import Runner, build_error_status
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
@@ -119,6 +121,15 @@ async def test_terminal_error_is_stated_and_waits_for_a_change(fake_api: FakeApi
 
         widget_changes(fake_api, "good")
         await until(lambda: script.count["w"] == 2)
+
+
+def test_terminal_error_tells_that_the_newest_spec_was_looked_at() -> None:
+    context = cast(Context, SimpleNamespace(generation=3, now=lambda: datetime.now(UTC)))
+    err = TerminalError("BadText", "bad")
+
+    known = build_error_status({"status": {"made": 7, "observedGeneration": 2}}, err, context)
+    assert (known["made"], known["observedGeneration"]) == (7, 3)
+    assert "observedGeneration" not in build_error_status({"status": {"made": 7}}, err, context)
 
 
 async def test_terminal_error_that_cannot_be_stated_is_tried_again(fake_api: FakeApi) -> None:
