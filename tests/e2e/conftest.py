@@ -17,7 +17,6 @@ from tools.cluster.binaries import ensure_tool, find_kubectl
 from tools.cluster.kind_cluster import KindCluster, up
 from tools.cluster.progress import open_progress
 from tools.dev.images import load_operator
-from tools.dev.operators import list_operators
 
 _FAILED = pytest.StashKey[bool]()
 
@@ -28,15 +27,29 @@ def kind_cluster() -> KindCluster:
     return up()
 
 
+class Images(dict[str, str]):
+    """Images in the nodes by operator; each is built and loaded when it is first asked for."""
+
+    def __init__(self, cluster: KindCluster) -> None:
+        """Begin with none."""
+        super().__init__()
+        self._cluster = cluster
+        self._progress = open_progress("e2e", cluster.cache)
+
+    def __missing__(self, operator: str) -> str:
+        """Build and load the image of an operator."""
+        self[operator] = load_operator(operator, self._cluster, self._progress)
+        return self[operator]
+
+
 @pytest.fixture(scope="session")
-def images(kind_cluster: KindCluster) -> dict[str, str]:
-    """Build the images of all operators and load them into the nodes."""
-    progress = open_progress("e2e")
-    return {name: load_operator(name, kind_cluster, progress) for name in list_operators()}
+def images(kind_cluster: KindCluster) -> Images:
+    """Give the images of the operators."""
+    return Images(kind_cluster)
 
 
 @pytest.fixture(scope="module")
-def serve(kind_cluster: KindCluster, images: dict[str, str]) -> Iterator[Serve]:
+def serve(kind_cluster: KindCluster, images: Images) -> Iterator[Serve]:
     """Give a function that installs an operator for all namespaces until the module ends.
 
     One release serves all tests of the module, each in a namespace of its own. What a release does
@@ -58,7 +71,7 @@ def serve(kind_cluster: KindCluster, images: dict[str, str]) -> Iterator[Serve]:
 
 
 @asynccontextmanager
-async def _connect(kind_cluster: KindCluster, images: dict[str, str]) -> AsyncIterator[Cluster]:
+async def _connect(kind_cluster: KindCluster, images: Images) -> AsyncIterator[Cluster]:
     config = await load_config(str(kind_cluster.kubeconfig))
     async with Client(config, user_agent="slipway-e2e") as client:
         kubectl = find_kubectl(kind_cluster.cache)
@@ -67,7 +80,7 @@ async def _connect(kind_cluster: KindCluster, images: dict[str, str]) -> AsyncIt
 
 @pytest.fixture
 async def cluster(
-    kind_cluster: KindCluster, images: dict[str, str], request: pytest.FixtureRequest
+    kind_cluster: KindCluster, images: Images, request: pytest.FixtureRequest
 ) -> AsyncIterator[Cluster]:
     """Give the cluster; on failure tell what happened on it, and clean up in any case."""
     async with _connect(kind_cluster, images) as made:
