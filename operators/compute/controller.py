@@ -8,12 +8,13 @@ from libs.common.runtime import Operator
 from operators.compute.instance.controller import build_instances
 from operators.compute.metrics import METRICS
 from operators.compute.naming import OPERATOR as ID
+from operators.compute.operation.controller import build_operations
 from operators.compute.settings import Settings
 
 OPERATOR: Final = Operator(
     ID,
     Settings,
-    (build_instances,),
+    (build_instances, build_operations),
     metrics=METRICS,
     summary="Keeps virtual machines through KubeVirt and carries out operations on them.",
 )

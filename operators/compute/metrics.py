@@ -11,5 +11,19 @@ ACTIONS: Final = MetricSpec(
     ("reason",),
 )
 
-METRICS: Final[tuple[MetricSpec, ...]] = (ACTIONS,)
+OPERATIONS: Final = MetricSpec(
+    "compute_operations_total",
+    MetricKind.COUNTER,
+    "Total number of Operations that ended, by type and outcome.",
+    ("type", "outcome"),
+)
+OPERATION_SECONDS: Final = MetricSpec(
+    "compute_operation_duration_seconds",
+    MetricKind.HISTOGRAM,
+    "Length of time from when an Operation had its Instance to itself to its end.",
+    ("type", "outcome"),
+    (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0),
+)
+
+METRICS: Final[tuple[MetricSpec, ...]] = (ACTIONS, OPERATIONS, OPERATION_SECONDS)
 """What the process registers and the reference lists."""

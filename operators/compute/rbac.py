@@ -2,10 +2,14 @@
 
 from libs.common.contracts.cdi import DATA_VOLUME
 from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
+from libs.common.contracts.kubevirt import (
+    VIRTUAL_MACHINE,
+    VIRTUAL_MACHINE_INSTANCE,
+    VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+)
 from libs.common.contracts.network import FIREWALL, NETWORK
 from libs.common.contracts.volumes import DEMO_VOLUME
-from libs.common.kinds import NODE, PVC, SECRET
+from libs.common.kinds import LEASE, NODE, PVC, SECRET
 from libs.common.rbac import PolicyRule, children, grant, own, reads
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
@@ -13,7 +17,12 @@ from operators.compute.api.size import INSTANCE_SIZE
 
 RULES: tuple[PolicyRule, ...] = (
     *own(INSTANCE),
-    *reads(OPERATION, why="tell which Operation is at work on an Instance"),
+    *own(OPERATION),
+    grant(OPERATION, "delete", why="delete finished Operations for their age"),
+    *children(LEASE, "create", "delete", why="let one Operation at a time have an Instance"),
+    *children(
+        VIRTUAL_MACHINE_INSTANCE_MIGRATION, "create", "delete", why="move guests, or give that up"
+    ),
     *reads(INSTANCE_SIZE, why="know how much a machine gets"),
     *children(VIRTUAL_MACHINE, "create", "patch", "delete", why="keep the machines of Instances"),
     *children(VIRTUAL_MACHINE_INSTANCE, "delete", why="end exactly the run that is to be rebooted"),

@@ -14,3 +14,7 @@ class Settings(CommonSettings):
     missing_api_poll_seconds: float = Field(default=30, ge=1)
     """missing_api_poll_seconds is how often an Instance looks whether the cluster has come to serve
     the kinds of KubeVirt."""
+
+    operation_history_limit: int = Field(default=20, ge=0, le=1000)
+    """operation_history_limit is the number of finished Operations that are kept of each Instance;
+    older ones are deleted. 0 keeps all."""

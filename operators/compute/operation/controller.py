@@ -1,0 +1,197 @@
+"""The controller of Operation: decide, write down, act; again until there is nothing to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from libs.common.contracts.compute import INSTANCE_UID_LABEL
+from libs.common.contracts.kubevirt import (
+    VIRTUAL_MACHINE_INSTANCE,
+    VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+)
+from libs.common.contracts.reading import text_at
+from libs.common.kinds import LEASE, Manifest, is_deleting, uid_of
+from libs.common.plan import Delete, Outcome
+from libs.common.runtime import Context, Controller, Result
+from operators.compute.actions import batches_of
+from operators.compute.api.instance import INSTANCE
+from operators.compute.api.operation import (
+    FINAL_PHASES,
+    OPERATION,
+    Operation,
+    OperationPhase,
+    OperationReason,
+)
+from operators.compute.api.size import INSTANCE_SIZE
+from operators.compute.instance.observe import OPERATION_INDEXES, map_named
+from operators.compute.metrics import OPERATION_SECONDS, OPERATIONS
+from operators.compute.naming import FINALIZER
+from operators.compute.naming import OPERATIONS as NAME
+from operators.compute.operation.observe import (
+    count_newer,
+    map_lease,
+    map_sibling,
+    map_target,
+    observe_operation,
+    seconds_left,
+    shrink_lease,
+)
+from operators.compute.operation.observed import Observed, Turn
+from operators.compute.operation.reconcile import decide
+from operators.compute.operation.status import build_operation_status
+from operators.compute.operation.steps import BASELINE
+from operators.compute.settings import Settings
+
+_TURNS: Final = 16
+"""Most turns of one pass; more than any Operation has steps."""
+_LOOK_SECONDS: Final = 1.0
+"""Seconds until the next pass after one that did not come to rest."""
+
+
+def build_operations(settings: Settings) -> Controller:
+    """Build the controller of Operation."""
+    reconciler = OperationReconciler(settings)
+    return (
+        Controller(
+            NAME,
+            primary=OPERATION,
+            reconcile=reconciler.reconcile,
+            finalize=reconciler.finalize,
+            finalizer=FINALIZER,
+            needs_finalizer=_is_open,
+            source="reflector",
+        )
+        .watches(OPERATION, map_sibling, indexes=OPERATION_INDEXES)
+        .watches(INSTANCE, map_target)
+        .watches(VIRTUAL_MACHINE_INSTANCE, _map_run, optional=True)
+        .owns(VIRTUAL_MACHINE_INSTANCE_MIGRATION, optional=True)
+        .watches(INSTANCE_SIZE, lambda _, __: ())
+        .watches(
+            LEASE,
+            map_lease,
+            transform=shrink_lease,
+            label_selector=INSTANCE_UID_LABEL,
+            source="reflector",
+        )
+    )
+
+
+class OperationReconciler:
+    """Carry out Operations.
+
+    Args:
+        settings: Settings of the process.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Keep the settings; there is no other state."""
+        self._settings = settings
+
+    async def reconcile(self, ctx: Context) -> Result | None:
+        """Make one pass over an Operation."""
+        operation = Operation.parse(ctx.primary)
+        if operation.finished:
+            return await self._tidy(ctx, operation)
+        return await _advance(ctx)
+
+    async def finalize(self, ctx: Context) -> Result | None:
+        """Make one pass over an Operation that is being deleted; None lets it go."""
+        if Operation.parse(ctx.primary).finished:
+            return None
+        result = await _advance(ctx)
+        ended = not _is_open(_held(ctx))
+        return None if ended else result or Result()
+
+    async def _tidy(self, ctx: Context, operation: Operation) -> Result | None:
+        """Delete a finished Operation for its age, or for the number of newer ones."""
+        left = seconds_left(operation, ctx.now())
+        limit = self._settings.operation_history_limit
+        many = limit > 0 and count_newer(ctx, ctx.primary) >= limit
+        if not many and (left is None or left > 0):
+            return Result(requeue_after=left)
+        ctx.log.info("Deleting a finished Operation", for_age=not many)
+        outcome = await ctx.execute([Delete(OPERATION, ctx.key, ctx.uid)])
+        return Result.from_outcome(outcome)
+
+
+async def _advance(ctx: Context) -> Result | None:
+    """Take turns until there is something to wait for."""
+    for _ in range(_TURNS):
+        operation = Operation.parse(_held(ctx))
+        observed = await _observe(ctx, operation)
+        turn = decide(operation, observed, ctx.now())
+        outcome = await ctx.execute(*batches_of(turn.actions))
+        acted = bool(turn.actions) and outcome.ok
+        if turn.changes or not acted:
+            await _write(ctx, operation, turn, outcome)
+        if not acted and not turn.again:
+            # An Operation that has just ended has its finalizer taken off by the next pass.
+            ended = turn.changes.get("phase") in FINAL_PHASES
+            return Result.from_outcome(outcome, requeue_after=0.0 if ended else turn.look_again)
+    return Result(requeue_after=_LOOK_SECONDS)
+
+
+async def _observe(ctx: Context, operation: Operation) -> Observed:
+    """Look around; at the run itself where it is about to be written down for good."""
+    observed = observe_operation(ctx, operation)
+    target = observed.target
+    if target is None or operation.observed.step != BASELINE:
+        return observed
+    if not ctx.is_served(VIRTUAL_MACHINE_INSTANCE):
+        return observed
+    live = await ctx.live_get(VIRTUAL_MACHINE_INSTANCE, target.instance.key)
+    uid = "" if live is None else uid_of(live)
+    ending = live is not None and is_deleting(live)
+    return replace(observed, target=replace(target, run_uid=uid, run_ending=ending))
+
+
+async def _write(ctx: Context, operation: Operation, turn: Turn, outcome: Outcome) -> None:
+    error = outcome.first_error()
+    refusal = "" if error is None else str(getattr(error, "message", "") or error)
+    if operation.observed.outcome is not None:
+        # What became of the Operation is said; trouble with tidying up is said by the logs.
+        refusal = ""
+    status = build_operation_status(operation, turn, now=ctx.now(), refusal=refusal)
+    await ctx.apply_status(status)
+    _tell(ctx, operation, status)
+
+
+def _tell(ctx: Context, operation: Operation, status: Manifest) -> None:
+    """Tell people and metrics when a phase begins."""
+    phase = status.get("phase")
+    if phase == operation.observed.phase:
+        return
+    message = f"{operation.spec.type}: {status.get('message') or phase}"
+    if phase in FINAL_PHASES:
+        bad = phase == OperationPhase.FAILED
+        reason = status.get("reason") or str(phase)
+        ctx.event("Warning" if bad else "Normal", reason, message)
+        ctx.metrics.counter(OPERATIONS).labels(str(operation.spec.type), str(phase)).inc()
+        begun = operation.observed.started_at
+        if begun is not None:
+            seconds = (ctx.now() - begun).total_seconds()
+            labels = (str(operation.spec.type), str(phase))
+            ctx.metrics.histogram(OPERATION_SECONDS).labels(*labels).observe(seconds)
+    elif phase == OperationPhase.ROLLING_BACK:
+        ctx.event("Warning", OperationReason.ROLLING_BACK, message)
+    elif phase == OperationPhase.RUNNING:
+        ctx.event("Normal", OperationReason.ACCEPTED, message)
+
+
+def _held(ctx: Context) -> Manifest:
+    """Return the Operation as the last turn left it."""
+    held = ctx.get(OPERATION, ctx.key)
+    return held if held is not None and uid_of(held) == ctx.uid else ctx.primary
+
+
+def _is_open(operation: Any) -> bool:
+    return text_at(operation, "status", "phase") not in FINAL_PHASES
+
+
+def _map_run(run: Manifest, cache: Any) -> Any:
+    """Name the Operations on the Instance that has the name of a run."""
+    for key in map_named(run, cache):
+        instance = cache.store(INSTANCE).get(key)
+        if instance is not None:
+            yield from map_target(instance, cache)

@@ -1,0 +1,161 @@
+"""Look around an Operation in the cache, and tell which Operations a change concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from libs.common.contracts.compute import FINAL_PHASES
+from libs.common.contracts.kubevirt import (
+    VIRTUAL_MACHINE_INSTANCE,
+    VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+)
+from libs.common.contracts.migrations import MigrationView
+from libs.common.contracts.reading import map_at, text_at
+from libs.common.crd import ParseError
+from libs.common.kinds import LEASE, Key, Manifest, is_deleting, key_of, uid_of
+from libs.common.ownership import controller_uid
+from libs.common.runtime import Cache, Context
+from operators.compute.api.instance import INSTANCE, Instance
+from operators.compute.api.operation import OPERATION, Operation
+from operators.compute.api.size import INSTANCE_SIZE
+from operators.compute.instance.observe import BY_TARGET
+from operators.compute.naming import lease_name, migration_name
+from operators.compute.operation.observed import Lock, Observed, Target
+from operators.compute.operation.resources import holder_of
+
+
+def observe_operation(ctx: Context, operation: Operation) -> Observed:
+    """Look at everything that the next turn of an Operation depends on."""
+    target = _find_target(ctx, operation)
+    wanted = operation.spec.resize
+    size = None if wanted is None else ctx.get(INSTANCE_SIZE, Key("", wanted.size))
+    return Observed(
+        target=target,
+        before=tuple(_find_before(ctx, operation)),
+        lock=_find_lock(ctx, operation, target),
+        migration=_find_migration(ctx, operation),
+        size_known=size is not None,
+    )
+
+
+def count_newer(ctx: Context, operation: Manifest) -> int:
+    """Count the finished Operations on the same Instance that ended after this one."""
+    mine = (_ended(operation), uid_of(operation))
+    return sum(
+        _is_finished(other) and (_ended(other), uid_of(other)) > mine
+        for other in _siblings(ctx, operation)
+    )
+
+
+def _find_target(ctx: Context, operation: Operation) -> Target | None:
+    key = Key(ctx.key.namespace, operation.spec.target_ref.name)
+    held = ctx.get(INSTANCE, key)
+    if held is None:
+        return None
+    try:
+        instance = Instance.parse(held)
+    except ParseError:
+        return None
+    run = None
+    if ctx.is_served(VIRTUAL_MACHINE_INSTANCE):
+        run = ctx.get(VIRTUAL_MACHINE_INSTANCE, key)
+    if run is None:
+        return Target(held, instance)
+    return Target(held, instance, uid_of(run), is_deleting(run))
+
+
+def _find_before(ctx: Context, operation: Operation) -> Iterable[str]:
+    """Find the Operations that come first: those at work, and older ones that wait."""
+    mine = ctx.primary
+    for other in _siblings(ctx, mine):
+        if uid_of(other) == ctx.uid or _is_finished(other):
+            continue
+        if text_at(other, "status", "startedAt") or _age(other) < _age(mine):
+            yield key_of(other).name
+
+
+def _find_lock(ctx: Context, operation: Operation, target: Target | None) -> Lock | None:
+    uid = operation.observed.target_uid or (target.uid if target is not None else "")
+    held = ctx.get(LEASE, Key(ctx.key.namespace, lease_name(uid))) if uid else None
+    if held is None:
+        return None
+    holder = holder_of(held)
+    alive = any(uid_of(other) == holder for other in _siblings(ctx, ctx.primary))
+    return Lock(uid_of(held), holder, alive)
+
+
+def _find_migration(ctx: Context, operation: Operation) -> MigrationView | None:
+    if not ctx.is_served(VIRTUAL_MACHINE_INSTANCE_MIGRATION):
+        return None
+    name = migration_name(operation.metadata.name, operation.metadata.uid)
+    held = ctx.get(VIRTUAL_MACHINE_INSTANCE_MIGRATION, Key(ctx.key.namespace, name))
+    if held is None or controller_uid(held) != ctx.uid:
+        return None
+    return MigrationView.parse(held)
+
+
+def _siblings(ctx: Context, operation: Manifest) -> list[Manifest]:
+    """Return the Operations on the same Instance, this one too."""
+    name = text_at(operation, "spec", "targetRef", "name")
+    return ctx.indexed(OPERATION, BY_TARGET, str(Key(ctx.key.namespace, name)))
+
+
+def _is_finished(operation: Manifest) -> bool:
+    return text_at(operation, "status", "phase") in FINAL_PHASES
+
+
+def _age(operation: Manifest) -> tuple[str, str]:
+    # RFC 3339 in UTC sorts as it is; the UID decides within a second.
+    return text_at(operation, "metadata", "creationTimestamp"), uid_of(operation)
+
+
+def _ended(operation: Manifest) -> str:
+    return text_at(operation, "status", "finishedAt")
+
+
+def seconds_left(operation: Operation, now: datetime) -> float | None:
+    """Return the seconds until a finished Operation has lived long enough; None for no limit."""
+    seconds, ended = operation.spec.ttl_seconds_after_finished, operation.observed.finished_at
+    if seconds is None or ended is None:
+        return None
+    return seconds - (now - ended).total_seconds()
+
+
+# Whose business a change is.
+
+
+def map_target(instance: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the Operations on an Instance that have not ended."""
+    for operation in cache.store(OPERATION).indexed(BY_TARGET, str(key_of(instance))):
+        if not _is_finished(operation):
+            yield key_of(operation)
+
+
+def map_sibling(operation: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the other Operations on the same Instance: the next in turn, and those to tidy up."""
+    key = key_of(operation)
+    name = text_at(operation, "spec", "targetRef", "name")
+    for other in cache.store(OPERATION).indexed(BY_TARGET, str(Key(key.namespace, name))):
+        if key_of(other) != key:
+            yield key_of(other)
+
+
+def map_lease(lease: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the Operations that wait for the Instance of a Lease."""
+    holder = holder_of(lease)
+    namespace = key_of(lease).namespace
+    for operation in cache.store(OPERATION).list(namespace):
+        mine = uid_of(operation) == holder
+        if mine or not _is_finished(operation):
+            yield key_of(operation)
+
+
+def shrink_lease(lease: Manifest) -> Manifest:
+    """Keep of a Lease who holds it."""
+    return {
+        "apiVersion": lease.get("apiVersion"),
+        "kind": lease.get("kind"),
+        "metadata": dict(lease["metadata"]),
+        "spec": {"holderIdentity": text_at(map_at(lease, "spec"), "holderIdentity")},
+    }

@@ -1,0 +1,187 @@
+"""What was seen around an Operation, and what an Operation decides to do next; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from libs.common.contracts.migrations import MigrationView
+from libs.common.contracts.reading import condition_at, holds_at, text_at
+from libs.common.kinds import Manifest, uid_of
+from operators.compute.actions import Action
+from operators.compute.api.instance import (
+    Directive,
+    DirectiveState,
+    DirectiveStatus,
+    Instance,
+    Power,
+)
+from operators.compute.api.operation import OperationPhase, OperationReason
+from operators.compute.api.reasons import ConditionType, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """Show the Lease by which one Operation has an Instance to itself.
+
+    Attributes:
+        uid: Which incarnation it is.
+        holder: UID of the Operation that holds it.
+        alive: Whether there is an Operation of that UID.
+    """
+
+    uid: str
+    holder: str
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Show the Instance that an Operation is for.
+
+    Attributes:
+        manifest: The Instance as it is.
+        instance: The same, read.
+        run_uid: UID of the run of the machine that there is; empty for none.
+        run_ending: Whether that run is being ended.
+    """
+
+    manifest: Manifest
+    instance: Instance
+    run_uid: str = ""
+    run_ending: bool = False
+
+    @property
+    def uid(self) -> str:
+        """Which incarnation the Instance is."""
+        return uid_of(self.manifest)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the status is about the spec as it is now."""
+        return self.instance.observed.observed_generation >= self.instance.metadata.generation
+
+    @property
+    def powered(self) -> bool:
+        """Whether the machine is to run."""
+        return self.instance.spec.power is Power.RUNNING
+
+    @property
+    def running(self) -> bool:
+        """Whether the run that there is answers, under its public address where it has one."""
+        status = self.instance.observed
+        return (
+            bool(self.run_uid)
+            and not self.run_ending
+            and status.vmi_uid == self.run_uid
+            and holds_at(self.manifest, ConditionType.RUNNING)
+            and holds_at(self.manifest, ConditionType.ADDRESS_READY)
+        )
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the machine is off and stays so."""
+        reason = text_at(condition_at(self.manifest, ConditionType.RUNNING), "reason")
+        return self.settled and not self.run_uid and reason == Reason.STOPPED
+
+    def holds(self, condition: ConditionType) -> bool:
+        """Tell whether a condition holds for the spec as it is now."""
+        return holds_at(self.manifest, condition)
+
+    def is_false(self, condition: ConditionType) -> bool:
+        """Tell whether a condition is stated and does not hold."""
+        return text_at(condition_at(self.manifest, condition), "status") == "False"
+
+    def message(self, condition: ConditionType) -> str:
+        """Return the message of a condition; empty when it is not stated."""
+        return text_at(condition_at(self.manifest, condition), "message")
+
+    def answer(self, directive: Directive) -> DirectiveStatus | None:
+        """Return what became of exactly this directive; None while that is not known."""
+        if not self.settled or self.instance.spec.directive(directive.kind) != directive:
+            return None
+        for status in self.instance.observed.directives:
+            if status.kind is directive.kind and status.token == directive.token:
+                return status
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Show what there is around one Operation.
+
+    Attributes:
+        target: Instance of that name; None when there is none.
+        before: Operations on the same Instance that come first, by name.
+        lock: Lease of the Instance; None when nobody holds it.
+        migration: Migration of this Operation; None when there is none.
+        size_known: Whether the InstanceSize that a Resize names exists.
+    """
+
+    target: Target | None = None
+    before: tuple[str, ...] = ()
+    lock: Lock | None = None
+    migration: MigrationView | None = None
+    size_known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Say what an Operation does next: it writes down, or it acts, or it waits.
+
+    Attributes:
+        changes: Fields of the status to set; written before anything is done on the ground of them.
+        actions: Steps to take, each safe to repeat.
+        message: What it is at, for people.
+        again: Whether to decide anew at once, since the status says more now.
+        look_again: Seconds until it has to be looked at though nothing happens.
+    """
+
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    actions: tuple[Action, ...] = ()
+    message: str = ""
+    again: bool = False
+    look_again: float | None = None
+
+
+def wait(message: str, *actions: Action) -> Turn:
+    """Wait for something, after taking some steps towards it."""
+    return Turn(actions=tuple(actions), message=message)
+
+
+def proceed(step: str, message: str = "", **changes: Any) -> Turn:
+    """Go on to a step."""
+    return Turn({"step": step, **changes}, message=message, again=True)
+
+
+def end(outcome: OperationPhase, reason: OperationReason, message: str = "") -> Turn:
+    """Write the outcome down; what is left to tidy up follows."""
+    changes = {"outcome": outcome, "reason": str(reason), "step": FINISH}
+    return Turn(changes, message=message, again=True)
+
+
+def fail(reason: OperationReason, message: str) -> Turn:
+    """Write down that the Operation failed."""
+    return end(OperationPhase.FAILED, reason, message)
+
+
+def succeed(message: str) -> Turn:
+    """Write down that the Operation succeeded."""
+    return end(OperationPhase.SUCCEEDED, OperationReason.SUCCEEDED, message)
+
+
+def is_done(answer: DirectiveStatus | None) -> bool:
+    """Tell whether a directive was carried out."""
+    return answer is not None and answer.state is DirectiveState.DONE
+
+
+def is_failed(answer: DirectiveStatus | None) -> bool:
+    """Tell whether a directive cannot be carried out."""
+    return answer is not None and answer.state is DirectiveState.FAILED
+
+
+FINISH = "Finish"
+"""The last step of every Operation: requests are withdrawn, the Instance is given free."""
+ROLL_BACK = "RollBack"
+"""The step in which an Operation undoes what it did."""

@@ -1,0 +1,283 @@
+"""What an Operation does next; pure: no input or output, the time is passed in.
+
+| crash after | what is there | what the next process does |
+|---|---|---|
+| the Lease is created | Lease with our UID, phase Pending | takes the Lease for its own, goes on |
+| the facts are written | facts, no effect | acts on the facts |
+| the directive is written | facts, directive | finds the directive there, waits |
+| the effect | facts, directive, answer | reads the answer, goes on |
+| the outcome is written | outcome, directive, Lease | withdraws, gives free, ends |
+| the directive is withdrawn | outcome, Lease | gives free, ends |
+| the Lease is deleted | outcome | ends |
+
+Two Operations never have one Instance: the name of the Lease follows from the UID of the Instance,
+so that the API server gives it to one of them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE_MIGRATION
+from libs.common.plan import Delete
+from operators.compute.actions import Action
+from operators.compute.api.instance import Power
+from operators.compute.api.operation import (
+    FINAL_PHASES,
+    Operation,
+    OperationPhase,
+    OperationReason,
+    OperationType,
+    QueuePolicy,
+)
+from operators.compute.api.reasons import ConditionType
+from operators.compute.naming import lease_name
+from operators.compute.operation.observed import (
+    ROLL_BACK,
+    Observed,
+    Target,
+    Turn,
+    end,
+    fail,
+    is_done,
+    wait,
+)
+from operators.compute.operation.resources import (
+    drop_lock,
+    set_directive,
+    set_field,
+    take_lock,
+    withdraw_directives,
+)
+from operators.compute.operation.steps import (
+    BASELINE,
+    FIRST,
+    PREPARE,
+    RESTART,
+    SWAP,
+    build_boot,
+    build_restart,
+    explain_wait,
+    take_step,
+)
+
+_UNDONE: Final = frozenset({OperationType.REBUILD, OperationType.RESIZE})
+"""Types that are rolled back once they have changed something."""
+
+
+def decide(operation: Operation, observed: Observed, now: datetime) -> Turn:
+    """Decide what an Operation does next."""
+    status = operation.observed
+    if status.phase in FINAL_PHASES:
+        return Turn()
+    if status.outcome is not None:
+        return _finish(operation, observed, status.outcome, now)
+    target = observed.target
+    lost = _find_loss(operation, target)
+    if lost is not None or target is None:
+        return lost or Turn()
+    if status.phase in (None, OperationPhase.PENDING):
+        return _accept(operation, target, observed, now)
+    if status.phase is OperationPhase.ROLLING_BACK:
+        return _roll_back(operation, target, now)
+    return _run(operation, target, observed, now)
+
+
+def is_cancelled(operation: Operation) -> bool:
+    """Tell whether the Operation is to end early; who deletes it wants that too."""
+    return operation.spec.cancel or operation.metadata.is_deleting
+
+
+def deadline_of(operation: Operation) -> datetime | None:
+    """Return the time at which an Operation that is at work has to end; None before."""
+    started = operation.observed.started_at
+    return None if started is None else started + timedelta(seconds=operation.spec.timeout_seconds)
+
+
+def _find_loss(operation: Operation, target: Target | None) -> Turn | None:
+    name = operation.spec.target_ref.name
+    known = operation.observed.target_uid or operation.spec.target_ref.uid
+    if target is None:
+        message = f"there is no Instance {name}, which spec.targetRef names"
+        return fail(OperationReason.TARGET_NOT_FOUND, message)
+    if known and target.uid != known:
+        message = f"Instance {name} is another than the one that was meant: UID {target.uid}"
+        return fail(OperationReason.TARGET_NOT_FOUND, message)
+    if target.instance.metadata.is_deleting:
+        return fail(OperationReason.TARGET_DELETING, f"Instance {name} is being deleted")
+    return None
+
+
+def _accept(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
+    """Wait for one's turn, then take the Instance."""
+    if is_cancelled(operation):
+        return end(OperationPhase.CANCELLED, OperationReason.CANCELLED, "before it began")
+    lock = observed.lock
+    ours = lock is not None and lock.holder == operation.metadata.uid
+    if observed.before and not ours:
+        first = observed.before[0]
+        if operation.spec.queue is QueuePolicy.FAIL_IF_BUSY:
+            return fail(OperationReason.BUSY, f"Operation {first} is at work on the Instance")
+        position = len(observed.before)
+        changes = {"phase": OperationPhase.PENDING, "queue_position": position}
+        return Turn(changes, message=f"waiting for Operation {first}")
+    if lock is None:
+        return wait("taking the Instance", take_lock(operation, target))
+    if not ours:
+        if lock.alive:
+            return Turn({"phase": OperationPhase.PENDING}, message="waiting for the Lease")
+        # Its holder is gone without having given it free, as after a forced deletion.
+        return wait(
+            "taking the Lease of an Operation that is gone", drop_lock(operation, target.uid, lock)
+        )
+    changes = {
+        "phase": OperationPhase.RUNNING,
+        "step": FIRST[operation.spec.type],
+        "target_uid": target.uid,
+        "lease_name": lease_name(target.uid),
+        "started_at": now,
+        "queue_position": None,
+    }
+    return Turn(changes, message="has the Instance to itself", again=True)
+
+
+def _run(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
+    deadline = deadline_of(operation) or now
+    if is_cancelled(operation):
+        stopped = _cancel(operation, target, observed)
+        if stopped is not None:
+            return stopped
+    if now >= deadline:
+        message = (
+            f"{operation.spec.timeout_seconds} s were not enough for {operation.observed.step}"
+        )
+        return _give_up(operation, OperationReason.DEADLINE_EXCEEDED, _explain(message, target))
+    ready = _ready_deadline(operation)
+    if ready is not None and now >= ready:
+        message = "the machine was not ready in time on its new disk"
+        return _give_up(operation, OperationReason.DEADLINE_EXCEEDED, _explain(message, target))
+    turn = take_step(operation, target, observed)
+    soonest = min(deadline, ready) if ready is not None else deadline
+    return _with_timer(turn, soonest, now)
+
+
+def _cancel(operation: Operation, target: Target, observed: Observed) -> Turn | None:
+    """End early where that is possible; None where what was begun has to be ended."""
+    kind, step = operation.spec.type, operation.observed.step
+    message = "by spec.cancel" if operation.spec.cancel else "by its deletion"
+    if kind is OperationType.REBOOT and step != BASELINE:
+        facts = operation.observed.facts
+        untouched = step == RESTART and target.run_uid == facts.vmi_uid and not target.run_ending
+        if not untouched:
+            # The run is gone already. The machine starts again whether anybody waits or not.
+            return None
+    migration = observed.migration
+    if kind is OperationType.MIGRATE and migration is not None:
+        if migration.succeeded:
+            return None
+        if not migration.final:
+            delete = Delete(VIRTUAL_MACHINE_INSTANCE_MIGRATION, migration.key, migration.uid)
+            actions = () if migration.deleting else (Action(delete, OperationReason.CANCELLED),)
+            return wait("waiting for the migration to be given up", *actions)
+    return _give_up(operation, OperationReason.CANCELLED, message)
+
+
+def _give_up(operation: Operation, reason: OperationReason, message: str) -> Turn:
+    """End without success; what has changed already is undone first where it can be."""
+    changed = operation.observed.step not in (BASELINE, PREPARE)
+    if operation.spec.type in _UNDONE and changed:
+        changes = {
+            "phase": OperationPhase.ROLLING_BACK,
+            "step": ROLL_BACK,
+            "reason": str(reason),
+        }
+        return Turn(changes, message=message, again=True)
+    cancelled = reason is OperationReason.CANCELLED
+    outcome = OperationPhase.CANCELLED if cancelled else OperationPhase.FAILED
+    return end(outcome, reason, message)
+
+
+def _roll_back(operation: Operation, target: Target, now: datetime) -> Turn:
+    status = operation.observed
+    cancelled = status.reason == OperationReason.CANCELLED
+    begun = status.step_started_at or now
+    deadline = begun + timedelta(seconds=operation.spec.timeout_seconds)
+    if now >= deadline:
+        message = _explain("the Instance could not be brought back; look at it", target)
+        return fail(OperationReason.ROLLBACK_FAILED, message)
+    rebuild = operation.spec.type is OperationType.REBUILD
+    undo = _undo_rebuild if rebuild else _undo_resize
+    turn = undo(operation, target)
+    if turn is not None:
+        return _with_timer(turn, deadline, now)
+    what = f"disk {status.facts.old_disk}" if rebuild else f"size {status.facts.old_size}"
+    if cancelled:
+        return end(OperationPhase.CANCELLED, OperationReason.CANCELLED, f"back on {what}")
+    return fail(OperationReason.ROLLED_BACK, f"back on {what}: {status.message}"[:1024])
+
+
+def _undo_rebuild(operation: Operation, target: Target) -> Turn | None:
+    """Boot from the old disk again; None once the machine does."""
+    disk = operation.observed.facts.old_disk or ""
+    directive = build_boot(operation, disk)
+    if is_done(target.answer(directive)) and (target.running or target.stopped):
+        return None
+    what = operation.observed.message
+    return wait(_explain(what, target), *set_directive(target, directive))
+
+
+def _undo_resize(operation: Operation, target: Target) -> Turn | None:
+    """Have the old size again; None once the machine does."""
+    size = operation.observed.facts.old_size or target.instance.spec.size
+    what = _explain(operation.observed.message, target)
+    actions = set_field(target, "size", size)
+    if actions:
+        return wait(what, *actions)
+    if not target.settled:
+        return wait(what)
+    off = target.instance.spec.power is Power.STOPPED and not target.run_uid
+    held = target.instance.observed.size == size
+    if held and (off or (target.running and not target.holds(ConditionType.RESTART_REQUIRED))):
+        return None
+    stuck = not target.running or target.holds(ConditionType.RESTART_REQUIRED)
+    if target.run_uid and stuck and not target.run_ending and not held:
+        # A run that was begun with the other size, and may wait for room that there is not.
+        return wait(what, *set_directive(target, build_restart(operation, target.run_uid)))
+    return wait(what)
+
+
+def _finish(
+    operation: Operation, observed: Observed, outcome: OperationPhase, now: datetime
+) -> Turn:
+    """Withdraw what was asked for, give the Instance free, and only then end."""
+    target, lock = observed.target, observed.lock
+    message = operation.observed.message
+    if target is not None and target.uid == operation.observed.target_uid:
+        actions = withdraw_directives(target, operation.metadata.uid)
+        if actions:
+            return wait(message, *actions)
+    held = operation.observed.target_uid
+    if lock is not None and lock.holder == operation.metadata.uid:
+        uid = held or (target.uid if target is not None else "")
+        return wait(message, drop_lock(operation, uid, lock))
+    changes = {"phase": outcome, "outcome": None, "finished_at": now, "queue_position": None}
+    return Turn(changes, message=message)
+
+
+def _ready_deadline(operation: Operation) -> datetime | None:
+    """Return the time at which a rebuilt machine has to be ready; None where none applies."""
+    begun = operation.observed.step_started_at
+    if operation.spec.type is not OperationType.REBUILD or operation.observed.step != SWAP:
+        return None
+    seconds = 900 if operation.spec.rebuild is None else operation.spec.rebuild.ready_seconds
+    return None if begun is None else begun + timedelta(seconds=seconds)
+
+
+def _explain(message: str, target: Target) -> str:
+    return explain_wait(target, message)
+
+
+def _with_timer(turn: Turn, deadline: datetime, now: datetime) -> Turn:
+    seconds = max((deadline - now).total_seconds(), 0.1)
+    return Turn(turn.changes, turn.actions, turn.message, turn.again, seconds)

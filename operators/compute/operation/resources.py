@@ -1,0 +1,125 @@
+"""Manifests and patches of what an Operation writes; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from libs.common.contracts.compute import INSTANCE_LABEL, INSTANCE_UID_LABEL
+from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE_MIGRATION
+from libs.common.kinds import LEASE, Manifest, key_of
+from libs.common.labels import MANAGED_BY
+from libs.common.naming import label_value
+from libs.common.ownership import build_owner_reference
+from libs.common.plan import Create, Delete, Patch
+from operators.compute.actions import Action
+from operators.compute.api.instance import INSTANCE, Directive
+from operators.compute.api.operation import OPERATION, Operation, OperationReason
+from operators.compute.naming import OPERATOR, lease_name, migration_name
+from operators.compute.operation.observed import Lock, Target
+
+
+def build_lease(operation: Operation, target: Target) -> Manifest:
+    """Build the Lease by which an Operation has an Instance to itself.
+
+    It is never renewed: who holds it is an object that is there or is not.
+    """
+    labels = {
+        MANAGED_BY: OPERATOR,
+        INSTANCE_LABEL: label_value(operation.spec.target_ref.name),
+        INSTANCE_UID_LABEL: target.uid,
+    }
+    return {
+        "apiVersion": LEASE.api_version,
+        "kind": LEASE.kind,
+        "metadata": {
+            "name": lease_name(target.uid),
+            "namespace": operation.metadata.namespace,
+            "labels": labels,
+            "ownerReferences": [_refer(operation)],
+        },
+        "spec": {"holderIdentity": operation.metadata.uid},
+    }
+
+
+def build_migration(operation: Operation) -> Manifest:
+    """Build the migration of an Operation."""
+    spec: Manifest = {"vmiName": operation.spec.target_ref.name}
+    wanted = operation.spec.migrate
+    if wanted is not None and wanted.node_selector:
+        spec["addedNodeSelector"] = dict(wanted.node_selector)
+    return {
+        "apiVersion": VIRTUAL_MACHINE_INSTANCE_MIGRATION.api_version,
+        "kind": VIRTUAL_MACHINE_INSTANCE_MIGRATION.kind,
+        "metadata": {
+            "name": migration_name(operation.metadata.name, operation.metadata.uid),
+            "namespace": operation.metadata.namespace,
+            "labels": {MANAGED_BY: OPERATOR},
+            "ownerReferences": [_refer(operation)],
+        },
+        "spec": spec,
+    }
+
+
+def take_lock(operation: Operation, target: Target) -> Action:
+    """Create the Lease: whoever can has the Instance."""
+    step = Create(
+        LEASE,
+        build_lease(operation, target),
+        ours=lambda held: holder_of(held) == operation.metadata.uid,
+    )
+    return Action(step, OperationReason.ACCEPTED)
+
+
+def drop_lock(operation: Operation, target_uid: str, lock: Lock) -> Action:
+    """Delete exactly the Lease that was seen."""
+    key = key_of(
+        {"metadata": {"namespace": operation.metadata.namespace, "name": lease_name(target_uid)}}
+    )
+    return Action(Delete(LEASE, key, lock.uid), OperationReason.IN_PROGRESS)
+
+
+def holder_of(lease: Manifest) -> str:
+    """Return the UID of the Operation that holds a Lease."""
+    return str((lease.get("spec") or {}).get("holderIdentity") or "")
+
+
+def set_directive(target: Target, directive: Directive) -> tuple[Action, ...]:
+    """Put a directive into the spec of the Instance; nothing when it is there."""
+    spec = target.instance.spec
+    if spec.directive(directive.kind) == directive:
+        return ()
+    others = [held for held in spec.directives if held.kind is not directive.kind]
+    return (_set(target, "directives", _render([*others, directive])),)
+
+
+def withdraw_directives(target: Target, token: str) -> tuple[Action, ...]:
+    """Take the directives of an Operation out of the spec; nothing when there are none."""
+    held = target.instance.spec.directives
+    others = [directive for directive in held if directive.token != token]
+    if len(others) == len(held):
+        return ()
+    return (_set(target, "directives", _render(others)),)
+
+
+def set_field(target: Target, field: str, value: str) -> tuple[Action, ...]:
+    """Set a field of the spec, as a person would; nothing when it has the value."""
+    held = target.manifest.get("spec", {}).get(field)
+    return () if held == value else (_set(target, field, value),)
+
+
+def _set(target: Target, field: str, value: Any) -> Action:
+    version = target.manifest["metadata"].get("resourceVersion", "")
+    operations = [{"op": "add", "path": f"/spec/{field}", "value": value}]
+    key = key_of(target.manifest)
+    step = Patch(INSTANCE, key, target.uid, operations, resource_version=version)
+    return Action(step, OperationReason.IN_PROGRESS)
+
+
+def _render(directives: Iterable[Directive]) -> list[Manifest]:
+    return [directive.to_manifest() for directive in directives]
+
+
+def _refer(operation: Operation) -> Manifest:
+    metadata = {"name": operation.metadata.name, "uid": operation.metadata.uid}
+    return build_owner_reference(OPERATION, {"metadata": metadata})

@@ -1,0 +1,305 @@
+"""The table of crashes, tried: an Operation whose process dies at each of its writes.
+
+Each life is run once undisturbed, and then once for each write and each way to die at it: before
+the write arrives, or after it did and before anybody knew. Whatever the type, the end is the same,
+and what must happen once has happened once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from libs.common.contracts.cdi import DATA_VOLUME
+from libs.common.contracts.kubevirt import (
+    VIRTUAL_MACHINE,
+    VIRTUAL_MACHINE_INSTANCE,
+    VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+)
+from libs.common.kinds import LEASE, Key, Manifest, key_of, uid_of
+from libs.common.testing.fakeapi import FakeApi
+from operators.compute.api.instance import INSTANCE
+from operators.compute.api.operation import OPERATION
+from operators.compute.pretend import pretend
+from operators.compute.samples import build_instance, build_operation, build_size
+from operators.compute.world import World
+
+WEB, OP = Key("default", "web"), Key("default", "op")
+NEW = {"registry": "docker://example.com/new"}
+BROKEN = {"url": "https://example.com/broken.qcow2"}
+
+TYPES: list[tuple[str, dict[str, Any]]] = [
+    ("Reboot", {}),
+    ("Stop", {}),
+    ("Rebuild", {"rebuild": {"image": NEW}}),
+    ("Resize", {"resize": {"size": "large"}}),
+    ("Migrate", {}),
+]
+
+
+class Life:
+    """One life of an Instance with one Operation on it, and what is watched all the while."""
+
+    def __init__(self, operation: Manifest, *, dead_disks: bool = False) -> None:
+        self.world = World(self.drive)
+        self.operation = operation
+        self.dead_disks = dead_disks
+        self.runs: list[str] = []
+        self.moves = 0
+        self.at_action: Callable[[FakeApi], None] = lambda _: None
+
+    def drive(self, api: FakeApi) -> None:
+        """Let the world go on, and hold what is seen against what is promised."""
+        pretend(api)
+        self.at_action(api)
+        run = api.find(VIRTUAL_MACHINE_INSTANCE, WEB)
+        if run is not None and uid_of(run) not in self.runs:
+            self.runs.append(uid_of(run))
+        assert len(api.objects(LEASE)) <= 1, "one Operation at a time"
+        machine = api.find(VIRTUAL_MACHINE, WEB)
+        if machine is not None:
+            volumes = machine["spec"]["template"]["spec"]["volumes"]
+            disk = volumes[0]["dataVolume"]["name"]
+            assert api.find(DATA_VOLUME, Key("default", disk)) is not None, "a disk in use is gone"
+        if run is not None and machine is not None:
+            used = run["spec"]["volumes"][0]["dataVolume"]["name"]
+            assert api.find(DATA_VOLUME, Key("default", used)) is not None, "the disk of a guest"
+
+    async def begin(self) -> None:
+        """Have an Instance that runs, and forget what it took."""
+        api = self.world.api
+        api.create(build_size())
+        api.create(build_size("large", cpus=4, memory="8Gi"))
+        api.create(build_instance("web"))
+        await self.world.settle()
+        assert self.phase(INSTANCE) == "Running"
+        if self.dead_disks:
+            annotations = {"pretend/dead-disks": "true"}
+            api.patch(VIRTUAL_MACHINE, WEB, {"metadata": {"annotations": annotations}})
+        self.world.writes.clear()
+
+    async def live(self, kill_at: int | None = None, *, lose: bool = False) -> list[str]:
+        """Carry the Operation out; returns the writes that it took."""
+        await self.begin()
+        self.world.kill_at, self.world.lose = kill_at, lose
+        self.world.api.create(self.operation)
+        await self.world.settle()
+        return list(self.world.writes)
+
+    def phase(self, kind: Any) -> str:
+        held = self.world.api.get(kind, WEB if kind == INSTANCE else OP)
+        return str(held["status"]["phase"])
+
+    def end(self) -> dict[str, Any]:
+        """Return what the world has come to."""
+        api = self.world.api
+        machine = api.get(VIRTUAL_MACHINE, WEB)
+        template = machine["spec"]["template"]["spec"]
+        return {
+            "phase": self.phase(OPERATION),
+            "reason": api.get(OPERATION, OP)["status"].get("reason"),
+            "instance": self.phase(INSTANCE),
+            "strategy": machine["spec"]["runStrategy"],
+            "size": template["domain"]["cpu"]["sockets"],
+            "directives": api.get(INSTANCE, WEB)["spec"].get("directives", []),
+            "leases": len(api.objects(LEASE)),
+            "runs": len(self.runs),
+            "disks": len(api.objects(DATA_VOLUME)),
+            "migrations": len(api.objects(VIRTUAL_MACHINE_INSTANCE_MIGRATION)),
+            "node": (api.get(INSTANCE, WEB)["status"]).get("nodeName"),
+        }
+
+
+@pytest.mark.parametrize(("type_", "spec"), TYPES)
+async def test_operation_ends_the_same_whatever_write_its_process_dies_at(
+    type_: str, spec: dict[str, Any]
+) -> None:
+    calm = Life(build_operation(type_, **spec))
+    writes = await calm.live()
+    expected = calm.end()
+    assert expected["phase"] == "Succeeded"
+    assert expected["leases"] == 0
+    assert expected["directives"] == []
+
+    for index in range(len(writes)):
+        for lose in (False, True):
+            life = Life(build_operation(type_, **spec))
+            await life.live(index, lose=lose)
+            assert life.end() == expected, f"died at {index}: {writes[index]}, arrived: {lose}"
+
+
+async def test_reboot_is_one_new_run_and_nothing_else_changes() -> None:
+    life = Life(build_operation("Reboot"))
+    await life.live()
+
+    assert life.end() | {"phase": ""} == {
+        "phase": "",
+        "reason": "Succeeded",
+        "instance": "Running",
+        "strategy": "Always",
+        "size": 2,
+        "directives": [],
+        "leases": 0,
+        "runs": 2,
+        "disks": 1,
+        "migrations": 0,
+        "node": "node-1",
+    }
+    steps = life.world.api.get(OPERATION, OP)["status"]["steps"]
+    assert [step["name"] for step in steps] == ["Baseline", "Restart", "WaitRunning", "Finish"]
+    assert all(step["state"] == "Done" for step in steps)
+
+
+async def test_rebuild_changes_the_disk_and_keeps_the_identity() -> None:
+    life = Life(build_operation("Rebuild", rebuild={"image": NEW}))
+    await life.begin()
+    before = life.world.api.get(INSTANCE, WEB)["status"]
+    life.world.api.create(life.operation)
+    await life.world.settle()
+
+    after = life.world.api.get(INSTANCE, WEB)["status"]
+    (disk,) = life.world.api.objects(DATA_VOLUME)
+    assert after["rootDisk"]["name"] == key_of(disk).name != before["rootDisk"]["name"]
+    assert disk["spec"]["source"] == {"registry": {"url": NEW["registry"]}}
+    for field in ("macAddress", "firmwareUUID", "vmUID"):
+        assert after[field] == before[field]
+
+
+async def test_rebuild_of_an_image_that_cannot_be_had_does_not_touch_the_machine() -> None:
+    calm = Life(build_operation("Rebuild", rebuild={"image": BROKEN}))
+    writes = await calm.live()
+    expected = calm.end()
+    assert (expected["phase"], expected["reason"]) == ("Failed", "DiskFailed")
+    assert (expected["runs"], expected["disks"], expected["instance"]) == (1, 1, "Running")
+
+    for index in range(len(writes)):
+        life = Life(build_operation("Rebuild", rebuild={"image": BROKEN}))
+        await life.live(index, lose=index % 2 == 0)
+        assert life.end() == expected, f"died at {index}: {writes[index]}"
+
+
+async def roll_back(life: Life, kill_at: int | None = None) -> list[str]:
+    """Rebuild onto a disk that does not boot, and let the time run out."""
+    await life.live(kill_at)
+    for _ in range(3):
+        life.world.clock.advance(1000)
+        await life.world.settle()
+    return list(life.world.writes)
+
+
+async def test_rebuild_that_does_not_boot_goes_back_to_the_old_disk() -> None:
+    calm = Life(build_operation("Rebuild", rebuild={"image": NEW}), dead_disks=True)
+    writes = await roll_back(calm)
+    expected = calm.end()
+    assert (expected["phase"], expected["reason"]) == ("Failed", "RolledBack")
+    assert (expected["instance"], expected["disks"]) == ("Running", 1)
+    assert calm.world.api.get(INSTANCE, WEB)["status"]["rootDisk"]["name"] == "web-root"
+
+    for index in range(len(writes)):
+        life = Life(build_operation("Rebuild", rebuild={"image": NEW}), dead_disks=True)
+        await roll_back(life, index)
+        got = life.end()
+        assert got == expected, f"died at {index}: {writes[index]}"
+
+
+@pytest.mark.parametrize(("type_", "spec"), TYPES)
+async def test_operation_that_is_cancelled_at_any_point_leaves_nothing_behind(
+    type_: str, spec: dict[str, Any]
+) -> None:
+    count = len(await Life(build_operation(type_, **spec)).live())
+    for index in range(count):
+        life = Life(build_operation(type_, **spec))
+
+        def cancel(api: FakeApi, life: Life = life, index: int = index) -> None:
+            if len(life.world.writes) >= index and api.find(OPERATION, OP) is not None:
+                api.patch(OPERATION, OP, {"spec": {"cancel": True}})
+
+        life.at_action = cancel
+        await life.live()
+        end = life.end()
+        assert end["phase"] in ("Cancelled", "Succeeded"), end
+        assert (end["leases"], end["directives"], end["disks"]) == (0, [], 1)
+        if end["phase"] == "Cancelled" and type_ != "Stop":
+            assert end["instance"] == "Running"
+            assert end["size"] == 2
+
+
+async def test_operations_on_one_instance_take_turns_in_their_order() -> None:
+    life = Life(build_operation("Reboot"))
+    await life.begin()
+    api = life.world.api
+    names = ["c", "a", "b"]
+    for number, name in enumerate(names):
+        operation = build_operation("Reboot", name)
+        operation["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:0{number}Z"
+        api.create(operation)
+        api.patch(OPERATION, Key("default", name), {"metadata": {}})
+    await life.world.settle()
+
+    ends = [api.get(OPERATION, Key("default", name))["status"] for name in names]
+    assert [end["phase"] for end in ends] == ["Succeeded"] * 3
+    assert len(life.runs) == 4, "each Operation is a run of its own"
+
+
+async def test_operation_that_does_not_want_to_wait_fails_while_another_is_at_work() -> None:
+    life = Life(build_operation("Rebuild", rebuild={"image": NEW}), dead_disks=True)
+    await life.live()
+    assert life.phase(OPERATION) == "Running"
+    life.world.api.create(build_operation("Reboot", "hasty", queue="FailIfBusy"))
+    life.world.api.create(build_operation("Reboot", "patient"))
+    await life.world.settle()
+
+    hasty = life.world.api.get(OPERATION, Key("default", "hasty"))["status"]
+    patient = life.world.api.get(OPERATION, Key("default", "patient"))["status"]
+    assert (hasty["phase"], hasty["reason"]) == ("Failed", "Busy")
+    assert (patient["phase"], patient["queuePosition"]) == ("Pending", 1)
+
+
+async def test_lease_of_an_operation_that_is_gone_is_taken_over() -> None:
+    life = Life(build_operation("Rebuild", rebuild={"image": NEW}), dead_disks=True)
+    await life.live()
+    api = life.world.api
+    api.vanish(OPERATION, OP)
+    assert len(api.objects(LEASE)) == 1
+    api.create(build_operation("Reboot", "op"))
+    await life.world.settle()
+
+    assert api.get(OPERATION, OP)["status"]["leaseName"]
+    (lease,) = api.objects(LEASE) or [{}]
+    holder = (lease.get("spec") or {}).get("holderIdentity")
+    assert holder in (None, uid_of(api.get(OPERATION, OP)))
+
+
+async def test_deletion_of_a_running_operation_undoes_what_it_did() -> None:
+    life = Life(build_operation("Rebuild", rebuild={"image": NEW}), dead_disks=True)
+    await life.live()
+    life.world.api.patch(OPERATION, OP, {"metadata": {"finalizers": ["test/finalizer"]}})
+    life.world.api.delete(OPERATION, OP)
+    await life.world.settle()
+
+    assert life.world.api.find(OPERATION, OP) is None
+    assert life.world.api.get(INSTANCE, WEB)["status"]["rootDisk"]["name"] == "web-root"
+    assert life.phase(INSTANCE) == "Running"
+    assert life.world.api.objects(LEASE) == []
+
+
+async def test_operation_on_an_instance_that_is_not_there_fails() -> None:
+    life = Life(build_operation("Reboot", "op", "nobody"))
+    await life.live()
+
+    status = life.world.api.get(OPERATION, OP)["status"]
+    assert (status["phase"], status["reason"]) == ("Failed", "TargetNotFound")
+
+
+async def test_reboot_of_a_machine_that_is_off_fails() -> None:
+    life = Life(build_operation("Reboot"))
+    await life.begin()
+    life.world.api.patch(INSTANCE, WEB, {"spec": {"power": "Stopped"}})
+    await life.world.settle()
+    life.world.api.create(life.operation)
+    await life.world.settle()
+
+    assert life.world.api.get(OPERATION, OP)["status"]["reason"] == "NotRunning"
+    assert life.phase(INSTANCE) == "Stopped"

@@ -1,0 +1,246 @@
+"""A world in memory for the tests: the operator, KubeVirt, and a death at any write.
+
+The passes of the real controllers run on a context that reads and writes a `FakeApi` directly, so a
+whole life of an Operation takes some hundredths of a second, and each write of it can be the last
+of a process.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, cast
+
+import structlog
+
+from libs.common.clock import Clock
+from libs.common.errors import ApiError
+from libs.common.kinds import SECRET, Key, Kind, Manifest, is_deleting, key_of, uid_of
+from libs.common.metrics import Metrics
+from libs.common.ownership import controller_uid
+from libs.common.plan import Apply, Create, Delete, Outcome, Patch, Step, StepFailure
+from libs.common.runtime import Context
+from libs.common.runtime.store import IndexFunction
+from libs.common.testing.clock import FakeClock
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.fakeapi.patches import PatchError, apply_json_patch
+from operators.compute.api.instance import INSTANCE
+from operators.compute.api.operation import OPERATION
+from operators.compute.instance.controller import InstanceReconciler
+from operators.compute.instance.observe import DISK_INDEXES, OPERATION_INDEXES
+from operators.compute.metrics import METRICS
+from operators.compute.operation.controller import OperationReconciler
+from operators.compute.pretend import build_crds, pretend
+from operators.compute.settings import Settings
+
+_INDEXES: Final[Mapping[str, IndexFunction]] = {**DISK_INDEXES, **OPERATION_INDEXES}
+_ROUNDS: Final = 200
+"""Most rounds in which a world has to come to rest."""
+
+
+class Killed(Exception):
+    """The process died."""
+
+
+class World:
+    """Run the operator and all that it needs, one pass after the other.
+
+    Attributes:
+        api: Objects.
+        clock: Time.
+        writes: Writes that were made, as texts.
+        kill_at: Number of the write that is the last of its process; None for none.
+        lose: Whether that write still arrives.
+        drive: What the rest of the cluster does.
+    """
+
+    def __init__(self, drive: Callable[[FakeApi], None] = pretend) -> None:
+        """Begin with the kinds and nothing else."""
+        self.api = FakeApi()
+        for crd in build_crds():
+            self.api.register(crd)
+        self.clock = FakeClock()
+        self.writes: list[str] = []
+        self.kill_at: int | None = None
+        self.lose = False
+        self.drive = drive
+        self._instances = InstanceReconciler(Settings())
+        self._operations = OperationReconciler(Settings())
+        self.metrics = Metrics(METRICS, process=False)
+
+    def write(self, what: str, commit: Callable[[], Any]) -> Any:
+        """Make one write, and die at it if it is the one.
+
+        Raises:
+            Killed: It was the last of its process.
+        """
+        self.writes.append(what)
+        dies = self.kill_at == len(self.writes) - 1
+        if dies and not self.lose:
+            raise Killed
+        answer = commit()
+        if dies:
+            raise Killed
+        return answer
+
+    async def settle(self) -> None:
+        """Let everybody act until nobody has anything to do."""
+        for _ in range(_ROUNDS):
+            version, died = self.api.store.version, False
+            for kind in (OPERATION, INSTANCE):
+                for held in self.api.objects(kind):
+                    try:
+                        await self._pass(kind, held)
+                    except Killed:
+                        # The next process knows only what is written.
+                        died = True
+            self.drive(self.api)
+            if self.api.store.version == version and not died:
+                return
+        raise AssertionError("the world does not come to rest")
+
+    async def _pass(self, kind: Kind, held: Manifest) -> None:
+        ctx = WorldContext(self, kind, held)
+        context = cast(Context, ctx)
+        work = self._operations if kind == OPERATION else self._instances
+        if not is_deleting(held):
+            await work.reconcile(context)
+        elif await work.finalize(context) is None:
+            self.api.patch(kind, key_of(held), {"metadata": {"finalizers": []}})
+
+
+class WorldContext:
+    """What a pass may see and do, straight on the objects; it stands in for `Context`."""
+
+    def __init__(self, world: World, kind: Kind, primary: Manifest) -> None:
+        """Begin a pass over an object."""
+        self.world = world
+        self.kind = kind
+        self.primary = primary
+        self.key = key_of(primary)
+        self.uid = uid_of(primary)
+        self.generation = int(primary["metadata"].get("generation") or 0)
+        self.log = structlog.get_logger("world")
+        self.metrics = world.metrics
+
+    def now(self) -> datetime:
+        """Return the time."""
+        return cast(Clock, self.world.clock).now()
+
+    def get(self, kind: Kind, key: Key) -> Manifest | None:
+        """Return an object, or None."""
+        return self.world.api.find(kind, key)
+
+    async def live_get(self, kind: Kind, key: Key) -> Manifest | None:
+        """Return an object, or None."""
+        return self.world.api.find(kind, key)
+
+    def indexed(self, kind: Kind, index: str, value: str) -> list[Manifest]:
+        """Return what an index has under a value."""
+        function = _INDEXES[index]
+        return [held for held in self.world.api.objects(kind) if value in function(held)]
+
+    def is_served(self, kind: Kind) -> bool:
+        """Tell that everything is served."""
+        return True
+
+    def event(self, *_: Any, **__: Any) -> None:
+        """Tell nobody."""
+
+    async def apply_status(self, status: Mapping[str, Any]) -> bool:
+        """Write the status when it says something new."""
+        held = self.world.api.find(self.kind, self.key)
+        wanted = _without_nothing(status)
+        if (
+            held is None
+            or uid_of(held) != self.uid
+            or _without_nothing(held.get("status")) == wanted
+        ):
+            return False
+        gone = {name: None for name in held.get("status") or {} if name not in wanted}
+        api, patch = self.world.api, {**gone, **wanted}
+        self.world.write(
+            f"status {self.kind.kind}", lambda: api.patch_status(self.kind, self.key, patch)
+        )
+        return True
+
+    async def execute(self, *batches: Sequence[Step]) -> Outcome:
+        """Take steps as the writer of the runtime does."""
+        done: list[Step] = []
+        for step in (step for batch in batches for step in batch):
+            try:
+                self._take(step)
+            except (ApiError, PatchError) as err:
+                return Outcome(tuple(done), (StepFailure(step, err),))
+            done.append(step)
+        return Outcome(tuple(done))
+
+    def _take(self, step: Step) -> None:
+        api = self.world.api
+        match step:
+            case Create():
+                held = api.find(step.kind, step.key)
+                if held is None:
+                    manifest = copy.deepcopy(step.manifest)
+                    self.world.write(str(step), lambda: api.create(manifest))
+                elif not (step.ours(held) if step.ours else controller_uid(held) == self.uid):
+                    raise PatchError(f"{step.key} is somebody else's")
+            case Apply():
+                self._apply(step)
+            case Delete():
+                held = api.find(step.kind, step.key)
+                if held is not None and uid_of(held) == step.uid and not is_deleting(held):
+                    self.world.write(str(step), lambda: api.delete(step.kind, step.key))
+            case Patch():
+                held = api.get(step.kind, step.key)
+                version = step.resource_version
+                if uid_of(held) != step.uid or version not in ("", _version(held)):
+                    raise PatchError("conflict")
+                patched = apply_json_patch(held, step.operations)
+                self.world.write(str(step), lambda: _replace(api, step.kind, held, patched))
+
+    def _apply(self, step: Apply) -> None:
+        api, manifest = self.world.api, copy.deepcopy(step.manifest)
+        held = api.find(step.kind, step.key)
+        if held is None:
+            self.world.write(str(step), lambda: api.create(manifest))
+        elif step.kind != SECRET and held["spec"] != manifest["spec"]:
+            patched = {**held, "spec": manifest["spec"]}
+            self.world.write(str(step), lambda: _replace(api, step.kind, held, patched))
+
+
+def kinds_of(writes: Iterable[str]) -> list[str]:
+    """Return writes without those of a status."""
+    return [write for write in writes if not write.startswith("status")]
+
+
+def _replace(api: FakeApi, kind: Kind, held: Manifest, wanted: Manifest) -> None:
+    api.patch(kind, key_of(held), _difference(held, wanted))
+
+
+def _difference(held: Mapping[str, Any], wanted: Mapping[str, Any]) -> Manifest:
+    """Build the merge patch that makes one object of another."""
+    patch: Manifest = {name: None for name in held if name not in wanted}
+    for name, value in wanted.items():
+        before = held.get(name)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            inner = _difference(before, value)
+            if inner:
+                patch[name] = inner
+        elif value != before:
+            patch[name] = value
+    return patch
+
+
+def _version(manifest: Manifest) -> str:
+    return str(manifest["metadata"]["resourceVersion"])
+
+
+def _without_nothing(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        cleaned = {name: _without_nothing(member) for name, member in value.items()}
+        return {
+            name: member for name, member in cleaned.items() if member not in ({}, [], None, "")
+        }
+    return value
