@@ -1,0 +1,188 @@
+"""Two leaders at once, views as old as can be, and writes that arrive whenever they like.
+
+The world is the API server alone: a create of a name that is taken fails, a delete names a UID, and
+`status.address` is final. Everything else is decided by the plans of the operator, from what a
+leader happened to see last. Each write is decided at one time and arrives at another or never,
+which also is what a crash after any write looks like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from libs.common.kinds import Key
+from operators.ipam.addresses import AddressSet, parse_address
+from operators.ipam.allocation.reconcile import Hold, Holder, judge_hold
+from operators.ipam.api.v1alpha1.pools import Strategy
+from operators.ipam.claim.reconcile import take_grip
+from operators.ipam.ledger import Entry, Ledger, Range, Request
+from operators.ipam.naming import allocation_name
+from operators.ipam.pool.reconcile import Grant, PoolView, plan_pool
+
+FIRST = parse_address("203.0.113.0")
+POOL = PoolView(
+    "p",
+    Range("public", v6=False, addresses=AddressSet.of([(FIRST, FIRST + 2)])),
+    Strategy.LOWEST_FREE,
+)
+NAMES = [f"c{number}" for number in range(5)]
+LEADERS = st.integers(0, 1)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim as the API server has it."""
+
+    uid: str
+    address: str = ""
+
+
+@dataclass
+class World:
+    """What the API server has."""
+
+    claims: dict[str, Claim] = field(default_factory=dict)
+    entries: dict[str, Entry] = field(default_factory=dict)
+    count: int = 0
+
+    def next_uid(self) -> str:
+        self.count += 1
+        return f"u{self.count:04}"
+
+    def view(self) -> Ledger:
+        """Return what a cache that is up to date computes."""
+        ledger = Ledger()
+        for entry in self.entries.values():
+            ledger.put_entry(entry)
+        for name, claim in self.claims.items():
+            request = Request(Key("default", name), claim.uid, "p", held=claim.address)
+            ledger.put_request(request)
+        return ledger
+
+    def create(self, grant: Grant) -> None:
+        name = allocation_name("public", grant.address)
+        if name not in self.entries:
+            request, number = grant.request, parse_address(grant.address)
+            self.entries[name] = Entry(
+                name,
+                self.next_uid(),
+                "public",
+                grant.address,
+                number,
+                "p",
+                request.claim,
+                request.uid,
+            )
+
+    def tell(self, name: str, uid: str, address: str) -> None:
+        claim = self.claims.get(name)
+        if claim is not None and claim.uid == uid and claim.address in ("", address):
+            self.claims[name] = replace(claim, address=address)
+
+    def delete(self, entry: Entry) -> None:
+        held = self.entries.get(entry.name)
+        if held is not None and held.uid == entry.uid:
+            del self.entries[entry.name]
+
+    def holder(self, entry: Entry) -> Holder | None:
+        claim = self.claims.get(entry.claim.name)
+        return None if claim is None else Holder(claim.uid, {"p": claim.address})
+
+
+class Leaders(RuleBasedStateMachine):
+    """Claims come and go while two leaders serve them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.views = [Ledger(), Ledger()]
+        self.writes: list[Callable[[], None]] = []
+
+    @rule(name=st.sampled_from(NAMES))
+    def claim(self, name: str) -> None:
+        self.world.claims.setdefault(name, Claim(self.world.next_uid()))
+
+    @rule(name=st.sampled_from(NAMES))
+    def unclaim(self, name: str) -> None:
+        self.world.claims.pop(name, None)
+
+    @rule(leader=LEADERS)
+    def look(self, leader: int) -> None:
+        self.views[leader] = self.world.view()
+
+    @rule(leader=LEADERS)
+    def serve(self, leader: int) -> None:
+        for grant in plan_pool(POOL, self.views[leader]).grants:
+            self.writes.append(partial(self.world.create, grant))
+
+    @rule(leader=LEADERS, name=st.sampled_from(NAMES))
+    def show(self, leader: int, name: str) -> None:
+        claim, view = self.world.claims.get(name), self.views[leader]
+        if claim is None:
+            return
+        grip = take_grip("p", claim.address, view.entries_of("p", claim.uid), None)
+        if grip.address:
+            self.writes.append(partial(self.world.tell, name, claim.uid, grip.address))
+
+    @rule(leader=LEADERS)
+    def release(self, leader: int) -> None:
+        for entry in self.views[leader].entries.values():
+            hold = judge_hold("p", entry.address, entry.claim_uid, self.world.holder(entry))
+            if hold is not Hold.HELD:
+                self.writes.append(partial(self.world.delete, entry))
+
+    @rule(data=st.data())
+    def arrive(self, data: st.DataObject) -> None:
+        if self.writes:
+            index = data.draw(st.integers(0, len(self.writes) - 1))
+            self.writes.pop(index)()
+
+    @rule()
+    def lose(self) -> None:
+        self.writes.clear()
+
+    @invariant()
+    def no_address_is_given_twice(self) -> None:
+        shown = [claim.address for claim in self.world.claims.values() if claim.address]
+        assert len(set(shown)) == len(shown)
+
+    @invariant()
+    def what_a_claim_shows_is_its_own(self) -> None:
+        for claim in self.world.claims.values():
+            if claim.address:
+                entry = self.world.entries[allocation_name("public", claim.address)]
+                assert entry.claim_uid == claim.uid
+
+    def teardown(self) -> None:
+        """Once the faults stop, all is served that can be and nothing is leaked."""
+        for _ in range(4):
+            self.look(0)
+            self.release(0)
+            self.arrive_all()
+            self.look(0)
+            self.serve(0)
+            self.arrive_all()
+            self.look(0)
+            for name in NAMES:
+                self.show(0, name)
+            self.arrive_all()
+        claims = self.world.claims
+        served = [claim for claim in claims.values() if claim.address]
+        assert len(served) == min(3, len(claims))
+        assert len(self.world.entries) == len(served)
+        self.no_address_is_given_twice()
+
+    def arrive_all(self) -> None:
+        for write in self.writes:
+            write()
+        self.writes.clear()
+
+
+TestLeaders = Leaders.TestCase
+TestLeaders.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
