@@ -229,13 +229,9 @@ class KubeVirtSim:
         Raises:
             AssertionError: It still had after some seconds.
         """
-        quiet, seen = 0, (-1, "")
         try:
             async with asyncio.timeout(seconds):
-                while quiet < 2:
-                    now = (self._passes(), await self._version())
-                    quiet = quiet + 1 if self._idle() and now == seen else 0
-                    seen = now
+                while not await self._is_settled():
                     if self._is_failing() and isinstance(self.clock, FakeClock):
                         self.clock.advance(_RETRY)
                     await asyncio.sleep(_PAUSE)
@@ -254,27 +250,23 @@ class KubeVirtSim:
     def _passes(self) -> int:
         return sum(runner.passes for runner in self.manager.runners) if self.manager else 0
 
-    async def _version(self) -> str:
-        """Return the newest version of the API server, once the caches have seen what is there."""
+    async def _is_settled(self) -> bool:
+        """Tell whether nothing was done while the caches were held against the API server."""
+        passes = self._passes()
+        return (
+            self._idle() and await self._is_current() and self._idle() and passes == self._passes()
+        )
+
+    async def _is_current(self) -> bool:
         manager = self.manager
         assert manager is not None
-        newest = ""
         for informer in manager.cache:
             listing = await self.client.list(informer.kind)
-            held = {
-                each["metadata"]["uid"]: each["metadata"]["resourceVersion"]
-                for key in informer.store
-                if (each := informer.store.get(key)) is not None
-            }
-            live = {
-                each["metadata"]["uid"]: each["metadata"]["resourceVersion"]
-                for each in listing.items
-            }
+            live = {key_of(each): _version_of(each) for each in listing.items}
+            held = {key: _version_of(informer.store.get(key) or {}) for key in informer.store}
             if held != live:
-                # Something is on its way: two looks never agree.
-                return f"{informer.kind} {asyncio.get_running_loop().time()}"
-            newest += f"{informer.kind}{sorted(live.values())}"
-        return newest
+                return False
+        return True
 
     async def _install_crd(self, crd: Manifest) -> None:
         key = key_of(crd)
@@ -300,3 +292,8 @@ class KubeVirtSim:
             return False
         names = [each.get("name") for each in answer.get("resources") or ()]
         return spec["names"]["plural"] in names
+
+
+def _version_of(manifest: Mapping[str, Any]) -> tuple[str, str]:
+    metadata = manifest.get("metadata") or {}
+    return metadata.get("uid", ""), metadata.get("resourceVersion", "")
