@@ -1,0 +1,155 @@
+"""Parts of the spec that say where the broker is, and how to log in."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from libs.common.crd import DnsSubdomain, KubernetesModel, Rule, ShortText
+
+_HOST: Final = r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]"
+_HOSTS: Final = rf"({_HOST})(:[0-9]{{1,5}})?(,({_HOST})(:[0-9]{{1,5}})?)*"
+
+ServerAddress = Annotated[
+    str, Field(max_length=2048, pattern=rf"^(pulsar|pulsar\+ssl|http|https)://{_HOSTS}/?$")
+]
+"""The service URL of a Pulsar cluster; several hosts are joined by commas."""
+
+HttpAddress = Annotated[
+    str,
+    Field(max_length=2048, pattern=rf"^https?://({_HOST})(:[0-9]{{1,5}})?(/[A-Za-z0-9._/-]*)?$"),
+]
+"""An HTTP URL without credentials, query and fragment."""
+
+IssuerUrl = Annotated[
+    str,
+    Field(max_length=2048, pattern=rf"^https?://({_HOST})(:[0-9]{{1,5}})?(/[A-Za-z0-9._~/-]*)?$"),
+]
+"""The URL of an OAuth2 issuer."""
+
+TopicName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=512,
+        pattern=r"^((persistent|non-persistent)://[^/,\s]+/[^/,\s]+/)?[^/,\s]+$",
+    ),
+]
+"""A topic, whole (`persistent://tenant/namespace/name`) or as a name in `public/default`."""
+
+TopicPattern = Annotated[
+    str, Field(min_length=1, max_length=512, pattern=r"^persistent://[^/\s]+/[^/\s]+/[^\s]+$")
+]
+"""A regular expression for the names of topics in one namespace of Pulsar."""
+
+SubscriptionName = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\s/]+$")]
+"""The name of a subscription."""
+
+FileKey = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+"""A key of a Secret or ConfigMap."""
+
+
+class Switch(StrEnum):
+    """Switch turns something on or off."""
+
+    ENABLED = "Enabled"
+    DISABLED = "Disabled"
+
+
+class AuthenticationType(StrEnum):
+    """AuthenticationType names the ways to log in."""
+
+    TOKEN = "Token"  # noqa: S105 the name of a type, no password
+    OAUTH2 = "OAuth2"
+    BASIC = "Basic"
+    TLS = "TLS"
+
+
+class KeyReference(KubernetesModel):
+    """KeyReference names one key of a Secret or ConfigMap in the same namespace."""
+
+    name: DnsSubdomain
+    """name is the name of the Secret or ConfigMap."""
+    key: FileKey
+    """key is the key in it."""
+
+
+class TokenAuthentication(KubernetesModel):
+    """TokenAuthentication logs in by a token such as a JWT."""
+
+    secret_key_ref: KeyReference
+    """secretKeyRef names the Secret and the key that hold the token."""
+
+
+class OAuth2Authentication(KubernetesModel):
+    """OAuth2Authentication logs in by the client credentials flow."""
+
+    issuer_url: IssuerUrl
+    """issuerUrl is the URL of the issuer, under which its configuration is found."""
+    audience: ShortText = ""
+    """audience is what the token is for, such as urn:pulsar:cluster."""
+    scope: ShortText = ""
+    """scope is the scope to ask for."""
+    credentials_secret_ref: KeyReference
+    """credentialsSecretRef names the key file: JSON with client_id and client_secret."""
+
+
+class BasicAuthentication(KubernetesModel):
+    """BasicAuthentication logs in by user name and password."""
+
+    secret_name: DnsSubdomain
+    """secretName is a Secret with the keys username and password."""
+
+
+class TLSAuthentication(KubernetesModel):
+    """TLSAuthentication logs in by a client certificate."""
+
+    secret_name: DnsSubdomain
+    """secretName is a Secret with the keys tls.crt and tls.key."""
+
+
+def _only_for(name: str, of: str) -> Rule:
+    return Rule(
+        f"has(self.{name}) == (self.type == '{of}')",
+        f"{name} must be set when type is {of}, and only then",
+        field_path=f".{name}",
+    )
+
+
+class Authentication(
+    KubernetesModel,
+    rules=(
+        _only_for("token", "Token"),
+        _only_for("oauth2", "OAuth2"),
+        _only_for("basic", "Basic"),
+        _only_for("tls", "TLS"),
+    ),
+):
+    """Authentication tells how consumers and the operator log in to the broker.
+
+    What a Secret holds reaches the consumers as files, which follow the Secret when it is rotated.
+    """
+
+    type: AuthenticationType
+    """type is Token, OAuth2, Basic or TLS."""
+    token: TokenAuthentication | None = None
+    """token is for type Token."""
+    oauth2: OAuth2Authentication | None = None
+    """oauth2 is for type OAuth2."""
+    basic: BasicAuthentication | None = None
+    """basic is for type Basic."""
+    tls: TLSAuthentication | None = None
+    """tls is for type TLS."""
+
+
+class TransportSecurity(KubernetesModel):
+    """TransportSecurity tells how the certificate of the broker is checked."""
+
+    trusted_ca_secret_ref: KeyReference | None = None
+    """trustedCaSecretRef names certificates to trust, as PEM (default: those of the image)."""
+    hostname_verification: Switch = Switch.ENABLED
+    """hostnameVerification checks that the certificate is for the host that is connected to."""
+    certificate_verification: Switch = Switch.ENABLED
+    """certificateVerification checks who signed the certificate; Disabled is for trials only."""

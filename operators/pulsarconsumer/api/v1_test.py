@@ -1,0 +1,136 @@
+"""The API of PulsarConsumer: what is kept, what is refused, and by whom."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+
+from libs.common.client import Client
+from libs.common.crd import ParseError, build_crd, lint_crd
+from libs.common.errors import AlreadyExists, Invalid, NotFound
+from libs.common.kinds import CRD, Key
+from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer
+from operators.pulsarconsumer.samples import build_manifest, parse_consumer
+
+AUTOSCALING: dict[str, Any] = {"maxReplicas": 3}
+SECRET = {"name": "login", "key": "token"}
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no topic": ({"topic": None}, "exactly one of topic, topics and topicPattern"),
+    "two topics": ({"topics": ["a"]}, "exactly one of topic, topics and topicPattern"),
+    "no replicas": ({"replicas": None}, "replicas is required"),
+    "no subscription": ({"subscriptionName": None}, "subscriptionName"),
+    "no server": ({"serverAddress": None}, "serverAddress"),
+    "negative replicas": ({"replicas": -1}, "greater than or equal to 0"),
+    "server without scheme": ({"serverAddress": "pulsar:6650"}, "serverAddress"),
+    "server with a password": ({"serverAddress": "pulsar://a:b@c:6650"}, "serverAddress"),
+    "admin with a query": ({"adminAddress": "http://a:8080/?b=c"}, "adminAddress"),
+    "comma in a topic": ({"topic": "a,b"}, "topic"),
+    "exclusive twice": ({"subscription": {"type": "Exclusive"}}, "at most 1"),
+    "token without token": ({"authentication": {"type": "Token"}}, "token must be set"),
+    "token with basic": (
+        {
+            "authentication": {
+                "type": "Token",
+                "token": {"secretKeyRef": SECRET},
+                "basic": {"secretName": "login"},
+            }
+        },
+        "basic must be set when type is Basic",
+    ),
+    "seek to nowhere": ({"subscription": {"seek": {"id": "1"}}}, "exactly one of position and"),
+    "min over max": (
+        {"autoscaling": {"minReplicas": 4, "maxReplicas": 3}},
+        "minReplicas must not exceed maxReplicas",
+    ),
+    "hpa from zero": ({"autoscaling": {**AUTOSCALING, "engine": "HPA"}}, "at least 1"),
+    "keda with a key file": (
+        {
+            "autoscaling": {**AUTOSCALING, "engine": "KEDA"},
+            "authentication": {
+                "type": "OAuth2",
+                "oauth2": {"issuerUrl": "https://issuer", "credentialsSecretRef": SECRET},
+            },
+        },
+        "engine KEDA cannot log in",
+    ),
+    "pattern and backlog": (
+        {"topic": None, "topicPattern": "persistent://a/b/c-.*", "autoscaling": AUTOSCALING},
+        "no backlog is asked for a topicPattern",
+    ),
+    "pattern and creation": (
+        {
+            "topic": None,
+            "topicPattern": "persistent://a/b/c-.*",
+            "subscription": {"create": "Operator"},
+        },
+        "with topicPattern the operator cannot",
+    ),
+    "compacted and shared": ({"subscription": {"readCompacted": "Enabled"}}, "readCompacted"),
+    "batch for nobody": ({"consumption": {"batch": {"delivery": "Whole"}}}, "needs a handler"),
+    "short ack timeout": ({"consumption": {"ackTimeoutSeconds": 5}}, "must be 0"),
+    "delays crossed": (
+        {"retry": {"initialDelaySeconds": 10, "maxDelaySeconds": 5}},
+        "must not exceed maxDelaySeconds",
+    ),
+    "avro without schema": ({"schema": {"type": "Avro"}}, "configMapKeyRef is needed"),
+    "handler that is no function": ({"handler": "rm -rf /"}, "handler"),
+    "two budgets": (
+        {"podDisruptionBudget": {"minAvailable": 1, "maxUnavailable": 1}},
+        "exactly one of minAvailable and maxUnavailable",
+    ),
+}
+
+
+@pytest.fixture
+async def client(kube_client: Client) -> Client:
+    """Serve the kind on a real API server."""
+    with contextlib.suppress(AlreadyExists):
+        await kube_client.create(CRD, build_crd(PulsarConsumer))
+
+    async with asyncio.timeout(20):
+        while True:
+            with contextlib.suppress(NotFound):
+                await kube_client.list(PULSAR_CONSUMER, "default")
+                return kube_client
+            await asyncio.sleep(0.02)
+
+
+def test_api_follows_the_rules_of_the_house() -> None:
+    assert lint_crd(PulsarConsumer) == []
+
+
+def test_kept_fields_alone_mean_what_they_meant() -> None:
+    consumer = parse_consumer()
+
+    assert consumer.spec.server_address == "pulsar://pulsar:6650"
+    assert (consumer.topics, consumer.spec.replicas) == (("my-topic",), 2)
+    assert consumer.spec.autoscaling is None
+    assert consumer.spec.authentication is None
+
+
+def test_mistake_is_told_by_the_path_of_its_field() -> None:
+    with pytest.raises(ParseError, match=r"PulsarConsumer default/orders: spec\.replicas: "):
+        parse_consumer(replicas=-1)
+
+
+@pytest.mark.apiserver
+async def test_server_takes_the_kept_manifest(client: Client, kube_namespace: str) -> None:
+    await client.create(PULSAR_CONSUMER, build_manifest(namespace=kube_namespace))
+
+    held = await client.get(PULSAR_CONSUMER, Key(kube_namespace, "orders"))
+    assert held["spec"]["replicas"] == 2
+    scale = await client.raw("GET", PULSAR_CONSUMER.path(kube_namespace, "orders", "scale"))
+    assert scale["spec"]["replicas"] == 2
+
+
+@pytest.mark.apiserver
+@pytest.mark.parametrize("name", REFUSED)
+async def test_server_refuses(client: Client, kube_namespace: str, name: str) -> None:
+    spec, words = REFUSED[name]
+
+    with pytest.raises(Invalid, match=words):
+        await client.create(PULSAR_CONSUMER, build_manifest(namespace=kube_namespace, **spec))

@@ -1,0 +1,226 @@
+"""From a PulsarConsumer to its broker: credentials from Secrets, a question, errors as words."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from libs.common.client import Client
+from libs.common.errors import NotFound, SlipwayError
+from libs.common.kinds import SECRET, Key
+from operators.pulsarconsumer.api.connection import Authentication, KeyReference, Switch
+from operators.pulsarconsumer.api.consuming import InitialPosition, SubscriptionCreator
+from operators.pulsarconsumer.api.scaling import BacklogPrecision, ScalingEngine
+from operators.pulsarconsumer.api.v1 import PulsarConsumer, Reason
+from operators.pulsarconsumer.broker import errors
+from operators.pulsarconsumer.broker.login import KeyFile, Login, LoginInvalid
+from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
+from operators.pulsarconsumer.broker.survey import Question
+from operators.pulsarconsumer.broker_status import dead_letter_topic
+from operators.pulsarconsumer.naming import Topic
+from operators.pulsarconsumer.report import Trouble
+from operators.pulsarconsumer.settings import Settings
+
+_REASONS: Final[Mapping[type[Exception], tuple[Reason, str]]] = {
+    errors.AdminUnreachable: (
+        Reason.UNREACHABLE,
+        "the admin API gives no answer; is spec.adminAddress right, is the broker up?",
+    ),
+    errors.AdminUnauthorized: (
+        Reason.AUTHENTICATION_FAILED,
+        "the broker does not accept the credentials of spec.authentication",
+    ),
+    errors.AdminForbidden: (
+        Reason.AUTHORIZATION_FAILED,
+        "spec.authentication may not do this: it needs the right to consume the topic",
+    ),
+    errors.AdminNotFound: (
+        Reason.BROKER_ERROR,
+        "the broker does not know the topic or the subscription",
+    ),
+    errors.AdminConflict: (
+        Reason.BROKER_ERROR,
+        "the broker says that the subscription is in use by other consumers",
+    ),
+    errors.AdminFailed: (Reason.BROKER_ERROR, "the admin API answers with an error; see its log"),
+    errors.AdminMisunderstood: (
+        Reason.BROKER_ERROR,
+        "the answer is not that of a Pulsar broker; is spec.adminAddress right?",
+    ),
+    TimeoutError: (Reason.UNREACHABLE, "the admin API gives no answer in time"),
+}
+
+
+class SecretMissing(Exception):
+    """A Secret that the spec names cannot be read; the message says which."""
+
+
+@dataclass(slots=True)
+class Secrets:
+    """Read keys of Secrets of one namespace, each Secret once.
+
+    Attributes:
+        client: Connection to the API server.
+        namespace: Namespace of the PulsarConsumer.
+    """
+
+    client: Client
+    namespace: str
+    _held: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    async def read(self, name: str, key: str, where: str) -> str:
+        """Return the text under a key.
+
+        Raises:
+            SecretMissing: There is no such Secret, or no such key in it.
+        """
+        if name not in self._held:
+            try:
+                secret = await self.client.get(SECRET, Key(self.namespace, name))
+            except NotFound:
+                raise SecretMissing(f"{where}: there is no Secret {name}") from None
+            except SlipwayError as err:
+                message = f"{where}: Secret {name} cannot be read ({type(err).__name__})"
+                raise SecretMissing(message) from None
+            self._held[name] = secret.get("data") or {}
+        try:
+            return base64.b64decode(self._held[name][key], validate=True).decode().strip()
+        except KeyError:
+            raise SecretMissing(f"{where}: Secret {name} has no key {key}") from None
+        except (binascii.Error, UnicodeDecodeError, TypeError):
+            raise SecretMissing(f"{where}: key {key} of Secret {name} is no text") from None
+
+    async def refer(self, reference: KeyReference, where: str) -> str:
+        """Return the text that a reference names; raises as `read`."""
+        return await self.read(reference.name, reference.key, where)
+
+
+async def read_login(consumer: PulsarConsumer, client: Client) -> Login:
+    """Read what the spec says of logging in.
+
+    Raises:
+        SecretMissing: A Secret is not as it is to be.
+        LoginInvalid: What it holds has not the form that it is to have.
+    """
+    secrets = Secrets(client, consumer.metadata.namespace)
+    found: dict[str, Any] = {}
+    if consumer.spec.authentication is not None:
+        found |= await _read_authentication(consumer.spec.authentication, secrets)
+    tls = consumer.spec.tls
+    if tls is not None:
+        found["verify_hostname"] = tls.hostname_verification is Switch.ENABLED
+        found["verify_certificate"] = tls.certificate_verification is Switch.ENABLED
+        if tls.trusted_ca_secret_ref is not None:
+            where = "spec.tls.trustedCaSecretRef"
+            found["trusted"] = await secrets.refer(tls.trusted_ca_secret_ref, where)
+    return Login(**found)
+
+
+async def _read_authentication(login: Authentication, secrets: Secrets) -> dict[str, Any]:
+    where = "spec.authentication"
+    if login.token is not None:
+        return {"token": await secrets.refer(login.token.secret_key_ref, f"{where}.token")}
+    if login.basic is not None:
+        name, where = login.basic.secret_name, f"{where}.basic"
+        return {
+            "username": await secrets.read(name, "username", where),
+            "password": await secrets.read(name, "password", where),
+        }
+    if login.tls is not None:
+        name, where = login.tls.secret_name, f"{where}.tls"
+        return {
+            "certificate": await secrets.read(name, "tls.crt", where),
+            "key": await secrets.read(name, "tls.key", where),
+        }
+    if login.oauth2 is not None:
+        oauth = login.oauth2
+        raw = await secrets.refer(oauth.credentials_secret_ref, f"{where}.oauth2")
+        key_file = KeyFile.parse(
+            raw.encode(), issuer=oauth.issuer_url, audience=oauth.audience, scope=oauth.scope
+        )
+        return {"key_file": key_file}
+    return {}
+
+
+async def open_admin(
+    consumer: PulsarConsumer, client: Client, settings: Settings, address: str
+) -> PulsarAdmin:
+    """Build the client of the admin API with the credentials as they are now.
+
+    Raises:
+        SecretMissing: A Secret is not as it is to be.
+        LoginInvalid: What it holds has not the form that it is to have.
+    """
+    return PulsarAdmin(
+        address,
+        await read_login(consumer, client),
+        timeout=settings.broker_timeout_seconds,
+        allow_loopback=settings.allow_loopback_brokers,
+    )
+
+
+def build_question(consumer: PulsarConsumer) -> Question:
+    """Build what is asked for a PulsarConsumer."""
+    spec = consumer.spec
+    scaling = spec.autoscaling
+    native = scaling is not None and scaling.engine is ScalingEngine.NATIVE
+    precise = scaling is not None and scaling.backlog_precision is BacklogPrecision.PRECISE
+    return Question(
+        topics=consumer.topics,
+        subscription=spec.subscription_name,
+        # While there are no consumers a backlog waits only in a subscription that there is.
+        create=spec.subscription.create is SubscriptionCreator.OPERATOR or native,
+        earliest=spec.subscription.initial_position is InitialPosition.EARLIEST,
+        replicated=spec.subscription.replicate_state is Switch.ENABLED,
+        precise=precise,
+        dead_letters=dead_letter_topic(consumer),
+    )
+
+
+def build_fingerprint(consumer: PulsarConsumer, address: str, question: Question) -> str:
+    """Return what changes when another broker, login or thing is asked."""
+    spec = consumer.spec
+    parts = (
+        consumer.metadata.uid,
+        address,
+        repr(question),
+        repr(spec.authentication),
+        repr(spec.tls),
+    )
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+async def seek(admin: PulsarAdmin, consumer: PulsarConsumer, milliseconds: int) -> None:
+    """Move the subscription on every topic."""
+    for name in consumer.topics:
+        await admin.reset_cursor(Topic.parse(name), consumer.spec.subscription_name, milliseconds)
+
+
+async def delete_subscription(admin: PulsarAdmin, consumer: PulsarConsumer) -> None:
+    """Delete the subscription on every topic; where there is none, it is done."""
+    for name in consumer.topics:
+        try:
+            await admin.delete_subscription(Topic.parse(name), consumer.spec.subscription_name)
+        except errors.AdminNotFound:
+            continue
+
+
+def judge(err: Exception) -> Trouble:
+    """Tell people what an error means, without what the other side said."""
+    if isinstance(err, SecretMissing):
+        return Trouble(Reason.SECRET_MISSING, str(err))
+    if isinstance(err, LoginInvalid):
+        return Trouble(Reason.SECRET_MISSING, f"spec.authentication: the Secret {err}")
+    if isinstance(err, errors.AdminAddressRefused):
+        return Trouble(Reason.REFUSED_ADDRESS, f"spec.adminAddress: {err}")
+    if isinstance(err, errors.AdminRedirected):
+        message = f"{err}; set spec.adminAddress to a proxy or to that domain"
+        return Trouble(Reason.REDIRECT_REFUSED, message)
+    for kind, (reason, message) in _REASONS.items():
+        if isinstance(err, kind):
+            return Trouble(reason, message)
+    return Trouble(Reason.BROKER_ERROR, f"the broker could not be asked ({type(err).__name__})")

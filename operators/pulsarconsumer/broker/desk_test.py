@@ -1,0 +1,167 @@
+"""The desk: who waits for a broker, and who does not."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from libs.common.kinds import Key
+from libs.common.testing.clock import FakeClock
+from libs.common.testing.waiting import turns, until
+from operators.pulsarconsumer.api.v1 import Reason
+from operators.pulsarconsumer.broker.desk import Desk, Look
+from operators.pulsarconsumer.report import Report, Trouble
+
+KEY = Key("default", "orders")
+REPORT = Report(())
+
+
+def judge(err: Exception) -> Trouble:
+    return Trouble(Reason.UNREACHABLE, str(err))
+
+
+@dataclass
+class World:
+    """A desk, and a broker whose answers are given by hand."""
+
+    patience: float = 0.0
+    clock: FakeClock = field(default_factory=FakeClock)
+    asked: int = 0
+    woken: int = 0
+    error: Exception | None = None
+
+    def __post_init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.desk = Desk(judge, patience=self.patience, clock=self.clock)
+
+    async def ask(self) -> Report:
+        self.asked += 1
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        return REPORT
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    async def look(self, key: Key = KEY, question: str = "q") -> Look:
+        return await self.desk.look(
+            key, question, "http://broker", self.ask, period=15.0, wake=self.wake
+        )
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_quick_answer_is_there_in_the_same_pass() -> None:
+    world = World(patience=5.0)
+
+    look = await world.look()
+
+    assert (look.survey.report, look.serial, look.again) == (REPORT, 1, 15.0)
+    assert world.woken == 0
+
+
+async def test_slow_broker_is_not_waited_for_and_wakes_the_pass(world: World) -> None:
+    world.gate.clear()
+
+    first = await world.look()
+    again = await world.look()
+    assert not first.survey.asked
+    assert not again.survey.asked
+    world.gate.set()
+    await until(lambda: world.woken == 1)
+
+    assert (await world.look()).survey.report == REPORT
+    assert world.asked == 1
+
+
+async def test_only_one_pass_waits_for_an_address_that_owes_an_answer() -> None:
+    world = World(patience=0.2)
+    world.gate.clear()
+
+    async with asyncio.timeout(5):
+        for number in range(100):
+            await world.look(Key("default", str(number)))
+
+    # A hundred that wait would take twenty seconds.
+    world.gate.set()
+
+
+async def test_broker_is_asked_when_it_is_due(world: World) -> None:
+    await world.look()
+    await turns()
+    world.clock.advance(14.0)
+    await world.look()
+    assert world.asked == 1
+
+    world.clock.advance(1.0)
+    await world.look()
+    await turns()
+
+    assert world.asked == 2
+
+
+async def test_failures_are_counted_and_the_last_answer_is_kept(world: World) -> None:
+    await world.look()
+    await turns()
+    world.error = OSError("gone")
+    for failures in (1, 2, 3):
+        world.clock.advance(15.0)
+        await world.look()
+        await turns()
+        survey = (await world.look()).survey
+        assert survey.failures == failures
+        assert (survey.report, survey.fresh) == (REPORT, None)
+
+    world.error = None
+    world.clock.advance(15.0)
+    await world.look()
+    await turns()
+
+    assert (await world.look()).survey.failures == 0
+
+
+async def test_address_that_is_silent_is_left_alone_for_all(world: World) -> None:
+    world.error = OSError("gone")
+    await world.look()
+    await turns()
+    asked = world.asked
+
+    for number in range(50):
+        look = await world.look(Key("default", str(number)))
+        assert look.survey.trouble is not None
+
+    assert world.asked == asked
+
+
+async def test_new_question_forgets_the_old_answer(world: World) -> None:
+    await world.look()
+    await turns()
+    world.gate.clear()
+
+    assert not (await world.look(question="other")).survey.asked
+    world.gate.set()
+
+
+async def test_change_is_made_once_and_a_failed_one_again(world: World) -> None:
+    done: list[int] = []
+
+    async def act() -> None:
+        done.append(1)
+        if len(done) == 1:
+            raise OSError("gone")
+
+    effects = []
+    for _ in range(4):
+        effects.append(await world.desk.act(KEY, "seek 1", act, world.wake))
+        await turns()
+
+    assert len(done) == 2
+    assert [effect.done for effect in effects][-1]
+    assert any(effect.trouble for effect in effects)

@@ -1,0 +1,74 @@
+"""What can go wrong between us and the admin API; no message repeats what the other side said.
+
+```
+AdminError
+├── AdminUnreachable     no answer, or none in time
+├── AdminAddressRefused  the address is not one to talk to
+├── AdminRedirected      a redirect that is not followed
+├── AdminUnauthorized    401: the credentials are not accepted
+├── AdminForbidden       403: they are, and do not suffice
+├── AdminNotFound        404
+├── AdminConflict        409 or 412: it exists, or is in use
+├── AdminFailed          any other status
+└── AdminMisunderstood   an answer that makes no sense
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+
+class AdminError(Exception):
+    """The admin API could not be asked, or said no."""
+
+
+class AdminUnreachable(AdminError):
+    """There was no answer, or none in time."""
+
+
+class AdminAddressRefused(AdminError):
+    """The address is not one to talk to."""
+
+
+class AdminRedirected(AdminError):
+    """The broker names another host, which is not followed."""
+
+
+class AdminUnauthorized(AdminError):
+    """The credentials are not accepted."""
+
+
+class AdminForbidden(AdminError):
+    """The credentials are accepted and do not suffice."""
+
+
+class AdminNotFound(AdminError):
+    """What was asked for does not exist."""
+
+
+class AdminConflict(AdminError):
+    """It exists already, or is in use."""
+
+
+class AdminFailed(AdminError):
+    """The broker answered with an error."""
+
+
+class AdminMisunderstood(AdminError):
+    """The answer makes no sense: most likely no Pulsar broker."""
+
+
+_BY_STATUS: Final[Mapping[int, type[AdminError]]] = {
+    401: AdminUnauthorized,
+    403: AdminForbidden,
+    404: AdminNotFound,
+    409: AdminConflict,
+    412: AdminConflict,
+}
+
+
+def error_of_status(status: int, operation: str) -> AdminError:
+    """Build the error of an answer that is no success."""
+    return _BY_STATUS.get(status, AdminFailed)(f"{operation}: status {status}")

@@ -1,0 +1,139 @@
+"""Credentials for the admin API: as headers, as a client certificate, or from an OAuth2 issuer."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import ssl
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+_CONTEXTS: Final = 64
+"""TLS contexts that are kept: to read the certificates of a system takes 20 ms."""
+
+
+class LoginInvalid(Exception):
+    """Credentials do not have the form that they must have; the message shows nothing of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFile:
+    """What an OAuth2 issuer wants to see.
+
+    Attributes:
+        issuer: URL under which the configuration of the issuer is found.
+        client_id: Who asks.
+        client_secret: Proof of it.
+        audience: What the token is for.
+        scope: Scope to ask for.
+    """
+
+    issuer: str
+    client_id: str = field(repr=False)
+    client_secret: str = field(repr=False)
+    audience: str = ""
+    scope: str = ""
+
+    @classmethod
+    def parse(cls, raw: bytes, *, issuer: str, audience: str = "", scope: str = "") -> KeyFile:
+        """Read a key file of Pulsar: JSON with client_id and client_secret.
+
+        Raises:
+            LoginInvalid: It is none.
+        """
+        try:
+            content = orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            content = None
+        values = content if isinstance(content, dict) else {}
+        client_id, secret = values.get("client_id"), values.get("client_secret")
+        if not isinstance(client_id, str) or not isinstance(secret, str):
+            raise LoginInvalid("is no JSON with client_id and client_secret")
+        return cls(issuer, client_id, secret, audience, scope)
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Say who asks, and whom to trust.
+
+    Attributes:
+        token: Bearer token; empty for none.
+        username: User name of basic authentication; empty for none.
+        password: Password of basic authentication.
+        key_file: For an OAuth2 issuer; None for none.
+        certificate: Certificate of the client as PEM; empty for none.
+        key: Private key of the client as PEM.
+        trusted: Certificates to trust as PEM; empty for those of the system.
+        verify_hostname: Whether the certificate must be for the host.
+        verify_certificate: Whether the certificate must be signed by whom we trust.
+    """
+
+    token: str = field(default="", repr=False)
+    username: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+    key_file: KeyFile | None = None
+    certificate: str = field(default="", repr=False)
+    key: str = field(default="", repr=False)
+    trusted: str = field(default="", repr=False)
+    verify_hostname: bool = True
+    verify_certificate: bool = True
+
+    def header(self) -> str:
+        """Return the value of `Authorization`; empty for none."""
+        if self.token:
+            return f"Bearer {self.token}"
+        if self.username:
+            pair = f"{self.username}:{self.password}".encode()
+            return f"Basic {base64.b64encode(pair).decode()}"
+        return ""
+
+    def tls(self) -> ssl.SSLContext:
+        """Return the TLS context.
+
+        Raises:
+            LoginInvalid: A certificate or key cannot be read.
+        """
+        try:
+            return _build_context(
+                self.trusted,
+                self.certificate,
+                self.key,
+                self.verify_hostname,
+                self.verify_certificate,
+            )
+        except (ssl.SSLError, ValueError) as err:
+            raise LoginInvalid("has a certificate or key that cannot be read") from err
+
+    def fingerprint(self) -> str:
+        """Return a hash that changes with the credentials and does not show them."""
+        parts = (self.token, self.username, self.password, self.certificate, self.key, self.trusted)
+        secret = self.key_file.client_secret if self.key_file else ""
+        return hashlib.sha256("\0".join((*parts, secret)).encode()).hexdigest()[:16]
+
+
+NOBODY: Final = Login()
+"""No credentials."""
+
+
+@functools.lru_cache(maxsize=_CONTEXTS)
+def _build_context(
+    trusted: str, certificate: str, key: str, verify_hostname: bool, verify_certificate: bool
+) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=trusted or None)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = verify_hostname and verify_certificate
+    if not verify_certificate:
+        context.verify_mode = ssl.CERT_NONE
+    if certificate:
+        # The module reads chains from files only. It is there as long as it is read.
+        with tempfile.TemporaryDirectory(prefix="login-") as folder:
+            path = Path(folder) / "chain.pem"
+            path.touch(mode=0o600)
+            path.write_text(f"{key}\n{certificate}\n")
+            context.load_cert_chain(path)
+    return context

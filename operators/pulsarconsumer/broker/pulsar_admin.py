@@ -1,0 +1,290 @@
+"""A thin client of the admin REST API of Pulsar: statistics and subscriptions of topics.
+
+Each request has a time, each answer a size. Redirects, by which brokers send to the one that serves
+a topic, are followed by hand: the path must stay the same, encryption must not be lost, and
+credentials go to neighbors only (`broker/addresses.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+import orjson
+from yarl import URL
+
+from operators.pulsarconsumer.broker.addresses import (
+    AddressRefused,
+    ConfinedResolver,
+    are_neighbors,
+    check_literal,
+)
+from operators.pulsarconsumer.broker.answers import read_bounded
+from operators.pulsarconsumer.broker.errors import (
+    AdminAddressRefused,
+    AdminMisunderstood,
+    AdminRedirected,
+    AdminUnreachable,
+    error_of_status,
+)
+from operators.pulsarconsumer.broker.issuer import fetch_token, forget_token
+from operators.pulsarconsumer.broker.login import NOBODY, Login
+from operators.pulsarconsumer.naming import Topic
+
+type Json = Mapping[str, Any]
+
+_REDIRECTS: Final = 3
+_REDIRECTING: Final = frozenset({307, 308})
+_FIRST_FAILURE: Final = 300
+_UNAUTHORIZED: Final = 401
+_BODY_LIMIT: Final = 16 * 2**20
+"""Longest answer in bytes; statistics of a thousand partitions have some megabytes."""
+_EARLIEST: Final = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
+_LATEST: Final = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "partitionIndex": -1}
+_STATISTICS: Final = {
+    "subscriptionBacklogSize": "true",
+    "getEarliestTimeInBacklog": "true",
+    "excludePublishers": "true",
+}
+
+
+class PulsarAdmin:
+    """Ask one admin API.
+
+    Args:
+        address: URL without a path, or with that of a proxy: `http://pulsar:8080`.
+        login: Who asks.
+        timeout: Seconds for one request.
+        allow_loopback: Whether this machine itself may be asked.
+
+    Raises:
+        LoginInvalid: A certificate or key of the login cannot be read.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        login: Login = NOBODY,
+        *,
+        timeout: float = 5.0,
+        allow_loopback: bool = False,
+    ) -> None:
+        """Prepare; the first request connects."""
+        self._address = address.rstrip("/")
+        self._login = login
+        self._timeout = timeout
+        self._allow_loopback = allow_loopback
+        self._tls = login.tls() if address.startswith("https") or login.key_file else None
+        self._session: aiohttp.ClientSession | None = None
+        self._authorization: str | None = None
+
+    async def __aenter__(self) -> Self:
+        """Open the session."""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                resolver=ConfinedResolver(allow_loopback=self._allow_loopback),
+                use_dns_cache=False,
+                ssl=self._tls or True,
+            ),
+            timeout=aiohttp.ClientTimeout(total=self._timeout),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    # What can be asked.
+
+    async def count_partitions(self, topic: Topic) -> int:
+        """Return the number of partitions of a topic, 0 for one that has none.
+
+        Raises:
+            AdminNotFound: There is no such topic.
+            AdminError: Nothing is known.
+        """
+        answer = await self._send("GET", f"{topic.path}/partitions")
+        partitions = answer.get("partitions")
+        if not isinstance(partitions, int):
+            raise AdminMisunderstood("partitions: no number")
+        return partitions
+
+    async def read_statistics(
+        self, topic: Topic, *, partitioned: bool = False, precise: bool = False
+    ) -> Json:
+        """Return the statistics of a topic, raw.
+
+        Args:
+            topic: The topic.
+            partitioned: Whether it has partitions.
+            precise: Whether the broker is to count in its ledgers.
+
+        Raises:
+            AdminNotFound: There is no such topic.
+            AdminError: Nothing is known.
+        """
+        query = {**_STATISTICS, "getPreciseBacklog": "true" if precise else "false"}
+        if partitioned:
+            path = f"{topic.path}/partitioned-stats"
+            return await self._send("GET", path, {**query, "perPartition": "true"})
+        return await self._send("GET", f"{topic.path}/stats", query)
+
+    async def create_subscription(
+        self, topic: Topic, name: str, *, earliest: bool = False, replicated: bool = False
+    ) -> None:
+        """Make a subscription; the topic too, where brokers may.
+
+        Raises:
+            AdminConflict: It exists.
+            AdminError: It is not known to exist.
+        """
+        query = {"replicated": "true"} if replicated else {}
+        position = _EARLIEST if earliest else _LATEST
+        await self._send("PUT", _path(topic, name), query, position)
+
+    async def delete_subscription(self, topic: Topic, name: str) -> None:
+        """Delete a subscription.
+
+        Raises:
+            AdminNotFound: There is none.
+            AdminConflict: Consumers are connected.
+            AdminError: It may still exist.
+        """
+        await self._send("DELETE", _path(topic, name))
+
+    async def reset_cursor(self, topic: Topic, name: str, milliseconds: int) -> None:
+        """Move a subscription to the first message published at a time or later.
+
+        Args:
+            topic: The topic.
+            name: The subscription.
+            milliseconds: Time since 1970; 0 is the first message there is.
+
+        Raises:
+            AdminNotFound: There is no such topic or subscription.
+            AdminError: It may be where it was.
+        """
+        await self._send("POST", f"{_path(topic, name)}/resetcursor/{milliseconds}")
+
+    # One request.
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: object = None,
+    ) -> Json:
+        operation = f"{method} {path}"
+        url = f"{self._address}/admin/v2{path}"
+        data = None if body is None else orjson.dumps(body)
+        origin = urlsplit(self._address)
+        try:
+            async with asyncio.timeout(self._timeout):
+                for _ in range(_REDIRECTS + 1):
+                    status, location, content = await self._exchange(method, url, query, data)
+                    if status not in _REDIRECTING:
+                        break
+                    url = self._follow(location, origin.scheme, origin.hostname or "", path)
+                    query = None
+                else:
+                    raise AdminRedirected(f"{operation}: more than {_REDIRECTS} redirects")
+        except (AddressRefused, aiohttp.ClientError, TimeoutError, OSError) as err:
+            raise _explain(operation, err) from err
+        if status == _UNAUTHORIZED and self._login.key_file is not None:
+            forget_token(self._login.key_file)
+        if status >= _FIRST_FAILURE:
+            raise error_of_status(status, operation)
+        return _parse(operation, content)
+
+    async def _exchange(
+        self, method: str, url: str, query: Mapping[str, str] | None, data: bytes | None
+    ) -> tuple[int, str, bytes]:
+        if self._session is None:
+            raise AdminUnreachable("the session is not open; use `async with`")
+        check_literal(urlsplit(url).hostname or "", allow_loopback=self._allow_loopback)
+        headers = {"Accept": "application/json"}
+        if authorization := await self._authorize():
+            headers["Authorization"] = authorization
+        if data is not None:
+            headers["Content-Type"] = "application/json"
+        async with self._session.request(
+            method,
+            URL(url, encoded=True),
+            params=query,
+            data=data,
+            headers=headers,
+            allow_redirects=False,
+        ) as answer:
+            return (
+                answer.status,
+                answer.headers.get("Location", ""),
+                await read_bounded(answer, _BODY_LIMIT),
+            )
+
+    async def _authorize(self) -> str:
+        if self._authorization is None:
+            self._authorization = self._login.header()
+            if self._login.key_file is not None and self._session is not None:
+                token = await fetch_token(
+                    self._session, self._login.key_file, allow_loopback=self._allow_loopback
+                )
+                self._authorization = f"Bearer {token}"
+        return self._authorization
+
+    def _follow(self, location: str, scheme: str, host: str, path: str) -> str:
+        """Return where a redirect leads, if it may be followed."""
+        target = urlsplit(location)
+        where = f"the broker names {target.hostname or 'no host'}"
+        if target.scheme not in ("http", "https") or not target.path.endswith(f"/admin/v2{path}"):
+            raise AdminRedirected(f"{where} with another path")
+        if scheme == "https" and target.scheme != "https":
+            raise AdminRedirected(f"{where} without encryption")
+        secret = self._login.header() or self._login.key_file or self._login.certificate
+        if secret and not are_neighbors(host, target.hostname or ""):
+            raise AdminRedirected(
+                f"{where}, which is no neighbor of {host}: it is not shown credentials"
+            )
+        return location
+
+
+def _path(topic: Topic, subscription: str) -> str:
+    # The broker decodes the names of subscriptions twice, those of topics once.
+    name = quote(quote(subscription, safe=""), safe="")
+    return f"{topic.path}/subscription/{name}"
+
+
+def _explain(operation: str, err: BaseException) -> Exception:
+    """Tell an address that is refused from one that does not answer."""
+    cause: BaseException | None = err
+    while cause is not None:
+        if isinstance(cause, AddressRefused):
+            return AdminAddressRefused(str(cause))
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(err, TimeoutError):
+        return AdminUnreachable(f"{operation}: no answer in time")
+    return AdminUnreachable(f"{operation}: {type(err).__name__}")
+
+
+def _parse(operation: str, content: bytes) -> Json:
+    if not content:
+        return {}
+    try:
+        answer = orjson.loads(content)
+    except orjson.JSONDecodeError as err:
+        raise AdminMisunderstood(f"{operation}: the answer is not JSON") from err
+    if not isinstance(answer, dict):
+        raise AdminMisunderstood(f"{operation}: the answer is no object")
+    return answer

@@ -1,0 +1,117 @@
+"""The client of the admin API against a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from libs.common.testing.pulsar import Broker
+from operators.pulsarconsumer.broker.errors import AdminConflict, AdminNotFound
+from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
+from operators.pulsarconsumer.broker.survey import Question, take_survey
+from operators.pulsarconsumer.naming import Topic
+
+pulsar = pytest.importorskip("pulsar")
+
+
+@pytest.fixture
+async def admin(pulsar_broker: Broker) -> AsyncIterator[PulsarAdmin]:
+    """Connect to the broker."""
+    async with PulsarAdmin(pulsar_broker.admin_url, allow_loopback=True, timeout=20) as admin:
+        yield admin
+
+
+@pytest.fixture
+def topic() -> str:
+    """Name a topic that no other test uses."""
+    return f"t-{uuid.uuid4().hex[:8]}"
+
+
+def produce(broker: Broker, topic: str, count: int) -> None:
+    """Send messages in one batch, which is one entry."""
+    client = pulsar.Client(
+        broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    )
+    producer = client.create_producer(
+        topic, batching_enabled=True, batching_max_publish_delay_ms=200
+    )
+
+    def sent(*_: Any) -> None:
+        """Want no answer."""
+
+    for number in range(count):
+        producer.send_async(b"message %d" % number, sent)
+    producer.flush()
+    client.close()
+
+
+async def test_missing_topic_and_subscription_are_told(admin: PulsarAdmin, topic: str) -> None:
+    with pytest.raises(AdminNotFound):
+        await admin.count_partitions(Topic.parse(topic))
+
+    report = await take_survey(admin, Question((topic,), "s"))
+
+    assert (report.topics[0].exists, report.subscribed, report.entries) == (False, False, 0)
+
+
+async def test_subscription_is_made_once_and_backlog_waits_in_it(
+    pulsar_broker: Broker, admin: PulsarAdmin, topic: str
+) -> None:
+    question = Question((topic,), "s", create=True, dead_letters=f"{topic}-s-DLQ")
+
+    first = await take_survey(admin, question)
+    again = await take_survey(admin, question)
+    with pytest.raises(AdminConflict):
+        await admin.create_subscription(Topic.parse(topic), "s")
+    await asyncio.to_thread(produce, pulsar_broker, topic, 200)
+    told = (await take_survey(admin, question)).topics[0]
+
+    assert (first.created, first.subscribed) == (True, True)
+    assert (again.created, again.dead_letters) == (False, 0)
+    assert told.entries < 10, "a batch is one entry"
+    assert 190 <= told.messages <= 210, "messages are estimated"
+    assert told.oldest is not None
+
+
+async def test_partitions_are_summed_up(
+    pulsar_broker: Broker, admin: PulsarAdmin, topic: str
+) -> None:
+    pulsar_broker.request("PUT", f"persistent/public/default/{topic}/partitions", 3)
+    question = Question((topic,), "s", create=True)
+    await take_survey(admin, question)
+    await asyncio.to_thread(produce, pulsar_broker, topic, 30)
+
+    report = await take_survey(admin, question)
+
+    assert (report.topics[0].partitions, report.lanes) == (3, 3)
+    assert 25 <= report.topics[0].messages <= 35
+    assert report.oldest is not None
+
+
+async def test_seek_moves_to_the_end_and_back(
+    pulsar_broker: Broker, admin: PulsarAdmin, topic: str
+) -> None:
+    question = Question((topic,), "s", create=True)
+    await take_survey(admin, question)
+    await asyncio.to_thread(produce, pulsar_broker, topic, 10)
+
+    await admin.reset_cursor(Topic.parse(topic), "s", 4_000_000_000_000)
+    assert (await take_survey(admin, question)).entries == 0
+    await admin.reset_cursor(Topic.parse(topic), "s", 0)
+
+    assert (await take_survey(admin, question)).entries >= 1
+
+
+async def test_deleted_subscription_is_gone(admin: PulsarAdmin, topic: str) -> None:
+    name = "odd%2e?#&+name"
+    report = await take_survey(admin, Question((topic,), name, create=True))
+    assert report.subscribed
+
+    await admin.delete_subscription(Topic.parse(topic), name)
+
+    with pytest.raises(AdminNotFound):
+        await admin.delete_subscription(Topic.parse(topic), name)

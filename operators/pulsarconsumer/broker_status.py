@@ -1,0 +1,221 @@
+"""What a PulsarConsumer shows of its broker; pure.
+
+Before the first answer of a process what was shown is shown on: a restart is no news.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+from libs.common.conditions import Condition
+from libs.common.crd import StatusCondition
+from libs.common.kinds import Manifest
+from operators.pulsarconsumer.api.consuming import SubscriptionCreator
+from operators.pulsarconsumer.api.scaling import Autoscaling, Backlog, ScalingEngine, ScalingStatus
+from operators.pulsarconsumer.api.v1 import (
+    ConditionType,
+    DeadLetterStatus,
+    PulsarConsumer,
+    PulsarConsumerStatus,
+    Reason,
+)
+from operators.pulsarconsumer.autoscaler import Cause
+from operators.pulsarconsumer.naming import Topic
+from operators.pulsarconsumer.observed import Observed
+from operators.pulsarconsumer.reconcile import Plan
+from operators.pulsarconsumer.report import Report, Trouble
+
+_MINUTE: Final = 60
+_DIGITS: Final = 2
+"""Digits that numbers of a backlog are shown with, so that a busy topic is no busy status."""
+_ABOUT_LOGIN: Final = frozenset(
+    {Reason.AUTHENTICATION_FAILED, Reason.AUTHORIZATION_FAILED, Reason.SECRET_MISSING}
+)
+_NOT_ASKED: Final = "the broker is not asked"
+
+
+def round_number(value: float) -> int:
+    """Round to two digits; small numbers are exact."""
+    if value < 10**_DIGITS:
+        return round(value)
+    magnitude = 10 ** (math.floor(math.log10(value)) - _DIGITS + 1)
+    return int(round(value / magnitude) * magnitude)
+
+
+def dead_letter_topic(consumer: PulsarConsumer) -> str:
+    """Return the topic of the dead letters; empty where there is none, or its name not known."""
+    dead = consumer.spec.dead_letter
+    if dead is None:
+        return ""
+    if dead.topic is not None:
+        return dead.topic
+    if not consumer.topics:
+        return ""
+    topic = Topic.parse(consumer.topics[0])
+    return str(topic.with_suffix(consumer.spec.subscription_name, "DLQ"))
+
+
+def show_broker(consumer: PulsarConsumer, observed: Observed, now: datetime) -> Manifest:
+    """Build the part of the status that tells of the backlog."""
+    report = observed.survey.report
+    if report is None:
+        return _show_on(consumer.status)
+    shown = PulsarConsumerStatus(
+        backlog=_build_backlog(report),
+        oldest_message_time=_round_time(report.oldest, now),
+        connected_consumers=report.consumers,
+        dead_letter=_build_dead_letter(consumer, report),
+    ).to_manifest()
+    names = ("backlog", "oldestMessageTime", "connectedConsumers", "deadLetter")
+    return {name: shown[name] for name in names if name in shown}
+
+
+def show_scaling(consumer: PulsarConsumer, observed: Observed) -> ScalingStatus | None:
+    """Build what the status tells of the engine Native."""
+    scaling = consumer.spec.autoscaling
+    if scaling is None or scaling.engine is not ScalingEngine.NATIVE or consumer.spec.paused:
+        return None
+    decision = observed.decision
+    if decision is None:
+        return consumer.status.autoscaling if consumer.status is not None else None
+    return ScalingStatus(
+        desired_replicas=decision.replicas,
+        reason=str(decision.cause),
+        limited_by=str(decision.limit),
+    )
+
+
+def judge_broker(
+    consumer: PulsarConsumer, observed: Observed, plan: Plan, current: Iterable[StatusCondition]
+) -> list[Condition]:
+    """State the conditions about the broker."""
+    survey = observed.survey
+    if survey.asked:
+        conditions = [
+            _judge_reachable(survey.trouble),
+            _judge_subscription(consumer, survey.fresh),
+            _judge_login(survey.trouble),
+        ]
+    else:
+        before = {condition.type: condition for condition in current}
+        conditions = [
+            _keep(before.get(kind), kind)
+            for kind in (
+                ConditionType.BROKER_REACHABLE,
+                ConditionType.SUBSCRIPTION_READY,
+                ConditionType.AUTHENTICATION_VALID,
+            )
+        ]
+    scaling = consumer.spec.autoscaling
+    if scaling is not None:
+        conditions.append(_judge_scaling(consumer, scaling, observed, plan, current))
+    return conditions
+
+
+def _show_on(status: PulsarConsumerStatus | None) -> Manifest:
+    if status is None:
+        return {}
+    shown = status.to_manifest()
+    names = ("backlog", "oldestMessageTime", "connectedConsumers", "deadLetter")
+    return {name: shown[name] for name in names if name in shown}
+
+
+def _build_backlog(report: Report) -> Backlog:
+    topics = report.topics
+    return Backlog(
+        entries=round_number(report.entries),
+        messages_estimate=round_number(sum(topic.messages for topic in topics)),
+        bytes=round_number(sum(topic.size for topic in topics)),
+        delayed=round_number(sum(topic.delayed for topic in topics)),
+        unacknowledged=round_number(sum(topic.unacknowledged for topic in topics)),
+        rate_in=round_number(sum(topic.rate_in for topic in topics)),
+        rate_out=round_number(sum(topic.rate_out for topic in topics)),
+        rate_redelivered=round_number(sum(topic.rate_redelivered for topic in topics)),
+        partitions=sum(topic.partitions for topic in topics),
+    )
+
+
+def _round_time(oldest: float | None, now: datetime) -> datetime | None:
+    """Show a time to the minute, and only once it is a minute ago: what flows is not old."""
+    if oldest is None or now.timestamp() - oldest < _MINUTE:
+        return None
+    return datetime.fromtimestamp(oldest // _MINUTE * _MINUTE, UTC)
+
+
+def _build_dead_letter(consumer: PulsarConsumer, report: Report) -> DeadLetterStatus | None:
+    topic = dead_letter_topic(consumer)
+    if not topic or report.dead_letters is None:
+        return None
+    return DeadLetterStatus(topic=topic, backlog=report.dead_letters)
+
+
+def _keep(before: StatusCondition | None, kind: ConditionType) -> Condition:
+    if before is None:
+        return Condition.unknown(kind, Reason.NOT_ASKED, _NOT_ASKED)
+    return Condition(kind, before.status, before.reason, before.message)
+
+
+def _judge_reachable(trouble: Trouble | None) -> Condition:
+    kind = ConditionType.BROKER_REACHABLE
+    if trouble is None:
+        return Condition.true(kind, Reason.ANSWERED)
+    if trouble.reason is Reason.SECRET_MISSING:
+        return Condition.unknown(kind, trouble.reason, trouble.message)
+    if trouble.reason in _ABOUT_LOGIN:
+        # It is there: it said no.
+        return Condition.true(kind, Reason.ANSWERED)
+    return Condition.false(kind, trouble.reason, trouble.message)
+
+
+def _judge_login(trouble: Trouble | None) -> Condition:
+    kind = ConditionType.AUTHENTICATION_VALID
+    if trouble is None:
+        return Condition.true(kind, Reason.ANSWERED)
+    if trouble.reason in _ABOUT_LOGIN:
+        return Condition.false(kind, trouble.reason, trouble.message)
+    return Condition.unknown(kind, trouble.reason, trouble.message)
+
+
+def _judge_subscription(consumer: PulsarConsumer, report: Report | None) -> Condition:
+    kind = ConditionType.SUBSCRIPTION_READY
+    if report is None:
+        message = "the broker cannot be asked; see BrokerReachable and AuthenticationValid"
+        return Condition.unknown(kind, Reason.BROKER_NOT_ASKED, message)
+    if report.subscribed:
+        return Condition.true(kind, Reason.EXISTS)
+    by_operator = consumer.spec.subscription.create is SubscriptionCreator.OPERATOR
+    who = "the operator makes it" if by_operator else "the first consumer makes it"
+    message = f"the broker does not know spec.subscriptionName on every topic; {who}"
+    return Condition.false(kind, Reason.MISSING, message)
+
+
+def _judge_scaling(
+    consumer: PulsarConsumer,
+    scaling: Autoscaling,
+    observed: Observed,
+    plan: Plan,
+    current: Iterable[StatusCondition],
+) -> Condition:
+    kind = ConditionType.SCALING_ACTIVE
+    if consumer.spec.paused:
+        return Condition.false(kind, Reason.PAUSED, "spec.paused keeps consumers from running")
+    if scaling.engine is not ScalingEngine.NATIVE:
+        if plan.missing:
+            names = ", ".join(str(each) for each in plan.missing)
+            message = f"the cluster does not serve {names}; see spec.autoscaling.engine"
+            return Condition.false(kind, Reason.ENGINE_MISSING, message)
+        return Condition.true(kind, Reason.DELEGATED, f"{scaling.engine} sets spec.replicas")
+    if not observed.survey.asked:
+        return _keep(next((each for each in current if each.type == kind), None), kind)
+    decision = observed.decision
+    if observed.survey.trouble is not None or decision is None:
+        fell_back = decision is not None and decision.cause is Cause.FALLBACK
+        reason = Reason.FALLBACK if fell_back else Reason.BROKER_NOT_ASKED
+        return Condition.false(kind, reason, "the broker cannot be asked; none is taken away")
+    if decision.cause is Cause.BLOCKED:
+        message = "consumers hold too many messages without acknowledging; more would not help"
+        return Condition.false(kind, Reason.SUBSCRIPTION_BLOCKED, message)
+    return Condition.true(kind, Reason.FOLLOWING_BACKLOG)

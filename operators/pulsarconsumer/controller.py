@@ -1,0 +1,312 @@
+"""The controller: what is watched, and observe, decide, plan, execute, state for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from libs.common.kinds import DEPLOYMENT, Key
+from libs.common.ownership import is_controlled_by
+from libs.common.plan import Delete, Outcome
+from libs.common.runtime import Context, Controller, Operator, Result
+from operators.pulsarconsumer.api.consuming import DeletionPolicy
+from operators.pulsarconsumer.api.scaling import ScalingEngine
+from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer, Reason, SeekStatus
+from operators.pulsarconsumer.ask import (
+    build_fingerprint,
+    build_question,
+    delete_subscription,
+    judge,
+    open_admin,
+    seek,
+)
+from operators.pulsarconsumer.autoscaler import Decision, Memory, Scaler
+from operators.pulsarconsumer.broker.desk import Desk, Look
+from operators.pulsarconsumer.broker.survey import take_survey
+from operators.pulsarconsumer.gauges import Gauges
+from operators.pulsarconsumer.metrics import METRICS
+from operators.pulsarconsumer.naming import FINALIZER
+from operators.pulsarconsumer.naming import OPERATOR as ID
+from operators.pulsarconsumer.observed import DeploymentView, Observed
+from operators.pulsarconsumer.reconcile import (
+    OPTIONAL_KINDS,
+    SIDE_KINDS,
+    Plan,
+    admin_address,
+    current_replicas,
+    needs_answers,
+    plan_consumer,
+)
+from operators.pulsarconsumer.report import UNASKED, Report
+from operators.pulsarconsumer.settings import Settings
+from operators.pulsarconsumer.status import build_final_status, build_status, plan_seek
+
+_REQUESTS_OF_A_LOOK: Final = 4
+"""How many requests a look makes one after the other, at most."""
+_EFFECT_RETRY: Final = 10.0
+"""Seconds until a change at the broker that failed is tried again."""
+_CLEANING: Final = 256
+"""Passes between two looks for objects that are gone."""
+_NOTHING_KNOWN: Final = Look(UNASKED, 0, 0.0)
+
+
+def needs_finalizer(manifest: Mapping[str, Any]) -> bool:
+    """Tell whether something at the broker is to go with a PulsarConsumer."""
+    subscription = (manifest.get("spec") or {}).get("subscription") or {}
+    return bool(subscription.get("deletionPolicy") == DeletionPolicy.DELETE)
+
+
+def build_controller(settings: Settings) -> Controller:
+    """Build the controller of PulsarConsumer."""
+    reconciler = Reconciler(settings)
+    controller = Controller(
+        ID,
+        primary=PULSAR_CONSUMER,
+        reconcile=reconciler.reconcile,
+        finalize=reconciler.finalize,
+        finalizer=FINALIZER,
+        needs_finalizer=needs_finalizer,
+    ).owns(DEPLOYMENT, source="reflector")
+    for kind in SIDE_KINDS:
+        controller.owns(kind, source="reflector", optional=kind in OPTIONAL_KINDS)
+    return controller
+
+
+@dataclass(slots=True)
+class _Scaling:
+    """What the engine knows of one PulsarConsumer; lost with the process, which is safe."""
+
+    uid: str
+    generation: int
+    serial: int
+    memory: Memory
+    decision: Decision
+
+
+class Reconciler:
+    """Keep the consumers of each PulsarConsumer.
+
+    Args:
+        settings: Settings of the process.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Begin with an empty desk."""
+        self._settings = settings
+        self._gauges = Gauges()
+        self._desk = Desk(
+            judge,
+            patience=settings.broker_patience_seconds,
+            timeout=settings.broker_timeout_seconds * _REQUESTS_OF_A_LOOK,
+            limit=settings.max_broker_looks,
+            told=self._gauges.told,
+        )
+        self._scalings: dict[Key, _Scaling] = {}
+        self._passes = 0
+
+    async def reconcile(self, ctx: Context) -> Result | None:
+        """Make one pass over a PulsarConsumer that is to be there."""
+        consumer = PulsarConsumer.parse(ctx.primary)
+        self._gauges.use(ctx)
+        self._forget_gone(ctx)
+        look = await self._look(ctx, consumer)
+        observed = self._observe(ctx, look)
+        decision = self._decide(ctx, consumer, observed, look)
+        observed = replace(observed, decision=decision)
+        plan = plan_consumer(
+            consumer, observed, image=self._settings.consumer_image, owner=ctx.owner_reference()
+        )
+        before = observed.deployment
+        outcome = await ctx.execute(*plan.batches)
+        observed = replace(self._observe(ctx, look), decision=decision)
+        self._tell(ctx, consumer, plan, outcome, before=before, look=look)
+        done, again = await self._seek(ctx, consumer)
+        status = build_status(consumer, observed, plan, outcome, seek=done, now=ctx.now())
+        await ctx.apply_status(status)
+        self._gauges.show(ctx.key, look.survey, plan.replicas, ctx.now())
+        waits = [seconds for seconds in (look.again, again) if seconds > 0]
+        return Result.from_outcome(outcome, requeue_after=min(waits, default=None))
+
+    async def finalize(self, ctx: Context) -> Result | None:
+        """Make one pass over a PulsarConsumer that is being deleted; None lets it go."""
+        consumer = PulsarConsumer.parse(ctx.primary)
+        if consumer.spec.subscription.deletion_policy is not DeletionPolicy.DELETE:
+            return None
+        deployment = await ctx.live_get(DEPLOYMENT, ctx.key)
+        if deployment is not None and is_controlled_by(deployment, ctx.primary):
+            # Consumers that still run would make the subscription again.
+            step = Delete(DEPLOYMENT, ctx.key, deployment["metadata"]["uid"], None, "Foreground")
+            outcome = await ctx.execute([step])
+            message = "the consumers are ending; then the subscription is deleted"
+            return await self._wait(ctx, consumer, Reason.ENDING_CONSUMERS, message, outcome)
+
+        async def act() -> None:
+            address = admin_address(consumer)
+            async with await open_admin(consumer, ctx.client, self._settings, address) as admin:
+                await delete_subscription(admin, consumer)
+
+        effect = await self._desk.act(ctx.key, f"delete {ctx.uid}", act, lambda: _wake(ctx))
+        if effect.done:
+            note = f"Deleted subscription {consumer.spec.subscription_name} at the broker"
+            ctx.event("Normal", Reason.SUBSCRIPTION_DELETED, note, action="Finalize")
+            self._desk.forget(ctx.key)
+            return None
+        message = effect.trouble.message if effect.trouble else "the broker is being asked"
+        return await self._wait(ctx, consumer, Reason.DELETING_SUBSCRIPTION, message, Outcome())
+
+    def _forget_gone(self, ctx: Context) -> None:
+        """Forget objects that are gone, now and then: no pass is made for those."""
+        self._passes += 1
+        if self._passes % _CLEANING:
+            return
+        for key in {*self._desk.keys(), *self._scalings}:
+            if ctx.get(PULSAR_CONSUMER, key) is None:
+                self._desk.forget(key)
+                self._scalings.pop(key, None)
+                self._gauges.drop(key)
+
+    async def _wait(
+        self,
+        ctx: Context,
+        consumer: PulsarConsumer,
+        reason: Reason,
+        message: str,
+        outcome: Outcome,
+    ) -> Result:
+        await ctx.apply_status(build_final_status(consumer, reason, message, now=ctx.now()))
+        after = 0.01 if outcome.changed else _EFFECT_RETRY
+        return Result.from_outcome(outcome, requeue_after=after)
+
+    async def _look(self, ctx: Context, consumer: PulsarConsumer) -> Look:
+        """Return what is known of the broker; never waits for one that does not answer."""
+        scaling = consumer.spec.autoscaling
+        period = float(scaling.poll_seconds) if scaling else self._settings.poll_seconds
+        if needs_answers(consumer) and not period:
+            period = type(self._settings)().poll_seconds
+        if not consumer.topics or not period:
+            return _NOTHING_KNOWN
+        address, question = admin_address(consumer), build_question(consumer)
+
+        async def ask() -> Report:
+            async with await open_admin(consumer, ctx.client, self._settings, address) as admin:
+                return await take_survey(admin, question)
+
+        return await self._desk.look(
+            ctx.key,
+            build_fingerprint(consumer, address, question),
+            address,
+            ask,
+            period=period,
+            wake=lambda: _wake(ctx),
+        )
+
+    def _observe(self, ctx: Context, look: Look) -> Observed:
+        deployments = ctx.children(DEPLOYMENT)
+        children = {
+            kind: held
+            for kind in SIDE_KINDS
+            for held in ctx.children(kind)
+            if held["metadata"]["name"] == ctx.key.name
+        }
+        return Observed(
+            deployment=DeploymentView.parse(deployments[0]) if deployments else None,
+            children=children,
+            served=frozenset(kind for kind in OPTIONAL_KINDS if ctx.is_served(kind)),
+            survey=look.survey,
+        )
+
+    def _decide(
+        self, ctx: Context, consumer: PulsarConsumer, observed: Observed, look: Look
+    ) -> Decision | None:
+        """Ask the engine once for each look at the broker, and for each new spec."""
+        spec, survey = consumer.spec, look.survey
+        policy = spec.autoscaling
+        if policy is None or policy.engine is not ScalingEngine.NATIVE or spec.paused:
+            self._scalings.pop(ctx.key, None)
+            return None
+        if not survey.asked:
+            return None
+        held = self._scalings.get(ctx.key)
+        if held is not None and held.uid != ctx.uid:
+            held = None
+        if held and (held.serial, held.generation) == (look.serial, ctx.generation):
+            return held.decision
+        memory = held.memory if held is not None else Memory()
+        scaler = Scaler(policy, spec.subscription.type, memory)
+        current = current_replicas(consumer, observed)
+        report = survey.fresh
+        if report is None:
+            decision = scaler.decide_without_broker(current, survey.failures)
+        else:
+            decision, memory = scaler.decide(current, report, ctx.now().timestamp())
+        self._scalings[ctx.key] = _Scaling(ctx.uid, ctx.generation, look.serial, memory, decision)
+        return decision
+
+    async def _seek(
+        self, ctx: Context, consumer: PulsarConsumer
+    ) -> tuple[SeekStatus | None, float]:
+        """Move the subscription where a seek is noted; return what to note, and when to go on."""
+        noted = plan_seek(consumer, ctx.now())
+        held = consumer.status.last_seek if consumer.status is not None else None
+        if noted is None or noted.outcome != "Pending":
+            return noted, 0.0
+        if held is None or held.id != noted.id:
+            # The note first: the next pass moves.
+            return noted, 0.01
+
+        async def act() -> None:
+            address = admin_address(consumer)
+            milliseconds = round(noted.target_time.timestamp() * 1000)
+            async with await open_admin(consumer, ctx.client, self._settings, address) as admin:
+                await seek(admin, consumer, milliseconds)
+
+        effect = await self._desk.act(ctx.key, f"seek {noted.id}", act, lambda: _wake(ctx))
+        if effect.done:
+            note = f"Moved subscription {consumer.spec.subscription_name} as seek {noted.id} asks"
+            ctx.event("Normal", Reason.SEEK_DONE, note)
+            return noted.model_copy(update={"outcome": "Done"}), 0.01
+        trouble = effect.trouble
+        if trouble is None or trouble.reason is not Reason.BROKER_ERROR:
+            return noted, _EFFECT_RETRY
+        ctx.event("Warning", Reason.SEEK_FAILED, f"Seek {noted.id} failed: {trouble.message}")
+        return noted.model_copy(update={"outcome": "Failed"}), 0.0
+
+    def _tell(
+        self,
+        ctx: Context,
+        consumer: PulsarConsumer,
+        plan: Plan,
+        outcome: Outcome,
+        *,
+        before: DeploymentView | None,
+        look: Look,
+    ) -> None:
+        """Tell people what was done."""
+        scaled = before is not None and before.wanted != plan.replicas and outcome.ok
+        if before is None and outcome.changed:
+            ctx.event("Normal", Reason.DEPLOYED, f"Created the Deployment of {plan.replicas} pods")
+        elif before is not None and scaled:
+            scaling = self._scalings.get(ctx.key)
+            why = f" for {scaling.decision.cause}" if scaling is not None else ""
+            note = f"Scaled from {before.wanted} to {plan.replicas} consumers{why}"
+            ctx.event("Normal", Reason.SCALED, note)
+            ctx.log.info("Scaling consumers", before=before.wanted, now=plan.replicas)
+        report = look.survey.fresh
+        if report is not None and report.created and self._gauges.is_new(ctx.key, look.serial):
+            note = f"Created subscription {consumer.spec.subscription_name} at the broker"
+            ctx.event("Normal", Reason.CREATED, note)
+
+
+def _wake(ctx: Context) -> None:
+    ctx.wake(PULSAR_CONSUMER, [ctx.key])
+
+
+OPERATOR: Final = Operator(
+    ID,
+    Settings,
+    (build_controller,),
+    metrics=METRICS,
+    summary="Runs and scales consumers of a Pulsar topic for each PulsarConsumer.",
+)
+"""The operator, as the process and the tests run it."""

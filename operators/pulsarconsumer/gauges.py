@@ -1,0 +1,74 @@
+"""What the process measures of brokers and backlogs, a series for each PulsarConsumer."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import datetime
+from typing import Final
+
+from libs.common.kinds import Key
+from libs.common.metrics import Metrics
+from libs.common.runtime import Context
+from operators.pulsarconsumer.metrics import (
+    BACKLOG,
+    DEAD_LETTERS,
+    DESIRED,
+    LOOK_DURATION,
+    LOOKS,
+    OBJECT_GAUGES,
+    OLDEST,
+    REACHABLE,
+)
+from operators.pulsarconsumer.report import Survey, Trouble
+
+_ANSWERED: Final = "Answered"
+
+
+class Gauges:
+    """Keep the metrics of the operator."""
+
+    def __init__(self) -> None:
+        """Begin without any; the first pass brings the registry."""
+        self._metrics: Metrics | None = None
+        self._serials: dict[Key, int] = {}
+
+    def use(self, ctx: Context) -> None:
+        """Take the registry of the process."""
+        self._metrics = ctx.metrics
+
+    def told(self, trouble: Trouble | None, seconds: float) -> None:
+        """Count a look at a broker."""
+        if self._metrics is not None:
+            result = _ANSWERED if trouble is None else str(trouble.reason)
+            self._metrics.counter(LOOKS).labels(result).inc()
+            self._metrics.histogram(LOOK_DURATION).observe(seconds)
+
+    def is_new(self, key: Key, serial: int) -> bool:
+        """Tell whether a look was not told of yet, and note that it is now."""
+        new = self._serials.get(key) != serial
+        self._serials[key] = serial
+        return new
+
+    def show(self, key: Key, survey: Survey, replicas: int, now: datetime) -> None:
+        """Show what is known of a PulsarConsumer."""
+        if self._metrics is None:
+            return
+        values = {DESIRED: float(replicas)}
+        if survey.asked:
+            values[REACHABLE] = 0.0 if survey.trouble is not None else 1.0
+        report = survey.report
+        if report is not None:
+            oldest = report.oldest
+            values[BACKLOG] = float(sum(topic.messages for topic in report.topics))
+            values[OLDEST] = 0.0 if oldest is None else max(0.0, now.timestamp() - oldest)
+            values[DEAD_LETTERS] = float(report.dead_letters or 0)
+        for spec, value in values.items():
+            self._metrics.gauge(spec).labels(key.namespace, key.name).set(value)
+
+    def drop(self, key: Key) -> None:
+        """Drop the series of an object that is gone."""
+        self._serials.pop(key, None)
+        for spec in OBJECT_GAUGES:
+            if self._metrics is not None:
+                with contextlib.suppress(KeyError):
+                    self._metrics.gauge(spec).remove(key.namespace, key.name)

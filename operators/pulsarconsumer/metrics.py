@@ -1,0 +1,57 @@
+"""Metrics of the pulsarconsumer operator, beside those that every operator has."""
+
+from typing import Final
+
+from libs.common.metric_specs import MetricKind, MetricSpec
+
+# A scrape adds that of the operator as `namespace`, so that of the object has another name.
+_OBJECT: Final = ("object_namespace", "object")
+
+LOOKS: Final = MetricSpec(
+    "pulsarconsumer_broker_looks_total",
+    MetricKind.COUNTER,
+    "Total number of looks at brokers by result: Answered, or the reason of the failure.",
+    ("result",),
+)
+LOOK_DURATION: Final = MetricSpec(
+    "pulsarconsumer_broker_look_duration_seconds",
+    MetricKind.HISTOGRAM,
+    "Time that a look at a broker took, in seconds.",
+    (),
+    (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0),
+)
+REACHABLE: Final = MetricSpec(
+    "pulsarconsumer_broker_reachable",
+    MetricKind.GAUGE,
+    "Whether the last look at the broker of a PulsarConsumer was answered.",
+    _OBJECT,
+)
+BACKLOG: Final = MetricSpec(
+    "pulsarconsumer_backlog_messages",
+    MetricKind.GAUGE,
+    "Messages that wait in the subscription of a PulsarConsumer, estimated.",
+    _OBJECT,
+)
+OLDEST: Final = MetricSpec(
+    "pulsarconsumer_oldest_message_age_seconds",
+    MetricKind.GAUGE,
+    "Age of the oldest message that waits, in seconds; 0 when none does.",
+    _OBJECT,
+)
+DEAD_LETTERS: Final = MetricSpec(
+    "pulsarconsumer_dead_letters",
+    MetricKind.GAUGE,
+    "Entries in the dead-letter topic of a PulsarConsumer.",
+    _OBJECT,
+)
+DESIRED: Final = MetricSpec(
+    "pulsarconsumer_replicas_desired",
+    MetricKind.GAUGE,
+    "Number of consumers that a PulsarConsumer is to have.",
+    _OBJECT,
+)
+
+OBJECT_GAUGES: Final = (REACHABLE, BACKLOG, OLDEST, DEAD_LETTERS, DESIRED)
+"""Gauges with a series for each PulsarConsumer."""
+METRICS: Final[tuple[MetricSpec, ...]] = (LOOKS, LOOK_DURATION, *OBJECT_GAUGES)
+"""What the process registers and the reference lists."""

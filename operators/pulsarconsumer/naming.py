@@ -1,0 +1,88 @@
+"""Names that the operator gives, and names of Pulsar that follow from others.
+
+All objects of a PulsarConsumer have its name: there is one of each kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+from urllib.parse import quote, urlsplit
+
+from libs.common.labels import INSTANCE, MANAGED_BY
+from libs.common.naming import label_value
+from operators.pulsarconsumer.api.v1 import GROUP
+
+OPERATOR: Final = "pulsarconsumer"
+"""Id of the operator: package, chart, release, field manager, value of the managed-by label."""
+FINALIZER: Final = f"{GROUP}/finalizer"
+"""Finalizer on a PulsarConsumer whose subscription goes with it."""
+CONTAINER: Final = "consumer"
+"""Name of the container that consumes."""
+_ADMIN_PORTS: Final[Mapping[str, int]] = {"pulsar": 8080, "pulsar+ssl": 8443}
+_DEFAULT_NAMESPACE: Final = "public/default"
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """Name a topic of Pulsar.
+
+    Attributes:
+        domain: `persistent` or `non-persistent`.
+        namespace: Tenant and namespace, such as `public/default`.
+        name: The name within them.
+    """
+
+    domain: str
+    namespace: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a topic as users write it; a bare name is one of `public/default`."""
+        domain, found, rest = text.partition("://")
+        if not found:
+            return cls("persistent", _DEFAULT_NAMESPACE, text)
+        tenant, namespace, name = rest.split("/", 2)
+        return cls(domain, f"{tenant}/{namespace}", name)
+
+    def __str__(self) -> str:
+        """Render whole: `persistent://public/default/orders`."""
+        return f"{self.domain}://{self.namespace}/{self.name}"
+
+    @property
+    def path(self) -> str:
+        """Path of the topic in the admin API, below `/admin/v2`."""
+        namespace = "/".join(quote(part, safe="") for part in self.namespace.split("/"))
+        return f"/{self.domain}/{namespace}/{quote(self.name, safe='')}"
+
+    def with_suffix(self, subscription: str, suffix: str) -> Topic:
+        """Name a topic that belongs to a subscription of this one, as Pulsar's clients do."""
+        return Topic(self.domain, self.namespace, f"{self.name}-{subscription}-{suffix}")
+
+
+def selector_labels(consumer: str) -> dict[str, str]:
+    """Return the labels that find the pods of a PulsarConsumer; they never change."""
+    return {MANAGED_BY: OPERATOR, INSTANCE: label_value(consumer)}
+
+
+def default_admin_address(server: str, namespace: str) -> str:
+    """Derive where the admin API is from the address that consumers connect to.
+
+    Args:
+        server: `spec.serverAddress`.
+        namespace: Namespace of the PulsarConsumer: a host of one word is a Service in it, as it is
+            for the pods of that namespace.
+    """
+    scheme, _, rest = server.partition("://")
+    first = rest.split(",", 1)[0].rstrip("/")
+    split = urlsplit(f"//{first}")
+    host = split.hostname or ""
+    if "." not in host and ":" not in host and host != "localhost":
+        host = f"{host}.{namespace}.svc"
+    if ":" in host:
+        host = f"[{host}]"
+    if scheme in ("http", "https"):
+        return f"{scheme}://{host}:{split.port}" if split.port else f"{scheme}://{host}"
+    return f"{'https' if scheme.endswith('+ssl') else 'http'}://{host}:{_ADMIN_PORTS[scheme]}"

@@ -1,0 +1,237 @@
+"""Operator, consumer app and a real broker together; only the cluster is played.
+
+Who plays the kubelet starts the app as a process for each pod that the Deployment is to have, with
+the environment that the operator rendered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import signal
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libs.common.conditions import find_condition
+from libs.common.crd import build_crd
+from libs.common.kinds import DEPLOYMENT, SECRET, Key, Manifest
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.harness import OperatorHarness
+from libs.common.testing.pulsar import Broker, PulsarMissing
+from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer, Reason
+from operators.pulsarconsumer.controller import OPERATOR
+from operators.pulsarconsumer.samples import build_manifest
+
+harness_of_the_app = pytest.importorskip("operators.pulsarconsumer.app.harness")
+
+ORDERS = Key("default", "orders")
+_SECONDS = 60.0
+"""A process of the app needs some seconds to start where the machine is busy."""
+
+
+class Nodes:
+    """Run the pods of the Deployment as processes."""
+
+    def __init__(self, api: FakeApi, folder: Path) -> None:
+        self._api = api
+        self._folder = folder
+        self.running: list[Any] = []
+        self.ended: list[Any] = []
+
+    async def run(self) -> None:
+        """Keep as many processes as the Deployment is to have pods."""
+        while True:
+            deployment = self._api.find(DEPLOYMENT, ORDERS)
+            if deployment is not None:
+                await self._keep(deployment)
+            await asyncio.sleep(0.1)
+
+    async def _keep(self, deployment: Manifest) -> None:
+        wanted = deployment["spec"]["replicas"]
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        environ = {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
+        while len(self.running) < wanted:
+            self.running.append(harness_of_the_app.AppProcess(environ, self._folder))
+        while len(self.running) > wanted:
+            process = self.running.pop()
+            self.ended.append(process)
+            # One that is ended before it has begun to consume has nothing to drain.
+            status = await asyncio.to_thread(process.terminate)
+            assert status in (0, -signal.SIGTERM), process.errors
+        ready = [await asyncio.to_thread(process.get, "/readyz") for process in self.running]
+        shown = {
+            "observedGeneration": deployment["metadata"]["generation"],
+            "replicas": len(self.running),
+            "updatedReplicas": len(self.running),
+            "readyReplicas": sum(code == 200 for code, _ in ready),
+        }
+        if deployment.get("status") != shown:
+            self._api.patch_status(DEPLOYMENT, ORDERS, shown)
+
+    @property
+    def payloads(self) -> list[str]:
+        """Payloads of all messages that were logged."""
+        return [each for process in (*self.running, *self.ended) for each in process.payloads]
+
+    def end(self) -> None:
+        """Kill what still runs."""
+        for process in (*self.running, *self.ended):
+            if process.process.poll() is None:
+                process.kill()
+
+
+@asynccontextmanager
+async def playing(api: FakeApi, folder: Path) -> AsyncIterator[Nodes]:
+    """Play the kubelet for the length of a block."""
+    nodes = Nodes(api, folder)
+    task = asyncio.create_task(nodes.run())
+    try:
+        yield nodes
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        nodes.end()
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    """Run a fake API server that serves PulsarConsumers."""
+    async with FakeApi() as api:
+        api.register(build_crd(PulsarConsumer))
+        yield api
+
+
+@pytest.fixture
+async def harness(api: FakeApi) -> AsyncIterator[OperatorHarness]:
+    """Run the operator."""
+    async with OperatorHarness(
+        OPERATOR, api.config, allow_loopback_brokers=True, poll_seconds=1, backoff_max_seconds=1
+    ) as harness:
+        yield harness
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Broker]:
+    """Run a broker that asks for tokens."""
+    try:
+        broker = Broker(tokens=True)
+    except PulsarMissing as err:
+        pytest.skip(str(err))
+    with broker:
+        yield broker
+
+
+def build(broker: Broker, topic: str, **spec: Any) -> Manifest:
+    address = {"serverAddress": broker.service_url, "adminAddress": broker.admin_url}
+    return build_manifest(**address, topic=topic, subscriptionName="orders", **spec)
+
+
+def new_topic() -> str:
+    return f"t-{uuid.uuid4().hex[:8]}"
+
+
+def condition(api: FakeApi, name: str) -> tuple[str, str]:
+    found = find_condition(api.get(PULSAR_CONSUMER, ORDERS), name) or {}
+    return str(found.get("status")), str(found.get("reason"))
+
+
+async def test_backlog_scales_from_zero_and_back_and_nothing_is_lost(
+    api: FakeApi, harness: OperatorHarness, pulsar_broker: Broker, tmp_path: Path
+) -> None:
+    topic = new_topic()
+    scaling = {
+        "maxReplicas": 2,
+        "pollSeconds": 1,
+        "cooldownSeconds": 2,
+        "targets": {"backlogPerReplica": 500},
+        "behavior": {"scaleDown": {"stabilizationSeconds": 0}},
+    }
+    api.create(build(pulsar_broker, topic, replicas=None, autoscaling=scaling))
+    await harness.eventually(
+        lambda: condition(api, "SubscriptionReady") == ("True", Reason.EXISTS), timeout=_SECONDS
+    )
+    assert api.get(DEPLOYMENT, ORDERS)["spec"]["replicas"] == 0
+    peer = harness_of_the_app.Peer(pulsar_broker.service_url)
+    sent = [f"message-{number}" for number in range(1200)]
+    await asyncio.to_thread(peer.send, topic, [text.encode() for text in sent])
+    await harness.eventually(
+        lambda: api.get(DEPLOYMENT, ORDERS)["spec"]["replicas"] == 2, timeout=_SECONDS
+    )
+    async with playing(api, tmp_path) as nodes:
+        await harness.eventually(lambda: set(nodes.payloads) == set(sent), timeout=_SECONDS)
+        await harness.eventually(
+            lambda: api.get(DEPLOYMENT, ORDERS)["spec"]["replicas"] == 0, timeout=_SECONDS
+        )
+        await harness.eventually(lambda: not nodes.running, timeout=_SECONDS)
+
+        assert len(nodes.payloads) == len(sent), "none was handled twice: all ended in order"
+    await asyncio.to_thread(peer.close)
+
+
+async def test_kept_manifest_is_ready_and_logs_messages(
+    api: FakeApi, harness: OperatorHarness, pulsar_broker: Broker, tmp_path: Path
+) -> None:
+    topic = new_topic()
+    api.create(build(pulsar_broker, topic, replicas=1))
+    peer = harness_of_the_app.Peer(pulsar_broker.service_url)
+    async with playing(api, tmp_path) as nodes:
+        await harness.eventually(
+            lambda: condition(api, "Ready") == ("True", Reason.ALL_READY), timeout=_SECONDS
+        )
+        await asyncio.to_thread(peer.send, topic, [b"hello"])
+
+        await harness.eventually(lambda: nodes.payloads == ["hello"], timeout=_SECONDS)
+        status = api.get(PULSAR_CONSUMER, ORDERS)["status"]
+        assert (status["topic"], status["subscription"]) == (topic, "orders")
+        await harness.eventually(
+            lambda: api.get(PULSAR_CONSUMER, ORDERS)["status"]["connectedConsumers"] == 1,
+            timeout=_SECONDS,
+        )
+    await asyncio.to_thread(peer.close)
+
+
+async def test_token_is_rotated_and_the_broker_restarted(
+    api: FakeApi, harness: OperatorHarness, guarded: Broker
+) -> None:
+    login = {"type": "Token", "token": {"secretKeyRef": {"name": "login", "key": "token"}}}
+    subscription = {"create": "Operator", "deletionPolicy": "Delete"}
+    api.create(build_secret(guarded.token(seconds=-60)))
+    topic = new_topic()
+    api.create(build(guarded, topic, authentication=login, subscription=subscription))
+    await harness.eventually(
+        lambda: condition(api, "AuthenticationValid") == ("False", Reason.AUTHENTICATION_FAILED),
+        timeout=_SECONDS,
+    )
+    assert api.find(DEPLOYMENT, ORDERS) is None
+
+    fresh = build_secret(guarded.token())["data"]
+    api.patch(SECRET, Key("default", "login"), {"data": fresh})
+    await harness.eventually(lambda: api.find(DEPLOYMENT, ORDERS) is not None, timeout=_SECONDS)
+
+    await asyncio.to_thread(guarded.kill)
+    await harness.eventually(
+        lambda: condition(api, "BrokerReachable") == ("False", Reason.UNREACHABLE),
+        timeout=_SECONDS,
+    )
+    assert api.get(DEPLOYMENT, ORDERS)["spec"]["replicas"] == 2
+    await asyncio.to_thread(guarded.start)
+    await harness.eventually(
+        lambda: condition(api, "BrokerReachable") == ("True", Reason.ANSWERED), timeout=_SECONDS
+    )
+
+    api.delete(PULSAR_CONSUMER, ORDERS)
+    await harness.eventually(lambda: api.find(PULSAR_CONSUMER, ORDERS) is None, timeout=_SECONDS)
+    assert guarded.subscription(topic, "orders") == {}
+
+
+def build_secret(token: str) -> Manifest:
+    """Build the Secret of the login."""
+    data = {"token": base64.b64encode(token.encode()).decode()}
+    metadata = {"name": "login", "namespace": "default"}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}

@@ -1,0 +1,185 @@
+"""What a PulsarConsumer needs next; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from libs.common.kinds import DEPLOYMENT, POD_DISRUPTION_BUDGET, Kind, Manifest
+from libs.common.plan import Apply, Delete, Step
+from operators.pulsarconsumer.api.consuming import SubscriptionCreator
+from operators.pulsarconsumer.api.scaling import ScalingEngine
+from operators.pulsarconsumer.api.v1 import PulsarConsumer
+from operators.pulsarconsumer.naming import default_admin_address
+from operators.pulsarconsumer.observed import Observed
+from operators.pulsarconsumer.resources import (
+    HORIZONTAL_POD_AUTOSCALER,
+    POD_MONITOR,
+    SCALED_OBJECT,
+    TRIGGER_AUTHENTICATION,
+    build_autoscaler,
+    build_deployment,
+    build_disruption_budget,
+    build_pod_monitor,
+    build_scaled_object,
+    build_trigger_authentication,
+)
+
+OPTIONAL_KINDS: Final = (POD_MONITOR, SCALED_OBJECT, TRIGGER_AUTHENTICATION)
+"""Kinds that a cluster has only when somebody installed them."""
+SIDE_KINDS: Final = (POD_DISRUPTION_BUDGET, HORIZONTAL_POD_AUTOSCALER, *OPTIONAL_KINDS)
+"""Kinds of which a PulsarConsumer has one object or none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do.
+
+    Attributes:
+        batches: Steps, in batches that follow each other.
+        replicas: Number of consumers that there are to be.
+        held: Whether the Deployment waits for the subscription.
+        missing: Kinds that the spec needs and the cluster does not have.
+    """
+
+    batches: tuple[Sequence[Step], ...]
+    replicas: int
+    held: bool = False
+    missing: tuple[Kind, ...] = ()
+
+
+def plan_consumer(
+    consumer: PulsarConsumer, observed: Observed, *, image: str, owner: Manifest
+) -> Plan:
+    """Plan the Deployment and what goes with it.
+
+    Args:
+        consumer: What is asked for.
+        observed: What there is.
+        image: Image where the spec names none.
+        owner: Controller reference.
+    """
+    replicas = choose_replicas(consumer, observed)
+    wanted = _build_sides(consumer, observed, owner)
+    missing = tuple(
+        kind for kind in wanted if kind in OPTIONAL_KINDS and kind not in observed.served
+    )
+    sides: list[Step] = [
+        Apply(kind, manifest) for kind, manifest in wanted.items() if kind not in missing
+    ]
+    surplus: list[Step] = [
+        Delete.of(kind, manifest)
+        for kind, manifest in observed.children.items()
+        if kind not in wanted
+    ]
+    held = is_held(consumer, observed)
+    deployment: list[Step] = []
+    if not held:
+        manifest = build_deployment(consumer, replicas=replicas, image=image, owner=owner)
+        deployment.append(Apply(DEPLOYMENT, manifest))
+    # Who scaled until now is sent away before anything else is scaled.
+    return Plan((surplus, deployment, sides), replicas, held, missing)
+
+
+def choose_replicas(consumer: PulsarConsumer, observed: Observed) -> int:
+    """Choose the number of consumers."""
+    spec = consumer.spec
+    if spec.paused:
+        return 0
+    if spec.autoscaling is None or spec.autoscaling.engine is not ScalingEngine.NATIVE:
+        return spec.replicas or 0
+    if observed.decision is not None:
+        return observed.decision.replicas
+    return current_replicas(consumer, observed)
+
+
+def current_replicas(consumer: PulsarConsumer, observed: Observed) -> int:
+    """Return the number of consumers that there are to be now, as a basis for the next decision."""
+    spec = consumer.spec
+    if observed.deployment is not None:
+        return observed.deployment.wanted
+    if spec.autoscaling is None:
+        return spec.replicas or 0
+    first = spec.autoscaling.min_replicas if spec.replicas is None else spec.replicas
+    return min(max(first, spec.autoscaling.min_replicas), spec.autoscaling.max_replicas)
+
+
+def is_held(consumer: PulsarConsumer, observed: Observed) -> bool:
+    """Tell whether pods of the present spec have to wait for the subscription.
+
+    Those of the spec before go on meanwhile. A broker that is down later holds nothing up.
+    """
+    if consumer.spec.subscription.create is not SubscriptionCreator.OPERATOR:
+        return False
+    report = observed.survey.report
+    if report is not None and report.subscribed:
+        return False
+    status = consumer.status
+    same = status is not None and (status.server, status.topic, status.subscription) == (
+        consumer.spec.server_address,
+        topic_text(consumer),
+        consumer.spec.subscription_name,
+    )
+    return observed.deployment is None or not same
+
+
+def needs_answers(consumer: PulsarConsumer) -> bool:
+    """Tell whether the spec asks for something that only the broker can tell or do."""
+    spec = consumer.spec
+    return (
+        spec.autoscaling is not None
+        or spec.admin_address is not None
+        or spec.subscription.create is SubscriptionCreator.OPERATOR
+        or spec.subscription.seek is not None
+    )
+
+
+def topic_text(consumer: PulsarConsumer) -> str:
+    """Return what `status.topic` shows."""
+    if consumer.spec.topic_pattern is not None:
+        return consumer.spec.topic_pattern
+    first, *others = consumer.topics
+    return f"{first} and {len(others)} more" if others else first
+
+
+def admin_address(consumer: PulsarConsumer) -> str:
+    """Return where the admin API is: `spec.adminAddress`, or by convention."""
+    return consumer.spec.admin_address or default_admin_address(
+        consumer.spec.server_address, consumer.metadata.namespace
+    )
+
+
+def _build_sides(
+    consumer: PulsarConsumer, observed: Observed, owner: Manifest
+) -> dict[Kind, Manifest]:
+    """Build the objects beside the Deployment that the spec asks for."""
+    built: dict[Kind, Manifest | None] = {
+        POD_DISRUPTION_BUDGET: build_disruption_budget(consumer, owner),
+        POD_MONITOR: build_pod_monitor(consumer, owner),
+    }
+    scaling = consumer.spec.autoscaling
+    # A paused PulsarConsumer has no consumers, so nobody may scale it.
+    if scaling is not None and not consumer.spec.paused:
+        if scaling.engine is ScalingEngine.HPA:
+            built[HORIZONTAL_POD_AUTOSCALER] = build_autoscaler(consumer, scaling, owner)
+        if scaling.engine is ScalingEngine.KEDA:
+            built[TRIGGER_AUTHENTICATION] = build_trigger_authentication(consumer, owner)
+            built[SCALED_OBJECT] = build_scaled_object(
+                consumer,
+                scaling,
+                owner,
+                admin_address=admin_address(consumer),
+                partitions=_find_partitions(consumer, observed),
+            )
+    return {kind: manifest for kind, manifest in built.items() if manifest is not None}
+
+
+def _find_partitions(consumer: PulsarConsumer, observed: Observed) -> Mapping[str, int]:
+    """Return what is known of partitions: from the broker, else from the last status."""
+    report = observed.survey.report
+    if report is not None:
+        return {topic.topic: topic.partitions for topic in report.topics}
+    backlog = consumer.status.backlog if consumer.status is not None else None
+    known = backlog.partitions if backlog is not None else 0
+    return dict.fromkeys(consumer.topics, known)

@@ -1,0 +1,186 @@
+"""An admin API for tests, in the shapes that a real broker of Pulsar 4.0 was seen to answer.
+
+The tests against the real one are in `broker/*_broker_test.py`; this one can be slow, wrong or gone
+at will, and costs nothing to start.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+
+@dataclass(slots=True)
+class RecordedTopic:
+    """A topic.
+
+    Attributes:
+        partitions: Number of its partitions.
+        subscriptions: Entries that wait, by subscription.
+        extra: Fields of the statistics of each subscription that are other than usual.
+    """
+
+    partitions: int = 0
+    subscriptions: dict[str, int] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+class RecordedBroker:
+    """Serve the admin API on a free port of the loopback address.
+
+    Attributes:
+        topics: Topics of public/default by name; a missing one is made by a subscription.
+        token: Token that is asked for; empty for none.
+        status: Status of each answer, in place of the right one; 0 for none.
+        redirect: Address that each request is sent to; empty for none.
+        delay: Seconds before each answer.
+        requests: What was asked: method, path and headers.
+    """
+
+    def __init__(self) -> None:
+        """Begin without topics."""
+        self.topics: dict[str, RecordedTopic] = {}
+        self.token = ""
+        self.status = 0
+        self.redirect = ""
+        self.delay = 0.0
+        self.requests: list[tuple[str, str, Mapping[str, str]]] = []
+        self._server: ThreadingHTTPServer | None = None
+        self._port = 0
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop."""
+        self.stop()
+
+    @property
+    def address(self) -> str:
+        """URL of the admin API."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Start, on the same port as before."""
+        self._server = _Server(("127.0.0.1", self._port), _build_handler(self))
+        self._port = int(self._server.server_address[1])
+        threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
+
+    def stop(self) -> None:
+        """Stop: connections are refused."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+    def answer(self, method: str, path: str) -> tuple[int, object]:
+        """Answer a request below `/admin/v2/persistent/public/default/`."""
+        name, _, rest = path.partition("/")
+        name = unquote(name)
+        words = [unquote(unquote(word)) for word in rest.split("/")]
+        if method == "PUT" and words[0] == "subscription":
+            held = self.topics.setdefault(name, RecordedTopic()).subscriptions
+            if words[1] in held:
+                return 409, {"reason": "Subscription already exists for topic"}
+            held[words[1]] = 0
+            return 204, None
+        topic = self.topics.get(name)
+        if topic is None:
+            return 404, {"reason": f"Topic persistent://public/default/{name} not found"}
+        if words[0] == "partitions":
+            return 200, {"partitions": topic.partitions, "deleted": False}
+        if words[0] in ("stats", "partitioned-stats"):
+            return 200, self._statistics(topic)
+        return self._change(topic, method, words)
+
+    def _change(self, topic: RecordedTopic, method: str, words: list[str]) -> tuple[int, object]:
+        if words[1] not in topic.subscriptions:
+            return 404, {"reason": f"Subscription {words[1]} not found"}
+        if method == "DELETE":
+            del topic.subscriptions[words[1]]
+        else:
+            topic.subscriptions[words[1]] = 100 if words[-1] == "0" else 0
+        return 204, None
+
+    def _statistics(self, topic: RecordedTopic) -> dict[str, Any]:
+        subscriptions = {
+            name: {
+                "msgRateOut": 0.0,
+                "msgRateRedeliver": 0.0,
+                "msgBacklog": entries,
+                "backlogSize": entries * 12,
+                "earliestMsgPublishTimeInBacklog": 1_767_225_600_000 if entries else -1,
+                "msgBacklogNoDelayed": entries,
+                "blockedSubscriptionOnUnackedMsgs": False,
+                "msgDelayed": 0,
+                "unackedMessages": 0,
+                "type": "Shared",
+                "consumers": [],
+                **topic.extra,
+            }
+            for name, entries in topic.subscriptions.items()
+        }
+        return {
+            "msgRateIn": 0.0,
+            "bytesInCounter": 2400,
+            "msgInCounter": 200,
+            "subscriptions": subscriptions,
+        }
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+
+def _build_handler(broker: RecordedBroker) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _serve(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            self.rfile.read(length)
+            broker.requests.append((self.command, self.path, dict(self.headers)))
+            time.sleep(broker.delay)
+            prefix = "/admin/v2/persistent/public/default/"
+            if broker.redirect:
+                self._send(307, None, Location=f"{broker.redirect}{self.path}")
+            elif broker.status:
+                self._send(broker.status, {"reason": "secret details"})
+            elif broker.token and self.headers.get("Authorization") != f"Bearer {broker.token}":
+                self._send(401, {"reason": "Authentication required"})
+            else:
+                path = urlsplit(self.path).path.removeprefix(prefix)
+                self._send(*broker.answer(self.command, path))
+
+        def _send(self, status: int, body: object, **headers: str) -> None:
+            raw = b"" if body is None else json.dumps(body).encode()
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(raw)))
+            self.end_headers()
+            self.wfile.write(raw)
+
+        do_GET = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815 names of the base class
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Log nothing."""
+
+    return Handler

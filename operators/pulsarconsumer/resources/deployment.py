@@ -1,0 +1,127 @@
+"""The Deployment of the consumers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from libs.common.kinds import DEPLOYMENT, Manifest
+from operators.pulsarconsumer.api.consuming import SubscriptionType
+from operators.pulsarconsumer.api.v1 import PulsarConsumer
+from operators.pulsarconsumer.naming import CONTAINER, selector_labels
+from operators.pulsarconsumer.resources.environment import build_environment
+from operators.pulsarconsumer.resources.files import build_volumes
+from operators.pulsarconsumer.resources.overlay import lay_over
+
+HEALTH_PORT: Final = 8081
+"""Port of the probes; that of the metrics is in the spec."""
+_NOBODY: Final = 65532
+_GRACE_SECONDS: Final = 10
+"""Seconds that a consumer has to close its connections once it has drained."""
+
+
+def build_deployment(
+    consumer: PulsarConsumer, *, replicas: int, image: str, owner: Manifest
+) -> Manifest:
+    """Build the Deployment.
+
+    Args:
+        consumer: What is asked for.
+        replicas: Number of pods; no part of the template, so that no pod is replaced for it.
+        image: Image where the spec names none.
+        owner: Controller reference.
+    """
+    labels = selector_labels(consumer.metadata.name)
+    metadata = {
+        "name": consumer.metadata.name,
+        "namespace": consumer.metadata.namespace,
+        "labels": labels,
+        "ownerReferences": [owner],
+    }
+    spec = {
+        "replicas": replicas,
+        "revisionHistoryLimit": 3,
+        "selector": {"matchLabels": labels},
+        "strategy": _build_strategy(consumer),
+        "template": _build_template(consumer, image),
+    }
+    return {
+        "apiVersion": DEPLOYMENT.api_version,
+        "kind": DEPLOYMENT.kind,
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def _build_strategy(consumer: PulsarConsumer) -> Manifest:
+    # A new consumer of type Exclusive cannot connect, and so not become ready, beside an old one.
+    alone = consumer.spec.subscription.type is SubscriptionType.EXCLUSIVE
+    bounds = {"maxSurge": 0, "maxUnavailable": 1} if alone else _SHARED_BOUNDS
+    return {"type": "RollingUpdate", "rollingUpdate": dict(bounds)}
+
+
+_SHARED_BOUNDS: Final = {"maxSurge": "25%", "maxUnavailable": "25%"}
+
+
+def _build_template(consumer: PulsarConsumer, image: str) -> Manifest:
+    overlay = consumer.spec.template
+    metadata: Manifest = {
+        # The selector of a Deployment cannot change, so its labels win.
+        "labels": {**overlay.metadata.labels, **selector_labels(consumer.metadata.name)}
+    }
+    if overlay.metadata.annotations:
+        metadata["annotations"] = dict(overlay.metadata.annotations)
+    return {
+        "metadata": metadata,
+        "spec": lay_over(_build_pod_spec(consumer, image), overlay.spec),
+    }
+
+
+def _build_pod_spec(consumer: PulsarConsumer, image: str) -> Manifest:
+    volumes, mounts = build_volumes(consumer)
+    return {
+        "containers": [_build_container(consumer, image, mounts)],
+        "volumes": volumes,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _NOBODY,
+            "runAsGroup": _NOBODY,
+            # Files of Secrets belong to this group, which may read them.
+            "fsGroup": _NOBODY,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "automountServiceAccountToken": False,
+        # Variables of all Services of the namespace are of no use, and there can be thousands.
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": consumer.spec.drain.timeout_seconds + _GRACE_SECONDS,
+    }
+
+
+def _build_container(consumer: PulsarConsumer, image: str, mounts: list[Manifest]) -> Manifest:
+    return {
+        "name": CONTAINER,
+        "image": consumer.spec.image or image,
+        "imagePullPolicy": "IfNotPresent",
+        "env": build_environment(consumer),
+        "ports": [
+            {"name": "metrics", "containerPort": consumer.spec.metrics.port, "protocol": "TCP"},
+            {"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"},
+        ],
+        "readinessProbe": {
+            "httpGet": {"path": "/readyz", "port": "health"},
+            "periodSeconds": 5,
+            "failureThreshold": 2,
+        },
+        "livenessProbe": {
+            "httpGet": {"path": "/healthz", "port": "health"},
+            "initialDelaySeconds": 10,
+            "periodSeconds": 10,
+            "failureThreshold": 6,
+        },
+        "resources": {"requests": {"cpu": "50m", "memory": "96Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": mounts,
+    }

@@ -1,0 +1,56 @@
+"""Objects about the pods of a PulsarConsumer: the disruption budget and the monitor."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from libs.common.kinds import POD_DISRUPTION_BUDGET, Kind, Manifest
+from operators.pulsarconsumer.api.v1 import PulsarConsumer
+from operators.pulsarconsumer.naming import selector_labels
+
+POD_MONITOR: Final = Kind("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors")
+"""Kind of the Prometheus operator; ask whether it is served."""
+
+
+def build_object(kind: Kind, consumer: PulsarConsumer, owner: Manifest, spec: Manifest) -> Manifest:
+    """Build an object that has the name of its PulsarConsumer."""
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {
+            "name": consumer.metadata.name,
+            "namespace": consumer.metadata.namespace,
+            "labels": selector_labels(consumer.metadata.name),
+            "ownerReferences": [owner],
+        },
+        "spec": spec,
+    }
+
+
+def build_disruption_budget(consumer: PulsarConsumer, owner: Manifest) -> Manifest | None:
+    """Build the PodDisruptionBudget; None when none is asked for."""
+    budget = consumer.spec.pod_disruption_budget
+    if budget is None:
+        return None
+    spec: Manifest = {
+        "selector": {"matchLabels": selector_labels(consumer.metadata.name)},
+        # A consumer that is not ready holds up no drain: it handles nothing.
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        **budget.to_manifest(),
+    }
+    return build_object(POD_DISRUPTION_BUDGET, consumer, owner, spec)
+
+
+def build_pod_monitor(consumer: PulsarConsumer, owner: Manifest) -> Manifest | None:
+    """Build the PodMonitor; None when none is asked for."""
+    monitor = consumer.spec.metrics.pod_monitor
+    if monitor is None:
+        return None
+    endpoint: dict[str, Any] = {"port": "metrics", "interval": f"{monitor.interval_seconds}s"}
+    spec: Manifest = {
+        "selector": {"matchLabels": selector_labels(consumer.metadata.name)},
+        "podMetricsEndpoints": [endpoint],
+    }
+    built = build_object(POD_MONITOR, consumer, owner, spec)
+    built["metadata"]["labels"] = {**monitor.labels, **built["metadata"]["labels"]}
+    return built

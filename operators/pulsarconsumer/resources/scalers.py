@@ -1,0 +1,167 @@
+"""Objects for those who scale in place of this operator: KEDA, or Kubernetes by CPU.
+
+Both work on the scale subresource of the PulsarConsumer, so that there is one writer of the
+Deployment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from libs.common.kinds import Kind, Manifest
+from operators.pulsarconsumer.api.connection import Authentication
+from operators.pulsarconsumer.api.scaling import Autoscaling, ScalingStep
+from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer
+from operators.pulsarconsumer.naming import Topic
+from operators.pulsarconsumer.resources.policies import build_object
+
+SCALED_OBJECT: Final = Kind("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects")
+"""Kind of KEDA; ask whether it is served."""
+TRIGGER_AUTHENTICATION: Final = Kind(
+    "keda.sh", "v1alpha1", "TriggerAuthentication", "triggerauthentications"
+)
+"""Kind of KEDA; ask whether it is served."""
+HORIZONTAL_POD_AUTOSCALER: Final = Kind(
+    "autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"
+)
+
+
+def build_scaled_object(
+    consumer: PulsarConsumer,
+    scaling: Autoscaling,
+    owner: Manifest,
+    *,
+    admin_address: str,
+    partitions: Mapping[str, int],
+) -> Manifest:
+    """Build the ScaledObject of KEDA: a trigger a topic.
+
+    Args:
+        consumer: What is asked for.
+        scaling: Its autoscaling.
+        owner: Controller reference.
+        admin_address: URL of the admin API.
+        partitions: Number of partitions by topic, 0 or absent for none.
+    """
+    triggers = []
+    for name in consumer.topics:
+        trigger: Manifest = {
+            "type": "pulsar",
+            "metadata": _build_trigger(
+                consumer, scaling, Topic.parse(name), admin_address, bool(partitions.get(name))
+            ),
+        }
+        if _needs_secrets(consumer):
+            trigger["authenticationRef"] = {"name": consumer.metadata.name}
+        triggers.append(trigger)
+    spec = {
+        "scaleTargetRef": _build_target(consumer),
+        "minReplicaCount": scaling.min_replicas,
+        "maxReplicaCount": scaling.max_replicas,
+        "pollingInterval": scaling.poll_seconds,
+        "cooldownPeriod": scaling.cooldown_seconds,
+        "fallback": scaling.fallback.to_manifest(),
+        "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _build_behavior(scaling)}},
+        "triggers": triggers,
+    }
+    return build_object(SCALED_OBJECT, consumer, owner, spec)
+
+
+def build_trigger_authentication(consumer: PulsarConsumer, owner: Manifest) -> Manifest | None:
+    """Build what lets KEDA read the Secrets; None when it needs none."""
+    if not _needs_secrets(consumer):
+        return None
+    references = [
+        {"parameter": parameter, "name": name, "key": key}
+        for parameter, (name, key) in _find_parameters(consumer).items()
+    ]
+    return build_object(TRIGGER_AUTHENTICATION, consumer, owner, {"secretTargetRef": references})
+
+
+def build_autoscaler(consumer: PulsarConsumer, scaling: Autoscaling, owner: Manifest) -> Manifest:
+    """Build the HorizontalPodAutoscaler."""
+    target = {"type": "Utilization", "averageUtilization": scaling.targets.cpu_utilization_percent}
+    spec = {
+        "scaleTargetRef": _build_target(consumer),
+        "minReplicas": scaling.min_replicas,
+        "maxReplicas": scaling.max_replicas,
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+        "behavior": _build_behavior(scaling),
+    }
+    return build_object(HORIZONTAL_POD_AUTOSCALER, consumer, owner, spec)
+
+
+def _build_target(consumer: PulsarConsumer) -> Manifest:
+    return {
+        "apiVersion": PULSAR_CONSUMER.api_version,
+        "kind": PULSAR_CONSUMER.kind,
+        "name": consumer.metadata.name,
+    }
+
+
+def _build_behavior(scaling: Autoscaling) -> Manifest:
+    def build(step: ScalingStep) -> Manifest:
+        rules: Manifest = {"stabilizationWindowSeconds": step.stabilization_seconds}
+        if step.max_step is not None:
+            rules["policies"] = [{"type": "Pods", "value": step.max_step, "periodSeconds": 15}]
+        return rules
+
+    behavior = scaling.behavior
+    return {"scaleUp": build(behavior.scale_up), "scaleDown": build(behavior.scale_down)}
+
+
+def _build_trigger(
+    consumer: PulsarConsumer,
+    scaling: Autoscaling,
+    topic: Topic,
+    admin_address: str,
+    partitioned: bool,
+) -> dict[str, str]:
+    metadata = {
+        "adminURL": admin_address,
+        "topic": str(topic),
+        "subscription": consumer.spec.subscription_name,
+        "msgBacklogThreshold": str(scaling.targets.backlog_per_replica),
+        "activationMsgBacklogThreshold": str(scaling.activation_backlog),
+        "isPartitionedTopic": "true" if partitioned else "false",
+    }
+    modes = _find_modes(consumer.spec.authentication)
+    if _trusts_own_ca(consumer):
+        modes = [*modes, "tls"] if "tls" not in modes else modes
+    if modes:
+        metadata["authModes"] = ",".join(modes)
+    return metadata
+
+
+def _find_modes(login: Authentication | None) -> list[str]:
+    if login is None:
+        return []
+    modes = {"Token": "bearer", "Basic": "basic", "TLS": "tls"}
+    return [modes[login.type]] if login.type in modes else []
+
+
+def _trusts_own_ca(consumer: PulsarConsumer) -> bool:
+    return consumer.spec.tls is not None and consumer.spec.tls.trusted_ca_secret_ref is not None
+
+
+def _needs_secrets(consumer: PulsarConsumer) -> bool:
+    return bool(_find_parameters(consumer))
+
+
+def _find_parameters(consumer: PulsarConsumer) -> dict[str, tuple[str, str]]:
+    """Return the Secret and key of each parameter that KEDA's scaler takes."""
+    found: dict[str, tuple[str, str]] = {}
+    login, tls = consumer.spec.authentication, consumer.spec.tls
+    if login is not None and login.token is not None:
+        reference = login.token.secret_key_ref
+        found["token"] = (reference.name, reference.key)
+    if login is not None and login.basic is not None:
+        found["username"] = (login.basic.secret_name, "username")
+        found["password"] = (login.basic.secret_name, "password")
+    if login is not None and login.tls is not None:
+        found["cert"] = (login.tls.secret_name, "tls.crt")
+        found["key"] = (login.tls.secret_name, "tls.key")
+    if tls is not None and tls.trusted_ca_secret_ref is not None:
+        found["ca"] = (tls.trusted_ca_secret_ref.name, tls.trusted_ca_secret_ref.key)
+    return found

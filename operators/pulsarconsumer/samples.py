@@ -1,0 +1,45 @@
+"""Objects for the tests of the operator."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from libs.common.kinds import Manifest
+from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer
+
+UID: Final = "11111111-1111-4111-8111-111111111111"
+"""UID of the PulsarConsumer that `build_consumer` builds."""
+KEPT: Final[Manifest] = {
+    "serverAddress": "pulsar://pulsar:6650",
+    "topic": "my-topic",
+    "subscriptionName": "my-subscription",
+    "replicas": 2,
+}
+"""The fields that the kind always had."""
+
+
+def build_spec(**spec: Any) -> Manifest:
+    """Build a spec from the kept fields and others; None takes a field away."""
+    return {name: value for name, value in {**KEPT, **spec}.items() if value is not None}
+
+
+def build_manifest(name: str = "orders", namespace: str = "default", **spec: Any) -> Manifest:
+    """Build a PulsarConsumer as a user writes it."""
+    return {
+        "apiVersion": PULSAR_CONSUMER.api_version,
+        "kind": PULSAR_CONSUMER.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": build_spec(**spec),
+    }
+
+
+def build_consumer(name: str = "orders", **spec: Any) -> Manifest:
+    """Build a PulsarConsumer as the API server has it."""
+    manifest = build_manifest(name, **spec)
+    manifest["metadata"] |= {"uid": UID, "generation": 1}
+    return manifest
+
+
+def parse_consumer(name: str = "orders", **spec: Any) -> PulsarConsumer:
+    """Build a PulsarConsumer as the plan gets it."""
+    return PulsarConsumer.parse(build_consumer(name, **spec))

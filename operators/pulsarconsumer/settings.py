@@ -1,0 +1,35 @@
+"""Settings of the pulsarconsumer operator."""
+
+from pydantic import Field
+
+from libs.common.settings import CommonSettings, operator_settings
+from operators.pulsarconsumer.naming import OPERATOR
+
+
+class Settings(CommonSettings):
+    """Settings of the pulsarconsumer operator; each has a flag and an environment variable."""
+
+    model_config = operator_settings(OPERATOR)
+
+    consumer_image: str = Field(
+        default="slipway/pulsarconsumer-app:dev", min_length=1, max_length=1024
+    )
+    """consumer_image is the image of consumers whose PulsarConsumer names none."""
+
+    poll_seconds: float = Field(default=30, ge=0, le=3600)
+    """poll_seconds is the time between two looks at the broker for the status of a PulsarConsumer
+    without autoscaling; 0 asks only where the spec needs an answer."""
+
+    broker_timeout_seconds: float = Field(default=5, gt=0, le=60)
+    """broker_timeout_seconds is the time that one request to a broker may take."""
+
+    broker_patience_seconds: float = Field(default=0.25, ge=0, le=5)
+    """broker_patience_seconds is the time that a reconcile waits for a broker that answered last
+    time; the answer of a slower one is picked up later."""
+
+    max_broker_looks: int = Field(default=16, ge=1, le=1000)
+    """max_broker_looks is the number of PulsarConsumers for which brokers are asked at a time."""
+
+    allow_loopback_brokers: bool = False
+    """allow_loopback_brokers lets brokers run on the operator's own machine, such as in local
+    work; in a cluster that would be the operator's own pod."""

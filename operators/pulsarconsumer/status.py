@@ -1,0 +1,192 @@
+"""What a PulsarConsumer shows of itself; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from libs.common.conditions import Condition, build_conditions
+from libs.common.kinds import Manifest
+from libs.common.labels import render_selector
+from libs.common.plan import Outcome
+from operators.pulsarconsumer.api.consuming import InitialPosition, Seek
+from operators.pulsarconsumer.api.v1 import (
+    ConditionType,
+    PulsarConsumer,
+    PulsarConsumerStatus,
+    Reason,
+    SeekStatus,
+)
+from operators.pulsarconsumer.broker_status import judge_broker, show_broker, show_scaling
+from operators.pulsarconsumer.naming import selector_labels
+from operators.pulsarconsumer.observed import DeploymentView, Observed
+from operators.pulsarconsumer.reconcile import Plan, admin_address, topic_text
+
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NOTHING: Final = DeploymentView(0, 0, 0, 0, current=False)
+
+
+def build_status(
+    consumer: PulsarConsumer,
+    observed: Observed,
+    plan: Plan,
+    outcome: Outcome,
+    *,
+    seek: SeekStatus | None,
+    now: datetime,
+) -> Manifest:
+    """Build the status that is to be there.
+
+    Args:
+        consumer: What is asked for.
+        observed: What there is, after the steps of this pass.
+        plan: What was planned.
+        outcome: What became of it.
+        seek: What to tell of the last seek.
+        now: Time of the transitions that happen here.
+    """
+    conditions = [
+        *judge_deployment(consumer, observed, plan, outcome),
+        *_judge_broker(consumer, observed, plan),
+    ]
+    if consumer.spec.paused:
+        message = "spec.paused keeps consumers from running; messages wait in the subscription"
+        conditions.append(Condition.true(ConditionType.PAUSED, Reason.PAUSED, message))
+    # A spec whose pods are still to come is not told as if it held.
+    name_spec = not plan.held or consumer.status is None
+    return _assemble(consumer, observed, conditions, seek, now, name_spec=name_spec)
+
+
+def build_final_status(
+    consumer: PulsarConsumer, reason: Reason, message: str, *, now: datetime
+) -> Manifest:
+    """Build the status of a PulsarConsumer that is being deleted."""
+    status = consumer.status or PulsarConsumerStatus()
+    conditions = [
+        Condition.false(ConditionType.READY, reason, message),
+        Condition.true(ConditionType.TERMINATING, reason, message),
+    ]
+    manifest = status.to_manifest()
+    current = manifest.get("conditions") or []
+    generation = consumer.metadata.generation
+    return {
+        **manifest,
+        "observedGeneration": generation,
+        "conditions": build_conditions(current, conditions, generation=generation, now=now),
+    }
+
+
+def plan_seek(consumer: PulsarConsumer, now: datetime) -> SeekStatus | None:
+    """Return what the status is to tell of a seek: a new one with the time that it moves to.
+
+    The time is noted before anything is moved, so that moving again after a crash moves to the same
+    place and no message that came meanwhile is skipped.
+    """
+    seek = consumer.spec.subscription.seek
+    held = consumer.status.last_seek if consumer.status is not None else None
+    if seek is None or (held is not None and held.id == seek.id):
+        return held
+    target = _find_target(seek, now).replace(microsecond=0)
+    return SeekStatus(id=seek.id, target_time=target, outcome="Pending")
+
+
+def judge_deployment(
+    consumer: PulsarConsumer, observed: Observed, plan: Plan, outcome: Outcome
+) -> list[Condition]:
+    """State Ready, Available and Progressing."""
+    view = observed.deployment or _NOTHING
+    ready = _judge_ready(consumer, view, plan, outcome)
+    available = view.ready > 0 or plan.replicas == 0
+    progressing = ready.reason in (
+        Reason.STARTING,
+        Reason.UPDATING,
+        Reason.SCALING_DOWN,
+        Reason.WAITING_FOR_SUBSCRIPTION,
+    )
+    return [
+        ready,
+        Condition(
+            ConditionType.AVAILABLE,
+            "True" if available else "False",
+            ready.reason if available else Reason.NO_CONSUMER_READY,
+        ),
+        Condition(
+            ConditionType.PROGRESSING,
+            "True" if progressing else "False",
+            ready.reason if progressing else Reason.SETTLED,
+        ),
+    ]
+
+
+def _judge_ready(
+    consumer: PulsarConsumer, view: DeploymentView, plan: Plan, outcome: Outcome
+) -> Condition:
+    kind, wanted = ConditionType.READY, plan.replicas
+    error = outcome.first_error()
+    if error is not None:
+        return Condition.false(kind, Reason.NOT_APPLIED, str(error))
+    if plan.held:
+        message = "pods wait until the broker has the subscription; see SubscriptionReady"
+        return Condition.false(kind, Reason.WAITING_FOR_SUBSCRIPTION, message)
+    if not view.current:
+        return Condition.false(kind, Reason.STARTING, "the Deployment was not looked at yet")
+    if view.deadline:
+        return Condition.false(kind, Reason.NO_CONSUMER_READY, view.deadline)
+    if view.updated < min(wanted, view.replicas):
+        message = f"{view.updated} of {wanted} consumers are of the present spec"
+        return Condition.false(kind, Reason.UPDATING, message)
+    if view.replicas > wanted:
+        message = f"{view.replicas - wanted} consumers are ending"
+        return Condition.false(kind, Reason.SCALING_DOWN, message)
+    if view.ready < wanted:
+        message = f"{view.ready} of {wanted} consumers are ready"
+        return Condition.false(kind, Reason.STARTING, message)
+    if wanted == 0:
+        return Condition.true(kind, Reason.PAUSED if consumer.spec.paused else Reason.IDLE)
+    return Condition.true(kind, Reason.ALL_READY, f"{wanted} consumers are ready")
+
+
+def _judge_broker(consumer: PulsarConsumer, observed: Observed, plan: Plan) -> list[Condition]:
+    current = consumer.status.conditions if consumer.status is not None else []
+    return judge_broker(consumer, observed, plan, current)
+
+
+def _assemble(
+    consumer: PulsarConsumer,
+    observed: Observed,
+    conditions: Sequence[Condition],
+    seek: SeekStatus | None,
+    now: datetime,
+    *,
+    name_spec: bool,
+) -> Manifest:
+    before = consumer.status or PulsarConsumerStatus()
+    view = observed.deployment or _NOTHING
+    scaling = show_scaling(consumer, observed)
+    generation = consumer.metadata.generation
+    status = PulsarConsumerStatus(
+        observed_generation=generation,
+        server=consumer.spec.server_address if name_spec else before.server,
+        topic=topic_text(consumer) if name_spec else before.topic,
+        subscription=consumer.spec.subscription_name if name_spec else before.subscription,
+        replicas=view.replicas,
+        ready_replicas=view.ready,
+        updated_replicas=view.updated,
+        selector=render_selector({"matchLabels": selector_labels(consumer.metadata.name)}),
+        admin_address=admin_address(consumer),
+        autoscaling=scaling,
+        last_seek=seek,
+    ).to_manifest()
+    current = before.to_manifest().get("conditions") or []
+    return {
+        **status,
+        **show_broker(consumer, observed, now),
+        "conditions": build_conditions(current, conditions, generation=generation, now=now),
+    }
+
+
+def _find_target(seek: Seek, now: datetime) -> datetime:
+    if seek.time is not None:
+        return seek.time
+    return _BEGINNING if seek.position is InitialPosition.EARLIEST else now
