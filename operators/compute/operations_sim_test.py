@@ -1,0 +1,331 @@
+"""Operations on the simulator of KubeVirt, as a user asks for them.
+
+The simulator follows KubeVirt's controllers step by step, so what is between two states is seen
+too: `Stopped` flashes, two launcher pods, disks that fill, nodes that are silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from libs.common.clock import SystemClock
+from libs.common.conditions import find_condition
+from libs.common.contracts.cdi import DATA_VOLUME
+from libs.common.contracts.kubevirt import (
+    VIRTUAL_MACHINE,
+    VIRTUAL_MACHINE_INSTANCE,
+    VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+    VmiView,
+    VmView,
+)
+from libs.common.crd import build_crd
+from libs.common.kinds import LEASE, Key, Manifest, uid_of
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.harness import OperatorHarness
+from operators.compute.api import RESOURCES
+from operators.compute.api.instance import INSTANCE
+from operators.compute.api.operation import FINAL_PHASES, OPERATION
+from operators.compute.controller import OPERATOR
+from operators.compute.samples import build_instance, build_operation, build_size
+from tools.kubevirt_sim.attach import attach
+from tools.kubevirt_sim.simulator import KubeVirtSim
+
+WEB, OP = Key("default", "web"), Key("default", "op")
+
+
+class Ahead(SystemClock):
+    """Tell a time that a test may move ahead."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(seconds=self.seconds)
+
+
+@dataclass
+class Cloud:
+    """Hold the API server, the simulator and the operator of a test, and the runs so far."""
+
+    api: FakeApi
+    sim: KubeVirtSim
+    compute: OperatorHarness
+    clock: Ahead
+    runs: list[str]
+
+    async def settled(self) -> None:
+        """Wait until neither the operator nor the simulator has anything to do."""
+        version = -1
+        while version != self.api.store.version:
+            version = self.api.store.version
+            await self.sim.settled()
+            await self.compute.settled()
+
+    async def operate(self, type_: str, name: str = "op", **spec: Any) -> Manifest:
+        """Ask for an operation and wait for its end."""
+        self.api.create(build_operation(type_, name, **spec))
+        return await self.ended(name)
+
+    async def ended(self, name: str = "op") -> Manifest:
+        def probe() -> bool:
+            status = self.api.get(OPERATION, ("default", name)).get("status") or {}
+            return status.get("phase") in FINAL_PHASES
+
+        await self.compute.eventually(probe, "the operation has ended", timeout=60)
+        status: Manifest = self.api.get(OPERATION, ("default", name))["status"]
+        return status
+
+    async def running(self) -> VmiView:
+        def probe() -> bool:
+            held = self.api.find(INSTANCE, WEB)
+            return held is not None and (held.get("status") or {}).get("phase") == "Running"
+
+        await self.compute.eventually(probe, "the Instance runs", timeout=60)
+        return self.run()
+
+    def run(self) -> VmiView:
+        return VmiView.parse(self.api.get(VIRTUAL_MACHINE_INSTANCE, WEB))
+
+    def machine(self) -> VmView:
+        return VmView.parse(self.api.get(VIRTUAL_MACHINE, WEB))
+
+    def deletions(self) -> int:
+        """Return how many runs were ended on request."""
+        kind = VIRTUAL_MACHINE_INSTANCE
+        return len([each for each in self.api.requests.select("delete", kind) if each.changed])
+
+
+@pytest.fixture
+async def cloud(fake_api: FakeApi) -> AsyncIterator[Cloud]:
+    """Run the operator and the simulator, with one Instance that runs."""
+    for model in RESOURCES:
+        fake_api.register(build_crd(model))
+    runs: list[str] = []
+    fake_api.store.listeners.append(lambda change: _note(change, runs))
+    async with KubeVirtSim(fake_api.config) as sim:
+        attach(sim, fake_api)
+        clock = Ahead()
+        async with OperatorHarness(
+            OPERATOR, fake_api.config, clock=clock, watch_namespaces=("*",)
+        ) as compute:
+            cloud = Cloud(fake_api, sim, compute, clock, runs)
+            fake_api.create(build_size())
+            fake_api.create(build_size("large", cpus=4, memory="8Gi"))
+            fake_api.create(build_instance("web"))
+            await cloud.running()
+            yield cloud
+
+
+def _note(change: Any, runs: list[str]) -> None:
+    if change.table == (VIRTUAL_MACHINE_INSTANCE.group, VIRTUAL_MACHINE_INSTANCE.plural):
+        uid = uid_of(change.record.obj)
+        if uid not in runs:
+            runs.append(uid)
+
+
+async def test_reboot_ends_the_run_once_and_the_machine_runs_again(cloud: Cloud) -> None:
+    before = cloud.run()
+
+    status = await cloud.operate("Reboot")
+
+    after = cloud.run()
+    assert status["phase"] == "Succeeded"
+    assert after.ready and cloud.runs == [before.uid, after.uid]
+    assert after.interfaces[0].mac == before.interfaces[0].mac
+    assert cloud.api.objects(LEASE) == []
+
+
+@pytest.mark.parametrize("harm", ["lost-answer", "crash"])
+async def test_reboot_happens_once_whatever_is_lost(cloud: Cloud, harm: str) -> None:
+    """A retried `restart` would reboot twice; a delete of one UID cannot."""
+    if harm == "lost-answer":
+        cloud.api.fail("delete", VIRTUAL_MACHINE_INSTANCE, lost_answer=True)
+        status = await cloud.operate("Reboot")
+    else:
+        cloud.api.create(build_operation("Reboot"))
+        await cloud.compute.eventually(lambda: cloud.deletions() > 0, "the run is ended")
+        await cloud.compute.restart(crash=True)
+        status = await cloud.ended()
+
+    assert status["phase"] == "Succeeded"
+    assert len(cloud.runs) == 2
+
+
+async def test_stop_and_start_go_by_the_power_of_the_instance(cloud: Cloud) -> None:
+    assert (await cloud.operate("Stop", "off"))["phase"] == "Succeeded"
+    assert cloud.machine().run_strategy == "Halted"
+    assert cloud.api.find(VIRTUAL_MACHINE_INSTANCE, WEB) is None
+
+    assert (await cloud.operate("Start", "on"))["phase"] == "Succeeded"
+    assert (await cloud.running()).ready
+
+
+async def test_rebuild_boots_from_another_disk_and_keeps_the_identity(cloud: Cloud) -> None:
+    before, machine = cloud.run(), cloud.machine()
+    old = machine.disks["root"]
+    image = {"url": "https://images.example.com/other.qcow2"}
+
+    status = await cloud.operate("Rebuild", rebuild={"image": image})
+
+    after, rebuilt = await cloud.running(), cloud.machine()
+    assert status["phase"] == "Succeeded", status
+    assert rebuilt.uid == machine.uid and after.uid != before.uid
+    assert rebuilt.disks["root"] != old
+    assert after.interfaces[0].mac == before.interfaces[0].mac
+    disk = cloud.api.get(DATA_VOLUME, ("default", rebuilt.disks["root"]))
+    assert disk["spec"]["source"]["http"]["url"] == image["url"]
+
+
+async def test_rebuild_whose_image_cannot_be_had_does_not_touch_the_machine(
+    cloud: Cloud,
+) -> None:
+    before = cloud.run()
+    _spoil_imports(cloud.api)
+
+    status = await cloud.operate("Rebuild", rebuild={"image": {"url": "https://e.example/x"}})
+
+    assert (status["phase"], status["reason"]) == ("Failed", "DiskFailed")
+    assert cloud.runs == [before.uid] and cloud.run().ready
+
+
+async def test_rebuild_that_never_gets_ready_goes_back_to_the_old_disk(cloud: Cloud) -> None:
+    old = cloud.machine().disks["root"]
+    _spoil_starts(cloud.api, lambda vmi: vmi["spec"]["volumes"][0]["dataVolume"]["name"] != old)
+
+    cloud.api.create(build_operation("Rebuild", rebuild={"readySeconds": 10}))
+    await cloud.compute.eventually(lambda: _phase_of(cloud) == "Scheduling", "the start is stuck")
+    await cloud.settled()
+    cloud.clock.seconds = 20
+    cloud.api.patch(OPERATION, OP, {"metadata": {"annotations": {"look": "again"}}})
+    status = await cloud.ended()
+
+    assert (status["phase"], status["reason"]) == ("Failed", "RolledBack"), status
+    assert cloud.machine().disks["root"] == old
+    assert (await cloud.running()).ready
+
+
+async def test_migration_moves_the_run_and_does_not_restart_it(cloud: Cloud) -> None:
+    before = cloud.run()
+
+    status = await cloud.operate("Migrate")
+
+    after = cloud.run()
+    assert status["phase"] == "Succeeded", status
+    assert after.uid == before.uid and after.node_name != before.node_name
+
+
+async def test_failed_migration_says_why_and_leaves_the_run(cloud: Cloud) -> None:
+    before = cloud.run()
+    await cloud.sim.annotate(VIRTUAL_MACHINE_INSTANCE, WEB, migration="fail")
+
+    status = await cloud.operate("Migrate")
+
+    assert (status["phase"], status["reason"]) == ("Failed", "MigrationFailed")
+    assert "injected" in status["message"]
+    assert (cloud.run().uid, cloud.run().node_name) == (before.uid, before.node_name)
+
+
+async def test_cancelled_migration_is_given_up(cloud: Cloud) -> None:
+    before = cloud.run()
+    await cloud.sim.annotate(VIRTUAL_MACHINE_INSTANCE, WEB, migration="stall")
+    cloud.api.create(build_operation("Migrate"))
+    await cloud.compute.eventually(lambda: cloud.run().migrating, "the guest is being copied")
+
+    cloud.api.patch(OPERATION, OP, {"spec": {"cancel": True}})
+    status = await cloud.ended()
+
+    assert status["phase"] == "Cancelled"
+    assert (cloud.run().uid, cloud.run().node_name) == (before.uid, before.node_name)
+    assert not cloud.run().migrating
+    assert cloud.api.objects(VIRTUAL_MACHINE_INSTANCE_MIGRATION) == []
+
+
+async def test_migration_of_somebody_else_is_waited_for(cloud: Cloud) -> None:
+    """KubeVirt refuses a second one: `in-flight migration detected`."""
+    await cloud.sim.annotate(VIRTUAL_MACHINE_INSTANCE, WEB, migration="stall")
+    other = {
+        "apiVersion": VIRTUAL_MACHINE_INSTANCE_MIGRATION.api_version,
+        "kind": VIRTUAL_MACHINE_INSTANCE_MIGRATION.kind,
+        "metadata": {"name": "theirs", "namespace": "default"},
+        "spec": {"vmiName": "web"},
+    }
+    cloud.api.create(other)
+    cloud.api.create(build_operation("Migrate"))
+    await cloud.compute.eventually(lambda: cloud.run().migrating, "the guest is being copied")
+
+    await cloud.sim.annotate(VIRTUAL_MACHINE_INSTANCE, WEB, migration=None)
+    status = await cloud.ended()
+
+    assert status["phase"] == "Succeeded", status
+
+
+async def test_resize_that_needs_a_restart_restarts_once(cloud: Cloud) -> None:
+    status = await cloud.operate("Resize", resize={"size": "large"})
+
+    assert status["phase"] == "Succeeded", status
+    vmi = cloud.api.get(VIRTUAL_MACHINE_INSTANCE, WEB)
+    assert vmi["spec"]["domain"]["memory"]["guest"] == "8Gi"
+    assert len(cloud.runs) == 2
+
+
+async def test_operations_on_one_instance_go_one_after_the_other(cloud: Cloud) -> None:
+    for name in ("a", "b", "c"):
+        cloud.api.create(build_operation("Reboot", name))
+
+    ends = [await cloud.ended(name) for name in ("a", "b", "c")]
+
+    assert [each["phase"] for each in ends] == ["Succeeded"] * 3
+    assert len(cloud.runs) == 4
+
+
+async def test_reboot_waits_for_a_node_that_is_silent(cloud: Cloud) -> None:
+    """The guest may still run there: https://github.com/kubevirt/kubevirt/issues/3332."""
+    before = cloud.run()
+    await cloud.sim.silence(before.node_name)
+    cloud.api.create(build_operation("Reboot"))
+    await cloud.compute.eventually(lambda: cloud.deletions() > 0, "the run is to end")
+    await cloud.settled()
+
+    assert cloud.run().uid == before.uid
+    assert cloud.api.get(OPERATION, OP)["status"]["phase"] == "Running"
+    blocked = find_condition(cloud.api.get(INSTANCE, WEB), "Blocked")
+    assert blocked is not None and blocked["reason"] == "NodeSilent"
+
+    await cloud.sim.revive(before.node_name)
+    assert (await cloud.ended())["phase"] == "Succeeded"
+    assert len(cloud.runs) == 2
+
+
+def _phase_of(cloud: Cloud) -> str:
+    held = cloud.api.find(VIRTUAL_MACHINE_INSTANCE, WEB)
+    return VmiView.parse(held).phase if held is not None else ""
+
+
+def _spoil_imports(api: FakeApi) -> None:
+    """Have each disk that is made from now on fail to fill."""
+
+    def spoil(change: Any) -> None:
+        obj = change.record.obj
+        notes = obj["metadata"].get("annotations") or {}
+        if change.table[1] == DATA_VOLUME.plural and "sim.slipway.dev/import" not in notes:
+            obj["metadata"]["annotations"] = {**notes, "sim.slipway.dev/import": "fail"}
+
+    api.store.listeners.insert(0, spoil)
+
+
+def _spoil_starts(api: FakeApi, chosen: Callable[[Manifest], bool]) -> None:
+    """Have runs never start their launcher."""
+
+    def spoil(change: Any) -> None:
+        obj = change.record.obj
+        if change.table[1] == VIRTUAL_MACHINE_INSTANCE.plural and chosen(obj):
+            notes = obj["metadata"].get("annotations") or {}
+            stuck = {"sim.slipway.dev/image": "ErrImagePull"}
+            obj["metadata"]["annotations"] = {**notes, **stuck}
+
+    api.store.listeners.insert(0, spoil)
