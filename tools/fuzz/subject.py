@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from libs.common.crd import CustomResource, build_crd, kind_of
@@ -76,19 +77,19 @@ class FuzzSubject:
         """The kind."""
         return kind_of(self.model)
 
-    @property
+    @cached_property
     def crd(self) -> Manifest:
         """The CRD, as it is installed."""
         return build_crd(self.model)
 
-    @property
+    @cached_property
     def schema(self) -> Mapping[str, Any]:
         """Schema of the spec."""
         version = self.crd["spec"]["versions"][0]
         schema: Mapping[str, Any] = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
         return schema
 
-    @property
+    @cached_property
     def root(self) -> Mapping[str, Any]:
         """Schema of the whole object."""
         root: Mapping[str, Any] = self.crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]

@@ -1,0 +1,151 @@
+"""Churn: objects that come, change and go, on a real API server, while the operator is measured."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from libs.common.client import Client
+from libs.common.errors import SlipwayError
+from libs.common.kinds import CRD, NAMESPACE, Key, Manifest, uid_of
+from libs.common.testing.apiserver import ControlPlane
+from tools.fuzz.subject import FuzzSubject
+from tools.soak.measure import Sample, find_growth, take_sample
+from tools.sweep.probes import find_free_port, read_probes
+
+_HOME: Final = "soak"
+_OBJECTS: Final = 20
+_PERIOD: Final = 0.2
+_LOOK: Final = 5.0
+_DRAIN: Final = 30.0
+
+
+async def run_churn(subject: FuzzSubject, seconds: float, log: Path) -> list[str]:
+    """Run an operator for a while; returns what is wrong with it, in words."""
+    with ControlPlane() as control_plane, tempfile.TemporaryDirectory() as folder:
+        control_plane.start_controller_manager()
+        kubeconfig = control_plane.write_kubeconfig(Path(folder) / "config", namespace=_HOME)
+        async with Client(control_plane.config) as client:
+            await _prepare(client, subject)
+            port = find_free_port()
+            process = _start(subject.operator, kubeconfig, port, log)
+            try:
+                samples = await _measure(client, subject, process, port, seconds)
+            finally:
+                process.terminate()
+                process.wait()
+    for sample in samples[:: max(1, len(samples) // 20)]:
+        print(_render(sample))
+    ended = [f"the process ended with {process.returncode}"] if process.returncode > 0 else []
+    return ended + find_growth(samples)
+
+
+async def _prepare(client: Client, subject: FuzzSubject) -> None:
+    crds = [subject.crd] if subject.live is None else [dict(each) for each in subject.live.crds]
+    for crd in crds:
+        crd["metadata"].setdefault("annotations", {})["api-approved.kubernetes.io"] = "unapproved"
+        await client.create(CRD, crd)
+    namespace: Manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _HOME}}
+    await client.create(NAMESPACE, namespace)
+
+
+def _start(operator: str, kubeconfig: Path, port: int, log: Path) -> subprocess.Popen[bytes]:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    address = f"127.0.0.1:{port}"
+    flags = {
+        "kubeconfig": kubeconfig,
+        "watch-namespaces": _HOME,
+        "pod-namespace": _HOME,
+        "leader-elect": "false",
+        "metrics-bind-address": address,
+        "health-probe-bind-address": address,
+    }
+    arguments = [f"--{name}={value}" for name, value in flags.items()]
+    with log.open("wb") as stream:
+        return subprocess.Popen(
+            [sys.executable, "-m", f"operators.{operator}", *arguments],
+            stdout=stream,
+            stderr=stream,
+        )
+
+
+async def _measure(
+    client: Client,
+    subject: FuzzSubject,
+    process: subprocess.Popen[bytes],
+    port: int,
+    seconds: float,
+) -> list[Sample]:
+    samples: list[Sample] = []
+    started = time.monotonic()
+    churn = asyncio.create_task(_churn(client, subject))
+    try:
+        while time.monotonic() - started < seconds and process.poll() is None:
+            await asyncio.sleep(_LOOK)
+            probes = await read_probes(port)
+            samples.append(take_sample(process.pid, time.monotonic() - started, probes.metrics))
+    finally:
+        churn.cancel()
+        await asyncio.gather(churn, return_exceptions=True)
+    deadline = time.monotonic() + _DRAIN
+    while process.poll() is None and time.monotonic() < deadline:
+        probes = await read_probes(port)
+        samples.append(take_sample(process.pid, time.monotonic() - started, probes.metrics))
+        if not samples[-1].depth:
+            break
+        await asyncio.sleep(1.0)
+    return samples
+
+
+async def _churn(client: Client, subject: FuzzSubject) -> None:
+    """Create, change and delete objects, each in its turn."""
+    number = 0
+    while True:
+        name = f"churn-{number % _OBJECTS}"
+        with contextlib.suppress(SlipwayError):
+            await _turn(client, subject, name, number // _OBJECTS)
+        number += 1
+        await asyncio.sleep(_PERIOD)
+
+
+async def _turn(client: Client, subject: FuzzSubject, name: str, turn: int) -> None:
+    key = Key(_HOME if subject.kind.namespaced else "", name)
+    if turn % 3 == 0:
+        manifest = copy.deepcopy(subject.build(name))
+        manifest["metadata"] = {"name": name}
+        if subject.kind.namespaced:
+            manifest["metadata"]["namespace"] = _HOME
+        await client.create(subject.kind, manifest)
+    elif turn % 3 == 1:
+        change = subject.live.change if subject.live is not None else {}
+        await client.patch(subject.kind, key, dict(change))
+    else:
+        live = await client.get(subject.kind, key)
+        await client.delete(subject.kind, key, uid=uid_of(live))
+
+
+def _render(sample: Sample) -> str:
+    return (
+        f"{sample.second:6.0f} s  {sample.memory / 1024:6.1f} MiB  {sample.files:4} files  "
+        f"{sample.threads:3} threads  {sample.depth:4.0f} keys"
+    )
+
+
+def choose(subjects: Sequence[FuzzSubject], operator: str) -> FuzzSubject:
+    """Return the first kind of an operator.
+
+    Raises:
+        ValueError: It has none.
+    """
+    for subject in subjects:
+        if subject.operator == operator:
+            return subject
+    raise ValueError(f"{operator}: no subject in tools/fuzz/subjects")
