@@ -41,6 +41,9 @@ def kubevirt_sim(
         bool,
         typer.Option("--deploy", help="Run it in the cluster, with subresources and webhooks."),
     ] = False,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Take it and its kinds out of the cluster again.")
+    ] = False,
     speed: Annotated[
         float, typer.Option("--speed", min=0.1, help="Seconds of delays in a real second.")
     ] = 1.0,
@@ -48,6 +51,9 @@ def kubevirt_sim(
     """Simulate KubeVirt and CDI for a cluster that has none; further arguments are its own."""
     target = find_target(kubeconfig, context, name)
     refuse_real(target)
+    if remove:
+        remove_simulator(target, open_progress(ID))
+        return
     if deploy:
         deploy_simulator(target, open_progress(ID), speed=speed)
         return
@@ -82,6 +88,31 @@ def deploy_simulator(target: Target, progress: Progress, *, speed: float = 1.0) 
         target.kubectl.read(*apply, stdin=_render(manifests))
         wait = ("rollout", "status", f"deployment/{ID}", "--namespace", NAMESPACE)
         target.kubectl.read(*wait, "--timeout=120s", seconds=130.0)
+
+
+def remove_simulator(target: Target, progress: Progress) -> None:
+    """Take the simulator, its kinds with their objects, and its nodes out of a cluster.
+
+    The kinds go first, while somebody still takes the finalizers off their objects. An APIService
+    that nobody answers would keep namespaces from ever being deleted.
+    """
+    from tools.kubevirt_sim.behavior import SIMULATED_NODE
+    from tools.kubevirt_sim.crds import PART_OF
+    from tools.kubevirt_sim.deployment import NAMESPACE
+    from tools.kubevirt_sim.registration import API_SERVICE, GROUP_VERSION, WEBHOOKS
+
+    delete = ("delete", "--ignore-not-found", "--timeout=60s")
+    with progress.step("Removing the KubeVirt simulator", "20 s"):
+        for what in (
+            ("crds", "--selector", PART_OF),
+            (API_SERVICE.plural, GROUP_VERSION),
+            (WEBHOOKS.plural, ID),
+            ("namespaces", NAMESPACE),
+            ("clusterrolebindings", ID),
+            ("clusterroles", ID),
+            ("nodes", "--selector", SIMULATED_NODE),
+        ):
+            target.kubectl.read(*delete, *what, seconds=90.0)
 
 
 def refuse_real(target: Target) -> None:

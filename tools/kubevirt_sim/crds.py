@@ -27,6 +27,9 @@ _TEXTS: Final[Mapping[str, Any]] = {"type": "object", "additionalProperties": _T
 SIMULATED: Final = "sim.slipway.dev/simulated"
 """Annotation on the CRDs, by which the simulator knows its own."""
 
+PART_OF: Final = "app.kubernetes.io/part-of=kubevirt-sim"
+"""Label of the CRDs, as a selector."""
+
 
 def _object(**properties: Mapping[str, Any]) -> Manifest:
     return {**_ANY, "properties": dict(properties)}
@@ -162,7 +165,7 @@ def _build(
         "metadata": {
             "name": kind.resource,
             "annotations": {SIMULATED: "true"},
-            "labels": {"app.kubernetes.io/part-of": "kubevirt-sim"},
+            "labels": dict([PART_OF.split("=")]),
         },
         "spec": {
             "group": kind.group,

@@ -27,6 +27,9 @@ WEBHOOKS: Final = Kind(
     namespaced=False,
 )
 
+GROUP_VERSION: Final = f"v1.{SUBRESOURCES_GROUP}"
+"""Name of the APIService."""
+
 
 def build_registration(namespace: str, port: int, authority: bytes) -> list[Manifest]:
     """Build the APIService and the webhooks of a simulator behind a Service.
@@ -44,7 +47,7 @@ def _build_api_service(namespace: str, port: int, bundle: str) -> Manifest:
     return {
         "apiVersion": API_SERVICE.api_version,
         "kind": API_SERVICE.kind,
-        "metadata": {"name": f"v1.{SUBRESOURCES_GROUP}"},
+        "metadata": {"name": GROUP_VERSION},
         "spec": {
             "group": SUBRESOURCES_GROUP,
             "version": "v1",
