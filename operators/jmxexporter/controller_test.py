@@ -436,6 +436,21 @@ async def test_refusal_of_the_ephemeral_container_is_shown(
     await harness.eventually(lambda: condition(api) == ("False", Reason.REFUSED))
 
 
+async def test_pod_that_does_not_run_yet_is_waited_for(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create({**build_pod(), "status": {"phase": "Pending"}})
+    api.create(build_exporter())
+    await play(api, harness)
+    assert condition(api) == ("False", Reason.INJECTING)
+    assert status(api)["pendingPods"] == 1
+
+    api.patch_status(POD, SHOP, build_pod_status(SHOP.name, "app"))
+    await play(api, harness)
+
+    assert condition(api) == ("True", Reason.ALL_SERVING)
+
+
 async def test_only_some_pods_are_worked_on_at_a_time(
     api: FakeApi, harness: OperatorHarness
 ) -> None:

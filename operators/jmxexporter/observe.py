@@ -42,7 +42,14 @@ def observe(ctx: Context, exporter: PrometheusJmxExporter) -> Observed:
             had.append(pod)
     mine = {pod.key for pod in had}
     strays = [pod for pod in observe_traces(ctx) if pod.key not in mine]
-    return Observed(read_config(source, config_map), had, contested, strays, _is_broken(ctx))
+    return Observed(
+        config=read_config(source, config_map),
+        pods=had,
+        contested=contested,
+        coming=sum(pod.coming for pod in selected),
+        strays=strays,
+        broken=_is_broken(ctx),
+    )
 
 
 def observe_traces(ctx: Context) -> list[Pod]:

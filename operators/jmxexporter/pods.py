@@ -92,6 +92,7 @@ class Pod:
         ip: Its address.
         ready_since: Since when it is ready; None when it is not.
         active: Whether it runs and is to stay.
+        coming: Whether it is to run and does not yet.
         shared_processes: Whether its containers see each other's processes.
         containers: Its containers.
         runs: Our injectors, those of all exporters, in their order.
@@ -105,6 +106,7 @@ class Pod:
     ip: str
     ready_since: datetime | None
     active: bool
+    coming: bool
     shared_processes: bool
     containers: Sequence[Container]
     runs: Sequence[Run]
@@ -128,6 +130,7 @@ class Pod:
                 _time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None
             ),
             active=text_at(status, "phase") == "Running" and not is_deleting(manifest),
+            coming=text_at(status, "phase") in ("", "Pending") and not is_deleting(manifest),
             shared_processes=spec.get("shareProcessNamespace") is True
             or spec.get("hostPID") is True,
             containers=_parse_containers(spec, status),

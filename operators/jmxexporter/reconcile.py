@@ -37,6 +37,7 @@ class Observed:
         config: The configuration.
         pods: Running pods that the exporter selects and has.
         contested: Names of selected pods that an older exporter has, with its name.
+        coming: Number of selected pods that do not run yet.
         strays: Other pods that had injectors of this exporter or carry its annotations.
         broken: Whether the status says that the circuit breaker is open for this generation.
     """
@@ -44,6 +45,7 @@ class Observed:
     config: Config
     pods: Sequence[Pod] = ()
     contested: Mapping[str, str] = field(default_factory=dict)
+    coming: int = 0
     strays: Sequence[Pod] = ()
     broken: bool = False
 

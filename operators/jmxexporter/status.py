@@ -57,7 +57,7 @@ def build_status(
         config_hash=observed.config.hash,
         matched_pods=len(observed.pods),
         instrumented_pods=len(instrumented),
-        pending_pods=len(pending),
+        pending_pods=len(pending) + observed.coming,
         failed_pods=len(failed),
         metrics_endpoints=endpoints[:SHOWN],
         failures=failures[:SHOWN],
@@ -161,8 +161,9 @@ def _judge_ready(
     if failed := _list_failed(targets):
         return Condition.false(ready, Reason.TARGETS_FAILED, _describe(failed))
     waiting = [target for target in targets if target.phase in (Phase.DUE, Phase.WAITING)]
-    if waiting or plan.stopping:
-        message = f"{len({_name(target) for target in waiting})} pods are still to be seen to"
+    if waiting or plan.stopping or observed.coming:
+        count = len({_name(target) for target in waiting}) + observed.coming
+        message = f"{count} pods are still to be seen to"
         return Condition.false(ready, Reason.INJECTING, message)
     if exporter.spec.mode is Mode.DRY_RUN:
         message = "spec.mode is DryRun: status says what would be done"

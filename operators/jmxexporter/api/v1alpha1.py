@@ -308,7 +308,7 @@ class PrometheusJmxExporterStatus(KubernetesModel):
     instrumented_pods: Count = 0
     """instrumentedPods is the number of pods with an endpoint."""
     pending_pods: Count = 0
-    """pendingPods is the number of pods that are still to be seen to."""
+    """pendingPods is the number of pods that are still to be seen to, or do not run yet."""
     failed_pods: Count = 0
     """failedPods is the number of pods with a container that was given up."""
     metrics_endpoints: Annotated[list[MetricsEndpoint], ListAtomic(), Field(max_length=SHOWN)] = []
