@@ -109,13 +109,19 @@ async def test_running_jvm_is_served_changed_and_let_go(cluster: Cluster, namesp
     key = Key(namespace, "shop")
     await cluster.client.create(POD, build_pod(namespace))
     await cluster.client.create(PROMETHEUS_JMX_EXPORTER, build_exporter(namespace))
-    exporter = await cluster.wait_ready(PROMETHEUS_JMX_EXPORTER, key)
 
     async def serves(name: str) -> bool:
         return name in await scrape(cluster, namespace)
 
     await eventually(lambda: serves("shop_orders"), "orders are served")
     assert (await scrape(cluster, namespace))["jmx_scrape_error"].samples[0].value == 0
+
+    async def is_shown() -> bool:
+        held = await cluster.client.get(PROMETHEUS_JMX_EXPORTER, key)
+        return bool(held["status"]["metricsEndpoints"])
+
+    await eventually(is_shown, "the endpoint is shown")
+    exporter = await cluster.wait_ready(PROMETHEUS_JMX_EXPORTER, key)
     (endpoint,) = exporter["status"]["metricsEndpoints"]
     assert (endpoint["pod"], endpoint["port"], endpoint["state"]) == ("shop", 9400, "Serving")
     annotations = (await cluster.client.get(POD, key))["metadata"]["annotations"]
