@@ -14,6 +14,9 @@ _REACHES = {
     "libs/common/runtime/operator.py": "nobody: it looks for settings of a proxy",
     "operators/jmxexporter/injector/": "the JVM in its own pod, and a free port there",
     "operators/pulsarconsumer/app/": "the broker that it consumes from",
+    "operators/pulsarconsumer/broker/": (
+        "the admin API that a spec names and its OAuth2 issuer, never its own pod or node"
+    ),
 }
 """Modules or folders that can reach somebody, and whom; look at a new one before you add it."""
 
