@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from tools.cluster.kind_cluster import DEFAULT_NAME
 from tools.dev.operators import check_operator, list_operators
 from tools.dev.options import ContextName, Kubeconfig, Name, Namespace
+
+_FIRST: Final = ("podset", "volumes")
+"""What a newcomer is shown: each further operator costs a minute to build."""
 
 
 def register(app: typer.Typer) -> None:
@@ -20,8 +23,9 @@ def register(app: typer.Typer) -> None:
 def demo(
     operators: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ID]...", help="The operators; all when none is named."),
+        typer.Argument(metavar="[ID]...", help="The operators; podset and volumes by default."),
     ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Show every operator.")] = False,
     namespace: Namespace = "default",
     name: Name = DEFAULT_NAME,
     kubeconfig: Kubeconfig = None,
@@ -31,7 +35,8 @@ def demo(
     ] = False,
 ) -> None:
     """From a bare machine to running operators and their objects turning Ready."""
-    chosen = [check_operator(one) for one in operators] if operators else list_operators()
+    named = list_operators() if everything else operators or _FIRST
+    chosen = [check_operator(one) for one in named]
     # Imported here, since the demo needs everything and --help must stay quick.
     run_demo = importlib.import_module("tools.demo.run").run_demo
     run_demo(
