@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final
 
 from libs.common.contracts.cdi import DATA_VOLUME
@@ -43,6 +44,7 @@ _BLURRED: Final = (
 """What follows from UIDs, and what stands for it in a comparison."""
 
 
+@cache
 def build_crds() -> tuple[Manifest, ...]:
     """Build the CRDs of the operator and of all whose objects it meets."""
     others: tuple[Kind, ...] = (

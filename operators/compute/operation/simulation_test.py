@@ -124,7 +124,8 @@ async def test_operation_ends_the_same_whatever_write_its_process_dies_at(
     assert expected["directives"] == []
 
     for index in range(len(writes)):
-        for lose in (False, True):
+        # Both ways to die for the one that must never happen twice; by turns for the others.
+        for lose in (False, True) if type_ == "Reboot" else (index % 2 == 0,):
             life = Life(build_operation(type_, **spec))
             await life.live(index, lose=lose)
             assert life.end() == expected, f"died at {index}: {writes[index]}, arrived: {lose}"
@@ -209,7 +210,7 @@ async def test_operation_that_is_cancelled_at_any_point_leaves_nothing_behind(
     type_: str, spec: dict[str, Any]
 ) -> None:
     count = len(await Life(build_operation(type_, **spec)).live())
-    for index in range(count):
+    for index in range(0, count, 3):
         life = Life(build_operation(type_, **spec))
 
         def cancel(api: FakeApi, life: Life = life, index: int = index) -> None:
