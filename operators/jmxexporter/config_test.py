@@ -1,0 +1,61 @@
+"""Which configurations reach a pod."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operators.jmxexporter.api.v1alpha1 import ConfigSource, Reason
+from operators.jmxexporter.config import LIMIT, find_problem, read_config
+
+SOURCE = ConfigSource(config_map_name="jmx-config", config_map_key="config.yaml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "rules:\n- pattern: .*\n",
+        "lowercaseOutputName: true\nwhitelistObjectNames: ['java.lang:*']\n",
+        "rules:\n- pattern: a<b=(.+)>\n  name: x_$1\n  labels: {b: $2}\n  type: GAUGE\n",
+    ],
+)
+def test_configuration_of_the_exporter_is_taken(text: str) -> None:
+    assert find_problem(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[]", "not a mapping"),
+        ("a: b: c", "not YAML"),
+        ("!!python/object/apply:os.system [id]", "not YAML"),
+        ("jmxUrl: service:jmx:x", "jmxUrl"),
+        ("httpServer: {}", "httpServer"),
+        ("lowercaseOutputName: 1", "true or false"),
+        ("rules: {}", "must be a list"),
+        ("rules: [x]", "rules[0] must be a mapping"),
+        ("rules: [{name: x}]", "rules[0] needs a pattern"),
+        ("rules: [{pattern: x, nmae: y}]", "rules[0]: nmae is unknown"),
+        ("rules: [{pattern: x, labels: {}}]", "labels need a name"),
+        (f"# {'x' * LIMIT}", "longer than"),
+    ],
+)
+def test_mistake_is_named_with_its_place(text: str, words: str) -> None:
+    assert words in find_problem(text)
+
+
+@given(st.text())
+def test_any_text_has_an_answer(text: str) -> None:
+    config = read_config(SOURCE, {"data": {"config.yaml": text}})
+
+    assert config.hash and (config.reason is None) == (config.message == "")
+
+
+@pytest.mark.parametrize("held", [None, {}, {"data": {"other": "x"}}])
+def test_missing_configuration_is_told(held: dict[str, object] | None) -> None:
+    config = read_config(SOURCE, held)
+
+    assert config.reason is Reason.CONFIG_MISSING
+    assert "jmx-config" in config.message
