@@ -1,0 +1,133 @@
+"""What a PulsarConsumer shows, and when its pods wait."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from libs.common.kinds import Manifest
+from libs.common.plan import Outcome
+from operators.pulsarconsumer.api.v1 import PulsarConsumer, Reason
+from operators.pulsarconsumer.autoscaler import Cause, Decision
+from operators.pulsarconsumer.broker_status import dead_letter_topic, round_number
+from operators.pulsarconsumer.observed import DeploymentView, Observed
+from operators.pulsarconsumer.reconcile import is_held, plan_consumer
+from operators.pulsarconsumer.report import Report, Survey, TopicReport, Trouble
+from operators.pulsarconsumer.samples import UID, build_consumer, parse_consumer
+from operators.pulsarconsumer.status import build_status, plan_seek
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+OWNER: Manifest = {"kind": "PulsarConsumer", "name": "orders", "uid": UID, "controller": True}
+SUBSCRIBED = Survey(Report((TopicReport("my-topic", entries=1234, messages=98765),)))
+MISSING = Survey(Report((TopicReport("my-topic", subscribed=False),)))
+
+
+def view(wanted: int = 2, **fields: Any) -> DeploymentView:
+    full = {"replicas": wanted, "ready": wanted, "updated": wanted, "current": True}
+    return DeploymentView(wanted=wanted, **{**full, **fields})
+
+
+def show(consumer: PulsarConsumer, observed: Observed) -> Manifest:
+    plan = plan_consumer(consumer, observed, image="app:1", owner=OWNER)
+    return build_status(consumer, observed, plan, Outcome(), seek=None, now=NOW)
+
+
+def reasons(status: Manifest) -> dict[str, tuple[str, str]]:
+    return {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, ("True", Reason.ALL_READY)),
+        ({"ready": 1}, ("False", Reason.STARTING)),
+        ({"updated": 1}, ("False", Reason.UPDATING)),
+        ({"replicas": 3, "updated": 3}, ("False", Reason.SCALING_DOWN)),
+        ({"current": False}, ("False", Reason.STARTING)),
+        ({"deadline": "too late"}, ("False", Reason.NO_CONSUMER_READY)),
+    ],
+)
+def test_ready_follows_the_deployment(fields: dict[str, Any], expected: tuple[str, Reason]) -> None:
+    status = show(parse_consumer(), Observed(deployment=view(**fields)))
+
+    assert reasons(status)["Ready"] == expected
+
+
+def test_restart_shows_on_what_was_shown() -> None:
+    first = show(parse_consumer(), Observed(deployment=view(), survey=SUBSCRIBED))
+    again = PulsarConsumer.parse({**build_consumer(), "status": first})
+
+    assert show(again, Observed(deployment=view())) == first
+    assert first["backlog"]["messagesEstimate"] == 99_000
+
+
+def test_small_changes_of_a_busy_topic_change_no_status() -> None:
+    other = Survey(Report((TopicReport("my-topic", entries=1187, messages=98_801),)))
+
+    assert show(parse_consumer(), Observed(view(), survey=SUBSCRIBED)) == show(
+        parse_consumer(), Observed(view(), survey=other)
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0, 0), (7.4, 7), (99, 99), (151, 150), (99_950, 100_000)]
+)
+def test_numbers_are_rounded(value: float, shown: int) -> None:
+    assert round_number(value) == shown
+
+
+def test_broker_that_says_no_is_reachable() -> None:
+    trouble = Trouble(Reason.AUTHENTICATION_FAILED, "no")
+
+    found = reasons(show(parse_consumer(), Observed(view(), survey=Survey(None, trouble, 1))))
+
+    assert found["BrokerReachable"][0] == "True"
+    assert found["AuthenticationValid"] == ("False", Reason.AUTHENTICATION_FAILED)
+    assert found["SubscriptionReady"][0] == "Unknown"
+
+
+def test_pods_wait_for_the_subscription_of_the_present_spec_only() -> None:
+    create = {"create": "Operator"}
+    consumer = parse_consumer(subscription=create)
+    status = show(consumer, Observed(view(), survey=SUBSCRIBED))
+    known = PulsarConsumer.parse({**build_consumer(subscription=create), "status": status})
+    changed = build_consumer(subscription=create, topic="other")
+    moved = PulsarConsumer.parse({**changed, "status": status})
+
+    assert is_held(consumer, Observed(survey=MISSING))
+    assert not is_held(consumer, Observed(survey=SUBSCRIBED))
+    assert not is_held(known, Observed(view())), "a restart holds nothing up"
+    assert is_held(moved, Observed(view())), "a new topic does"
+    assert show(moved, Observed(view()))["topic"] == "my-topic"
+
+
+def test_engine_is_told_and_what_held_it_back() -> None:
+    consumer = parse_consumer(replicas=None, autoscaling={"maxReplicas": 3})
+    decision = Decision(3, Cause.BACKLOG)
+
+    status = show(consumer, Observed(view(3), survey=SUBSCRIBED, decision=decision))
+
+    assert status["autoscaling"]["desiredReplicas"] == 3
+    assert reasons(status)["ScalingActive"] == ("True", Reason.FOLLOWING_BACKLOG)
+
+
+def test_seek_keeps_the_time_that_was_noted() -> None:
+    manifest = build_consumer(subscription={"seek": {"id": "1", "position": "Latest"}})
+    noted = plan_seek(PulsarConsumer.parse(manifest), NOW)
+    assert noted is not None
+    held = {**manifest, "status": {"lastSeek": noted.to_manifest()}}
+
+    later = plan_seek(PulsarConsumer.parse(held), datetime(2027, 1, 1, tzinfo=UTC))
+
+    assert later == noted
+    assert later.target_time == NOW
+
+
+def test_dead_letters_are_looked_for_where_the_app_puts_them() -> None:
+    assert dead_letter_topic(parse_consumer()) == ""
+    assert dead_letter_topic(parse_consumer(deadLetter={})) == (
+        "persistent://public/default/my-topic-my-subscription-DLQ"
+    )
+    assert dead_letter_topic(parse_consumer(deadLetter={"topic": "dead"})) == "dead"
