@@ -1,0 +1,82 @@
+"""The compute operator on a real cluster whose KubeVirt is simulated: no guest runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from libs.common.contracts.compute import INSTANCE, INSTANCE_SIZE, OPERATION
+from libs.common.contracts.kubevirt import (
+    VIRTUAL_MACHINE,
+    VIRTUAL_MACHINE_INSTANCE,
+    VmiView,
+)
+from libs.common.errors import AlreadyExists
+from libs.common.kinds import PVC, Key, Manifest
+from operators.compute.samples import build_instance, build_operation, build_size
+from tests.e2e.cluster import Cluster, Serve, eventually
+from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster
+from tools.cluster.progress import open_progress
+from tools.dev.kubevirt_command import deploy_simulator, remove_simulator
+from tools.dev.options import find_target
+
+
+@pytest.fixture(scope="module", autouse=True)
+def operator(kind_cluster: KindCluster, serve: Serve) -> Iterator[None]:
+    """Install the operator, and a simulated KubeVirt that is ten times as fast as a real one."""
+    target, progress = find_target(None, None, DEFAULT_NAME), open_progress("kubevirt-sim")
+    deploy_simulator(target, progress, speed=10)
+    serve("compute")
+    yield
+    remove_simulator(target, progress)
+
+
+async def operate(cluster: Cluster, namespace: str, type_: str, **spec: object) -> Manifest:
+    """Ask for an operation and return its status once it has ended."""
+    name = type_.lower()
+    operation = build_operation(type_, name, "web", namespace, **spec)
+    await cluster.client.create(OPERATION, operation)
+    return await cluster.wait_ready(OPERATION, Key(namespace, name))
+
+
+async def test_instance_runs_is_operated_on_and_goes(cluster: Cluster) -> None:
+    namespace = await cluster.make_namespace("compute")
+    web = Key(namespace, "web")
+    with contextlib.suppress(AlreadyExists):
+        await cluster.client.create(INSTANCE_SIZE, build_size())
+    await cluster.client.create(INSTANCE, build_instance("web", namespace))
+    await cluster.wait_ready(INSTANCE, web)
+    first = await look(cluster, web)
+    disks = {each["metadata"]["name"] for each in (await claims(cluster, namespace))}
+
+    await operate(cluster, namespace, "Reboot")
+    second = await look(cluster, web)
+    assert second.uid != first.uid and second.ready
+
+    await operate(cluster, namespace, "Migrate")
+    third = await look(cluster, web)
+    assert third.uid == second.uid and third.node_name != second.node_name
+
+    await operate(cluster, namespace, "Rebuild")
+    fourth = await look(cluster, web)
+    assert fourth.uid != third.uid and fourth.ready
+    assert {each["metadata"]["name"] for each in await claims(cluster, namespace)} - disks
+
+    await cluster.delete(INSTANCE, web)
+    await cluster.wait_gone(INSTANCE, web)
+    await cluster.wait_gone(VIRTUAL_MACHINE, web)
+
+    async def emptied() -> bool:
+        return not await claims(cluster, namespace)
+
+    await eventually(emptied, "the disks are gone")
+
+
+async def look(cluster: Cluster, key: Key) -> VmiView:
+    return VmiView.parse(await cluster.client.get(VIRTUAL_MACHINE_INSTANCE, key))
+
+
+async def claims(cluster: Cluster, namespace: str) -> list[Manifest]:
+    return (await cluster.client.list(PVC, namespace)).items
