@@ -37,6 +37,12 @@ class Version:
         return str(self.manifest["metadata"]["name"])
 
     @property
+    def number(self) -> int:
+        """Resource version as a number, by which versions of all kinds are in order."""
+        text = str(self.manifest["metadata"].get("resourceVersion") or "")
+        return int(text) if text.isdecimal() else 0
+
+    @property
     def title(self) -> str:
         """Resource and name, as counts and messages have them."""
         return f"{self.kind.plural} {self.name}"
