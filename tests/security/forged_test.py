@@ -42,7 +42,7 @@ async def test_forged_progress_and_hashes_stop_nothing(subject: Subject) -> None
         }
 
     assert children == {
-        name for name in expected.state if not name.startswith(subject.primary.kind)
+        name for name in expected.state if not name.startswith(f"{subject.primary.kind} ")
     }
 
 
