@@ -88,11 +88,10 @@ def lint(record: Record, namespace: str, operator: str, *, repeated: bool = Fals
         found.append(f"{call} does not name the UID")
     if call.verb == "create" and not (body.get("metadata") or {}).get("name"):
         found.append(f"{call} leaves the name to the server")
-    if call.verb == "apply" and record.query.get("fieldManager") not in (
-        operator,
-        f"{operator}-status",
-    ):
-        found.append(f"{call} is applied as {record.query.get('fieldManager')!r}")
+    # An operator with several controllers has a manager for each: `network-firewall`.
+    manager = record.query.get("fieldManager") or ""
+    if call.verb == "apply" and not f"{manager}-".startswith(f"{operator}-"):
+        found.append(f"{call} is applied as {manager!r}")
     if call.verb in ("update", "patch") and not _is_guarded(record):
         found.append(f"{call} names neither UID nor version")
     if record.after and record.after == record.before and not repeated:

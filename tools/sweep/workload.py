@@ -23,7 +23,7 @@ from tools.sweep.outside import Outside
 from tools.sweep.recorder import Book, Version
 from tools.sweep.world import EVERYBODY, Tender
 
-OPERATORS: Final = ("podset", "volumes")
+OPERATORS: Final = ("network", "podset", "volumes")
 """Operators that have workloads."""
 
 type State = dict[str, Manifest]

@@ -1,0 +1,137 @@
+"""Workload of the network operator: a firewall gains an instance, changes, and goes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from libs.common.contracts.compute import INSTANCE
+from libs.common.contracts.multus import MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION
+from libs.common.contracts.network import FirewallView, NetworkView
+from libs.common.crd import build_crd
+from libs.common.kinds import NETWORK_POLICY, Manifest, uid_of
+from operators.network.api.v1alpha1 import FIREWALL, NETWORK, Firewall, Network
+from operators.network.controller import OPERATOR
+from operators.network.rbac import RULES
+from operators.network.resources import list_selected
+from tools.sweep.faults import is_foreign
+from tools.sweep.recorder import Book, Version
+from tools.sweep.workload import Phase, User, Workload, build_open_crd, is_empty, is_observed
+
+_UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_DENY: Final = "network-lan-deny"
+
+
+def check_closed(history: Sequence[Version]) -> list[str]:
+    """Check that what closes instances opens nothing, in any version that we wrote."""
+    found = []
+    for version in history:
+        if version.kind != NETWORK_POLICY or version.name != _DENY or is_foreign(version):
+            continue
+        spec = version.manifest["spec"]
+        if spec.get("ingress") or spec.get("egress"):
+            found.append(f"{version.title} opens something")
+    return found
+
+
+def check_rules(history: Sequence[Version]) -> list[str]:
+    """Check that the policy of the firewall never opens a port that no rule ever named."""
+    found = []
+    for version in history:
+        if version.kind != NETWORK_POLICY or version.name != "firewall-web" or is_foreign(version):
+            continue
+        for rule in version.manifest["spec"].get("ingress") or ():
+            ports = {port.get("port") for port in rule.get("ports") or ()}
+            if not ports or not ports <= {22, 443, 8443}:
+                found.append(f"{version.title} opens {ports or 'everything'}")
+    return found
+
+
+def _rule(port: int) -> Manifest:
+    return {"name": "only", "protocol": "TCP", "ports": [port]}
+
+
+async def _create(user: User) -> None:
+    await user.create(NETWORK, "lan", {"cidrs": ["10.0.0.0/16"]})
+    spec = {"networkRef": {"name": "lan"}, "rules": [_rule(22)]}
+    await user.create(FIREWALL, "web", spec)
+
+
+async def _join(user: User) -> None:
+    refs = {"networkRef": {"name": "lan"}, "firewallRef": {"name": "web"}}
+    await user.create(INSTANCE, "vm", refs)
+
+
+async def _change(user: User) -> None:
+    await user.patch(FIREWALL, "web", {"spec": {"rules": [_rule(443)]}})
+
+
+async def _leave(user: User) -> None:
+    await user.patch(INSTANCE, "vm", {"spec": {"firewallRef": None}})
+
+
+async def _probe(user: User) -> None:
+    await user.patch(FIREWALL, "web", {"spec": {"rules": [_rule(8443)]}})
+
+
+async def _delete(user: User) -> None:
+    for kind, name in ((NETWORK, "lan"), (FIREWALL, "web"), (INSTANCE, "vm")):
+        await user.delete(kind, name)
+
+
+def _has_port(port: int, *, joined: bool) -> Any:
+    """Return a condition: the policy opens the port, for the instance or for nobody."""
+
+    def check(book: Book) -> bool:
+        policy, firewall = book.get(NETWORK_POLICY, "firewall-web"), book.get(FIREWALL, "web")
+        network, instance = book.get(NETWORK, "lan"), book.get(INSTANCE, "vm")
+        if policy is None or firewall is None or network is None:
+            return False
+        opened = [each.get("ports") for each in policy["spec"].get("ingress") or ()]
+        members = [uid_of(instance)] if instance is not None and joined else []
+        bare = book.get(NETWORK_POLICY, "network-lan-open") is not None
+        return (
+            opened == [[{"protocol": "TCP", "port": port}]]
+            and list_selected(policy) == members
+            and FirewallView.parse(firewall).protected == set(members)
+            and is_observed(firewall)
+            and is_observed(network)
+            and NetworkView.parse(network).isolated
+            and bare == (instance is not None and not joined)
+        )
+
+    return check
+
+
+def _blur_uids(text: str) -> str:
+    """Take UIDs out: policies name instances by them."""
+    return _UID.sub("uid", text)
+
+
+WORKLOADS: Final = (
+    Workload(
+        id="firewall",
+        operator=OPERATOR,
+        rules=RULES,
+        crds=(
+            build_crd(Network),
+            build_crd(Firewall),
+            build_open_crd(INSTANCE),
+            build_open_crd(MULTI_NETWORK_POLICY),
+            build_open_crd(NETWORK_ATTACHMENT_DEFINITION),
+        ),
+        primary=FIREWALL,
+        children=(NETWORK_POLICY, NETWORK, INSTANCE),
+        phases=(
+            Phase("create", _create, _has_port(22, joined=False)),
+            Phase("join", _join, _has_port(22, joined=True)),
+            Phase("change", _change, _has_port(443, joined=True)),
+            Phase("leave", _leave, _has_port(443, joined=False)),
+            Phase("probe", _probe, _has_port(8443, joined=False), quiet=True),
+            Phase("delete", _delete, is_empty),
+        ),
+        invariants=(check_closed, check_rules),
+        rewrite=_blur_uids,
+    ),
+)
