@@ -24,10 +24,9 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.pulsar import Broker, PulsarMissing
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer, Reason
+from operators.pulsarconsumer.app.harness import AppProcess, Peer
 from operators.pulsarconsumer.controller import OPERATOR
 from operators.pulsarconsumer.samples import build_manifest
-
-harness_of_the_app = pytest.importorskip("operators.pulsarconsumer.app.harness")
 
 ORDERS = Key("default", "orders")
 _SECONDS = 60.0
@@ -40,8 +39,8 @@ class Nodes:
     def __init__(self, api: FakeApi, folder: Path) -> None:
         self._api = api
         self._folder = folder
-        self.running: list[Any] = []
-        self.ended: list[Any] = []
+        self.running: list[AppProcess] = []
+        self.ended: list[AppProcess] = []
 
     async def run(self) -> None:
         """Keep as many processes as the Deployment is to have pods."""
@@ -56,7 +55,7 @@ class Nodes:
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         environ = {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
         while len(self.running) < wanted:
-            self.running.append(harness_of_the_app.AppProcess(environ, self._folder))
+            self.running.append(AppProcess(environ, self._folder))
         while len(self.running) > wanted:
             process = self.running.pop()
             self.ended.append(process)
@@ -157,7 +156,7 @@ async def test_backlog_scales_from_zero_and_back_and_nothing_is_lost(
         lambda: condition(api, "SubscriptionReady") == ("True", Reason.EXISTS), timeout=_SECONDS
     )
     assert api.get(DEPLOYMENT, ORDERS)["spec"]["replicas"] == 0
-    peer = harness_of_the_app.Peer(pulsar_broker.service_url)
+    peer = Peer(pulsar_broker.service_url)
     sent = [f"message-{number}" for number in range(1200)]
     await asyncio.to_thread(peer.send, topic, [text.encode() for text in sent])
     await harness.eventually(
@@ -179,7 +178,7 @@ async def test_kept_manifest_is_ready_and_logs_messages(
 ) -> None:
     topic = new_topic()
     api.create(build(pulsar_broker, topic, replicas=1))
-    peer = harness_of_the_app.Peer(pulsar_broker.service_url)
+    peer = Peer(pulsar_broker.service_url)
     async with playing(api, tmp_path) as nodes:
         await harness.eventually(
             lambda: condition(api, "Ready") == ("True", Reason.ALL_READY), timeout=_SECONDS

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pulsar
 import pytest
 
 from libs.common.testing.pulsar import Broker
@@ -14,8 +15,6 @@ from operators.pulsarconsumer.broker.errors import AdminConflict, AdminNotFound
 from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
 from operators.pulsarconsumer.broker.survey import Question, take_survey
 from operators.pulsarconsumer.naming import Topic
-
-pulsar = pytest.importorskip("pulsar")
 
 
 @pytest.fixture
