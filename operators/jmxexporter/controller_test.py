@@ -397,6 +397,21 @@ async def test_deletion_ends_the_endpoint_and_takes_the_annotations_away(
     assert api.get(POD, SHOP)["metadata"]["annotations"] == {"mine": "1"}
 
 
+async def test_deletion_goes_on_after_a_crash(api: FakeApi, harness: OperatorHarness) -> None:
+    api.create(build_pod())
+    api.create(build_exporter())
+    await play(api, harness)
+    api.delete(PROMETHEUS_JMX_EXPORTER, JMX)
+    await harness.eventually(lambda: len(runs(api)) == 2)
+
+    await harness.restart(crash=True)
+    await play(api, harness)
+
+    assert api.find(PROMETHEUS_JMX_EXPORTER, JMX) is None
+    assert [run.request.action for run in runs(api)] == [Action.ENSURE, Action.STOP]
+    assert not api.get(POD, SHOP)["metadata"].get("annotations")
+
+
 async def test_pod_that_is_no_longer_selected_is_let_go(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
