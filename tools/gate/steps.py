@@ -14,6 +14,9 @@ PANTS_REPORTS: Final = Path("dist/test/reports")
 PLAIN_TESTS: Final = ("helm", "deploy", "docs", "tools", "tests/security")
 """Tests that read the whole checkout, and so run on it rather than in a sandbox of Pants."""
 
+BROKER_TESTS: Final = ("operators/pulsarconsumer",)
+"""Where tests are that run processes of the checkout against a real broker."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -64,7 +67,14 @@ def build_steps(python: str) -> tuple[Step, ...]:
             "Unit and integration tests, real API server",
             ("./pants", "test", "::"),
             reports=f"{PANTS_REPORTS}/*.xml",
-            needs=("assets", "jvm", "pulsar"),
+            needs=("assets", "jvm"),
+        ),
+        Step(
+            "broker",
+            "Consumers of a real Pulsar broker",
+            (*_pytest(python, "broker", *BROKER_TESTS), "-o", "python_files=*_broker_test.py"),
+            reports=f"{REPORTS}/broker.xml",
+            needs=("pulsar",),
         ),
         Step(
             "plain",
