@@ -233,6 +233,11 @@ class WorkQueue:
         """Number of keys that wait for a time to come."""
         return len(self._timers)
 
+    def is_due_within(self, seconds: float) -> bool:
+        """Tell whether some delayed key is due in less than so many seconds."""
+        horizon = self._clock.monotonic() + seconds
+        return any(due < horizon for due, _, _ in self._timers.values())
+
     def _make_ready(self, key: Key, priority: int) -> None:
         held = self._waiting.get(key)
         if held is not None:

@@ -114,6 +114,23 @@ async def test_earlier_wish_wins_and_later_one_does_not_put_it_off() -> None:
     assert queue.delayed == 0
 
 
+async def test_due_within_tells_of_the_delays_that_are_left() -> None:
+    clock = FakeClock()
+    queue = build_queue(clock)
+    assert not queue.is_due_within(60)
+
+    queue.add(A, after=300)
+    queue.add(B, after=70)
+    assert not queue.is_due_within(60)
+    clock.advance(20)
+    assert queue.is_due_within(60)
+    assert not queue.is_due_within(0)
+    clock.advance(50)
+
+    assert await take_all(queue) == [B]
+    assert not queue.is_due_within(60)
+
+
 async def test_event_overtakes_the_delay_of_its_key() -> None:
     clock = FakeClock()
     queue = build_queue(clock)

@@ -163,6 +163,10 @@ class OperatorHarness:
         """Whether some key is backed off after a failure."""
         return any(runner.queue.failing for runner in self.manager.runners)
 
+    def is_due_within(self, seconds: float) -> bool:
+        """Tell whether the operator said that it looks at some key again in less than that."""
+        return any(runner.queue.is_due_within(seconds) for runner in self.manager.runners)
+
     async def eventually(
         self,
         probe: Callable[[], object | Awaitable[object]],
