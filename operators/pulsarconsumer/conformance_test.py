@@ -19,6 +19,10 @@ from operators.pulsarconsumer.samples import build_manifest
 
 BROKER: Final = RecordedBroker()
 SETTINGS: Final = {"allow_loopback_brokers": True, "poll_seconds": 3600}
+HORIZON: Final = 60.0
+"""Seconds; an answer of the broker that is still to come brings a pass sooner, a poll later."""
+LATE: Final = 0.3
+"""Seconds; no pass waits so long for the broker."""
 ENDING: Final = Key("default", "ending")
 
 
@@ -27,6 +31,7 @@ def broker() -> Iterator[None]:
     """Run the broker, with what waits in it as it was at the start."""
     with BROKER:
         BROKER.topics = {"my-topic": RecordedTopic(subscriptions={"my-subscription": 150})}
+        BROKER.delay = 0.0
         yield
 
 
@@ -90,6 +95,7 @@ class TestConsumerWithoutBrokerConformance(OperatorConformance):
         rules=RULES,
         drive=run_deployments,
         settings=SETTINGS,
+        horizon=HORIZON,
     )
 
 
@@ -103,8 +109,17 @@ class TestEndingConsumerConformance(OperatorConformance):
         rules=RULES,
         drive=run_and_end,
         settings=SETTINGS,
+        horizon=HORIZON,
     )
 
     async def test_zero_writes_when_settled(self) -> None:
         """What has ended is made anew by a re-apply, which is no silence."""
         pytest.skip("the other subject shows the silence; controller_test.py that of the engine")
+
+    async def test_late_answers_change_nothing(self) -> None:
+        """A broker for which no pass waits long enough leads to the same end, by later passes."""
+        expected = await self.run()
+        assert f"PulsarConsumer {ENDING}" not in expected.state, "it has ended"
+
+        BROKER.delay = LATE
+        self._assert_same(await self.run(), expected, "late answers")
