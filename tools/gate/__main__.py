@@ -33,7 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = [
         step
         for step in steps
-        if (not options.only or step.name in options.only) and step.name not in options.skip
+        if (step.name in options.only if options.only else not step.by_name)
+        and step.name not in options.skip
     ]
     for folder in (REPORTS, PANTS_REPORTS):
         shutil.rmtree(ROOT / folder, ignore_errors=True)
