@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from libs.common.clock import SystemClock
 from libs.common.conditions import find_condition
 from libs.common.contracts.cdi import DATA_VOLUME
 from libs.common.contracts.kubevirt import (
@@ -25,6 +23,7 @@ from libs.common.contracts.kubevirt import (
 )
 from libs.common.crd import build_crd
 from libs.common.kinds import LEASE, Key, Manifest, uid_of
+from libs.common.testing.clock import Ahead
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.compute.api import RESOURCES
@@ -36,16 +35,6 @@ from tools.kubevirt_sim.attach import attach
 from tools.kubevirt_sim.simulator import KubeVirtSim
 
 WEB, OP = Key("default", "web"), Key("default", "op")
-
-
-class Ahead(SystemClock):
-    """Tell a time that a test may move ahead."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now(self) -> datetime:
-        return super().now() + timedelta(seconds=self.seconds)
 
 
 @dataclass

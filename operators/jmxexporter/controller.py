@@ -29,7 +29,13 @@ from operators.jmxexporter.observe import (
     observe_traces,
 )
 from operators.jmxexporter.pods import shrink_pod
-from operators.jmxexporter.reconcile import ActionStep, Limits, plan_exporter, plan_stops
+from operators.jmxexporter.reconcile import (
+    ActionStep,
+    Limits,
+    plan_exporter,
+    plan_release,
+    plan_stops,
+)
 from operators.jmxexporter.resources import Image
 from operators.jmxexporter.settings import Settings
 from operators.jmxexporter.status import build_status
@@ -107,10 +113,19 @@ class Reconciler:
         if outcome.ok and not rest.stopping and not rest.actions:
             return None
         if outcome.ok and ctx.now() > deadline:
-            note = "Gave up waiting for endpoints to end; they go with their pods"
-            ctx.event("Warning", Reason.STOPPING, note, action="Finalize")
-            return None
+            return await self._give_up(ctx, exporter)
         return Result.from_outcome(outcome, requeue_after=_POLL_SECONDS)
+
+    async def _give_up(self, ctx: Context, exporter: PrometheusJmxExporter) -> Result | None:
+        """Let go of pods whose endpoints did not end in time."""
+        release = plan_release(exporter, observe_traces(ctx))
+        outcome = await ctx.execute(release.steps)
+        _tell(ctx, release.actions, outcome)
+        if not outcome.ok:
+            return Result.from_outcome(outcome, requeue_after=_POLL_SECONDS)
+        note = "Gave up waiting for endpoints to end; they go with their pods"
+        ctx.event("Warning", Reason.STOPPING, note, action="Finalize")
+        return None
 
 
 def _seconds_until(moment: datetime | None, ctx: Context) -> float | None:

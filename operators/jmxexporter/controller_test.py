@@ -11,6 +11,7 @@ import pytest
 from libs.common.conditions import find_condition
 from libs.common.crd import build_crd
 from libs.common.kinds import CONFIG_MAP, POD, Key, Manifest
+from libs.common.testing.clock import Ahead
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.jmxexporter.api.v1alpha1 import (
@@ -48,8 +49,13 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 @pytest.fixture
-async def harness(api: FakeApi) -> AsyncIterator[OperatorHarness]:
-    async with OperatorHarness(OPERATOR, api.config, stop_timeout_seconds=1) as harness:
+def clock() -> Ahead:
+    return Ahead()
+
+
+@pytest.fixture
+async def harness(api: FakeApi, clock: Ahead) -> AsyncIterator[OperatorHarness]:
+    async with OperatorHarness(OPERATOR, api.config, clock=clock) as harness:
         yield harness
 
 
@@ -410,6 +416,26 @@ async def test_deletion_goes_on_after_a_crash(api: FakeApi, harness: OperatorHar
     assert api.find(PROMETHEUS_JMX_EXPORTER, JMX) is None
     assert [run.request.action for run in runs(api)] == [Action.ENSURE, Action.STOP]
     assert not api.get(POD, SHOP)["metadata"].get("annotations")
+
+
+async def test_deletion_waits_for_an_injector_and_gives_up_in_the_end(
+    api: FakeApi, harness: OperatorHarness, clock: Ahead
+) -> None:
+    api.create(build_pod(annotations={"mine": "1"}))
+    api.create(build_exporter())
+    await play(api, harness)
+    api.delete(PROMETHEUS_JMX_EXPORTER, JMX)
+    await harness.settled()
+    assert len(runs(api)) == 2
+    assert api.find(PROMETHEUS_JMX_EXPORTER, JMX) is not None
+
+    # The injector never starts; a new process looks again at once, not when the next look is due.
+    clock.seconds = 3600
+    await harness.restart()
+    await harness.settled()
+
+    assert api.find(PROMETHEUS_JMX_EXPORTER, JMX) is None
+    assert api.get(POD, SHOP)["metadata"]["annotations"] == {"mine": "1"}
 
 
 async def test_pod_that_is_no_longer_selected_is_let_go(

@@ -187,6 +187,15 @@ def plan_stops(
     return Plan(actions, next_look=min(looks, default=None), stopping=stopping)
 
 
+def plan_release(exporter: PrometheusJmxExporter, pods: Iterable[Pod]) -> Plan:
+    """Decide what lets go of pods whose endpoints did not end in time.
+
+    To the next exporter the annotations of one that is gone are somebody else's.
+    """
+    mine = [pod for pod in pods if pod.belongs_to(exporter.metadata.uid)]
+    return Plan([action for pod in mine for action in _unannotate(pod)])
+
+
 def pick_containers(exporter: PrometheusJmxExporter, pod: Pod) -> list[Container]:
     """Return the running containers of a pod that the spec does not leave out."""
     wanted = exporter.spec.containers

@@ -1,4 +1,4 @@
-"""A clock that tests move by hand."""
+"""Clocks that tests move by hand."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+
+from libs.common.clock import SystemClock
 
 
 @dataclass(order=True, slots=True)
@@ -80,3 +82,19 @@ class FakeClock:
 def _settle(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
+
+
+class Ahead(SystemClock):
+    """Tell a wall-clock time that may be moved ahead; delays pass as they really do.
+
+    Attributes:
+        seconds: How far it is ahead.
+    """
+
+    def __init__(self) -> None:
+        """Begin with the time of now."""
+        self.seconds = 0.0
+
+    def now(self) -> datetime:
+        """Return the wall-clock time in UTC, so much later."""
+        return super().now() + timedelta(seconds=self.seconds)

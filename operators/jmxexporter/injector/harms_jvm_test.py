@@ -7,14 +7,23 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from operators.jmxexporter.injector.__main__ import KIT_VARIABLE, MESSAGE_VARIABLE
 from operators.jmxexporter.injector.attach import Attachment
 from operators.jmxexporter.injector.inject import Kit, run
-from operators.jmxexporter.injector.messages import Action, Reason, Report, State
+from operators.jmxexporter.injector.messages import (
+    CONFIG_VARIABLE,
+    REQUEST_VARIABLE,
+    Action,
+    Reason,
+    Report,
+    State,
+)
 from operators.jmxexporter.injector.processes import Process
 from operators.jmxexporter.jvms import CONFIG, Jvm, build_request, find_free_port, scrape_metrics
 
@@ -217,41 +226,62 @@ def test_read_only_tmp_is_seen_before_a_signal(start_jvm: Start) -> None:
     assert "Full thread dump" not in jvm.read_output()
 
 
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """Make a directory that everybody may read, which those of test runners need not be."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="slipway-jmx-") as directory:
+        path = Path(directory)
+        path.chmod(0o755)
+        yield path
+
+
+def publish(path: Path, kit: Path) -> None:
+    """Copy what an injector needs, its code and the jars, to where everybody may read it."""
+    package = Path(__file__).parent
+    for held in (package.parents[1], package.parent, package):
+        copy = path / held.relative_to(package.parents[2])
+        copy.mkdir()
+        # Of the packages above only what makes them packages.
+        for file in held.glob("*.py" if held == package else "__init__.py"):
+            shutil.copyfile(file, copy / file.name)
+    (path / "kit").mkdir()
+    for jar in kit.glob("*.jar"):
+        shutil.copyfile(jar, path / "kit" / jar.name)
+    for copied in path.rglob("*"):
+        copied.chmod(0o755 if copied.is_dir() else 0o644)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_jvm_of_another_user_is_told_by_its_ids_and_taken_with_them(
-    start_jvm: Start, jvm_kit: Path, tmp_path: Path
+    start_jvm: Start, jvm_kit: Path, public: Path
 ) -> None:
-    kit = tmp_path / "kit"
-    shutil.copytree(jvm_kit, kit, symlinks=True, ignore=shutil.ignore_patterns("packages"))
-    for path in (kit, tmp_path, *tmp_path.parents):
-        if path.stat().st_uid == os.geteuid():
-            path.chmod(path.stat().st_mode | 0o055)
+    publish(public, jvm_kit)
     become = ["setpriv", "--reuid=1234", "--regid=5678", "--clear-groups", "--no-new-privs"]
     bare = [*become, "--bounding-set=-all", "--inh-caps=-all"]
     java = (jvm_kit / "java/17").resolve()
     python = "/usr/bin/python3"
-    for needed in (java / "bin/java", Path(__file__), python):
+    for needed in (java / "bin/java", python):
         if subprocess.run([*bare, "test", "-r", needed], check=False).returncode:
             pytest.skip(f"{needed} is where others may not look")
-    jvm, port = start_jvm(prefix=bare, java=java, kit=kit), find_free_port()
+    jvm, port = start_jvm(prefix=bare, java=java, kit=public / "kit"), find_free_port()
 
     as_root = jvm.inject_one(port=port)
     assert (as_root.reason, as_root.uid, as_root.gid) == (Reason.UID_MISMATCH, 1234, 5678), as_root
 
-    message = tmp_path / "message"
+    message = public / "message"
     message.touch()
     message.chmod(0o666)
     request = build_request(Action.ENSURE, port=port, main_class="Shop$")
     environ = {
-        "JMX_REQUEST": request.render(),
-        "JMX_CONFIG": CONFIG,
-        "JMX_KIT": str(kit),
-        "JMX_MESSAGE_FILE": str(message),
-        "PYTHONPATH": str(Path(__file__).parents[3]),
+        REQUEST_VARIABLE: request.render(),
+        CONFIG_VARIABLE: CONFIG,
+        KIT_VARIABLE: str(public / "kit"),
+        MESSAGE_VARIABLE: str(message),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     command = [*bare, python, "-m", "operators.jmxexporter.injector"]
-    subprocess.run(command, env=environ, check=True, timeout=60)
+    # The working directory is where Python looks for modules first.
+    subprocess.run(command, cwd=public, env=environ, check=True, timeout=60)
 
     report = Report.parse(message.read_text()).jvms
     assert [jvm.state for jvm in report if jvm.uid == 1234] == [State.SERVING], report
