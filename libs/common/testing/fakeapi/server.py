@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -131,6 +132,9 @@ class FakeApi:
         await self.collector.stop()
         if self._runner is not None:
             await self._runner.cleanup()
+            # Connections that were accepted last are still on their way to who closes them.
+            for _ in range(10):
+                await asyncio.sleep(0)
 
     @property
     def config(self) -> ConnectionConfig:
