@@ -77,9 +77,14 @@ def build_conditions(
     ]
 
 
+def conditions_of(manifest: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the conditions that an object shows, none before its first status."""
+    return (manifest.get("status") or {}).get("conditions") or ()
+
+
 def find_condition(manifest: Mapping[str, Any], type: str) -> Mapping[str, Any] | None:
     """Return a condition of an object by type, or None."""
-    for condition in (manifest.get("status") or {}).get("conditions") or ():
+    for condition in conditions_of(manifest):
         if condition.get("type") == type:
             return dict(condition)
     return None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
-from libs.common.conditions import find_condition, parse_time
+from libs.common.conditions import conditions_of, find_condition, parse_time
 from libs.common.kinds import CONFIG_MAP, POD, Manifest
 from libs.common.plan import Outcome
 from libs.common.runtime import Context, Controller, Operator, Result
@@ -95,7 +95,7 @@ class Reconciler:
             observed,
             after,
             plan.refusals(outcome),
-            current=_conditions_of(ctx.primary),
+            current=conditions_of(ctx.primary),
             now=ctx.now(),
         )
         _tell_loss(ctx, status)
@@ -150,10 +150,6 @@ def _tell_loss(ctx: Context, status: Manifest) -> None:
     if now is not None and now["status"] == "True" and began:
         ctx.metrics.counter(JVMS_LOST).inc()
         ctx.event("Warning", now["reason"], now["message"])
-
-
-def _conditions_of(primary: Manifest) -> Sequence[Mapping[str, Any]]:
-    return (primary.get("status") or {}).get("conditions") or ()
 
 
 OPERATOR: Final = Operator(

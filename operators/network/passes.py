@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from libs.common.kinds import Manifest
 from libs.common.plan import Outcome, Patch, Step
 from libs.common.runtime import Context
 from libs.common.runtime.writer import ForeignObject
@@ -43,8 +41,3 @@ def explain_refusal(outcome: Outcome) -> tuple[bool, str] | None:
     if error is None:
         return None
     return isinstance(error, ForeignObject), str(getattr(error, "message", "") or error)
-
-
-def conditions_of(primary: Manifest) -> Sequence[Mapping[str, Any]]:
-    """Return the conditions that an object shows."""
-    return (primary.get("status") or {}).get("conditions") or ()

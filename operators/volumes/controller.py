@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
-from libs.common.conditions import find_condition
+from libs.common.conditions import conditions_of, find_condition
 from libs.common.contracts.claims import shrink_pod
 from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
 from libs.common.crd import ParseError
@@ -80,7 +80,7 @@ class Reconciler:
             volume,
             observed,
             plan.refusals(outcome),
-            current=_conditions_of(ctx.primary),
+            current=conditions_of(ctx.primary),
             now=ctx.now(),
         )
         _tell_conflict(ctx, status)
@@ -111,7 +111,7 @@ class Reconciler:
             observed,
             rest,
             plan.refusals(outcome),
-            current=_conditions_of(ctx.primary),
+            current=conditions_of(ctx.primary),
             now=ctx.now(),
         )
         await ctx.apply_status(status)
@@ -163,10 +163,6 @@ def _tell_conflict(ctx: Context, status: Manifest) -> None:
     began = before is None or before["status"] != "True"
     if now is not None and now["status"] == "True" and began:
         ctx.event("Warning", now["reason"], now["message"])
-
-
-def _conditions_of(primary: Manifest) -> Sequence[Mapping[str, Any]]:
-    return (primary.get("status") or {}).get("conditions") or ()
 
 
 OPERATOR: Final = Operator(

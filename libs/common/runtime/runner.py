@@ -19,7 +19,7 @@ import structlog
 from libs.common import finalizers
 from libs.common.client import Client
 from libs.common.clock import Clock
-from libs.common.conditions import READY, Condition, build_conditions
+from libs.common.conditions import READY, Condition, build_conditions, conditions_of
 from libs.common.errors import (
     ApiError,
     Conflict,
@@ -384,7 +384,7 @@ def build_error_status(
 ) -> Manifest:
     """Build the status of an object that cannot be reconciled: as it is, but not Ready."""
     status = dict(primary.get("status") or {})
-    current = status.get("conditions") or []
+    current = conditions_of(primary)
     ready = build_conditions(
         current,
         [Condition.false(READY, err.reason, str(err))],

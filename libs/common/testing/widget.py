@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from libs.common.conditions import READY, Condition, build_conditions
+from libs.common.conditions import READY, Condition, build_conditions, conditions_of
 from libs.common.errors import TerminalError
 from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest, key_of
 from libs.common.labels import MANAGED_BY
@@ -94,7 +94,7 @@ def _build_status(context: Context, count: int) -> Manifest:
         if made == count
         else Condition.false(READY, "Missing", f"{made} of {count} ConfigMaps exist")
     )
-    held = (context.primary.get("status") or {}).get("conditions") or []
+    held = conditions_of(context.primary)
     return {
         "made": made,
         "conditions": build_conditions(

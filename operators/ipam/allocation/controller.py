@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Literal
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal
 
-from libs.common.conditions import Condition, build_conditions, render_time
+from libs.common.conditions import Condition, build_conditions, conditions_of, render_time
 from libs.common.contracts.reading import map_at, text_at
 from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
 from libs.common.plan import Delete
@@ -143,7 +143,7 @@ def _build_rest(ctx: Context, plan: ReleasePlan) -> Manifest:
 
 
 def _conditions(ctx: Context, conditions: Sequence[Condition]) -> list[Manifest]:
-    current: Sequence[Mapping[str, Any]] = (ctx.primary.get("status") or {}).get("conditions") or ()
+    current = conditions_of(ctx.primary)
     return build_conditions(current, conditions, generation=ctx.generation, now=ctx.now())
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from libs.common.conditions import Condition
+from libs.common.conditions import Condition, conditions_of
 from libs.common.contracts.compute import INSTANCE
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
 from libs.common.contracts.launchers import LAUNCHER_SELECTOR, shrink_launcher
@@ -109,9 +109,7 @@ class Reconciler:
             return Result.from_outcome(outcome)
         if not outcome.ok:
             plan = _explain(observe_binding(ctx, claim), outcome)
-        status = build_status(
-            claim, grips, plan, current=_conditions_of(ctx.primary), now=ctx.now()
-        )
+        status = build_status(claim, grips, plan, current=conditions_of(ctx.primary), now=ctx.now())
         if await ctx.apply_status(status):
             _tell(ctx, claim, grips, plan)
         return Result.from_outcome(outcome, requeue_after=0 if plan.again else None)
@@ -185,7 +183,7 @@ class Reconciler:
             claim,
             _take_grips(ctx, claim),
             BindingPlan(binding, state, reason, message),
-            current=_conditions_of(ctx.primary),
+            current=conditions_of(ctx.primary),
             now=ctx.now(),
             terminating=Condition.true(ClaimCondition.TERMINATING, reason, message),
         )
@@ -286,7 +284,3 @@ def map_pool(pool: Manifest, cache: Cache) -> Iterable[Key]:
 def map_nothing(claim: Manifest, cache: Cache) -> Iterable[Key]:
     """Name nothing: a claim is its own business."""
     return ()
-
-
-def _conditions_of(primary: Manifest) -> Sequence[Mapping[str, Any]]:
-    return (primary.get("status") or {}).get("conditions") or ()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
+from libs.common.conditions import conditions_of
 from libs.common.contracts.reading import text_at, text_map_at
 from libs.common.errors import BadRequest, Forbidden, Invalid, NotFound
 from libs.common.kinds import NAMESPACE, Key, Manifest, key_of, uid_of
@@ -35,6 +36,8 @@ from operators.ipam.settings import Settings
 
 _BATCH: Final = 256
 """Entries that are made before the plan is held against what came in meanwhile."""
+_STATES: Final = ("free", "allocated", "quarantined", "outOfRange")
+"""Fields of status.capacity that are told by the metric of addresses, each as its state."""
 _REFUSALS: Final = 3
 """Refusals in a row after which the fault is taken to be ours and not that of the claims."""
 _SETTLED_BY_A_LOOK: Final = (ForeignObject, NotFound)
@@ -73,7 +76,7 @@ async def reconcile(ctx: Context) -> Result | None:
         serving.view,
         book.ledger,
         verdicts.values(),
-        current=_conditions_of(ctx.primary),
+        current=conditions_of(ctx.primary),
         now=ctx.now(),
     )
     _measure(ctx, status)
@@ -102,7 +105,7 @@ async def finalize(ctx: Context) -> Result | None:
         view,
         book.ledger,
         sorted(held, key=parse_address),
-        current=_conditions_of(ctx.primary),
+        current=conditions_of(ctx.primary),
         now=ctx.now(),
     )
     await ctx.apply_status(status)
@@ -268,8 +271,8 @@ def _refuse(reason: ClaimReason, message: str) -> Verdict:
 def _measure(ctx: Context, status: Manifest) -> None:
     capacity, pool = status["capacity"], ctx.key.name
     gauge = ctx.metrics.gauge(metrics.ADDRESSES)
-    for state, field in _STATES.items():
-        gauge.labels(pool, state).set(float(capacity[field]))
+    for state in _STATES:
+        gauge.labels(pool, state).set(float(capacity[state]))
     ctx.metrics.gauge(metrics.WAITING).labels(pool).set(capacity["waiting"])
 
 
@@ -280,15 +283,3 @@ def _forget(ctx: Context, pool: str) -> None:
         gauge.remove(pool, state)
     ctx.metrics.gauge(metrics.WAITING).labels(pool)
     ctx.metrics.gauge(metrics.WAITING).remove(pool)
-
-
-_STATES: Final = {
-    "free": "free",
-    "allocated": "allocated",
-    "quarantined": "quarantined",
-    "outOfRange": "outOfRange",
-}
-
-
-def _conditions_of(primary: Manifest) -> Sequence[Mapping[str, Any]]:
-    return (primary.get("status") or {}).get("conditions") or ()

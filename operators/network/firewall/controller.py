@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from libs.common.conditions import conditions_of
 from libs.common.contracts.compute import INSTANCE, InstanceView
 from libs.common.contracts.multus import MULTI_NETWORK_POLICY
 from libs.common.contracts.network import NetworkView
@@ -31,7 +32,7 @@ from operators.network.observe import (
     map_to_firewall,
     shrink_instance,
 )
-from operators.network.passes import conditions_of, explain_refusal, take_steps
+from operators.network.passes import explain_refusal, take_steps
 from operators.network.settings import Settings
 
 

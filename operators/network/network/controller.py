@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from libs.common.conditions import conditions_of
 from libs.common.contracts.compute import INSTANCE, InstanceView
 from libs.common.contracts.multus import MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION
 from libs.common.kinds import NETWORK_POLICY, key_of
@@ -33,7 +34,7 @@ from operators.network.observe import (
     map_to_network,
     shrink_instance,
 )
-from operators.network.passes import conditions_of, explain_refusal, take_steps
+from operators.network.passes import explain_refusal, take_steps
 from operators.network.settings import Settings
 
 _KINDS: Final = (NETWORK_POLICY, MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION)
