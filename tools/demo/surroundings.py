@@ -1,4 +1,4 @@
-"""What operators of the demo need around them: a broker for consumers, and messages to consume."""
+"""What operators of the demo need around them, and what is done with them once they are Ready."""
 
 from __future__ import annotations
 
@@ -7,10 +7,19 @@ from typing import Final
 
 from tools.cluster.progress import Progress
 from tools.dev.options import Target
+from tools.jvm import cluster as jvm
 from tools.pulsar.cluster import deploy_to_kind, send
 
 _CONSUMER: Final = "pulsarconsumer"
+_EXPORTER: Final = "jmxexporter"
 _MESSAGES: Final = 100
+_SHOWN: Final = (
+    "shop_orders_count",
+    "jvm_threads_current",
+    "jmx_scrape_error",
+    "jmx_guard_config_info",
+)
+"""Metrics of the application, of its JVM, and of the exporter."""
 
 
 def prepare(operators: Sequence[str], target: Target, namespace: str, progress: Progress) -> None:
@@ -21,6 +30,8 @@ def prepare(operators: Sequence[str], target: Target, namespace: str, progress: 
     """
     if _CONSUMER in operators and target.kind:
         deploy_to_kind(target.kind, namespace, progress)
+    if _EXPORTER in operators and target.kind:
+        jvm.deploy_to_kind(target.kind, namespace, progress)
 
 
 def enliven(
@@ -31,11 +42,38 @@ def enliven(
     Raises:
         ToolError: It could not be done.
     """
-    if _CONSUMER not in operators or not target.kind:
+    if not target.kind:
         return []
+    looks: list[tuple[str, str]] = []
+    if _CONSUMER in operators:
+        looks += _consume(target, namespace, progress)
+    if _EXPORTER in operators:
+        looks += _scrape(target, namespace, progress)
+    return looks
+
+
+def _consume(target: Target, namespace: str, progress: Progress) -> list[tuple[str, str]]:
     with progress.step(f"Sending {_MESSAGES} messages to my-topic"):
         image = "slipway/pulsarconsumer-app:dev"
         send(target.kubectl, namespace, "my-topic", "hello", _MESSAGES, image)
-    where = "" if namespace == "default" else f" -n {namespace}"
     selector = "app.kubernetes.io/managed-by=pulsarconsumer"
-    return [(f"./dev kubectl logs -l {selector} --tail 5{where}", "messages that were consumed")]
+    command = f"./dev kubectl logs -l {selector} --tail 5{_flag(namespace)}"
+    return [(command, "messages that were consumed")]
+
+
+def _scrape(target: Target, namespace: str, progress: Progress) -> list[tuple[str, str]]:
+    pods = target.kubectl.items("pods", "--namespace", namespace, "--selector", jvm.SELECTOR)
+    pod = pods[0]["metadata"]
+    port = int(pod["annotations"]["prometheus.io/port"])
+    restarts = sum(status["restartCount"] for status in pods[0]["status"]["containerStatuses"])
+    with progress.step(f"Scraping pod {pod['name']} at port {port}"):
+        families = jvm.scrape(target.kubectl, namespace, pod["name"], port)
+    progress.say(f"{len(families)} metrics of a JVM that was restarted {restarts} times, such as")
+    for line in jvm.render_metrics(families, _SHOWN):
+        progress.say(f"  {line}")
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod['name']}:{port}/proxy/metrics"
+    return [(f"./dev kubectl get --raw {path}", "all metrics of one JVM")]
+
+
+def _flag(namespace: str) -> str:
+    return "" if namespace == "default" else f" -n {namespace}"

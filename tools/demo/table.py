@@ -37,6 +37,9 @@ def build_row(item: Mapping[str, Any]) -> Row:
     """Return the row of one object."""
     metadata = item["metadata"]
     created = datetime.fromisoformat(metadata["creationTimestamp"])
+    if "generation" not in metadata and "status" not in item:
+        # Such as a ConfigMap, which nobody works on.
+        return Row(item["kind"], metadata["name"], True, "applied", "", created)
     condition = _find_condition(item)
     if condition is None:
         return Row(item["kind"], metadata["name"], False, "waiting", "no status yet", created)

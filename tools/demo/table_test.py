@@ -43,6 +43,12 @@ def test_object_is_ready_by_its_ready_condition(item: dict[str, Any], expected: 
     assert build_row(item).ready is expected
 
 
+def test_object_without_a_spec_is_ready_once_it_is_there() -> None:
+    metadata = {"name": "config", "creationTimestamp": "2026-11-21T04:00:00Z"}
+
+    assert build_row({"kind": "ConfigMap", "metadata": metadata, "data": {}}).ready
+
+
 def test_table_shows_age_and_message_as_they_are() -> None:
     output = io.StringIO()
     console = Console(file=output, width=120)
