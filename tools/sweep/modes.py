@@ -82,6 +82,8 @@ EXCLUSIVE: Final = frozenset({Mode.API, Mode.ETCD})
 """Modes that all trials feel, so that their trials run alone."""
 NEEDS_SWEEP: Final = frozenset({Mode.DROP, Mode.SILENT})
 """Modes that no watch can recover from: only the comparison of the cache with a listing does."""
+NEEDS_TIMEOUT: Final = frozenset({Mode.HANG, Mode.H, *EXCLUSIVE})
+"""Modes in which an answer never comes; in all others one that is slow to come is waited for."""
 NEEDS_ELECTION: Final = frozenset({Mode.H, Mode.LEASE})
 
 

@@ -220,7 +220,8 @@ class FaultProxy:
             return faults.refuse()
         if exchange.call is not None and stale.is_due(exchange.session, exchange.call, exchange):
             return _respond(await stale.list_before(exchange, exchange.call))
-        answer = await exchange.forward()
+        with exchange.session.asking():
+            answer = await exchange.forward()
         if exchange.call is not None:
             _note_use(exchange.session, exchange.call, answer)
             if exchange.call.verb == "list" and exchange.call.resource in exchange.session.scoped:

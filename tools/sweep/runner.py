@@ -170,9 +170,9 @@ async def open_bench(
         await recorder.start()
         async with FaultProxy(config.server, config.ssl_context(), admin) as proxy:
             try:
-                yield Bench(
-                    zygote, proxy, client, recorder, rights, folder, Crasher(control_plane).crash
-                )
+                crash = Crasher(control_plane).crash
+                parts = control_plane.list_pids
+                yield Bench(zygote, proxy, client, recorder, rights, folder, crash, parts)
             finally:
                 await recorder.stop()
 

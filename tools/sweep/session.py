@@ -92,6 +92,7 @@ class Session:
         stale_version: Resource version before the write after which a new process gets old lists.
         stale: Resources that were listed as they were, with the process that asked.
         muted: Series whose requests are refused, each until a moment on the monotonic clock.
+        clock: Counts the seconds in which the trial could go on.
     """
 
     namespace: str
@@ -133,15 +134,26 @@ class Session:
     stale: set[tuple[int, str]] = field(default_factory=set)
     muted: dict[Series, float] = field(default_factory=dict)
     outage_until: float = 0.0
-    last_write: float = field(default_factory=time.monotonic)
+    clock: Callable[[], float] = time.monotonic
+    _stirred_at: float = 0.0
+    _stirring_until: float = 0.0
     _busy: int = 0
+    _asking: int = 0
 
     @property
     def quiet_for(self) -> float:
-        """Seconds since the operator last wrote, 0 while a write or a fault is under way."""
-        if self._busy or self.held or self.is_out:
+        """Seconds since the operator last wrote, 0 while a request or a fault is under way."""
+        is_stirring = time.monotonic() < self._stirring_until
+        if self._busy or self.held or self.is_out or is_stirring:
+            self.stir()
             return 0.0
-        return time.monotonic() - max(self.last_write, self.outage_until)
+        return 0.0 if self._asking else self.clock() - self._stirred_at
+
+    def stir(self, seconds: float = 0.0) -> None:
+        """Note that something happens now, or goes on for some seconds of real time."""
+        self._stirred_at = self.clock()
+        if seconds:
+            self._stirring_until = time.monotonic() + seconds
 
     @property
     def is_out(self) -> bool:
@@ -156,7 +168,16 @@ class Session:
             yield
         finally:
             self._busy -= 1
-            self.last_write = time.monotonic()
+            self.stir()
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Note that the operator waits for an answer, so that nobody takes the silence for rest."""
+        self._asking += 1
+        try:
+            yield
+        finally:
+            self._asking -= 1
 
     def meets(self, moment: Trigger) -> bool:
         """Note a moment; tell whether it is the one at which the fault is due."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,13 +15,14 @@ import yaml
 
 from libs.common.client import Client
 from libs.common.errors import NotFound, SlipwayError
-from libs.common.kinds import Manifest, key_of, uid_of
+from libs.common.kinds import Manifest, key_of, uid_of, version_of
 from tools.sweep import faults, scaling
 from tools.sweep.canaries import build_canary, find_leaks
 from tools.sweep.cluster import Rights
-from tools.sweep.modes import NEEDS_ELECTION, NEEDS_SWEEP, Mode
+from tools.sweep.modes import NEEDS_ELECTION, NEEDS_SWEEP, NEEDS_TIMEOUT, Mode
 from tools.sweep.normalize import build_state
 from tools.sweep.outcome import Outcome
+from tools.sweep.pace import Pace
 from tools.sweep.planning import Plan
 from tools.sweep.probes import find_free_port, read_probes
 from tools.sweep.proxy import FaultProxy
@@ -45,7 +48,18 @@ _CONVERGE: Final = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Hold what all trials share."""
+    """Hold what all trials share.
+
+    Attributes:
+        zygote: Forks processes of the operator.
+        proxy: Where things go wrong.
+        client: Connection with all rights.
+        recorder: Sees every version of every object.
+        rights: Gives the operator its rights.
+        folder: Where logs and replay files go.
+        crash: Ends a part of the control plane and brings it back.
+        list_parts: Lists the processes of the control plane.
+    """
 
     zygote: Zygote
     proxy: FaultProxy
@@ -54,6 +68,7 @@ class Bench:
     rights: Rights
     folder: Path
     crash: Crash
+    list_parts: Callable[[], Sequence[int]] = tuple
 
 
 async def run_trial(bench: Bench, workload: Workload, plan: Plan, namespace: str) -> Outcome:
@@ -88,8 +103,8 @@ class Trial:
         self._book = book
         outside = {each.id: bench.proxy.outside_url(session, each.id) for each in workload.outside}
         self._user = User(bench.client, session.namespace, outside)
-        self._world = World(bench.client, book, workload.children, workload.tenders)
-        session.crash = bench.crash
+        self._world = World(bench.client, book, workload.children, workload.tenders, workload.kinds)
+        session.crash = self._crash
         session.rewrite = workload.rewrite
         session.scoped = frozenset(each.plural for each in workload.kinds if not each.namespaced)
         session.systems = {
@@ -99,6 +114,8 @@ class Trial:
         session.canaries = (self._token, build_canary(session.namespace, "secret"))
         self._ports: list[int] = []
         self._children: list[Child] = []
+        self._pace = Pace(self._list_pids)
+        session.clock = self._pace.now
         self._killed: set[int] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._ending = False
@@ -165,6 +182,7 @@ class Trial:
             port=self._ports[-1],
             election=self._plan.mode in NEEDS_ELECTION,
             sweeps=self._plan.mode in NEEDS_SWEEP,
+            impatient=self._plan.mode in NEEDS_TIMEOUT,
         )
         for outside, _ in session.systems.values():
             address = self._bench.proxy.outside_url(session, outside.id, number)
@@ -192,6 +210,19 @@ class Trial:
         if number == len(self._children) - 1:
             await self._start()
 
+    async def _crash(self, name: str) -> None:
+        """End a part of the control plane; until it is back nobody can go on."""
+        self._pace.pause()
+        try:
+            await self._bench.crash(name)
+        finally:
+            self._pace.resume()
+
+    def _list_pids(self) -> list[int]:
+        """List the processes that a trial waits for: ours, those of the API server, the newest."""
+        pids = [os.getpid(), *self._bench.list_parts()]
+        return [*pids, self._children[-1].pid] if self._children else pids
+
     def _kill(self, number: int) -> None:
         self._killed.add(number)
         self._children[number].kill()
@@ -210,11 +241,11 @@ class Trial:
     async def _run_phase(self, phase: Phase) -> bool:
         """Take one phase to its end; tell whether it got there."""
         self._session.phase = self._book.phase = phase.name
-        self._session.last_write = time.monotonic()
+        self._session.stir()
         await phase.act(self._user)
-        deadline = time.monotonic() + _DEADLINE
-        while not self._is_over(phase):
-            if time.monotonic() > deadline:
+        deadline = self._pace.now() + _DEADLINE
+        while not (self._is_over(phase) and await self._is_booked()):
+            if self._pace.now() > deadline:
                 self.outcome.late[phase.name] = self._describe(phase)
                 return False
             await self._let_world_act()
@@ -235,6 +266,18 @@ class Trial:
             and phase.until(self._book)
         )
 
+    async def _is_booked(self) -> bool:
+        """Tell whether the book has all that is there: each kind comes by a watch of its own."""
+        for kind in self._workload.kinds:
+            try:
+                live = await self._user.list(kind)
+            except SlipwayError:
+                return False
+            booked = self._book.list(kind)
+            if {*map(_identify, live)} != {*map(_identify, booked)}:
+                return False
+        return True
+
     def _is_at_rest(self, seconds: float = _QUIET) -> bool:
         child = self._children[-1]
         return child.alive and child.working.is_set() and self._session.quiet_for >= seconds
@@ -246,7 +289,7 @@ class Trial:
         if self._is_at_rest(_PAUSE) and self._world.pending:
             with contextlib.suppress(SlipwayError):
                 await self._world.act()
-            session.last_write = time.monotonic()
+            session.stir()
 
     async def _remove_foreign(self) -> None:
         """Take what was in the way away after a while, if it is still as it was."""
@@ -256,7 +299,7 @@ class Trial:
             body = {"gracePeriodSeconds": 0}
             await self._bench.proxy.act("DELETE", path, body)
             del self._session.foreign[path]
-        self._session.last_write = time.monotonic()
+        self._session.stir()
 
     async def _check_foreign(self, path: str, manifest: Manifest) -> list[str]:
         name = manifest["metadata"]["name"]
@@ -305,6 +348,10 @@ class Trial:
                     await self._bench.client.delete(kind, key, uid=uid, grace_seconds=0)
                     patch = {"metadata": {"finalizers": None}}
                     await self._bench.client.patch(kind, key, patch)
+
+
+def _identify(manifest: Manifest) -> tuple[str, int]:
+    return uid_of(manifest), version_of(manifest)
 
 
 def _build_kubeconfig(url: str, namespace: str, token: str) -> Manifest:

@@ -44,15 +44,22 @@ class World:
         book: What is there, kept by the recorder.
         kinds: Kinds of the namespace whose garbage is collected.
         tenders: Components beside the garbage collector.
+        owners: Kinds that own objects of those.
     """
 
     def __init__(
-        self, client: Client, book: Book, kinds: tuple[Kind, ...], tenders: Sequence[Tender]
+        self,
+        client: Client,
+        book: Book,
+        kinds: tuple[Kind, ...],
+        tenders: Sequence[Tender],
+        owners: tuple[Kind, ...] = (),
     ) -> None:
         """Start with nothing done."""
         self._client = client
         self._book = book
         self._kinds = kinds
+        self._owners = {(kind.api_version, kind.kind): kind for kind in (*kinds, *owners)}
         self._tenders = {tender.kind: tender for tender in tenders}
 
     @property
@@ -65,7 +72,7 @@ class World:
         for kind, manifest in list(self._due()):
             with contextlib.suppress(NotFound, Conflict, Invalid):
                 if self._is_garbage(manifest) and not is_deleting(manifest):
-                    await delete_live(self._client, kind, manifest)
+                    await self._collect(kind, manifest)
                 else:
                     await self._tenders[kind].tend(self._client, manifest)
 
@@ -77,17 +84,48 @@ class World:
                 if is_garbage or (tender is not None and tender.needs(manifest)):
                     yield kind, manifest
 
+    async def _collect(self, kind: Kind, manifest: Manifest) -> None:
+        """Delete an object whose owners are gone, if that is so at the API server too.
+
+        The book hears of each kind by a watch of its own: it may know that an owner is gone, and
+        not yet that the object was released before.
+        """
+        live = await self._client.get(kind, key_of(manifest))
+        if uid_of(live) != uid_of(manifest) or not self._is_garbage(live):
+            return
+        for owner in live["metadata"]["ownerReferences"]:
+            owner_kind = self._owners.get((owner["apiVersion"], owner["kind"]))
+            if owner_kind is not None and await self._is_there(owner_kind, live, owner):
+                return
+        version = live["metadata"]["resourceVersion"]
+        await delete_live(self._client, kind, live, resource_version=version)
+
+    async def _is_there(self, kind: Kind, owned: Manifest, owner: Manifest) -> bool:
+        namespace = key_of(owned).namespace if kind.namespaced else ""
+        try:
+            live = await self._client.get(kind, Key(namespace, owner["name"]))
+        except NotFound:
+            return False
+        return uid_of(live) == str(owner["uid"])
+
     def _is_garbage(self, manifest: Manifest) -> bool:
         owners = manifest["metadata"].get("ownerReferences") or ()
         present = self._book.uids()
         return bool(owners) and not any(owner["uid"] in present for owner in owners)
 
 
-async def delete_live(client: Client, kind: Kind, manifest: Manifest) -> None:
-    """Delete an object as it is; a pod goes at once."""
+async def delete_live(
+    client: Client, kind: Kind, manifest: Manifest, *, resource_version: str = ""
+) -> None:
+    """Delete an object as it is, or only that version of it; a pod goes at once."""
     grace = 0 if kind is POD else None
-    key: Key = key_of(manifest)
-    await client.delete(kind, key, uid=uid_of(manifest), grace_seconds=grace)
+    await client.delete(
+        kind,
+        key_of(manifest),
+        uid=uid_of(manifest),
+        resource_version=resource_version,
+        grace_seconds=grace,
+    )
 
 
 async def _tend_pod(client: Client, pod: Manifest) -> None:
@@ -112,7 +150,8 @@ async def _tend_claim(client: Client, claim: Manifest) -> None:
     key = key_of(claim)
     if is_deleting(claim):
         kept = [each for each in claim["metadata"]["finalizers"] if each != _PROTECTION]
-        await client.patch(PVC, key, {"metadata": {"finalizers": kept or None}})
+        metadata = {"uid": uid_of(claim), "finalizers": kept or None}
+        await client.patch(PVC, key, {"metadata": metadata})
         return
     if not claim["spec"].get("volumeName"):
         await client.patch(PVC, key, {"spec": {"volumeName": f"pv-{key.name}"}})

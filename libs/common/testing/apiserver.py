@@ -206,6 +206,10 @@ class ControlPlane:
         """Return the process id of a part, such as to measure it."""
         return self._processes[name].pid
 
+    def list_pids(self) -> list[int]:
+        """Return the process ids of all parts that run now."""
+        return [process.pid for process in list(self._processes.values())]
+
     def log(self, name: str) -> str:
         """Return what a part has logged."""
         return (self._folder / f"{name}.log").read_text(errors="replace")
