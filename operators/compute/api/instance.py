@@ -14,6 +14,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from libs.common.contracts.compute import COMPUTE_GROUP
+from libs.common.contracts.images import Image
 from libs.common.crd import (
     AGE,
     Conditions,
@@ -37,7 +38,6 @@ from libs.common.crd import (
     kind_of,
 )
 from libs.common.kinds import Kind
-from operators.compute.api.image import Image
 from operators.compute.api.reasons import ConditionType, Reason
 from operators.compute.api.size import DiskAmount
 

@@ -13,6 +13,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from libs.common.contracts.compute import COMPUTE_GROUP
+from libs.common.contracts.images import Image
 from libs.common.crd import (
     AGE,
     Conditions,
@@ -33,7 +34,6 @@ from libs.common.crd import (
     kind_of,
 )
 from libs.common.kinds import Kind
-from operators.compute.api.image import Image
 
 
 class OperationType(StrEnum):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from libs.common.contracts.cdi import BIND_IMMEDIATELY, DATA_VOLUME, KEEP_AFTER_COMPLETION
+from libs.common.contracts.images import Image
 from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, RunStrategy
 from libs.common.kinds import SECRET, Kind, Manifest
@@ -15,7 +16,6 @@ from libs.common.labels import INSTANCE as INSTANCE_NAME
 from libs.common.labels import MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.quantity import render_quantity
-from operators.compute.api.image import Image
 from operators.compute.api.instance import (
     CLOUD_INIT,
     INSTANCE,

@@ -1,4 +1,4 @@
-"""What root disks are filled with; a part of both Instance and Operation."""
+"""What root disks are filled with: a part of Instance, Operation and KubernetesCluster."""
 
 from __future__ import annotations
 
