@@ -90,6 +90,16 @@ def find_condition(manifest: Mapping[str, Any], type: str) -> Mapping[str, Any] 
     return None
 
 
+def find_begun(
+    before: Mapping[str, Any], after: Mapping[str, Any], type: str
+) -> Mapping[str, Any] | None:
+    """Return a condition that holds in the later version of an object and not in the earlier."""
+    was, now = find_condition(before, type), find_condition(after, type)
+    if now is None or now.get("status") != "True":
+        return None
+    return None if was is not None and was.get("status") == "True" else now
+
+
 def is_true(manifest: Mapping[str, Any], type: str = READY) -> bool:
     """Tell whether a condition holds for the generation that the object has now."""
     condition = find_condition(manifest, type)

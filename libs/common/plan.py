@@ -125,6 +125,11 @@ class StepFailure:
     step: Step
     error: Exception
 
+    @property
+    def message(self) -> str:
+        """What the API server said, or what is known of the trouble otherwise."""
+        return str(getattr(self.error, "message", "") or self.error)
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

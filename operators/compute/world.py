@@ -148,6 +148,14 @@ class WorldContext:
     def event(self, *_: Any, **__: Any) -> None:
         """Tell nobody."""
 
+    def tell(self, *_: Any) -> tuple[()]:
+        """Tell nobody."""
+        return ()
+
+    async def is_current(self) -> bool:
+        """Tell that a pass sees what is there: nothing lies between."""
+        return True
+
     async def apply_status(self, status: Mapping[str, Any]) -> bool:
         """Write the status when it says something new."""
         held = self.world.api.find(self.kind, self.key)

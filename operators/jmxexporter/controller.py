@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
-from libs.common.conditions import conditions_of, find_condition, parse_time
-from libs.common.kinds import CONFIG_MAP, POD, Manifest
+from libs.common.conditions import conditions_of, parse_time
+from libs.common.kinds import CONFIG_MAP, POD
 from libs.common.plan import Outcome
 from libs.common.runtime import Context, Controller, Operator, Result
 from operators.jmxexporter.api.v1alpha1 import (
@@ -30,8 +30,8 @@ from operators.jmxexporter.observe import (
 )
 from operators.jmxexporter.pods import shrink_pod
 from operators.jmxexporter.reconcile import (
-    ActionStep,
     Limits,
+    PodAction,
     plan_exporter,
     plan_release,
     plan_stops,
@@ -98,7 +98,8 @@ class Reconciler:
             current=conditions_of(ctx.primary),
             now=ctx.now(),
         )
-        _tell_loss(ctx, status)
+        if ctx.tell_begun(status, ConditionType.DEGRADED):
+            ctx.metrics.counter(JVMS_LOST).inc()
         await ctx.apply_status(status)
         return Result.from_outcome(outcome, requeue_after=_seconds_until(after.next_look, ctx))
 
@@ -132,24 +133,10 @@ def _seconds_until(moment: datetime | None, ctx: Context) -> float | None:
     return None if moment is None else max(0.1, (moment - ctx.now()).total_seconds())
 
 
-def _tell(ctx: Context, actions: Iterable[ActionStep], outcome: Outcome) -> None:
-    done = {id(step) for step in outcome.done}
-    for action in actions:
-        if id(action.step) in done:
-            if action.action is not None:
-                ctx.metrics.counter(INJECTORS).labels(action.action).inc()
-            ctx.log.info(action.note, reason=str(action.reason))
-            ctx.event("Normal", action.reason, action.note)
-
-
-def _tell_loss(ctx: Context, status: Manifest) -> None:
-    """Tell of the circuit breaker when it opens; the condition tells as long as it is open."""
-    before = find_condition(ctx.primary, ConditionType.DEGRADED)
-    now = find_condition({"status": status}, ConditionType.DEGRADED)
-    began = before is None or before["status"] != "True"
-    if now is not None and now["status"] == "True" and began:
-        ctx.metrics.counter(JVMS_LOST).inc()
-        ctx.event("Warning", now["reason"], now["message"])
+def _tell(ctx: Context, actions: Iterable[PodAction], outcome: Outcome) -> None:
+    for action in ctx.tell(actions, outcome):
+        if action.job is not None:
+            ctx.metrics.counter(INJECTORS).labels(action.job).inc()
 
 
 OPERATOR: Final = Operator(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from libs.common.actions import Action
 from libs.common.plan import Outcome, Patch, Step
 from operators.jmxexporter.api.v1alpha1 import (
     AgentKind,
@@ -14,8 +15,9 @@ from operators.jmxexporter.api.v1alpha1 import (
     Reason,
 )
 from operators.jmxexporter.config import Config
-from operators.jmxexporter.injector.messages import Action, Request, State
+from operators.jmxexporter.injector.messages import Action as Job
 from operators.jmxexporter.injector.messages import Reason as Told
+from operators.jmxexporter.injector.messages import Request, State
 from operators.jmxexporter.naming import MARK, OWNER, PATH, PORT, SCRAPE
 from operators.jmxexporter.pods import Container, Pod
 from operators.jmxexporter.resources import (
@@ -64,20 +66,16 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class ActionStep:
-    """One step, and what to tell people once it is taken.
+class PodAction(Action):
+    """One change of a pod.
 
     Attributes:
         step: The write.
-        reason: Reason of the event.
-        note: Sentence of the event.
-        action: What an injector is to do; None for annotations.
+        job: What an injector is to do; None for annotations.
     """
 
     step: Patch
-    reason: Reason
-    note: str
-    action: Action | None = None
+    job: Job | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ class Plan:
         stopping: Whether endpoints are still to be ended.
     """
 
-    actions: Sequence[ActionStep] = ()
+    actions: Sequence[PodAction] = ()
     targets: Sequence[Target] = ()
     lost: str = ""
     rejected: str = ""
@@ -131,7 +129,7 @@ def plan_exporter(
     rejected = find_rejection(exporter, config, observed.pods)
     paused = exporter.spec.mode is Mode.PAUSED
     stops = plan_stops(exporter, observed.strays, now, limits)
-    actions: list[ActionStep] = []
+    actions: list[PodAction] = []
     if not paused:
         actions += _annotate(exporter, observed.pods, targets)
         actions += stops.actions
@@ -155,7 +153,7 @@ def plan_stops(
     exporter: PrometheusJmxExporter, pods: Iterable[Pod], now: datetime, limits: Limits
 ) -> Plan:
     """Decide what ends the endpoints in pods that the exporter does not have any more."""
-    actions: list[ActionStep] = []
+    actions: list[PodAction] = []
     looks: list[datetime] = []
     stopping = False
     judge = Judge(exporter, now, limits.start_timeout)
@@ -215,7 +213,7 @@ def find_lost(exporter: PrometheusJmxExporter, pods: Iterable[Pod]) -> str:
         for pod in pods
         for run in pod.runs_of(exporter.metadata.uid)
         if run.request.generation == exporter.metadata.generation
-        and run.request.action is not Action.CHECK
+        and run.request.action is not Job.CHECK
         and pod.has_lost(run)
     ]
     return "; ".join(lost[:3])
@@ -238,7 +236,7 @@ def _inject(
     targets: Sequence[Target],
     now: datetime,
     limits: Limits,
-) -> tuple[list[Target], list[ActionStep]]:
+) -> tuple[list[Target], list[PodAction]]:
     """Give containers their turn: one a pod, and some pods at a time."""
     uid = exporter.metadata.uid
     busy = {pod.key for pod in observed.pods if pod.busy}
@@ -248,7 +246,7 @@ def _inject(
         if any(run.finished is None and run.started is not None for run in pod.runs_of(uid))
         or _is_starting(uid, pod, now, limits)
     }
-    actions: list[ActionStep] = []
+    actions: list[PodAction] = []
     judged: list[Target] = []
     for target in targets:
         if target.phase is not Phase.DUE:
@@ -288,13 +286,13 @@ def _wait(target: Target, reason: Reason, message: str) -> Target:
 
 def _build_action(
     exporter: PrometheusJmxExporter, target: Target, request: Request, limits: Limits
-) -> ActionStep:
+) -> PodAction:
     step = build_injection(
         target.pod, target.container, request, exporter.spec.config, target.user, limits.image
     )
     where = f"container {target.container.name} of pod {target.pod.key.name}"
     note = f"Put an injector beside {where}: {request.action}"
-    return ActionStep(step, Reason.STARTED, note, request.action)
+    return PodAction(step, Reason.STARTED, note, job=request.action)
 
 
 def _has_endpoint(exporter: PrometheusJmxExporter, pod: Pod, container: Container) -> bool:
@@ -302,13 +300,13 @@ def _has_endpoint(exporter: PrometheusJmxExporter, pod: Pod, container: Containe
     if exporter.spec.agent is AgentKind.UPSTREAM or not (container.container_id and pod.active):
         return False
     runs = pod.runs_of(exporter.metadata.uid, container)
-    return any(run.request.action is Action.ENSURE for run in runs)
+    return any(run.request.action is Job.ENSURE for run in runs)
 
 
 def _annotate(
     exporter: PrometheusJmxExporter, pods: Iterable[Pod], targets: Sequence[Target]
-) -> list[ActionStep]:
-    actions: list[ActionStep] = []
+) -> list[PodAction]:
+    actions: list[PodAction] = []
     uid = exporter.metadata.uid
     path = "/metrics" if exporter.spec.agent is AgentKind.UPSTREAM else exporter.spec.path
     for pod in pods:
@@ -321,18 +319,18 @@ def _annotate(
             step = build_annotation_patch(pod, build_annotations(uid, ports[0], path))
             if step is not None:
                 note = f"Annotated pod {pod.key.name} for port {ports[0]}"
-                actions.append(ActionStep(step, Reason.ANNOTATED, note))
+                actions.append(PodAction(step, Reason.ANNOTATED, note))
         elif not ports and not waits and pod.belongs_to(uid):
             actions += _unannotate(pod)
     return actions
 
 
-def _unannotate(pod: Pod) -> list[ActionStep]:
+def _unannotate(pod: Pod) -> list[PodAction]:
     step = build_annotation_patch(
         pod, {name: None for name in _UNSET if name in (pod.annotations or {})}
     )
     note = f"Took the annotations off pod {pod.key.name}"
-    return [] if step is None else [ActionStep(step, Reason.ANNOTATED, note)]
+    return [] if step is None else [PodAction(step, Reason.ANNOTATED, note)]
 
 
 def is_foreign(pod: Pod, uid: str) -> bool:

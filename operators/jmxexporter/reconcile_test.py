@@ -41,7 +41,7 @@ def parse_exporter(**spec: Any) -> PrometheusJmxExporter:
 def take(pod: Manifest, exporter: PrometheusJmxExporter, now: datetime = NOW) -> int:
     """Take the steps that are planned for a pod, and return how many injectors they put."""
     plan = plan_exporter(exporter, Observed(GOOD, [Pod.parse(pod)]), now, LIMITS)
-    put = [action.step for action in plan.actions if action.action is not None]
+    put = [action.step for action in plan.actions if action.job is not None]
     for step in put:
         (operation,) = step.operations
         value = operation["value"]
@@ -96,7 +96,7 @@ def test_nothing_is_touched_any_more_once_a_jvm_was_lost(outcomes: list[Told | s
     )
 
     assert plan.lost
-    assert not [action for action in plan.actions if action.action is not None]
+    assert not [action for action in plan.actions if action.job is not None]
 
 
 def test_pod_is_left_alone_until_it_is_ready_long_enough() -> None:

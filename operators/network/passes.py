@@ -37,7 +37,7 @@ async def take_steps(
 
 def explain_refusal(outcome: Outcome) -> tuple[bool, str] | None:
     """Tell why a step failed: whether a name is taken, and the words for people; None for none."""
-    error = outcome.first_error()
-    if error is None:
+    if not outcome.failures:
         return None
-    return isinstance(error, ForeignObject), str(getattr(error, "message", "") or error)
+    failure = outcome.failures[0]
+    return isinstance(failure.error, ForeignObject), failure.message

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from libs.common.conditions import find_condition
 from libs.common.crd import kind_of
 from libs.common.errors import ApiError
 from libs.common.kinds import POD, Key, Kind, Manifest, is_deleting, uid_of
@@ -150,7 +149,6 @@ def _is_namespace_going(outcome: Outcome) -> bool:
 
 async def _tell(context: Context, desired: Desired, observed: Observed, work: Work) -> None:
     """Write the status, and events for what was done and what went wrong."""
-    before = context.primary
     status = build_status(desired, observed, context.now(), work.outcome)
     for reason, note in describe_work(work):
         context.event("Normal", reason, note)
@@ -158,11 +156,9 @@ async def _tell(context: Context, desired: Desired, observed: Observed, work: Wo
         note = f"{pod.name} ended and is replaced: {pod.trouble or pod.phase}"
         context.event("Warning", Reason.PODS_ENDED, note)
     if await context.apply_status(status):
-        for name in (ConditionType.REPLICA_FAILURE, ConditionType.STALLED, ConditionType.CONFLICT):
-            now = find_condition({"status": status}, name)
-            old = find_condition(before, name)
-            if now and now["status"] == "True" and (not old or old["status"] != "True"):
-                context.event("Warning", now["reason"], now["message"])
+        context.tell_begun(
+            status, ConditionType.REPLICA_FAILURE, ConditionType.STALLED, ConditionType.CONFLICT
+        )
 
 
 def describe_work(work: Work) -> Iterable[tuple[Reason, str]]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from libs.common.conditions import conditions_of, find_condition
+from libs.common.actions import Action, batches_of, refusals_of
+from libs.common.conditions import conditions_of
 from libs.common.contracts.claims import shrink_pod
 from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
 from libs.common.crd import ParseError
-from libs.common.kinds import POD, PVC, STORAGE_CLASS, Key, Manifest, is_deleting, uid_of
+from libs.common.kinds import POD, PVC, STORAGE_CLASS, Key
 from libs.common.plan import Outcome
 from libs.common.runtime import Context, Controller, Operator, Result
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, ConditionType, DemoVolume, Reason
@@ -28,7 +29,7 @@ from operators.volumes.observe import (
     observe_claim,
 )
 from operators.volumes.observed import Observed
-from operators.volumes.reconcile import Action, plan_finalize, plan_volume
+from operators.volumes.reconcile import plan_finalize, plan_volume
 from operators.volumes.settings import Settings
 from operators.volumes.status import build_final_status, build_status
 
@@ -71,19 +72,19 @@ class Reconciler:
         volume = DemoVolume.parse(ctx.primary)
         observed = observe(ctx, volume)
         plan = plan_volume(volume, observed)
-        if plan.takes_over and not await _is_current(ctx):
+        if plan.takes_over and not await ctx.is_current():
             return Result(requeue_after=_STALE_SECONDS)
-        outcome = await ctx.execute(*plan.batches)
+        outcome = await ctx.execute(*batches_of(plan.actions))
         _tell(ctx, plan.actions, outcome)
         observed = observe(ctx, volume)
         status = build_status(
             volume,
             observed,
-            plan.refusals(outcome),
+            refusals_of(plan.actions, outcome),
             current=conditions_of(ctx.primary),
             now=ctx.now(),
         )
-        _tell_conflict(ctx, status)
+        ctx.tell_begun(status, ConditionType.CONFLICT)
         await ctx.apply_status(status)
         return Result.from_outcome(outcome, requeue_after=self._next_look(volume, observed))
 
@@ -99,7 +100,7 @@ class Reconciler:
         plan = plan_finalize(volume, observed)
         if plan.done:
             return None
-        outcome = await ctx.execute(*([action.step] for action in plan.actions))
+        outcome = await ctx.execute(*batches_of(plan.actions))
         _tell(ctx, plan.actions, outcome)
         if plan.actions:
             observed = await _observe_for_deletion(ctx, volume)
@@ -110,7 +111,7 @@ class Reconciler:
             volume,
             observed,
             rest,
-            plan.refusals(outcome),
+            refusals_of(plan.actions, outcome),
             current=conditions_of(ctx.primary),
             now=ctx.now(),
         )
@@ -121,17 +122,6 @@ class Reconciler:
         """Return when to look again though nothing happens: a kind that appears is no event."""
         waits = volume.needs_snapshots and not observed.snapshots_served
         return self._settings.snapshot_api_poll_seconds if waits else None
-
-
-async def _is_current(ctx: Context) -> bool:
-    """Tell whether the API server has the DemoVolume just as the cache has it."""
-    live = await ctx.live_get(DEMO_VOLUME, ctx.key)
-    return (
-        live is not None
-        and uid_of(live) == ctx.uid
-        and not is_deleting(live)
-        and live["metadata"].get("generation") == ctx.primary["metadata"].get("generation")
-    )
 
 
 async def _observe_for_deletion(ctx: Context, volume: DemoVolume) -> Observed:
@@ -148,21 +138,8 @@ async def _observe_for_deletion(ctx: Context, volume: DemoVolume) -> Observed:
 
 
 def _tell(ctx: Context, actions: Iterable[Action], outcome: Outcome) -> None:
-    done = {id(step) for step in outcome.done}
-    for action in actions:
-        if id(action.step) in done:
-            ctx.metrics.counter(ACTIONS).labels(action.reason).inc()
-            ctx.log.info(action.note, reason=str(action.reason))
-            ctx.event("Warning" if action.warning else "Normal", action.reason, action.note)
-
-
-def _tell_conflict(ctx: Context, status: Manifest) -> None:
-    """Tell of a conflict when it begins; the condition tells of it as long as it lasts."""
-    before = find_condition(ctx.primary, ConditionType.CONFLICT)
-    now = find_condition({"status": status}, ConditionType.CONFLICT)
-    began = before is None or before["status"] != "True"
-    if now is not None and now["status"] == "True" and began:
-        ctx.event("Warning", now["reason"], now["message"])
+    for action in ctx.tell(actions, outcome):
+        ctx.metrics.counter(ACTIONS).labels(str(action.reason)).inc()
 
 
 OPERATOR: Final = Operator(

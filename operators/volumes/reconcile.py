@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from libs.common.actions import Action
 from libs.common.contracts.claims import ClaimView
 from libs.common.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
 from libs.common.kinds import PVC, Manifest, describe
-from libs.common.plan import Create, Delete, Outcome, Patch, Step
+from libs.common.plan import Create, Delete, Patch
 from libs.common.quantity import render_quantity
 from operators.volumes.api.v1alpha1 import AdoptPolicy, DemoVolume, Reason, ReclaimPolicy
 from operators.volumes.growth import find_rule, plan_request
@@ -40,23 +41,6 @@ _ORPHAN: Final = "orphan"
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
-    """One step, and what to tell people once it is taken.
-
-    Attributes:
-        step: The write.
-        reason: Reason of the event, and of a refusal.
-        note: Sentence of the event.
-        warning: Whether people should worry.
-    """
-
-    step: Step
-    reason: Reason
-    note: str
-    warning: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """Say what to do for a DemoVolume that is to be there.
 
@@ -69,20 +53,6 @@ class Plan:
 
     actions: tuple[Action, ...] = ()
     takes_over: bool = False
-
-    @property
-    def batches(self) -> list[list[Step]]:
-        """The steps as `Context.execute` takes them."""
-        return [[action.step] for action in self.actions]
-
-    def refusals(self, outcome: Outcome) -> dict[Reason, str]:
-        """Return what the API server said to steps that failed, by the reason of their action."""
-        errors = {id(failure.step): failure.error for failure in outcome.failures}
-        return {
-            action.reason: _explain(errors[id(action.step)])
-            for action in self.actions
-            if id(action.step) in errors
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +70,6 @@ class FinalPlan:
     done: bool = False
     reason: Reason = Reason.TERMINATING
     message: str = ""
-
-    def refusals(self, outcome: Outcome) -> dict[Reason, str]:
-        """Return what the API server said to steps that failed, by the reason of their action."""
-        return Plan(self.actions).refusals(outcome)
 
 
 def plan_volume(volume: DemoVolume, observed: Observed) -> Plan:
@@ -258,7 +224,3 @@ def _is_of_claim(snapshot: Manifest, claim: ClaimView) -> bool:
 def _wait_for_users(observed: Observed, consequence: str) -> FinalPlan:
     message = f"In use by {render_users(observed.users)}; {consequence}"
     return FinalPlan(reason=Reason.IN_USE, message=message)
-
-
-def _explain(error: Exception) -> str:
-    return str(getattr(error, "message", "") or error)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from libs.common.actions import refusals_of
 from libs.common.contracts.claims import ClaimUser, ClaimView
 from libs.common.contracts.snapshots import VolumeSnapshotView
 from libs.common.errors import Forbidden
@@ -395,7 +396,7 @@ def test_refusals_are_told_by_the_action_that_failed() -> None:
     error = Forbidden(403, "Forbidden", "exceeded quota")
     outcome = Outcome(failures=(StepFailure(plan.actions[0].step, error),))
 
-    assert plan.refusals(outcome) == {Reason.CREATED: "exceeded quota"}
+    assert refusals_of(plan.actions, outcome) == {Reason.CREATED: "exceeded quota"}
 
 
 def test_create_of_our_own_claim_counts_as_done() -> None:

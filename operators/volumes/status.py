@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from libs.common.conditions import Condition, build_conditions
@@ -36,7 +37,7 @@ from operators.volumes.observed import (
 from operators.volumes.reconcile import FinalPlan
 from operators.volumes.resources import build_metadata_patch
 
-type Refusals = Mapping[Reason, str]
+type Refusals = Mapping[StrEnum, str]
 """What the API server said to steps that failed, by the reason of their action."""
 
 

@@ -23,16 +23,14 @@ from operators.volumes.samples import (
     observe,
     parse_volume,
 )
-from operators.volumes.status import build_final_status, build_status
+from operators.volumes.status import Refusals, build_final_status, build_status
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = datetime(2026, 1, 2, tzinfo=UTC)
 LAZY = StorageClassView("lazy", expandable=True, waits_for_consumer=True)
 
 
-def show(
-    volume: DemoVolume, observed: Observed, refusals: dict[Reason, str] | None = None
-) -> Manifest:
+def show(volume: DemoVolume, observed: Observed, refusals: Refusals | None = None) -> Manifest:
     return build_status(volume, observed, refusals or {}, current=(), now=NOW)
 
 

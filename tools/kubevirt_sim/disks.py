@@ -56,9 +56,9 @@ def build_disk_controller(stage: Stage) -> Controller:
     return (
         Controller("sim-cdi", primary=DATA_VOLUME, reconcile=reconcile, source="reflector")
         .watches(PVC, map_claim)
-        .watches(STORAGE_CLASS, lambda *_: (), source="reflector")
-        .watches(NODE, lambda *_: ())
-        .watches(PV, lambda *_: (), source="reflector")
+        .reads(STORAGE_CLASS, source="reflector")
+        .reads(NODE)
+        .reads(PV, source="reflector")
     )
 
 

@@ -100,9 +100,8 @@ def build_instance_controller(stage: Stage) -> Controller:
             source="reflector",
         )
         .owns(POD, source="reflector", indexes={BY_INSTANCE: index_owner})
-        .watches(
+        .reads(
             VIRTUAL_MACHINE_INSTANCE,
-            lambda *_: (),
             indexes={BY_CLAIM: index_claims, BY_NODE: index_node},
         )
         .watches(DATA_VOLUME, map_claim)

@@ -72,7 +72,7 @@ def build_machine_controller(stage: Stage) -> Controller:
             source="reflector",
         )
         .owns(VIRTUAL_MACHINE_INSTANCE, source="reflector")
-        .watches(VIRTUAL_MACHINE, lambda *_: (), indexes={BY_CLAIM: index_machine})
+        .reads(VIRTUAL_MACHINE, indexes={BY_CLAIM: index_machine})
         .watches(DATA_VOLUME, map_disk, source="reflector")
     )
 

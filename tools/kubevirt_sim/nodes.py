@@ -98,7 +98,7 @@ def build_scheduler(stage: Stage) -> Controller:
 
     return (
         Controller("sim-scheduler", primary=POD, reconcile=reconcile, source="reflector")
-        .watches(POD, lambda *_: (), indexes={BY_SCHEDULER: index_scheduler, BY_NODE: index_node})
+        .reads(POD, indexes={BY_SCHEDULER: index_scheduler, BY_NODE: index_node})
         .watches(NODE, map_node_to_pods)
     )
 

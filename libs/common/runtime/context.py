@@ -9,8 +9,10 @@ from typing import Any, Literal, Protocol, TypeIs
 
 import structlog
 
+from libs.common.actions import Action, done_of
 from libs.common.client import Client
 from libs.common.clock import Clock
+from libs.common.conditions import find_begun
 from libs.common.errors import NotFound
 from libs.common.kinds import Key, Kind, Manifest, describe, is_deleting, uid_of
 from libs.common.metrics import Metrics
@@ -172,6 +174,20 @@ class Context:
         except NotFound:
             return None
 
+    async def is_current(self) -> bool:
+        """Tell whether the API server has the spec of the primary just as this pass has it.
+
+        Ask before the owner's mark is written on an object that exists: a mark of an owner that is
+        gone already hands the object to the garbage collector.
+        """
+        live = await self.live_get(self.kind, self.key)
+        return (
+            live is not None
+            and uid_of(live) == self.uid
+            and not is_deleting(live)
+            and live["metadata"].get("generation") == self.primary["metadata"].get("generation")
+        )
+
     async def execute(self, *batches: Sequence[Step]) -> Outcome:
         """Take the steps of a plan.
 
@@ -279,6 +295,32 @@ class Context:
         self._recorder.event(
             self.kind, self.primary, event_type, reason, note, action=action, related=related
         )
+
+    def tell[A: Action](self, actions: Iterable[A], outcome: Outcome) -> tuple[A, ...]:
+        """Tell people and the log of the actions that were taken.
+
+        Returns:
+            Those that were told, for the metrics of the operator.
+        """
+        told = tuple(action for action in done_of(actions, outcome) if action.note)
+        for action in told:
+            self.log.info(action.note, reason=str(action.reason))
+            self.event("Warning" if action.warning else "Normal", action.reason, action.note)
+        return told
+
+    def tell_begun(self, status: Mapping[str, Any], *types: str) -> Sequence[str]:
+        """Warn of conditions that begin to hold with a status; while they last, they tell.
+
+        Returns:
+            The types that began, for the metrics of the operator.
+        """
+        begun = []
+        for type_ in types:
+            condition = find_begun(self.primary, {"status": status}, type_)
+            if condition is not None:
+                self.event("Warning", condition["reason"], condition["message"])
+                begun.append(type_)
+        return begun
 
 
 def _is_same_but_status(held: Mapping[str, Any], answer: Mapping[str, Any]) -> bool:

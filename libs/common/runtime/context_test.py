@@ -258,7 +258,7 @@ async def test_kind_without_namespaces_is_listed_whole_from_a_namespaced_primary
 
     def build(settings: Settings) -> Controller:
         controller = script.build_controller(settings)
-        return controller.watches(NODE, lambda *_: (), source="reflector")
+        return controller.reads(NODE, source="reflector")
 
     operator = Operator("widget", Settings, (build,))
     async with OperatorHarness(operator, fake_api.config) as harness:

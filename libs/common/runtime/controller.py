@@ -70,7 +70,7 @@ class Watch:
 
 
 class WatchOptions(TypedDict, total=False):
-    """Options of `owns` and `watches`, as `Watch` explains them."""
+    """Options of `owns`, `watches` and `reads`, as `Watch` explains them."""
 
     transform: Transform
     label_selector: str
@@ -96,7 +96,7 @@ class Controller:
         finalizer: Finalizer to add before the first reconcile; empty for none.
         needs_finalizer: Tells which primaries need it; it is taken off the others.
         source: Event source of the primary.
-        watched: Further kinds, added by `owns` and `watches`.
+        watched: Further kinds, added by `owns`, `watches` and `reads`.
         projections: What is computed from the cache, added by `projects`.
     """
 
@@ -128,6 +128,10 @@ class Controller:
         """Watch any kind: a change enqueues the primaries that the mapper names."""
         self.watched.append(Watch(kind, mapper, **options))
         return self
+
+    def reads(self, kind: Kind, **options: Unpack[WatchOptions]) -> Self:
+        """Keep a kind in the cache for passes to look at; a change of it enqueues nothing."""
+        return self.watches(kind, lambda _object, _cache: (), **options)
 
     def projects(self, projection: type[Projection]) -> Self:
         """Keep a projection of the cache; controllers that name the same one share it."""

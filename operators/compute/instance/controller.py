@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from libs.common.actions import Action, batches_of, refusals_of
 from libs.common.contracts.cdi import DATA_VOLUME
 from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
@@ -13,7 +14,6 @@ from libs.common.crd import ParseError
 from libs.common.kinds import NODE, PVC
 from libs.common.plan import Outcome, Patch
 from libs.common.runtime import Context, Controller, Result
-from operators.compute.actions import Action, batches_of, done_of, refusals_of
 from operators.compute.api.instance import INSTANCE, Instance
 from operators.compute.api.operation import OPERATION
 from operators.compute.api.reasons import Reason
@@ -51,7 +51,7 @@ def build_instances(settings: Settings) -> Controller:
         finalize=reconciler.finalize,
         finalizer=FINALIZER,
         source="reflector",
-    ).watches(INSTANCE, lambda _, __: (), indexes=INSTANCE_INDEXES)
+    ).reads(INSTANCE, indexes=INSTANCE_INDEXES)
     for kind in (VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE):
         controller.watches(kind, map_named, optional=True)
     controller.watches(DATA_VOLUME, map_disk, optional=True, indexes=DISK_INDEXES)
@@ -79,7 +79,7 @@ class InstanceReconciler:
         instance = Instance.parse(ctx.primary)
         observed = observe(ctx, instance)
         actions = plan_instance(instance, observed)
-        if any(isinstance(action.step, Patch) for action in actions) and not await _is_current(ctx):
+        if any(isinstance(action.step, Patch) for action in actions) and not await ctx.is_current():
             # The mark of an owner that is gone already would hand a child to the garbage collector.
             return Result(requeue_after=_STALE_SECONDS)
         outcome = await ctx.execute(*batches_of(actions))
@@ -117,19 +117,5 @@ class InstanceReconciler:
 
 def tell(ctx: Context, actions: tuple[Action, ...], outcome: Outcome) -> None:
     """Tell people, logs and metrics of the steps that were taken."""
-    for action in done_of(actions, outcome):
-        if action.note:
-            ctx.log.info(action.note, reason=str(action.reason))
-            ctx.event("Warning" if action.warning else "Normal", action.reason, action.note)
-            ctx.metrics.counter(ACTIONS).labels(str(action.reason)).inc()
-
-
-async def _is_current(ctx: Context) -> bool:
-    """Tell whether the API server has the Instance just as the cache has it."""
-    live = await ctx.live_get(INSTANCE, ctx.key)
-    return (
-        live is not None
-        and live["metadata"].get("uid") == ctx.uid
-        and not live["metadata"].get("deletionTimestamp")
-        and live["metadata"].get("generation") == ctx.generation
-    )
+    for action in ctx.tell(actions, outcome):
+        ctx.metrics.counter(ACTIONS).labels(str(action.reason)).inc()

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from libs.common.actions import Action
 from libs.common.contracts.cdi import DATA_VOLUME
 from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from libs.common.kinds import SECRET, Key, describe, key_of, uid_of
 from libs.common.plan import Apply, Create, Delete, Patch
-from operators.compute.actions import Action
 from operators.compute.api.instance import (
     DeletionMode,
     DirectiveKind,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from libs.common.actions import batches_of
 from libs.common.contracts.compute import INSTANCE_UID_LABEL
 from libs.common.contracts.kubevirt import (
     VIRTUAL_MACHINE_INSTANCE,
@@ -14,7 +15,6 @@ from libs.common.contracts.reading import text_at
 from libs.common.kinds import LEASE, Manifest, is_deleting, uid_of
 from libs.common.plan import Delete, Outcome
 from libs.common.runtime import Context, Controller, Result
-from operators.compute.actions import batches_of
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import (
     FINAL_PHASES,
@@ -66,7 +66,7 @@ def build_operations(settings: Settings) -> Controller:
         .watches(INSTANCE, map_target)
         .watches(VIRTUAL_MACHINE_INSTANCE, _map_run, optional=True)
         .owns(VIRTUAL_MACHINE_INSTANCE_MIGRATION, optional=True)
-        .watches(INSTANCE_SIZE, lambda _, __: ())
+        .reads(INSTANCE_SIZE)
         .watches(
             LEASE,
             map_lease,
@@ -147,8 +147,7 @@ async def _observe(ctx: Context, operation: Operation) -> Observed:
 
 
 async def _write(ctx: Context, operation: Operation, turn: Turn, outcome: Outcome) -> None:
-    error = outcome.first_error()
-    refusal = "" if error is None else str(getattr(error, "message", "") or error)
+    refusal = outcome.failures[0].message if outcome.failures else ""
     if operation.observed.outcome is not None:
         # What became of the Operation is said; trouble with tidying up is said by the logs.
         refusal = ""

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from libs.common.actions import Action
 from libs.common.contracts.migrations import MigrationView
 from libs.common.contracts.reading import condition_at, holds_at, text_at
 from libs.common.kinds import Manifest, uid_of
-from operators.compute.actions import Action
 from operators.compute.api.instance import (
     Directive,
     DirectiveState,

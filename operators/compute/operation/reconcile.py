@@ -19,9 +19,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
+from libs.common.actions import Action
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE_MIGRATION
 from libs.common.plan import Delete
-from operators.compute.actions import Action
 from operators.compute.api.instance import Power
 from operators.compute.api.operation import (
     FINAL_PHASES,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from libs.common.actions import Action
 from libs.common.contracts.compute import INSTANCE_LABEL, INSTANCE_UID_LABEL
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE_MIGRATION
 from libs.common.kinds import LEASE, Manifest, key_of
@@ -12,7 +13,6 @@ from libs.common.labels import MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.ownership import build_owner_reference
 from libs.common.plan import Create, Delete, Patch
-from operators.compute.actions import Action
 from operators.compute.api.instance import INSTANCE, Directive
 from operators.compute.api.operation import OPERATION, Operation, OperationReason
 from operators.compute.naming import OPERATOR, lease_name, migration_name

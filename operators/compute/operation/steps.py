@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from libs.common.actions import Action
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE_MIGRATION
 from libs.common.plan import Create
-from operators.compute.actions import Action
 from operators.compute.api.instance import Directive, DirectiveKind, DiskUse, Power
 from operators.compute.api.operation import (
     Facts,

@@ -48,7 +48,7 @@ def build_controller(_: Settings) -> Controller:
         )
         .watches(IP_CLAIM, map_claim, source="reflector")
         .watches(IP_POOL, map_pool)
-        .watches(IP_ALLOCATION, map_nothing, indexes={BY_CLAIM: index_by_claim})
+        .reads(IP_ALLOCATION, indexes={BY_CLAIM: index_by_claim})
         .projects(Book)
     )
 
@@ -179,8 +179,3 @@ def map_pool(pool: Manifest, cache: Cache) -> Iterable[Key]:
     """Name the entries of a pool that rest: how long is a matter of its spec."""
     resting = cache.projection(Book).ledger.list_resting(key_of(pool).name)
     return [Key("", entry.name) for entry in resting]
-
-
-def map_nothing(entry: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name nothing: an entry is its own business."""
-    return ()

@@ -65,7 +65,7 @@ def build_controller(settings: Settings) -> Controller:
         )
         .owns(SERVICE, source="reflector")
         .owns(ENDPOINT_SLICE, source="reflector", indexes=SLICE_INDEXES)
-        .watches(IP_CLAIM, map_nothing, indexes=CLAIM_INDEXES)
+        .reads(IP_CLAIM, indexes=CLAIM_INDEXES)
         .watches(IP_ALLOCATION, map_allocation, source="reflector")
         .watches(IP_POOL, map_pool)
         .watches(INSTANCE, map_machine, optional=True)
@@ -279,8 +279,3 @@ def map_pool(pool: Manifest, cache: Cache) -> Iterable[Key]:
         yield from (request.claim for request in ledger.open.get(name, {}).values())
     claims = cache.store(IP_CLAIM).indexed(BY_TARGET, f"Address of {name}")
     yield from (key_of(claim) for claim in claims)
-
-
-def map_nothing(claim: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name nothing: a claim is its own business."""
-    return ()

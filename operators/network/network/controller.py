@@ -51,7 +51,7 @@ def build_controller(settings: Settings) -> Controller:
             finalize=reconciler.finalize,
             finalizer=FINALIZER,
         )
-        .watches(NETWORK, lambda _, __: (), indexes=NETWORK_INDEXES)
+        .reads(NETWORK, indexes=NETWORK_INDEXES)
         .owns(NETWORK_POLICY, indexes=POLICY_INDEXES)
         .owns(MULTI_NETWORK_POLICY, optional=True, indexes=POLICY_INDEXES)
         .owns(NETWORK_ATTACHMENT_DEFINITION, optional=True)

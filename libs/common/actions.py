@@ -1,8 +1,8 @@
-"""Steps with what to tell people once they are taken; pure, shared by the kinds of the operator."""
+"""Actions: steps with what to tell people once they are taken; pure, as the steps are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -31,17 +31,17 @@ def batches_of(actions: Iterable[Action]) -> list[list[Step]]:
     return [[action.step] for action in actions]
 
 
-def refusals_of(actions: Sequence[Action], outcome: Outcome) -> dict[StrEnum, str]:
+def refusals_of(actions: Iterable[Action], outcome: Outcome) -> dict[StrEnum, str]:
     """Return what the API server said to steps that failed, by the reason of their action."""
-    errors = {id(failure.step): failure.error for failure in outcome.failures}
+    messages = {id(failure.step): failure.message for failure in outcome.failures}
     return {
-        action.reason: str(getattr(error, "message", "") or error)
+        action.reason: messages[id(action.step)]
         for action in actions
-        if (error := errors.get(id(action.step))) is not None
+        if id(action.step) in messages
     }
 
 
-def done_of(actions: Iterable[Action], outcome: Outcome) -> list[Action]:
+def done_of[A: Action](actions: Iterable[A], outcome: Outcome) -> list[A]:
     """Return the actions whose step was taken or held already, in their order."""
     done = {id(step) for step in outcome.done}
     return [action for action in actions if id(action.step) in done]
