@@ -2,7 +2,8 @@
 
 Trials run side by side on one API server. An object in a namespace is of the trial of that name. A
 cluster-scoped one is of the trial whose name stands in its own, or in what it refers to: a workload
-gives such objects names by `User.scoped`. The proxy shows an operator those of its trial alone.
+gives such objects names by `User.scoped`, or by `User.nickname` where those are too long. The proxy
+shows an operator those of its trial alone.
 """
 
 from __future__ import annotations
@@ -30,4 +31,10 @@ def belongs(manifest: Manifest, trial: str) -> bool:
 @lru_cache(maxsize=256)
 def _pattern_of(trial: str) -> re.Pattern[str]:
     # Trials are numbered: the first is not the tenth.
-    return re.compile(rf"(?<![a-z0-9-]){re.escape(trial)}(?![0-9])")
+    names = f"(?:{re.escape(trial)}|{nickname(trial)})"
+    return re.compile(rf"(?<![a-z0-9-]){names}(?![0-9])")
+
+
+def nickname(trial: str) -> str:
+    """Return the short name of a trial: its number is its own."""
+    return f"trial{trial.rpartition('-')[2]}"

@@ -25,6 +25,7 @@ from libs.common.rbac import (
     PolicyRule,
     build_cluster_role,
     build_role,
+    event_rules,
     operator_namespace_rules,
 )
 from libs.common.testing.apiserver import ControlPlane
@@ -75,6 +76,9 @@ class Rights:
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
         await client.create(SERVICE_ACCOUNT, account)
         rules = [rule for rule in self.rules if rule.cluster_scoped]
+        if any(not kind.namespaced for kind in self._kinds):
+            # As in the chart: Events about cluster-scoped objects go to the namespace default.
+            rules += event_rules()
         if rules:
             await client.create(CLUSTER_ROLE, build_cluster_role(self._home, rules))
             binding = self._build_binding(_CLUSTER_ROLE_BINDING, CLUSTER_ROLE)

@@ -66,8 +66,10 @@ async def sweep_operators(
     print("\n".join(unused))
     if options.junit is not None:
         write_junit(options.junit, results, unused)
+    tier = "sample" if options.sample else options.tier
+    rows = report.keep_rows(options.folder / "rows.json", report.build_rows(results), tier)
     if options.write:
-        report.write_page(results, options.tier, options.seed, sample=options.sample)
+        report.write_page(rows, options.seed)
     return int(any(result.failed for result in results) or bool(unused))
 
 

@@ -171,7 +171,9 @@ async def _conflict(exchange: Exchange, call: Call, record: Record) -> web.Strea
     if call.verb != "create" or call.subresource or exchange.system is not None:
         return _refuse(record, 409, "Conflict")
     session = exchange.session
-    created = await exchange.proxy.act("POST", exchange.path, build_foreign(record.body))
+    created = await exchange.proxy.act(
+        "POST", exchange.path, session.estrange(build_foreign(record.body))
+    )
     if created.status >= 300:
         raise RuntimeError(f"Cannot put a foreign object in the way: {created.body[:500]!r}")
     manifest = parse_json(created.body)

@@ -26,6 +26,9 @@ MASKED: Final = frozenset(
         "deletionTimestamp",
         "lastTransitionTime",
         "startTime",
+        "clusterIP",
+        "clusterIPs",
+        "healthCheckNodePort",
         APPLIED_HASH,  # It covers the UID of the owner.
     }
 )
@@ -36,7 +39,9 @@ _UID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a
 def build_state(book: Book, kinds: Iterable[Kind], namespace: str) -> State:
     """Normalize what is there now."""
     return {
-        f"{kind.plural} {manifest['metadata']['name']}": normalize(manifest, book.names, namespace)
+        _hide(f"{kind.plural} {manifest['metadata']['name']}", namespace): normalize(
+            manifest, book.names, namespace
+        )
         for kind in kinds
         for manifest in book.list(kind)
     }
@@ -50,9 +55,9 @@ def normalize(manifest: Manifest, names: Mapping[str, str], namespace: str) -> M
         names: Title of each UID that is known.
         namespace: Namespace of the trial.
     """
-    text = json.dumps(_mask(manifest), sort_keys=True).replace(namespace, "<namespace>")
+    text = json.dumps(_mask(manifest), sort_keys=True)
     text = _UID.sub(lambda match: f"<{names.get(match.group(), 'unknown')}>", text)
-    normalized: Manifest = json.loads(text)
+    normalized: Manifest = json.loads(_hide(text, namespace))
     return normalized
 
 
@@ -72,6 +77,10 @@ def describe_difference(wanted: Any, found: Any, path: str = "") -> list[str]:
             for line in describe_difference(first, second, f"{path}[{number}]")
         ]
     return [] if wanted == found else [f"{path}: {_short(wanted)} became {_short(found)}"]
+
+
+def _hide(text: str, namespace: str) -> str:
+    return text.replace(namespace, "<namespace>")
 
 
 def _are_lists(*values: Any) -> bool:

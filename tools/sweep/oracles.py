@@ -142,7 +142,10 @@ def _check_counts(outcome: Outcome, reference: Outcome, workload: Workload) -> l
         ("created", outcome.creates, reference.creates),
         ("deleted", outcome.deletes, reference.deletes),
     )
-    removed = Counter(_fold(title, workload) for title in outcome.removed)
+    removed = Counter(
+        _fold(title.replace(outcome.namespace, "<namespace>"), workload)
+        for title in outcome.removed
+    )
     unheard = _is_end_unheard(outcome, workload)
     for verb, counted, wanted in pairs:
         counts, asked = _fold_counts(counted, workload), _fold_counts(wanted, workload)

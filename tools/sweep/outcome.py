@@ -84,4 +84,5 @@ class Outcome:
         return self._count("DELETED")
 
     def _count(self, action: str) -> Counter[str]:
-        return Counter(version.title for version in self.history if version.action == action)
+        titles = (version.title for version in self.history if version.action == action)
+        return Counter(title.replace(self.namespace, "<namespace>") for title in titles)

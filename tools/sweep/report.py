@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -74,6 +75,7 @@ class Row:
         )
 
 
+_TIERS: Final = ("sample", "gate", "writes", "full")
 _HEADS: Final = ("operator", "workload", "mode", "trials", "fired", "failures", "s/trial")
 
 
@@ -151,14 +153,45 @@ def render_kills(kills: Sequence[Kill]) -> str:
     return f"{dead} of {len(kills)} mutants are dead, in {seconds:.0f} s"
 
 
-def write_page(
-    results: Sequence[Result], tier: str, seed: int, *, sample: int = 0, path: Path = PAGE
-) -> None:
-    """Write the table of a sweep into the page, leaving the words around it alone."""
-    lines = [_row(_HEADS), _row(["---"] * len(_HEADS))]
-    lines += [_row(row.cells()) for row in build_rows(results)]
-    share = f"{sample} trials of a mode at most" if sample else "all trials"
-    lines += ["", f"Tier {tier}, {share}, seed {seed}. {_render_total(results)}"]
+def keep_rows(path: Path, rows: Iterable[Row], tier: str) -> list[tuple[str, Row]]:
+    """Put rows beside those of earlier runs, for a full sweep takes longer than one sitting.
+
+    A row of a larger tier stays when a smaller one is run.
+
+    Args:
+        path: Where rows are kept.
+        rows: Rows of this run.
+        tier: What was tried in it.
+
+    Returns:
+        All rows with their tiers, sorted.
+    """
+    held = json.loads(path.read_text()) if path.exists() else []
+    kept = {(each["operator"], each["workload"], each["mode"]): each for each in held}
+    for row in rows:
+        place = (row.operator, row.workload, str(row.mode))
+        if place not in kept or _TIERS.index(kept[place]["tier"]) <= _TIERS.index(tier):
+            kept[place] = {**asdict(row), "tier": tier}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(list(kept.values()), indent=1) + "\n")
+    modes = list(Mode)
+    found = [
+        (each.pop("tier"), Row(**{**each, "mode": Mode(each["mode"])})) for each in kept.values()
+    ]
+    return sorted(found, key=lambda it: (it[1].operator, it[1].workload, modes.index(it[1].mode)))
+
+
+def write_page(rows: Sequence[tuple[str, Row]], seed: int, path: Path = PAGE) -> None:
+    """Write the table of the sweeps into the page, leaving the words around it alone."""
+    heads = ("tier", *_HEADS)
+    lines = [_row(heads), _row(["---"] * len(heads))]
+    lines += [_row((tier, *row.cells())) for tier, row in rows]
+    trials, failures = sum(row.trials for _, row in rows), sum(row.failures for _, row in rows)
+    hours = sum(row.seconds for _, row in rows) / 3600
+    lines += [
+        "",
+        f"{trials} trials, {failures} failures, {hours:.1f} hours of trials, seed {seed}.",
+    ]
     _replace(path, "sweep", lines)
 
 

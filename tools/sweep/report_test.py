@@ -1,12 +1,21 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tools.sweep.modes import Mode
 from tools.sweep.mutants import MUTANTS
 from tools.sweep.outcome import Finding, Outcome
 from tools.sweep.planning import Plan
-from tools.sweep.report import Result, build_rows, render_summary, replace_block
+from tools.sweep.report import (
+    Result,
+    build_rows,
+    keep_rows,
+    render_summary,
+    replace_block,
+    write_page,
+)
 from tools.sweep.runner import Reference, Verdict, name_trial
 from tools.sweep.triggers import Trigger
 from tools.sweep.workload import load_workloads
@@ -54,3 +63,17 @@ def test_each_mutant_aims_at_a_workload_that_exists() -> None:
     for mutant in MUTANTS.values():
         assert mutant.workload in {each.id for each in load_workloads(mutant.operator)}
         assert mutant.bug
+
+
+def test_rows_of_several_runs_stand_in_one_table(tmp_path: Path) -> None:
+    kept, page = tmp_path / "rows.json", tmp_path / "page.md"
+    page.write_text("<!-- BEGIN generated: sweep -->\n<!-- END generated: sweep -->\n")
+    whole, part = build_rows([build_result(False, False)]), build_rows([build_result(True)])
+
+    keep_rows(kept, whole, "full")
+    rows = keep_rows(kept, part, "gate")
+    write_page(rows, 0, page)
+
+    assert rows == [("full", whole[0])], "a gate run does not take the place of a full one"
+    assert "| full | podset | strict | K1 | 2 | 2 | 0 | 2.0 |" in page.read_text()
+    assert keep_rows(kept, part, "full") == [("full", part[0])]

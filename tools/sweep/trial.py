@@ -105,7 +105,8 @@ class Trial:
         self._user = User(bench.client, session.namespace, outside)
         self._world = World(bench.client, book, workload.children, workload.tenders, workload.kinds)
         session.crash = self._crash
-        session.rewrite = workload.rewrite
+        session.rewrite = self._rewrite
+        session.estrange = workload.estrange
         session.scoped = frozenset(each.plural for each in workload.kinds if not each.namespaced)
         session.systems = {
             each.id: (each, each.build(session.namespace)) for each in workload.outside
@@ -222,6 +223,10 @@ class Trial:
         """List the processes that a trial waits for: ours, those of the API server, the newest."""
         pids = [os.getpid(), *self._bench.list_parts()]
         return [*pids, self._children[-1].pid] if self._children else pids
+
+    def _rewrite(self, text: str) -> str:
+        """Take what differs from trial to trial out of a name."""
+        return self._workload.rewrite(text.replace(self._session.namespace, "<namespace>"))
 
     def _kill(self, number: int) -> None:
         self._killed.add(number)

@@ -17,14 +17,16 @@ from libs.common.errors import AlreadyExists, Conflict, NotFound
 from libs.common.kinds import CRD, POD, SECRET, Key, Kind, Manifest, uid_of
 from libs.common.rbac import PolicyRule
 from libs.common.runtime.operator import Operator
-from tools.sweep.belonging import belongs
+from tools.sweep.belonging import belongs, nickname
 from tools.sweep.canaries import build_canary
 from tools.sweep.outside import Outside
 from tools.sweep.recorder import Book, Version
 from tools.sweep.world import EVERYBODY, Tender
 
-OPERATORS: Final = ("network", "podset", "volumes")
+OPERATORS: Final = ("ipam", "network", "podset", "volumes")
 """Operators that have workloads."""
+
+_WITH_STATUS: Final[Mapping[str, Any]] = {"status": {}}
 
 type State = dict[str, Manifest]
 """Normalized objects by `resource name`."""
@@ -74,14 +76,21 @@ class User:
         """Return the name of a cluster-scoped object of this trial."""
         return f"{self._namespace}-{name}"
 
+    @property
+    def nickname(self) -> str:
+        """Short name of this trial, for where a whole one does not fit."""
+        return nickname(self._namespace)
+
     async def list(self, kind: Kind) -> Sequence[Manifest]:
         """Return the objects of a kind."""
         listing = await self._client.list(kind, self._namespace if kind.namespaced else "")
         return [each for each in listing.items if belongs(each, self._namespace)]
 
-    async def patch(self, kind: Kind, name: str, patch: Mapping[str, Any]) -> None:
+    async def patch(
+        self, kind: Kind, name: str, patch: Mapping[str, Any], *, subresource: str = ""
+    ) -> None:
         """Merge a patch into an object."""
-        await self._client.patch(kind, self._key(kind, name), dict(patch))
+        await self._client.patch(kind, self._key(kind, name), dict(patch), subresource=subresource)
 
     async def delete(self, kind: Kind, name: str) -> None:
         """Delete an object as it is now; it is no matter if it is gone already."""
@@ -137,6 +146,8 @@ class Workload:
         outside: Outside systems that the operator talks to.
         rewrite: Rewrites a title such as `pods web-0` or a line of a state where it has a part that
             differs from run to run, such as a hash of a UID.
+        estrange: Makes an object that a fault puts in the way one of somebody else, where that is
+            said by more than labels and owners.
     """
 
     id: str
@@ -154,6 +165,7 @@ class Workload:
     unwatched: tuple[Kind, ...] = ()
     outside: tuple[Outside, ...] = ()
     rewrite: Callable[[str], str] = str
+    estrange: Callable[[Manifest], Manifest] = lambda manifest: manifest
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -161,7 +173,7 @@ class Workload:
         return (self.primary, *self.children)
 
 
-def build_open_crd(kind: Kind) -> Manifest:
+def build_open_crd(kind: Kind, subresources: Mapping[str, Any] = _WITH_STATUS) -> Manifest:
     """Build a CRD that takes anything, for a kind of others that is not installed here."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
@@ -169,7 +181,7 @@ def build_open_crd(kind: Kind) -> Manifest:
         "served": True,
         "storage": True,
         "schema": {"openAPIV3Schema": schema},
-        "subresources": {"status": {}},
+        "subresources": dict(subresources),
     }
     return {
         "apiVersion": CRD.api_version,

@@ -1,0 +1,250 @@
+"""Workload of the ipam operator: an address is given, follows a machine, and goes to the next."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from libs.common.conditions import find_condition
+from libs.common.contracts.compute import INSTANCE, INSTANCE_UID_LABEL
+from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
+from libs.common.crd import build_crd
+from libs.common.kinds import ENDPOINT_SLICE, POD, SERVICE, Manifest, uid_of
+from libs.common.ownership import build_owner_reference
+from operators.ipam.api import RESOURCES
+from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
+from operators.ipam.api.v1alpha1.claims import IP_CLAIM
+from operators.ipam.api.v1alpha1.pools import IP_POOL
+from operators.ipam.controller import OPERATOR
+from operators.ipam.rbac import RULES
+from tools.sweep.faults import is_foreign
+from tools.sweep.recorder import Book, Version
+from tools.sweep.workload import Phase, User, Workload, build_open_crd, is_empty, is_observed
+
+_ADDRESS: Final = "203.0.113.7"
+_PORTS: Final = [{"name": "https", "port": 443, "targetPort": 8443}]
+_TARGET: Final = {"kind": "Instance", "name": "web"}
+_BLURRED: Final = (
+    (re.compile(r"\btrial\d+\b"), "trial"),
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "time"),
+    # How often the places were counted is a matter of timing.
+    (re.compile(r'"(ipam\.slipway\.dev/)?epoch": ("\d+"|\d+)'), '"epoch": 0'),
+    (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "uid"),
+)
+
+
+def check_addresses(history: Sequence[Version]) -> list[str]:
+    """Check that no two claims have an address at a time, and that none changes its own."""
+    holders: dict[str, str] = {}
+    held: dict[str, str] = {}
+    found = []
+    for version in history:
+        if version.kind != IP_CLAIM or is_foreign(version):
+            continue
+        uid = uid_of(version.manifest)
+        if version.action == "DELETED":
+            holders = {address: owner for address, owner in holders.items() if owner != uid}
+            continue
+        address = (version.manifest.get("status") or {}).get("address")
+        if not address:
+            continue
+        if held.setdefault(uid, address) != address:
+            found.append(f"{version.title} had {held[uid]} and has {address}")
+        if holders.setdefault(address, uid) != uid:
+            found.append(f"{version.title} has {address}, which another claim has too")
+    return found
+
+
+def check_entries(history: Sequence[Version]) -> list[str]:
+    """Check that no address is shown that the ledger does not have for that claim."""
+    entries: dict[str, str] = {}
+    found = []
+    for version in history:
+        if version.kind == IP_ALLOCATION and not is_foreign(version):
+            spec = version.manifest["spec"]
+            entries[spec["address"]] = spec["claimRef"]["uid"]
+            if version.action == "DELETED":
+                del entries[spec["address"]]
+        if version.kind != IP_CLAIM or version.action == "DELETED":
+            continue
+        address = (version.manifest.get("status") or {}).get("address")
+        if address and entries.get(address) != uid_of(version.manifest):
+            found.append(f"{version.title} shows {address} without an entry of the ledger")
+    return found
+
+
+def check_places(history: Sequence[Version]) -> list[str]:
+    """Check that an address never leads to two places."""
+    return [
+        f"{version.title} leads to {len(version.manifest['endpoints'])} places"
+        for version in history
+        if version.kind == ENDPOINT_SLICE and len(version.manifest.get("endpoints") or ()) > 1
+    ]
+
+
+def build_launcher(run: Manifest, name: str, node: str) -> Manifest:
+    """Build a launcher pod of a run, as KubeVirt makes it."""
+    return {
+        "metadata": {
+            "name": name,
+            "labels": {"kubevirt.io": "virt-launcher", "kubevirt.io/created-by": uid_of(run)},
+            "ownerReferences": [build_owner_reference(VIRTUAL_MACHINE_INSTANCE, run)],
+        },
+        "spec": {"nodeName": node, "containers": [{"name": "compute", "image": "launcher"}]},
+    }
+
+
+async def _run_machine(user: User, number: int) -> None:
+    """Let the machine run in a launcher pod of that number, on a node of its own."""
+    (run,) = await user.list(VIRTUAL_MACHINE_INSTANCE)
+    node, name = f"node-{number}", f"launcher-{number}"
+    await user.add(POD, build_launcher(run, name, node))
+    address = f"10.0.0.{number}"
+    status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
+    await user.patch(POD, name, {"status": status}, subresource="status")
+    pods = {uid_of(each): each["spec"]["nodeName"] for each in await user.list(POD)}
+    seen = {"phase": "Running", "nodeName": node, "activePods": pods}
+    await user.patch(VIRTUAL_MACHINE_INSTANCE, "web", {"status": seen})
+
+
+async def _claim(user: User, name: str) -> None:
+    await user.create(IP_CLAIM, name, {"poolRef": {"name": user.scoped("pool")}})
+
+
+async def _create(user: User) -> None:
+    await user.create(INSTANCE, "web", {"size": "small"})
+    (instance,) = await user.list(INSTANCE)
+    labels = {INSTANCE_UID_LABEL: uid_of(instance)}
+    await user.add(VIRTUAL_MACHINE_INSTANCE, {"metadata": {"name": "web", "labels": labels}})
+    await _run_machine(user, 1)
+    pool = {
+        "realm": user.nickname,
+        "family": "IPv4",
+        "addresses": [_ADDRESS],
+        "reuseGraceSeconds": 0,
+    }
+    await user.create(IP_POOL, user.scoped("pool"), pool)
+    await _claim(user, "web")
+
+
+async def _lead(user: User) -> None:
+    await user.patch(IP_CLAIM, "web", {"spec": {"target": _TARGET, "ports": _PORTS}})
+
+
+async def _move(user: User) -> None:
+    await _run_machine(user, 2)
+
+
+async def _queue(user: User) -> None:
+    await _claim(user, "late")
+
+
+async def _release(user: User) -> None:
+    await user.delete(IP_CLAIM, "web")
+
+
+async def _probe(user: User) -> None:
+    await user.patch(IP_CLAIM, "late", {"spec": {"target": _TARGET, "ports": _PORTS}})
+
+
+async def _delete(user: User) -> None:
+    await user.delete(IP_CLAIM, "late")
+    await user.delete(IP_POOL, user.scoped("pool"))
+    await user.delete(INSTANCE, "web")
+    for name in ("launcher-1", "launcher-2"):
+        await user.delete(POD, name)
+    await user.delete(VIRTUAL_MACHINE_INSTANCE, "web")
+
+
+def _counts(book: Book, *, waiting: int) -> bool:
+    pools = book.list(IP_POOL)
+    capacity = (pools[0].get("status") or {}).get("capacity") or {} if pools else {}
+    counted = capacity.get("allocated") == 1 and capacity.get("waiting", 0) == waiting
+    return counted and is_observed(pools[0])
+
+
+def _has_address(book: Book, name: str) -> bool:
+    claim = book.get(IP_CLAIM, name)
+    if claim is None or not is_observed(claim):
+        return False
+    return bool(claim["status"].get("address") == _ADDRESS)
+
+
+def _is_given(book: Book) -> bool:
+    return _has_address(book, "web") and _counts(book, waiting=0)
+
+
+def leads(name: str, number: int) -> Any:
+    """Return a condition: the address of a claim leads to the launcher pod of that number."""
+
+    def check(book: Book) -> bool:
+        held = book.get(ENDPOINT_SLICE, f"{name}-ip-v4")
+        places = [each["addresses"] for each in (held or {}).get("endpoints") or ()]
+        bound = find_condition(book.get(IP_CLAIM, name) or {}, "Bound")
+        return (
+            _has_address(book, name)
+            and places == [[f"10.0.0.{number}"]]
+            and bound is not None
+            and bound["status"] == "True"
+            and book.get(SERVICE, f"{name}-ip") is not None
+        )
+
+    return check
+
+
+def _is_queued(book: Book) -> bool:
+    claim = book.get(IP_CLAIM, "late")
+    position = ((claim or {}).get("status") or {}).get("queuePosition")
+    return position == 1 and is_observed(claim, ready=False) and _counts(book, waiting=1)
+
+
+def _is_passed_on(book: Book) -> bool:
+    gone = book.get(IP_CLAIM, "web") is None and not book.list(SERVICE)
+    return gone and _has_address(book, "late") and _counts(book, waiting=0)
+
+
+def _blur(text: str) -> str:
+    for pattern, word in _BLURRED:
+        text = pattern.sub(word, text)
+    return text
+
+
+def _estrange(entry: Manifest) -> Manifest:
+    """Give an entry of the ledger to a claim of a namespace that another operator watches."""
+    claim = {"namespace": "default", "name": "other", "uid": "11111111-1111-4111-8111-111111111111"}
+    if entry.get("kind") != IP_ALLOCATION.kind:
+        return entry
+    return {**entry, "spec": {**entry["spec"], "claimRef": claim}}
+
+
+WORKLOADS: Final = (
+    Workload(
+        id="claim",
+        operator=OPERATOR,
+        rules=RULES,
+        crds=(
+            *(build_crd(model) for model in RESOURCES),
+            build_open_crd(INSTANCE),
+            build_open_crd(VIRTUAL_MACHINE_INSTANCE, subresources={}),
+        ),
+        primary=IP_CLAIM,
+        children=(
+            *(IP_POOL, IP_ALLOCATION, SERVICE, ENDPOINT_SLICE),
+            *(INSTANCE, VIRTUAL_MACHINE_INSTANCE, POD),
+        ),
+        phases=(
+            Phase("create", _create, _is_given),
+            Phase("lead", _lead, leads("web", 1)),
+            Phase("move", _move, leads("web", 2)),
+            Phase("queue", _queue, _is_queued),
+            Phase("release", _release, _is_passed_on),
+            Phase("probe", _probe, leads("late", 2), quiet=True),
+            Phase("delete", _delete, is_empty),
+        ),
+        invariants=(check_addresses, check_entries, check_places),
+        tenders=(),
+        rewrite=_blur,
+        estrange=_estrange,
+    ),
+)
