@@ -7,15 +7,18 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from libs.common.conditions import conditions_of, parse_time
-from libs.common.kinds import CONFIG_MAP, POD
+from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, POD, SERVICE
+from libs.common.labels import MANAGED_BY
 from libs.common.plan import Outcome
 from libs.common.runtime import Context, Controller, Operator, Result
 from operators.jmxexporter.api.v1alpha1 import (
     PROMETHEUS_JMX_EXPORTER,
     ConditionType,
+    Mode,
     PrometheusJmxExporter,
     Reason,
 )
+from operators.jmxexporter.discovery import SERVICE_MONITOR, plan_discovery
 from operators.jmxexporter.metrics import INJECTORS, JVMS_LOST, METRICS
 from operators.jmxexporter.naming import FINALIZER
 from operators.jmxexporter.naming import OPERATOR as ID
@@ -31,7 +34,10 @@ from operators.jmxexporter.observe import (
 from operators.jmxexporter.pods import shrink_pod
 from operators.jmxexporter.reconcile import (
     Limits,
+    Observed,
+    Plan,
     PodAction,
+    list_addresses,
     plan_exporter,
     plan_release,
     plan_stops,
@@ -40,6 +46,7 @@ from operators.jmxexporter.resources import Image
 from operators.jmxexporter.settings import Settings
 from operators.jmxexporter.status import build_status
 
+_OURS: Final = f"{MANAGED_BY}={ID}"
 _POLL_SECONDS: Final = 5.0
 """Seconds between two looks at a deletion, which ends by time at the latest."""
 
@@ -64,6 +71,9 @@ def build_controller(settings: Settings) -> Controller:
             indexes={BY_EXPORTER: index_pod_by_exporter},
         )
         .watches(CONFIG_MAP, map_config_map, source="reflector")
+        .owns(SERVICE, source="reflector", label_selector=_OURS)
+        .owns(ENDPOINT_SLICE, source="reflector", label_selector=_OURS)
+        .owns(SERVICE_MONITOR, source="reflector", label_selector=_OURS, optional=True)
     )
 
 
@@ -87,6 +97,7 @@ class Reconciler:
         plan = plan_exporter(exporter, observed, ctx.now(), self._limits)
         outcome = await ctx.execute(plan.steps)
         _tell(ctx, plan.actions, outcome)
+        published = await _publish(ctx, exporter, observed, plan)
         observed = observe(ctx, exporter)
         # What is there now, and never another step.
         after = plan_exporter(exporter, observed, ctx.now(), self._limits)
@@ -94,14 +105,15 @@ class Reconciler:
             exporter,
             observed,
             after,
-            plan.refusals(outcome),
+            [*plan.refusals(outcome), *(failure.message for failure in published.failures)],
             current=conditions_of(ctx.primary),
             now=ctx.now(),
         )
         if ctx.tell_begun(status, ConditionType.DEGRADED):
             ctx.metrics.counter(JVMS_LOST).inc()
         await ctx.apply_status(status)
-        return Result.from_outcome(outcome, requeue_after=_seconds_until(after.next_look, ctx))
+        worse = published if outcome.ok else outcome
+        return Result.from_outcome(worse, requeue_after=_seconds_until(after.next_look, ctx))
 
     async def finalize(self, ctx: Context) -> Result | None:
         """Make one pass over an exporter that is being deleted; None lets it go."""
@@ -127,6 +139,25 @@ class Reconciler:
         note = "Gave up waiting for endpoints to end; they go with their pods"
         ctx.event("Warning", Reason.STOPPING, note, action="Finalize")
         return None
+
+
+async def _publish(
+    ctx: Context, exporter: PrometheusJmxExporter, observed: Observed, plan: Plan
+) -> Outcome:
+    """Bring what is published in line with where metrics are served."""
+    if exporter.spec.mode is not Mode.ACTIVE:
+        return Outcome()
+    steps = plan_discovery(
+        exporter,
+        list_addresses(plan.targets),
+        observed.published,
+        ctx.owner_reference(),
+        monitored=observed.monitored,
+    )
+    outcome = await ctx.execute(steps)
+    if outcome.changed:
+        ctx.event("Normal", Reason.PUBLISHED, f"Changed {outcome.changed} objects of spec.service")
+    return outcome
 
 
 def _seconds_until(moment: datetime | None, ctx: Context) -> float | None:

@@ -10,7 +10,7 @@ import pytest
 
 from libs.common.conditions import find_condition
 from libs.common.crd import build_crd
-from libs.common.kinds import CONFIG_MAP, POD, Key, Manifest
+from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, POD, SERVICE, Key, Manifest
 from libs.common.testing.clock import Ahead
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
@@ -22,6 +22,7 @@ from operators.jmxexporter.api.v1alpha1 import (
 from operators.jmxexporter.controller import OPERATOR
 from operators.jmxexporter.injector.messages import Action, JvmReport, Report, Request, State
 from operators.jmxexporter.injector.messages import Reason as Told
+from operators.jmxexporter.naming import STARTED
 from operators.jmxexporter.pods import Pod, Run
 from operators.jmxexporter.samples import (
     CONFIG_HASH,
@@ -35,6 +36,7 @@ from operators.jmxexporter.samples import (
     build_report,
     run_injectors,
 )
+from operators.jmxexporter.started import Started
 
 JMX = Key("default", "jmx")
 OTHER = "rules:\n- pattern: other\n"
@@ -504,3 +506,64 @@ async def test_only_some_pods_are_worked_on_at_a_time(
     assert len(touched) == 2
     await play(api, harness)
     assert status(api)["instrumentedPods"] == 6
+
+
+SERVICE_KEY = Key("default", "jmx-jmx")
+
+
+async def test_service_follows_where_metrics_are_served_and_goes_when_it_is_not_asked_for(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pod())
+    api.create(build_exporter(service={}))
+    await play(api, harness)
+
+    assert api.get(SERVICE, SERVICE_KEY)["spec"]["clusterIP"] == "None"
+    (held,) = api.objects(ENDPOINT_SLICE)
+    assert held["endpoints"][0]["addresses"] == ["10.0.0.7"]
+    assert held["ports"][0]["port"] == 9400
+
+    mark = api.mark()
+    await harness.restart()
+    await play(api, harness)
+    assert api.writes(since=mark) == [], "a settled exporter writes nothing"
+
+    api.patch(PROMETHEUS_JMX_EXPORTER, JMX, {"spec": {"service": None}})
+    await play(api, harness)
+    assert not api.objects(ENDPOINT_SLICE)
+    assert not api.objects(SERVICE)
+
+
+async def test_monitor_without_its_operator_is_told(api: FakeApi, harness: OperatorHarness) -> None:
+    api.create(build_pod())
+    api.create(build_exporter(service={"monitor": {}}))
+    await play(api, harness)
+
+    assert condition(api) == ("False", Reason.MONITOR_UNAVAILABLE)
+    assert status(api)["instrumentedPods"] == 1
+    assert api.get(SERVICE, SERVICE_KEY), "the rest is there"
+
+
+async def test_pod_that_began_with_the_exporter_is_shown_and_never_touched(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    exporter = PrometheusJmxExporter.parse(build_exporter())
+    started = Started.of(exporter, ["app"])
+    api.create(build_pod(annotations={STARTED: started.render()}))
+    api.create(build_exporter(service={}))
+    await play(api, harness)
+
+    assert runs(api) == []
+    assert condition(api) == ("True", Reason.ALL_SERVING)
+    (endpoint,) = status(api)["metricsEndpoints"]
+    assert (endpoint["state"], endpoint["port"]) == ("StartedWith", 9400)
+    annotations = api.get(POD, SHOP)["metadata"]["annotations"]
+    assert annotations["prometheus.io/port"] == "9400"
+    assert api.objects(ENDPOINT_SLICE)
+
+    api.patch(PROMETHEUS_JMX_EXPORTER, JMX, {"spec": {"port": 9500}})
+    await play(api, harness)
+    (failure,) = status(api)["failures"]
+    assert failure["reason"] == Reason.RESTART_REQUIRED
+    assert api.get(POD, SHOP)["metadata"]["annotations"]["prometheus.io/port"] == "9400"
+    assert runs(api) == []

@@ -15,6 +15,7 @@ from operators.jmxexporter.api.v1alpha1 import (
     PrometheusJmxExporter,
 )
 from operators.jmxexporter.config import read_config
+from operators.jmxexporter.discovery import KINDS, SERVICE_MONITOR
 from operators.jmxexporter.naming import OWNER
 from operators.jmxexporter.pods import Pod
 from operators.jmxexporter.reconcile import Observed
@@ -49,6 +50,8 @@ def observe(ctx: Context, exporter: PrometheusJmxExporter) -> Observed:
         coming=sum(pod.coming for pod in selected),
         strays=strays,
         broken=_is_broken(ctx),
+        monitored=ctx.is_served(SERVICE_MONITOR),
+        published=[(kind, each) for kind in KINDS for each in ctx.children(kind)],
     )
 
 

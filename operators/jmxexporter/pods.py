@@ -15,10 +15,11 @@ from libs.common.conditions import parse_time
 from libs.common.contracts.reading import condition_at, map_at, maps_at, text_at, text_map_at
 from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
 from operators.jmxexporter.injector.messages import REQUEST_VARIABLE, Reason, Report, Request
-from operators.jmxexporter.naming import MARK, OWNER, PATH, PORT, PREFIX, SCRAPE
+from operators.jmxexporter.naming import MARK, OWNER, PATH, PORT, PREFIX, SCRAPE, STARTED
+from operators.jmxexporter.started import Started
 
 _GRACE: Final = timedelta(seconds=10)
-_ANNOTATIONS: Final = (SCRAPE, PORT, PATH, OWNER, MARK)
+_ANNOTATIONS: Final = (SCRAPE, PORT, PATH, OWNER, MARK, STARTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class Pod:
         containers: Its containers.
         runs: Our injectors, those of all exporters, in their order.
         ephemeral: Number of its ephemeral containers, whoever made them.
+        started: What JVMs of it began with; None when it was created without the exporter.
     """
 
     key: Key
@@ -111,6 +113,7 @@ class Pod:
     containers: Sequence[Container]
     runs: Sequence[Run]
     ephemeral: int
+    started: Started | None = None
 
     @classmethod
     def parse(cls, manifest: Mapping[str, Any]) -> Pod:
@@ -136,6 +139,7 @@ class Pod:
             containers=_parse_containers(spec, status),
             runs=_parse_runs(spec, status),
             ephemeral=len(maps_at(spec, "ephemeralContainers")),
+            started=Started.parse(text_at(manifest, "metadata", "annotations", STARTED)),
         )
 
     @property
@@ -161,6 +165,11 @@ class Pod:
     def belongs_to(self, exporter: str) -> bool:
         """Tell whether the annotations for Prometheus are of an exporter."""
         return (self.annotations or {}).get(OWNER) == exporter
+
+    def begins_with(self, exporter: str, container: Container) -> bool:
+        """Tell whether the JVMs of a container began with an exporter of this name."""
+        held = self.started
+        return held is not None and held.exporter == exporter and container.name in held.containers
 
     def has_lost(self, run: Run) -> bool:
         """Tell whether a JVM ended during an injection.

@@ -1,8 +1,11 @@
 """What the jmxexporter operator may do, in each namespace that it watches."""
 
-from libs.common.kinds import CONFIG_MAP, POD
-from libs.common.rbac import PolicyRule, grant, own, reads
+from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, POD, SERVICE
+from libs.common.rbac import PolicyRule, children, grant, own, reads
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER
+from operators.jmxexporter.discovery import SERVICE_MONITOR
+
+_KEEP = ("create", "patch", "delete")
 
 RULES: tuple[PolicyRule, ...] = (
     *own(PROMETHEUS_JMX_EXPORTER),
@@ -10,5 +13,8 @@ RULES: tuple[PolicyRule, ...] = (
     grant(POD, "patch", why="annotate pods for Prometheus"),
     grant(POD, "patch", subresource="ephemeralcontainers", why="put injectors beside JVMs"),
     *reads(CONFIG_MAP, why="read configurations of the exporter"),
+    *children(SERVICE, *_KEEP, why="keep spec.service"),
+    *children(ENDPOINT_SLICE, *_KEEP, why="keep spec.service"),
+    *children(SERVICE_MONITOR, *_KEEP, why="keep spec.service.monitor"),
 )
 """Rules of the operator itself; those of the framework are added by the generator."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from libs.common.actions import Action
+from libs.common.kinds import Kind, Manifest
 from libs.common.plan import Outcome, Patch, Step
 from operators.jmxexporter.api.v1alpha1 import (
     AgentKind,
@@ -15,6 +16,7 @@ from operators.jmxexporter.api.v1alpha1 import (
     Reason,
 )
 from operators.jmxexporter.config import Config
+from operators.jmxexporter.discovery import Address
 from operators.jmxexporter.injector.messages import Action as Job
 from operators.jmxexporter.injector.messages import Reason as Told
 from operators.jmxexporter.injector.messages import Request, State
@@ -26,7 +28,14 @@ from operators.jmxexporter.resources import (
     build_annotations,
     build_injection,
 )
-from operators.jmxexporter.targets import Judge, Phase, Target, build_request, build_stop
+from operators.jmxexporter.targets import (
+    Judge,
+    Phase,
+    Target,
+    build_request,
+    build_stop,
+    judge_started,
+)
 
 _UNSET: Mapping[str, None] = dict.fromkeys((SCRAPE, PORT, PATH, OWNER, MARK))
 
@@ -42,6 +51,8 @@ class Observed:
         coming: Number of selected pods that do not run yet.
         strays: Other pods that had injectors of this exporter or carry its annotations.
         broken: Whether the status says that the circuit breaker is open for this generation.
+        monitored: Whether the cluster has ServiceMonitors.
+        published: Objects by which Prometheus finds the endpoints, each with its kind.
     """
 
     config: Config
@@ -50,6 +61,8 @@ class Observed:
     coming: int = 0
     strays: Sequence[Pod] = ()
     broken: bool = False
+    monitored: bool = True
+    published: Sequence[tuple[Kind, Manifest]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +135,8 @@ def plan_exporter(
     config = observed.config
     judge = Judge(exporter, now, limits.start_timeout)
     targets = [
-        judge.judge(pod, container, build_request(exporter, config, pod, container))
+        judge_started(exporter, pod, container)
+        or judge.judge(pod, container, build_request(exporter, config, pod, container))
         for pod in observed.pods
         for container in pick_containers(exporter, pod)
     ]
@@ -308,7 +322,6 @@ def _annotate(
 ) -> list[PodAction]:
     actions: list[PodAction] = []
     uid = exporter.metadata.uid
-    path = "/metrics" if exporter.spec.agent is AgentKind.UPSTREAM else exporter.spec.path
     for pod in pods:
         mine = [target for target in targets if target.pod.key == pod.key]
         ports = sorted(
@@ -316,6 +329,7 @@ def _annotate(
         )
         waits = any(target.phase in (Phase.DUE, Phase.WAITING) for target in mine)
         if ports and not is_foreign(pod, uid):
+            path = find_path(exporter, pod, mine)
             step = build_annotation_patch(pod, build_annotations(uid, ports[0], path))
             if step is not None:
                 note = f"Annotated pod {pod.key.name} for port {ports[0]}"
@@ -323,6 +337,23 @@ def _annotate(
         elif not ports and not waits and pod.belongs_to(uid):
             actions += _unannotate(pod)
     return actions
+
+
+def find_path(exporter: PrometheusJmxExporter, pod: Pod, targets: Iterable[Target]) -> str:
+    """Return the path that the JVMs of a pod serve at."""
+    if pod.started is not None and all(target.begun for target in targets):
+        return pod.started.path
+    return "/metrics" if exporter.spec.agent is AgentKind.UPSTREAM else exporter.spec.path
+
+
+def list_addresses(targets: Iterable[Target]) -> list[Address]:
+    """List where metrics are served."""
+    return [
+        Address(jvm.port, target.pod.key.name, target.pod.uid, target.pod.ip)
+        for target in targets
+        for jvm in target.reports
+        if jvm.state is State.SERVING and jvm.port
+    ]
 
 
 def _unannotate(pod: Pod) -> list[PodAction]:

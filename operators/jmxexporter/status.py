@@ -10,7 +10,6 @@ from libs.common.conditions import Condition, build_conditions
 from libs.common.kinds import Manifest
 from operators.jmxexporter.api.v1alpha1 import (
     SHOWN,
-    AgentKind,
     ConditionType,
     EndpointState,
     Failure,
@@ -21,7 +20,7 @@ from operators.jmxexporter.api.v1alpha1 import (
     Reason,
 )
 from operators.jmxexporter.injector.messages import JvmReport, State
-from operators.jmxexporter.reconcile import Observed, Plan
+from operators.jmxexporter.reconcile import Observed, Plan, find_path
 from operators.jmxexporter.targets import Phase, Target
 
 _NAMED = 3
@@ -102,8 +101,7 @@ def _list_endpoints(
 def _build_endpoint(
     exporter: PrometheusJmxExporter, target: Target, jvm: JvmReport
 ) -> MetricsEndpoint:
-    upstream = exporter.spec.agent is AgentKind.UPSTREAM
-    path = "/metrics" if upstream else exporter.spec.path
+    path = find_path(exporter, target.pod, [target])
     ip = target.pod.ip
     host = f"[{ip}]" if ":" in ip else ip
     serving = jvm.state is State.SERVING
@@ -117,15 +115,22 @@ def _build_endpoint(
         url=f"http://{host}:{jvm.port}{path}" if serving and host else "",
         agent_version=jvm.version,
         config_hash=jvm.config_hash,
-        state=EndpointState.SERVING if serving else EndpointState.WOULD_INJECT,
+        state=_state_of(target, serving=serving),
         last_verified_time=target.verified,
     )
+
+
+def _state_of(target: Target, *, serving: bool) -> EndpointState:
+    if target.begun:
+        return EndpointState.STARTED_WITH
+    return EndpointState.SERVING if serving else EndpointState.WOULD_INJECT
 
 
 def _list_failures(observed: Observed, plan: Plan) -> Iterable[Failure]:
     given_up = {id(target) for target in _list_failed(plan.targets)}
     for target in plan.targets:
-        if id(target) in given_up or target.phase is Phase.WAITING:
+        late = target.reason is Reason.RESTART_REQUIRED
+        if id(target) in given_up or target.phase is Phase.WAITING or late:
             yield Failure(
                 pod=_name(target),
                 container=target.container.name,
@@ -156,6 +161,10 @@ def _judge_ready(
         return Condition.false(ready, config.reason, config.message)
     if refusals:
         return Condition.false(ready, Reason.REFUSED, refusals[0])
+    service = exporter.spec.service
+    if service is not None and service.monitor is not None and not observed.monitored:
+        message = "spec.service.monitor: the cluster has no ServiceMonitors; take the field away"
+        return Condition.false(ready, Reason.MONITOR_UNAVAILABLE, message)
     if exporter.spec.mode is Mode.PAUSED:
         return Condition.false(ready, Reason.PAUSED, "spec.mode is Paused: nothing is changed")
     if failed := _list_failed(targets):

@@ -22,6 +22,7 @@ from operators.jmxexporter.injector.messages import Action, Agent, JvmReport, Re
 from operators.jmxexporter.injector.messages import Reason as Told
 from operators.jmxexporter.pods import Container, Pod, Run
 from operators.jmxexporter.resources import UNKNOWN_USER, Credentials
+from operators.jmxexporter.started import Started
 
 _RETRIED = (
     Told.NOT_READY,
@@ -65,6 +66,7 @@ class Target:
         until: When it is to be looked at again; None for no time of its own.
         reports: What is known of its JVMs.
         verified: When that was seen.
+        begun: Whether its JVMs began with the exporter, which is not verified.
     """
 
     pod: Pod
@@ -77,6 +79,23 @@ class Target:
     until: datetime | None = None
     reports: Sequence[JvmReport] = ()
     verified: datetime | None = None
+    begun: bool = False
+
+
+def judge_started(exporter: PrometheusJmxExporter, pod: Pod, container: Container) -> Target | None:
+    """Say where a container stands whose JVMs began with the exporter; None for any other.
+
+    Nothing is ever put beside it: who chose this way may not be able to attach.
+    """
+    held = pod.started
+    if held is None or not pod.begins_with(exporter.metadata.name, container):
+        return None
+    report = JvmReport(pid=0, state=State.SERVING, port=held.port)
+    reason, message = Reason.ALL_SERVING, ""
+    if held != Started.of(exporter, held.containers):
+        reason = Reason.RESTART_REQUIRED
+        message = f"began with port {held.port}, path {held.path} and ConfigMap {held.config}"
+    return Target(pod, container, Phase.DONE, reason, message, reports=(report,), begun=True)
 
 
 def build_request(

@@ -53,11 +53,19 @@ class AgentKind(StrEnum):
     UPSTREAM = "Upstream"
 
 
+class Startup(StrEnum):
+    """Startup says whether JVMs of new pods begin with the exporter."""
+
+    NEVER = "Never"
+    NEW_PODS = "NewPods"
+
+
 class EndpointState(StrEnum):
     """EndpointState says what is known of an endpoint."""
 
     SERVING = "Serving"
     WOULD_INJECT = "WouldInject"
+    STARTED_WITH = "StartedWith"
 
 
 class ConditionType(StrEnum):
@@ -128,6 +136,14 @@ class Reason(StrEnum):
     they are left alone."""
     STOPPING = "Stopping"
     """Stopping means that endpoints are being ended."""
+    RESTART_REQUIRED = "RestartRequired"
+    """RestartRequired means that the pod began with another port, path or ConfigMap than the spec
+    names now; a new pod takes what it says."""
+    MONITOR_UNAVAILABLE = "MonitorUnavailable"
+    """MonitorUnavailable means that spec.service.monitor is set and the cluster has no
+    ServiceMonitors."""
+    PUBLISHED = "Published"
+    """Published means that the Service, its EndpointSlices or the ServiceMonitor were changed."""
     INVALID_SPEC = "InvalidSpec"
     """InvalidSpec means that the spec cannot be read; the message names the field."""
     NO_JVM_FOUND = "NoJvmFound"
@@ -196,9 +212,32 @@ class ContainerFilter(KubernetesModel):
     """exclude names the containers to leave alone."""
 
 
+class ServiceMonitor(KubernetesModel):
+    """ServiceMonitor lets the Prometheus operator find the endpoints."""
+
+    labels: LabelMap = {}
+    """labels are those by which Prometheus picks ServiceMonitors."""
+    interval_seconds: Annotated[int, Field(ge=1, le=3600)] = 30
+    """intervalSeconds is the time between scrapes."""
+
+
+class MetricsService(KubernetesModel):
+    """MetricsService makes the endpoints known by a Service, beside annotations."""
+
+    labels: LabelMap = {}
+    """labels are put on the Service and its EndpointSlices."""
+    monitor: ServiceMonitor | None = None
+    """monitor makes a ServiceMonitor; the cluster must have the Prometheus operator."""
+
+
 class PrometheusJmxExporterSpec(
     KubernetesModel,
     rules=(
+        Rule(
+            "self.startup == 'Never' || self.agent == 'Guard'",
+            "startup needs agent Guard: the upstream agent ends JVMs that it cannot serve",
+            field_path=".startup",
+        ),
         Rule(
             "!has(self.lastPort) || "
             "(self.lastPort >= self.port && self.lastPort <= self.port + 99)",
@@ -223,6 +262,11 @@ class PrometheusJmxExporterSpec(
     """mode is Active, DryRun to look without a change, or Paused to leave all as it is."""
     agent: AgentKind = AgentKind.GUARD
     """agent is Guard; or Upstream, which ends its JVM when it cannot start, and stays for good."""
+    startup: Startup = Startup.NEVER
+    """startup is Never; or NewPods, by which the JVMs of pods that are created from now on begin
+    with the exporter and are not attached to. The namespace must allow it by a label."""
+    service: MetricsService | None = None
+    """service makes a headless Service with an EndpointSlice for each port (default: none)."""
     containers: ContainerFilter = ContainerFilter()
     """containers picks the containers to look at."""
     main_class: ShortText = ""
@@ -274,7 +318,8 @@ class MetricsEndpoint(KubernetesModel):
     state: Annotated[
         EndpointState, Waive("no-phase", "an endpoint that is shown has no further conditions")
     ] = EndpointState.SERVING
-    """state is Serving, or WouldInject in a dry run."""
+    """state is Serving; WouldInject in a dry run; StartedWith where the JVM began with the
+    exporter, which is not verified."""
     last_verified_time: Timestamp | None = None
     """lastVerifiedTime is when the metrics were last seen."""
 

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 REQUEST_VARIABLE: Final = "JMX_REQUEST"
 """Environment variable with the request, as JSON."""
+START_VARIABLE: Final = "JMX_START"
+"""Environment variable of the init container with what JVMs begin with, as JSON."""
 CONFIG_VARIABLE: Final = "JMX_CONFIG"
 """Environment variable with the configuration of the exporter, as YAML."""
 MESSAGE_LIMIT: Final = 4096
@@ -136,6 +138,46 @@ class Request:
         raw["action"] = Action(raw["action"])
         raw["agent"] = Agent(raw.get("agent", Agent.GUARD))
         return cls(**raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Say what the JVMs of a new pod begin with.
+
+    Attributes:
+        id: Name of the endpoint in each JVM.
+        directory: Where jars and files of ours are.
+        config: Path of the configuration.
+        port: First port to serve at.
+        last_port: Last port to serve at.
+        path: Path of the metrics.
+        host: Address to listen at.
+        delay_millis: How long the agent leaves the application to itself.
+        poll_millis: Time between two looks at the configuration.
+    """
+
+    id: str
+    directory: str
+    config: str
+    port: int
+    last_port: int
+    path: str = "/metrics"
+    host: str = "0.0.0.0"  # noqa: S104 - the endpoint is for the network of the pod.
+    delay_millis: int = 5_000
+    poll_millis: int = 5_000
+
+    def render(self) -> str:
+        """Return it as text."""
+        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
+
+    @classmethod
+    def parse(cls, text: str) -> Start:
+        """Read it; fields that are not known are passed over.
+
+        Raises:
+            ValueError: The text is none.
+        """
+        return cls(**_known(cls, json.loads(text)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,13 +34,18 @@ public final class Agent {
   }
 
   /**
-   * Carries out a request before the application starts.
+   * Begins with the application, as `-javaagent` has it.
    *
-   * @param argument path of the request
+   * @param argument path of a request, whose configuration is followed from then on
    * @param instrumentation not used
    */
   public static void premain(String argument, Instrumentation instrumentation) {
-    carryOut(argument);
+    try {
+      Startup.begin(argument);
+    } catch (Throwable e) {
+      // Whatever left this method would end the JVM.
+      ignore(e);
+    }
   }
 
   private static void carryOut(String argument) {
@@ -78,7 +83,7 @@ public final class Agent {
     }
   }
 
-  private static Map<String, String> guarded(Map<String, String> request) {
+  static Map<String, String> guarded(Map<String, String> request) {
     try {
       return Endpoints.carryOut(request);
     } catch (Refusal refusal) {
@@ -88,7 +93,7 @@ public final class Agent {
     }
   }
 
-  private static void answer(Map<String, String> request, Map<String, String> answer) throws Exception {
+  static void answer(Map<String, String> request, Map<String, String> answer) throws Exception {
     answer.putIfAbsent("outcome", "ok");
     Files.write(Paths.get(request.get("answer")), answer);
   }
@@ -101,7 +106,7 @@ public final class Agent {
     return answer;
   }
 
-  private static void ignore(Throwable e) {
+  static void ignore(Throwable e) {
     // Nothing that could be done about it would be safe in a JVM of somebody else.
   }
 }

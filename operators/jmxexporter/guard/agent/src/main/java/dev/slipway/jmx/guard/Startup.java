@@ -1,0 +1,114 @@
+package dev.slipway.jmx.guard;
+
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.security.MessageDigest;
+import java.util.HashMap;
+import java.util.Map;
+
+/**
+ * Serves the metrics of a JVM that was started with this agent, and follows the file of its configuration.
+ *
+ * <p>The application is not held up: all of this happens in a daemon thread, some seconds later. Until then the
+ * application has had its turn to choose its own logging and its own server of beans, and a JVM that ends at once,
+ * such as keytool, has loaded nothing.
+ */
+final class Startup implements Runnable {
+  /** How long to leave a JVM alone after a refusal that may pass, such as a port that is taken. */
+  private static final long RETRY_MILLIS = 60_000;
+
+  private final String argument;
+
+  private Startup(String argument) {
+    this.argument = argument;
+  }
+
+  static void begin(String argument) {
+    Thread thread = new Thread(new Startup(argument), "jmx-guard-startup");
+    thread.setDaemon(true);
+    thread.setContextClassLoader(ClassLoader.getSystemClassLoader());
+    thread.start();
+  }
+
+  @Override
+  public void run() {
+    try {
+      Map<String, String> request = Files.read(Paths.get(argument));
+      Thread.sleep(Long.parseLong(request.getOrDefault("delayMillis", "5000")));
+      follow(request);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    } catch (Throwable e) {
+      Agent.ignore(e);
+    }
+  }
+
+  private static void follow(Map<String, String> request) throws InterruptedException {
+    Path config = Paths.get(request.get("config"));
+    long poll = Long.parseLong(request.getOrDefault("pollMillis", "5000"));
+    String tried = "";
+    while (true) {
+      String hash = hashOf(config);
+      long pause = poll;
+      if (!hash.isEmpty() && !hash.equals(tried)) {
+        tried = hash;
+        Map<String, String> answer = ensure(request, hash);
+        tell(request, answer);
+        if ("error".equals(answer.get("outcome")) && !"ConfigInvalid".equals(answer.get("reason"))) {
+          tried = "";
+          pause = RETRY_MILLIS;
+        }
+      }
+      Thread.sleep(pause);
+    }
+  }
+
+  /** Takes the first port of the range that is free, and stays at it. */
+  private static Map<String, String> ensure(Map<String, String> request, String hash) {
+    int first = Integer.parseInt(request.get("port"));
+    int last = Integer.parseInt(request.getOrDefault("lastPort", request.get("port")));
+    Map<String, String> answer = new HashMap<>();
+    for (int port = first; port <= last; port++) {
+      Map<String, String> wanted = new HashMap<>(request);
+      wanted.put("command", "ensure");
+      wanted.put("configHash", hash);
+      wanted.put("port", String.valueOf(port));
+      answer = Agent.guarded(wanted);
+      if (!"PortInUse".equals(answer.get("reason"))) {
+        if (!answer.containsKey("reason")) {
+          request.put("port", String.valueOf(port));
+          request.put("lastPort", String.valueOf(port));
+        }
+        return answer;
+      }
+    }
+    return answer;
+  }
+
+  /** The hash of the configuration, empty while there is none. */
+  private static String hashOf(Path config) {
+    try {
+      byte[] digest = MessageDigest.getInstance("SHA-256").digest(java.nio.file.Files.readAllBytes(config));
+      StringBuilder text = new StringBuilder();
+      for (byte each : digest) {
+        text.append(String.format("%02x", each));
+      }
+      return text.toString();
+    } catch (NoSuchFileException e) {
+      return "";
+    } catch (Exception e) {
+      Agent.ignore(e);
+      return "";
+    }
+  }
+
+  /** For people: nothing is printed, and nobody waits for an answer. */
+  private static void tell(Map<String, String> request, Map<String, String> answer) {
+    try {
+      Agent.answer(request, answer);
+    } catch (Exception e) {
+      Agent.ignore(e);
+    }
+  }
+}

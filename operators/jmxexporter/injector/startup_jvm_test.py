@@ -1,0 +1,130 @@
+"""JVMs that begin with the exporter: served from the start on, and not harmed by it either."""
+
+from __future__ import annotations
+
+import socket
+import urllib.error
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from operators.jmxexporter.injector.__main__ import KIT_VARIABLE
+from operators.jmxexporter.injector.attach import Attachment
+from operators.jmxexporter.injector.delivery import parse_properties
+from operators.jmxexporter.injector.messages import START_VARIABLE, Start
+from operators.jmxexporter.injector.prepare import main
+from operators.jmxexporter.injector.processes import Process
+from operators.jmxexporter.jvms import CONFIG, Jvm, find_free_port, scrape_metrics, wait_until
+
+type StartJvm = Callable[..., Jvm]
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Path:
+    """Return the directory that an init container fills."""
+    directory = tmp_path / "prepared"
+    directory.mkdir()
+    return directory
+
+
+def prepare(directory: Path, kit: Path, port: int, last_port: int = 0) -> Mapping[str, str]:
+    """Fill the directory as an init container does, and return variables of the container."""
+    start = Start(
+        id="shop",
+        directory=str(directory),
+        config=str(directory / "config.yaml"),
+        port=port,
+        last_port=last_port or port,
+        host="127.0.0.1",
+        delay_millis=200,
+        poll_millis=100,
+    )
+    assert main({START_VARIABLE: start.render(), KIT_VARIABLE: str(kit)}) == 0
+    agent = f"-javaagent:{directory}/agent.jar={directory}/start.properties"
+    return {"JAVA_TOOL_OPTIONS": agent}
+
+
+def is_served(port: int, name: str) -> bool:
+    try:
+        return name in scrape_metrics(port)
+    except (urllib.error.URLError, ConnectionError):
+        return False
+
+
+def test_jvm_that_cannot_be_attached_to_serves_from_its_start(
+    start_jvm: StartJvm, jvm_kit: Path, prepared: Path, release: int
+) -> None:
+    port = find_free_port()
+    variables = prepare(prepared, jvm_kit, port)
+    (prepared / "config.yaml").write_text(CONFIG)
+
+    jvm = start_jvm("-XX:+DisableAttachMechanism", release=release, environ=variables)
+
+    wait_until(lambda: is_served(port, "shop_orders"))
+    assert scrape_metrics(port)["jmx_scrape_error"].samples[0].value == 0
+    assert not Attachment(Process(jvm.process.pid), 1).has_socket()
+    lines = [line for line in jvm.read_output().splitlines() if "Picked up" not in line]
+    assert len(lines) == 1, "nothing but the application prints"
+
+
+def test_configuration_is_followed_and_a_bad_one_left_out(
+    start_jvm: StartJvm, jvm_kit: Path, prepared: Path
+) -> None:
+    port = find_free_port()
+    variables = prepare(prepared, jvm_kit, port)
+    start_jvm(environ=variables)
+
+    # The ConfigMap may come after the pod.
+    (prepared / "config.yaml").write_text(CONFIG)
+    wait_until(lambda: is_served(port, "shop_orders"))
+
+    (prepared / "config.yaml").write_text("rules:\n- pattern: '(['\n")
+    answer = prepared / "answer.properties"
+    wait_until(lambda: parse_properties(answer.read_bytes()).get("reason") == "ConfigInvalid")
+    assert is_served(port, "shop_orders")
+
+    (prepared / "config.yaml").write_text(CONFIG.replace("shop_orders", "shop_sales"))
+    wait_until(lambda: is_served(port, "shop_sales"))
+
+
+def test_second_jvm_of_a_container_takes_the_next_port(
+    start_jvm: StartJvm, jvm_kit: Path, prepared: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        variables = prepare(prepared, jvm_kit, taken, taken + 20)
+        (prepared / "config.yaml").write_text(CONFIG)
+
+        start_jvm(environ=variables)
+
+        wait_until(
+            lambda: any(is_served(port, "shop_orders") for port in range(taken + 1, taken + 21))
+        )
+
+
+@pytest.mark.parametrize("content", [b"", b"engine=/nowhere\nconfig=/nowhere\n", b"\\uZZZZ"])
+def test_broken_request_harms_nobody(
+    start_jvm: StartJvm, jvm_kit: Path, prepared: Path, content: bytes
+) -> None:
+    variables = prepare(prepared, jvm_kit, find_free_port())
+    (prepared / "start.properties").write_bytes(content)
+
+    jvm = start_jvm(environ=variables)
+
+    assert jvm.order() > 0
+
+
+def test_end_of_the_application_is_not_held_up(
+    start_jvm: StartJvm, jvm_kit: Path, prepared: Path
+) -> None:
+    port = find_free_port()
+    variables = prepare(prepared, jvm_kit, port)
+    (prepared / "config.yaml").write_text(CONFIG)
+    jvm = start_jvm(environ=variables)
+    wait_until(lambda: is_served(port, "shop_orders"))
+    jvm.may_end = True
+
+    jvm.process.terminate()
+
+    assert jvm.process.wait(10) == 143

@@ -1,0 +1,55 @@
+"""What the JVMs of a pod began with, as an annotation of the pod tells; pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from operators.jmxexporter.api.v1alpha1 import PrometheusJmxExporter
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Say what the JVMs of a pod began with.
+
+    Attributes:
+        exporter: Name of the exporter.
+        containers: Names of the containers.
+        port: First port.
+        last_port: Last port.
+        path: Path of the metrics.
+        config: Name of the ConfigMap and its key.
+    """
+
+    exporter: str
+    containers: tuple[str, ...]
+    port: int
+    last_port: int
+    path: str
+    config: str
+
+    @classmethod
+    def of(cls, exporter: PrometheusJmxExporter, containers: Iterable[str]) -> Started:
+        """Say what JVMs begin with by an exporter."""
+        spec = exporter.spec
+        first, last = spec.ports
+        source = f"{spec.config.config_map_name}/{spec.config.config_map_key}"
+        name = exporter.metadata.name
+        return cls(name, tuple(containers), first, last, spec.path, source)
+
+    @classmethod
+    def parse(cls, text: str) -> Started | None:
+        """Read the annotation; None when it is none of ours."""
+        try:
+            raw = json.loads(text)
+            ports = int(raw["port"]), int(raw["last_port"])
+            names = tuple(str(name) for name in raw["containers"])
+            texts = [str(raw[name]) for name in ("path", "config")]
+            return cls(str(raw["exporter"]), names, *ports, *texts)
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def render(self) -> str:
+        """Return the text of the annotation."""
+        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)

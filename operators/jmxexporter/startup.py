@@ -1,0 +1,189 @@
+"""Pods whose JVMs begin with the exporter: what an admission webhook adds to them; pure.
+
+For what cannot be attached to. A pod is changed only where nothing that it says is overruled:
+whatever is in doubt is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
+from libs.common.kinds import Manifest
+from operators.jmxexporter.api.v1alpha1 import Mode, PrometheusJmxExporter, Startup
+from operators.jmxexporter.injector.messages import START_VARIABLE, Start
+from operators.jmxexporter.naming import STARTED
+from operators.jmxexporter.resources import UNKNOWN_USER, Image
+from operators.jmxexporter.started import Started
+
+VOLUME: Final = "slipway-jmx"
+"""Volume with the jars, and the init container that fills it."""
+CONFIG_VOLUME: Final = "slipway-jmx-config"
+"""Volume with the configuration of the exporter."""
+DIRECTORY: Final = "/slipway-jmx"
+"""Where containers see the jars."""
+CONFIG_DIRECTORY: Final = "/slipway-jmx-config"
+"""Where containers see the configuration."""
+OPTIONS: Final = "JAVA_TOOL_OPTIONS"
+"""Environment variable by which each JVM takes options."""
+
+_AGENT: Final = f"-javaagent:{DIRECTORY}/agent.jar={DIRECTORY}/start.properties"
+_CONFIG_FILE: Final = "config.yaml"
+_MIRROR: Final = "kubernetes.io/config.mirror"
+# Quotas may demand all four. They count no further than those of the containers, beside which an
+# init container does not run.
+_RESOURCES: Final = {
+    "requests": {"cpu": "10m", "memory": "48Mi"},
+    "limits": {"cpu": "500m", "memory": "96Mi"},
+}
+
+
+def starts_pods(exporter: PrometheusJmxExporter) -> bool:
+    """Tell whether JVMs of new pods begin with an exporter."""
+    return exporter.spec.startup is Startup.NEW_PODS and exporter.spec.mode is Mode.ACTIVE
+
+
+def build_startup_patch(
+    exporter: PrometheusJmxExporter, pod: Mapping[str, Any], image: Image
+) -> list[Manifest]:
+    """Build the JSON patch that lets the JVMs of a new pod begin with the exporter.
+
+    Args:
+        exporter: The exporter that has the pod.
+        pod: The pod as it is about to be created.
+        image: Where the jars come from.
+
+    Returns:
+        The operations; none when the pod is to stay as it is.
+    """
+    spec = map_at(pod, "spec")
+    if not starts_pods(exporter) or _is_beyond_us(pod, spec):
+        return []
+    places = [
+        (index, container)
+        for index, container in enumerate(maps_at(spec, "containers"))
+        if _is_wanted(exporter, container) and _is_clear(container)
+    ]
+    if not places:
+        return []
+    started = Started.of(exporter, (text_at(each, "name") for _, each in places))
+    patch = _annotate(pod, started)
+    patch += _append(spec, "/spec", "volumes", _build_volumes(exporter))
+    # First of all: others may be sidecars, which never end.
+    init = _build_init_container(started, image)
+    if maps_at(spec, "initContainers"):
+        patch.append({"op": "add", "path": "/spec/initContainers/0", "value": init})
+    else:
+        patch.append({"op": "add", "path": "/spec/initContainers", "value": [init]})
+    for index, container in places:
+        path = f"/spec/containers/{index}"
+        patch += _append(container, path, "volumeMounts", _build_mounts())
+        patch += _set_options(container, path)
+    return patch
+
+
+def _is_beyond_us(pod: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
+    annotations = text_map_at(pod, "metadata", "annotations")
+    if _MIRROR in annotations or STARTED in annotations:
+        return True
+    taken = {text_at(each, "name") for each in (*maps_at(spec, "volumes"),)}
+    taken |= {text_at(each, "name") for each in maps_at(spec, "containers")}
+    taken |= {text_at(each, "name") for each in maps_at(spec, "initContainers")}
+    return text_at(spec, "os", "name") == "windows" or bool(taken & {VOLUME, CONFIG_VOLUME})
+
+
+def _is_wanted(exporter: PrometheusJmxExporter, container: Mapping[str, Any]) -> bool:
+    wanted, name = exporter.spec.containers, text_at(container, "name")
+    return (not wanted.include or name in wanted.include) and name not in wanted.exclude
+
+
+def _is_clear(container: Mapping[str, Any]) -> bool:
+    """Tell whether a container can be changed without overruling what it says."""
+    mounts = {text_at(each, "mountPath") for each in maps_at(container, "volumeMounts")}
+    if mounts & {DIRECTORY, CONFIG_DIRECTORY}:
+        return False
+    held = [each for each in maps_at(container, "env") if each.get("name") == OPTIONS]
+    if held:
+        # What comes from elsewhere cannot be added to. The last one wins, so there is to be one.
+        return len(held) == 1 and "valueFrom" not in held[0]
+    # A ConfigMap or Secret may hold the variable, and ours would hide it.
+    return not maps_at(container, "envFrom")
+
+
+def _set_options(container: Mapping[str, Any], path: str) -> list[Manifest]:
+    for index, variable in enumerate(maps_at(container, "env")):
+        if variable.get("name") == OPTIONS:
+            value = f"{text_at(variable, 'value')} {_AGENT}".strip()
+            return [{"op": "add", "path": f"{path}/env/{index}/value", "value": value}]
+    return _append(container, path, "env", [{"name": OPTIONS, "value": _AGENT}])
+
+
+def _append(
+    parent: Mapping[str, Any], path: str, field: str, values: list[Manifest]
+) -> list[Manifest]:
+    if maps_at(parent, field):
+        return [{"op": "add", "path": f"{path}/{field}/-", "value": value} for value in values]
+    return [{"op": "add", "path": f"{path}/{field}", "value": values}]
+
+
+def _annotate(pod: Mapping[str, Any], started: Started) -> list[Manifest]:
+    name = STARTED.replace("/", "~1")
+    operation = {
+        "op": "add",
+        "path": f"/metadata/annotations/{name}",
+        "value": started.render(),
+    }
+    if map_at(pod, "metadata").get("annotations") is None:
+        return [{"op": "add", "path": "/metadata/annotations", "value": {}}, operation]
+    return [operation]
+
+
+def _build_volumes(exporter: PrometheusJmxExporter) -> list[Manifest]:
+    source = exporter.spec.config
+    config_map = {
+        "name": source.config_map_name,
+        # A pod must not wait for a ConfigMap that only we want.
+        "optional": True,
+        "items": [{"key": source.config_map_key, "path": _CONFIG_FILE}],
+    }
+    return [
+        {"name": VOLUME, "emptyDir": {"sizeLimit": "32Mi"}},
+        {"name": CONFIG_VOLUME, "configMap": config_map},
+    ]
+
+
+def _build_mounts() -> list[Manifest]:
+    return [
+        {"name": VOLUME, "mountPath": DIRECTORY},
+        {"name": CONFIG_VOLUME, "mountPath": CONFIG_DIRECTORY, "readOnly": True},
+    ]
+
+
+def _build_init_container(started: Started, image: Image) -> Manifest:
+    start = Start(
+        id=started.exporter,
+        directory=DIRECTORY,
+        config=f"{CONFIG_DIRECTORY}/{_CONFIG_FILE}",
+        port=started.port,
+        last_port=started.last_port,
+        path=started.path,
+    )
+    return {
+        "name": VOLUME,
+        "image": image.name,
+        "imagePullPolicy": image.pull_policy,
+        "command": ["/app/bin/python", "-P", "-m", "operators.jmxexporter.injector.prepare"],
+        "env": [{"name": START_VARIABLE, "value": start.render()}],
+        "resources": _RESOURCES,
+        "securityContext": {
+            "runAsUser": UNKNOWN_USER,
+            "runAsGroup": UNKNOWN_USER,
+            "runAsNonRoot": True,
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumeMounts": [{"name": VOLUME, "mountPath": DIRECTORY}],
+    }
