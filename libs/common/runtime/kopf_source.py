@@ -122,8 +122,9 @@ class KopfSource:
             stop_flag=flag,
         )
         relay.cancel()
-        # kopf closes its TLS streams politely, which takes a round trip that the loop must see.
-        await asyncio.sleep(_GOODBYE_SECONDS)
+        if self._config.server.startswith("https:"):
+            # kopf closes its TLS streams politely, which takes a round trip that the loop must see.
+            await asyncio.sleep(_GOODBYE_SECONDS)
 
     def _build_registry(
         self, informers: Sequence[Informer], loop: asyncio.AbstractEventLoop

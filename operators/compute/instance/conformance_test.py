@@ -85,13 +85,12 @@ class TestInstanceConformance(BlurredConformance):
         rules=RULES,
         world=build_world,
         drive=pretend,
+        turns=True,
     )
 
 
 class TestEndingInstanceConformance(BlurredConformance):
     __test__ = True
-    # The other subject has them, and its writes are of the same kinds.
-    test_refused_writes_are_tried_again = None  # type: ignore[assignment]  # left out
     subject = Subject(
         OPERATOR,
         crds=build_crds(),
@@ -101,6 +100,7 @@ class TestEndingInstanceConformance(BlurredConformance):
         rules=RULES,
         world=build_world,
         drive=pretend_and_end,
+        turns=True,
     )
 
     async def test_child_deleted_in_a_gap_comes_back(self) -> None:
