@@ -109,6 +109,7 @@ class TestEndingConsumerConformance(OperatorConformance):
         rules=RULES,
         drive=run_and_end,
         settings=SETTINGS,
+        alone=True,
         horizon=HORIZON,
     )
 

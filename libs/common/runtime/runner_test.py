@@ -193,7 +193,8 @@ async def test_conflicts_without_end_are_backed_off(fake_api: FakeApi) -> None:
         raise Conflict(409)
 
     script, clock = Script(conflict), FakeClock()
-    async with running(fake_api, script, clock=clock, backoff_base_seconds=0.5) as harness:
+    slow = {"backoff_base_seconds": 0.5, "backoff_max_seconds": 0.5}
+    async with running(fake_api, script, clock=clock, **slow) as harness:
         queue = queue_of(harness)
 
         def waits(number: int) -> bool:

@@ -318,7 +318,8 @@ class OperatorConformance:
             for how, harm in pending:
                 self._assert_same(await self.run(harm), expected, how)
 
-        workers = [asyncio.create_task(work()) for _ in range(_AT_ONCE)]
+        number = 1 if self.subject.alone else _AT_ONCE
+        workers = [asyncio.create_task(work()) for _ in range(number)]
         try:
             await asyncio.gather(*workers)
         finally:

@@ -30,6 +30,7 @@ type Look = Callable[[Kind, str], Sequence[Manifest]]
 """Show the objects of a kind in a namespace, or in all when it is empty."""
 
 _POLL: Final = 0.01
+_TURN: Final = 0.001
 _TIMEOUT: Final = 20.0
 
 DEFAULTS: Final[Mapping[str, Any]] = {
@@ -156,6 +157,7 @@ class OperatorHarness:
                     await asyncio.sleep(_POLL)
                     continue
                 quiet += 1
+                await asyncio.sleep(_TURN)
 
     async def idle(self, timeout: float = _TIMEOUT) -> None:
         """Wait until no key is queued or worked on, whatever the caches have missed."""

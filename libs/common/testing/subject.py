@@ -31,6 +31,8 @@ class Subject:
         settings: Settings of the operator.
         turns: Whether the harms take turns instead of each being done at each write: for a long
             workload, or one whose table of crashes is tried elsewhere.
+        alone: Whether runs share something, such as the server of an outside system, and so have to
+            go one after the other.
         horizon: Seconds; a key that is to be looked at again sooner is waited for, as that of an
             operator is which asks something outside in the background. Give less than its polls
             take, or it never settles; 0 waits for none.
@@ -46,6 +48,7 @@ class Subject:
     drive: Drive = lambda _: None
     settings: Mapping[str, Any] = field(default_factory=dict)
     turns: bool = False
+    alone: bool = False
     horizon: float = 0.0
 
     @property
