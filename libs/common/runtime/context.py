@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeIs
@@ -30,6 +31,10 @@ type Wake = Callable[[Kind, Iterable[Key]], None]
 
 class PrimaryGone(Exception):
     """The primary was deleted since the pass began; there is nothing left to do for it."""
+
+
+class PrimaryChanged(Exception):
+    """The spec of the primary was changed since the pass began; a new pass makes a new plan."""
 
 
 class Recorder(Protocol):
@@ -188,17 +193,25 @@ class Context:
             and live["metadata"].get("generation") == self.primary["metadata"].get("generation")
         )
 
-    async def execute(self, *batches: Sequence[Step]) -> Outcome:
+    async def execute(self, *batches: Sequence[Step], confirmed: bool = False) -> Outcome:
         """Take the steps of a plan.
 
         Batches are taken one after the other, the steps of a batch side by side with slow start.
         What the API server refuses is told by the outcome, never raised.
 
+        Args:
+            batches: Steps to take.
+            confirmed: Whether even a single create waits until the primary was read. Give True for
+                what must not be made on the ground of an outdated spec, and cannot be taken back:
+                an address from a pool that drains.
+
         Raises:
             PrimaryGone: Something was to be created for a primary that is gone or going.
+            PrimaryChanged: Something was to be created for a spec that is not the newest. Nothing
+                was done; the new spec is in the cache.
         """
         births = [step for batch in batches for step in batch if self._makes_child(step)]
-        if len(births) == 1 and isinstance(births[0], Create):
+        if len(births) == 1 and isinstance(births[0], Create) and not confirmed:
             return await self._execute_one(births[0], batches)
         if births:
             await self._confirm_primary()
@@ -215,12 +228,14 @@ class Context:
         """Take steps that make one child while the primary is confirmed beside them.
 
         A child that died is replaced without waiting for the confirmation; when that fails, the
-        replacement is taken back.
+        replacement is taken back. One that was made for an older spec stays, as it would have had
+        it been made a moment earlier.
         """
         confirmation = asyncio.create_task(self._confirm_primary())
         try:
             outcome = await self._writer.execute(batches)
-            await confirmation
+            with contextlib.suppress(PrimaryChanged):
+                await confirmation
         except PrimaryGone:
             await self._take_back(birth)
             raise
@@ -234,10 +249,11 @@ class Context:
             await self._writer.execute([[Delete.of(birth.kind, child)]])
 
     async def _confirm_primary(self) -> None:
-        """Ask the API server whether the primary is still there before it gets new children.
+        """Ask the API server whether the primary is as it was before it gets new children.
 
         Kinds are watched by streams of their own: the garbage collector's deletion of a child may
-        be seen before the deletion of its owner, and the child would be made again for nobody.
+        be seen before the deletion of its owner, and the child would be made again for nobody. In
+        the same way what asks for a child may be seen before the change that rules it out.
         """
         informer = self._cache.informer(self.kind)
         live = await self.live_get(self.kind, self.key)
@@ -245,6 +261,9 @@ class Context:
             informer.vanished(self.key, self.uid)
         elif is_deleting(live) and not is_deleting(self.primary):
             informer.wrote(live)
+        elif live["metadata"].get("generation", 0) != self.generation:
+            informer.wrote(live)
+            raise PrimaryChanged(str(self))
         else:
             return
         raise PrimaryGone(str(self))

@@ -219,6 +219,36 @@ async def test_primary_that_vanished_unseen_keeps_no_new_children(
         assert not fake_api.writes(kind=CONFIG_MAP), "nothing was made to be taken back"
 
 
+@pytest.mark.parametrize("children", [1, 3])
+async def test_plan_of_an_outdated_spec_makes_nothing_that_must_be_confirmed(
+    fake_api: FakeApi, children: int
+) -> None:
+    async def late(context: Context) -> Result | None:
+        seen.append(context.generation)
+        if context.generation == 1:
+            fake_api.watches.pause(WIDGET)
+            fake_api.patch(WIDGET, KEY, {"spec": {"size": 7}})
+        manifests = [build_child(context, f"w-{number}") for number in range(children)]
+        for manifest in manifests:
+            manifest["data"] = {"generation": str(context.generation)}
+        await context.execute(
+            [Create(CONFIG_MAP, manifest) for manifest in manifests], confirmed=True
+        )
+        return None
+
+    seen: list[int] = []
+    async with running(fake_api, Script(late)) as harness:
+        fake_api.create(build_widget())
+        await harness.eventually(lambda: fake_api.objects(CONFIG_MAP), "there are children")
+        fake_api.watches.resume(WIDGET)
+        await harness.settled()
+
+        assert seen[:2] == [1, 2]
+        made = fake_api.objects(CONFIG_MAP)
+        assert [each["data"]["generation"] for each in made] == ["2"] * children
+        assert harness.metric("controller_runtime_reconcile_errors_total", controller="widget") == 0
+
+
 async def test_one_child_does_not_wait_for_the_look_at_the_primary(fake_api: FakeApi) -> None:
     async def replace(context: Context) -> Result | None:
         if not context.children(CONFIG_MAP):

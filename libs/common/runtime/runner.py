@@ -38,7 +38,7 @@ from libs.common.logs import reconcile_context
 from libs.common.metrics import ControllerMetrics, Metrics
 from libs.common.ownership import controller_of
 from libs.common.runtime.cache import Cache
-from libs.common.runtime.context import Context, PrimaryGone, Recorder
+from libs.common.runtime.context import Context, PrimaryChanged, PrimaryGone, Recorder
 from libs.common.runtime.controller import Controller, Mapper, Result
 from libs.common.runtime.informer import Handler, Origin
 from libs.common.runtime.queue import (
@@ -179,8 +179,7 @@ class Runner:
 
     async def process(self, key: Key) -> None:
         """Make one pass over a key and decide when the next one comes. Never raises an error."""
-        controller, started = self.controller, time.monotonic()
-        reconcile_id = str(uuid.uuid4())
+        controller, started, reconcile_id = self.controller, time.monotonic(), str(uuid.uuid4())
         with (
             reconcile_context(controller.name, controller.primary, key, reconcile_id),
             self._services.telemetry.reconcile_span(
@@ -229,6 +228,9 @@ class Runner:
         except PrimaryGone:
             log.info("Stopping, since the object was deleted meanwhile")
             return None
+        except PrimaryChanged:
+            log.info("Beginning anew, since the spec was changed")
+            return Result(requeue_after=0)
 
     def _settle(self, key: Key, result: Result | None) -> Ending:
         if result is not None and result.error is not None:
@@ -270,7 +272,7 @@ class Runner:
         return "error"
 
     def _stale_delay(self, key: Key) -> float | None:
-        """Return a short fixed delay for the first few conflicts, then the usual back-off."""
+        """Return a short fixed delay for the first few conflicts, then the back-off."""
         return _STALE_RETRY if self.queue.failures(key) < 5 else None
 
     # Finalizers.
@@ -323,7 +325,7 @@ class Runner:
         if is_deleting(answer) and not answer["metadata"].get("finalizers"):
             informer.vanished(context.key, uid_of(answer))
         else:
-            # The patch tests the resource version, so the answer holds nothing but our change.
+            # The patch tests the version, so the answer holds nothing but our change.
             informer.wrote(answer, self._origin(context.key))
         return True
 

@@ -162,7 +162,8 @@ class _Serving:
                 await self._reclaim(grant.tombstone)
         steps = [self._build_step(grant) for grant in grants]
         grant_of = {id(step): grant for step, grant in zip(steps, grants, strict=True)}
-        outcome = await self._ctx.execute(steps)
+        # A pool that drains may be heard of after the claim that must not have its address.
+        outcome = await self._ctx.execute(steps, confirmed=True)
         made = [grant_of[id(step)] for step in outcome.done]
         self.view = replace(self.view, last=find_last(self.view, made))
         if made:
