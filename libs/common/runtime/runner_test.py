@@ -193,7 +193,7 @@ async def test_conflicts_without_end_are_backed_off(fake_api: FakeApi) -> None:
         raise Conflict(409)
 
     script, clock = Script(conflict), FakeClock()
-    slow = {"backoff_base_seconds": 0.5, "backoff_max_seconds": 0.5}
+    slow: dict[str, Any] = {"backoff_base_seconds": 0.5, "backoff_max_seconds": 0.5}
     async with running(fake_api, script, clock=clock, **slow) as harness:
         queue = queue_of(harness)
 
