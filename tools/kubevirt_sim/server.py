@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from types import TracebackType
 from typing import Any, Final, Self
@@ -57,13 +58,16 @@ class ActionServer:
         )
         app.router.add_post(REVIEW_PATH, self._review)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        self._listener: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
         """Start to listen."""
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self.port, ssl_context=self._tls)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
+        assert self._runner.server is not None, "setup makes it"
+        self._listener = await asyncio.get_running_loop().create_server(
+            self._runner.server, self._host, self.port, ssl=self._tls
+        )
+        self.port = self._listener.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(
@@ -72,8 +76,18 @@ class ActionServer:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop."""
+        """Stop, and wait for the last connection.
+
+        An API server asks all the time whether the group is served: connections that are still
+        shaking hands are nobody's yet, and a site of aiohttp would leave them open.
+        """
+        if self._listener is None:
+            return
+        self._listener.close()
         await self._runner.cleanup()
+        await asyncio.sleep(0)  # What was accepted last becomes a connection.
+        self._listener.abort_clients()
+        await self._listener.wait_closed()
 
     async def _act(self, request: web.Request) -> web.Response:
         place = request.match_info
