@@ -87,6 +87,11 @@ class Progress:
         if running:
             running[-1].note = text.strip()[:_NOTE_WIDTH]
 
+    @property
+    def last_note(self) -> str:
+        """What was said last of the step that began last; empty for nothing."""
+        return self._steps[-1].note if self._steps else ""
+
     def say(self, text: str) -> None:
         """Print one line that stays."""
         (self._live.console if self._live else self._console).print(text, soft_wrap=True)

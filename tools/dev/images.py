@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,8 @@ from tools.cluster.progress import Progress
 from tools.dev.operators import ROOT
 from tools.images import build as build_image
 
+BUILT_VARIABLE: Final = "SLIPWAY_IMAGES_BUILT"
+"""Set where all images were built from this checkout already: they are only loaded."""
 TAG: Final = "dev"
 """Tag of what was built last; the loaded image also has one that names its content."""
 
@@ -28,6 +31,7 @@ def load_operator(
     Args:
         build: Build them; otherwise take what was built last under the tag `dev`.
     """
+    build = build and not os.environ.get(BUILT_VARIABLE)
     for image in list_images(operator)[1:]:
         _load(image, cluster, progress, build=build)
     return _load(operator, cluster, progress, build=build)

@@ -28,8 +28,10 @@ class Step:
         command: What runs, from the root of the checkout.
         reports: JUnit reports that it writes; empty for a step that is one check by itself.
         environment: Set on top of that of the gate.
-        needs: Tools that are made before it: `assets`, `helm`, `jvm`, `pulsar`, `cluster`.
+        needs: Tools that are made before it: `assets`, `helm`, `jvm`, `pulsar`, `images`,
+            `cluster`.
         by_name: Runs only where `--only` names it.
+        beside: Runs beside the steps after it: it waits more than it computes.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Step:
     environment: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     by_name: bool = False
+    beside: bool = False
 
 
 def build_steps(python: str) -> tuple[Step, ...]:
@@ -64,6 +67,14 @@ def build_steps(python: str) -> tuple[Step, ...]:
         Step("visibility", "Operators import no other operator", ("./pants", "dependencies", "::")),
         Step("lint", "Lint, format and types", ("./pants", "lint", "check", "::")),
         Step("layers", "Layers inside packages", (python, "-m", "tools.gate.imports")),
+        Step(
+            "e2e",
+            "End to end on kind",
+            _pytest(python, "e2e", "tests/e2e"),
+            reports=f"{REPORTS}/e2e.xml",
+            needs=("helm", "images", "cluster"),
+            beside=True,
+        ),
         Step(
             "unit",
             "Unit and integration tests, real API server",
@@ -93,13 +104,6 @@ def build_steps(python: str) -> tuple[Step, ...]:
             needs=("assets",),
             # Not yet in every run: on a busy machine a trial in fifty ends later than its deadline.
             by_name=True,
-        ),
-        Step(
-            "e2e",
-            "End to end on kind",
-            _pytest(python, "e2e", "tests/e2e"),
-            reports=f"{REPORTS}/e2e.xml",
-            needs=("helm", "cluster"),
         ),
     )
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from tools.cluster.errors import ToolError
-from tools.images import build, push
+from tools.images import build_together, list_images, push
 
 
 def main() -> int:
@@ -17,14 +17,18 @@ def main() -> int:
     pushing = commands.add_parser("push", help="push it as <registry>/<operator>:<tag>")
     pushing.add_argument("--registry", required=True, help="such as registry.example.com/team")
     for command in (building, pushing):
-        command.add_argument("operators", nargs="+", metavar="operator")
+        command.add_argument("operators", nargs="*", metavar="operator")
+        command.add_argument("--all", action="store_true", help="all images of this checkout")
         command.add_argument("--tag", default="dev")
     options = parser.parse_args()
     try:
-        for operator in options.operators:
-            if options.command == "build":
-                print(build(operator, options.tag))
-            else:
+        chosen = list_images() if options.all else options.operators
+        if not chosen:
+            parser.error(f"{options.command}: name operators, or --all")
+        if options.command == "build":
+            print("\n".join(build_together(chosen, options.tag)))
+        else:
+            for operator in chosen:
                 print(push(operator, options.registry, options.tag))
     except ToolError as err:
         print(err, file=sys.stderr)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -35,22 +35,43 @@ def build(operator_id: str, tag: str = "dev", progress: Progress | None = None) 
     Raises:
         ToolError: There is no such operator, no docker, or the build failed.
     """
-    folder = folder_of(operator_id)
-    if not (ROOT / folder / "BUILD").exists():
-        raise ToolError(f"{folder}/BUILD: no such operator; check the id")
-    progress = progress or open_progress(f"image-{operator_id}")
+    return build_together([operator_id], tag, progress)[0]
+
+
+def build_together(
+    images: Sequence[str], tag: str = "dev", progress: Progress | None = None
+) -> list[str]:
+    """Build several images in one run of Pants and return their references.
+
+    Raises:
+        ToolError: There is no such operator, no docker, or the build failed.
+    """
+    folders = [folder_of(image) for image in images]
+    for folder in folders:
+        if not (ROOT / folder / "BUILD").exists():
+            raise ToolError(f"{folder}/BUILD: no such operator; check the id")
+    progress = progress or open_progress(f"image-{images[0]}")
     docker = ensure_docker(progress)
     base = ensure_base(docker, progress)
     environment = {
         **docker.environment(),
         "PANTS_DOCKER_BUILD_ARGS": f'["TAG={tag}", "BASE={base}"]',
     }
-    if prepare := _PREPARATIONS.get(operator_id):
-        prepare(docker, progress)
-    with progress.step(f"Image slipway/{operator_id}:{tag}", "2 minutes the first time"):
-        target = f"{folder}:image"
-        progress.run([ROOT / "pants", "package", target], env=environment, cwd=ROOT)
-    return f"slipway/{operator_id}:{tag}"
+    for image in images:
+        if prepare := _PREPARATIONS.get(image):
+            prepare(docker, progress)
+    references = [f"slipway/{image}:{tag}" for image in images]
+    with progress.step(f"Image {', '.join(references)}", "2 minutes the first time"):
+        targets = [f"{folder}:image" for folder in folders]
+        progress.run([ROOT / "pants", "package", *targets], env=environment, cwd=ROOT)
+    return references
+
+
+def list_images(root: Path = ROOT) -> list[str]:
+    """Return the names of all images that are built here, those of operators first."""
+    operators = sorted(path.parent.name for path in root.glob("operators/*/BUILD"))
+    apps = [f"{path.parts[-3]}-app" for path in sorted(root.glob("operators/*/app/BUILD"))]
+    return [*operators, *apps, *_TOOLS]
 
 
 def folder_of(image: str) -> str:

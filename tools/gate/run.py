@@ -1,0 +1,164 @@
+"""Run steps: one after the other, and those that mostly wait beside the others."""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Console
+
+from libs.common.testing.pulsar import ASSETS_VARIABLE
+from tools.cluster.binaries import ensure_assets, ensure_tool
+from tools.cluster.cache import Cache
+from tools.cluster.docker import ensure_docker
+from tools.cluster.errors import CommandFailed, ToolError
+from tools.cluster.kind_cluster import up
+from tools.cluster.progress import Progress
+from tools.dev.images import BUILT_VARIABLE
+from tools.gate.counts import Counts, read_counts
+from tools.gate.steps import ROOT, Step
+from tools.images import build_together, list_images
+from tools.jvm import KIT_VARIABLE, ensure_kit
+from tools.pulsar import ensure_pulsar
+
+_TAIL: Final = 150
+"""Lines of a failed step that are shown; the log has all of them."""
+
+type Prepare = Callable[[Step, Progress], Mapping[str, str]]
+"""Make what a step needs, and return the environment by which it finds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Tell what became of a step.
+
+    Attributes:
+        step: The step.
+        passed: Whether it passed.
+        counts: How many tests ran; a step without reports counts as one.
+    """
+
+    step: Step
+    passed: bool
+    counts: Counts
+
+
+class Run:
+    """Run the steps of a gate.
+
+    Args:
+        progress: Shows the steps.
+        keep_going: Whether the steps after one that failed run too.
+        prepare: Makes what steps need.
+    """
+
+    def __init__(
+        self, progress: Progress, *, keep_going: bool = False, prepare: Prepare | None = None
+    ) -> None:
+        """Begin with nothing run."""
+        self._progress = progress
+        self._keep_going = keep_going
+        self._prepare = prepare or prepare_step
+        self._verdicts: list[Verdict] = []
+        self._beside: list[_Beside] = []
+
+    def run(self, steps: Sequence[Step]) -> list[Verdict]:
+        """Run steps in their order, and return the verdicts when the last one has ended."""
+        for step in steps:
+            environment = self._make_ready(step)
+            if environment is None:
+                self._judge(step, passed=False)
+            elif step.beside and step is not steps[-1]:
+                self._beside.append(_Beside(step, environment, self._progress))
+            else:
+                self._judge(step, passed=_execute(step, environment, self._progress))
+            if not self._keep_going and not all(verdict.passed for verdict in self._verdicts):
+                break
+        for beside in self._beside:
+            self._judge(beside.step, passed=beside.wait(self._progress))
+        return self._verdicts
+
+    def _make_ready(self, step: Step) -> Mapping[str, str] | None:
+        try:
+            return self._prepare(step, self._progress)
+        except ToolError as err:
+            self._progress.say(str(err))
+            return None
+
+    def _judge(self, step: Step, *, passed: bool) -> None:
+        counts = read_counts(ROOT, step.reports) if step.reports else Counts()
+        if not passed and not counts.failed:
+            counts += Counts(failed=1)
+        elif passed and not step.reports:
+            counts = Counts(passed=1)
+        self._verdicts.append(Verdict(step, passed, counts))
+
+
+class _Beside:
+    """A step that runs beside others; what it has to say comes when it has ended."""
+
+    def __init__(self, step: Step, environment: Mapping[str, str], progress: Progress) -> None:
+        self.step = step
+        self._words = io.StringIO()
+        log = progress.log_path.with_suffix(f".{step.name}.log")
+        self._progress = Progress(log, Console(file=self._words, highlight=False))
+        self._passed = False
+        self._thread = threading.Thread(target=self._run, args=(environment,), daemon=True)
+        progress.say(f"Beside what follows: {step.title}. Log: {log}")
+        self._thread.start()
+
+    def wait(self, progress: Progress) -> bool:
+        """Wait until it has ended, and tell whether it passed."""
+        with progress.step(f"Waiting for: {self.step.title}"):
+            while self._thread.is_alive():
+                self._thread.join(1.0)
+                progress.note(self._progress.last_note)
+        progress.say(self._words.getvalue().rstrip())
+        return self._passed
+
+    def _run(self, environment: Mapping[str, str]) -> None:
+        self._passed = _execute(self.step, environment, self._progress)
+
+
+def _execute(step: Step, environment: Mapping[str, str], progress: Progress) -> bool:
+    """Run one step and tell whether it passed; its last words are shown if it did not."""
+    try:
+        with progress.step(step.title):
+            progress.run(step.command, env={**environment, **step.environment}, cwd=ROOT)
+    except CommandFailed as err:
+        progress.say("\n".join(err.output.splitlines()[-_TAIL:]))
+        progress.say(f"Failed: {shlex.join(step.command)}")
+        return False
+    return True
+
+
+def prepare_step(step: Step, progress: Progress) -> Mapping[str, str]:
+    """Make what a step needs, and return the environment by which it finds it.
+
+    Raises:
+        ToolError: Something cannot be made; the message says what is missing.
+    """
+    environment = {"PYTHONPATH": str(ROOT)}
+    if "assets" in step.needs:
+        environment["KUBEBUILDER_ASSETS"] = str(ensure_assets(progress))
+    if "jvm" in step.needs:
+        environment[KIT_VARIABLE] = str(ensure_kit(progress))
+    if "pulsar" in step.needs:
+        environment[ASSETS_VARIABLE] = str(ensure_pulsar(progress))
+    if "helm" in step.needs:
+        environment["SLIPWAY_HELM"] = str(ensure_tool("helm", progress))
+        path = str(ensure_tool("kustomize", progress).parent)
+        environment["PATH"] = os.pathsep.join([path, os.environ.get("PATH", "")])
+    if "images" in step.needs:
+        # All at once and before the step: Pants does one thing at a time, and goes on to the tests.
+        build_together(list_images(), progress=progress)
+        environment[BUILT_VARIABLE] = "1"
+    if "cluster" in step.needs:
+        ensure_docker(progress, Cache())
+        up(progress=progress)
+    return environment

@@ -1,0 +1,84 @@
+"""Steps of the gate, run as real processes."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tools.cluster.errors import ToolError
+from tools.cluster.progress import Progress
+from tools.gate.counts import Counts
+from tools.gate.run import Run
+from tools.gate.steps import Step
+
+_MEET = """
+import pathlib, sys, time
+mine, other = map(pathlib.Path, sys.argv[1:])
+mine.touch()
+end = time.monotonic() + 30
+while not other.exists():
+    assert time.monotonic() < end, f"{other} never came"
+    time.sleep(0.01)
+"""
+
+
+def say(name: str, text: str, code: int = 0, *, beside: bool = False) -> Step:
+    script = f"print({text!r}); raise SystemExit({code})"
+    return Step(name, name.title(), (sys.executable, "-c", script), beside=beside)
+
+
+def meet(name: str, other: str, folder: Path, *, beside: bool = False) -> Step:
+    command = (sys.executable, "-c", _MEET, str(folder / name), str(folder / other))
+    return Step(name, name.title(), command, beside=beside)
+
+
+def prepare(step: Step, progress: Progress) -> Mapping[str, str]:
+    if "gold" in step.needs:
+        raise ToolError("no gold: dig for it")
+    return {}
+
+
+class Gate:
+    """A gate whose words are kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self.words = io.StringIO()
+        self.progress = Progress(folder / "log", Console(file=self.words, width=200))
+
+    def run(self, *steps: Step, keep_going: bool = False) -> dict[str, bool]:
+        verdicts = Run(self.progress, keep_going=keep_going, prepare=prepare).run(steps)
+        assert all(verdict.counts != Counts() for verdict in verdicts)
+        return {verdict.step.name: verdict.passed for verdict in verdicts}
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Gate:
+    return Gate(tmp_path)
+
+
+def test_step_beside_runs_while_the_next_one_does(gate: Gate, tmp_path: Path) -> None:
+    first = meet("e2e", "unit", tmp_path, beside=True)
+    assert gate.run(first, meet("unit", "e2e", tmp_path)) == {"unit": True, "e2e": True}
+
+
+def test_failure_beside_is_told_with_its_words(gate: Gate) -> None:
+    result = gate.run(say("e2e", "pod is lost", 1, beside=True), say("unit", "fine"))
+    assert result == {"unit": True, "e2e": False}
+    assert "pod is lost" in gate.words.getvalue()
+
+
+def test_failure_ends_the_run_and_what_runs_beside_is_still_judged(gate: Gate) -> None:
+    steps = (say("e2e", "", beside=True), say("unit", "wrong", 1), say("plain", ""))
+    assert gate.run(*steps) == {"unit": False, "e2e": True}
+    assert gate.run(*steps, keep_going=True) == {"unit": False, "plain": True, "e2e": True}
+
+
+def test_step_whose_needs_cannot_be_made_fails(gate: Gate) -> None:
+    step = Step("shine", "Shine", (sys.executable, "-c", ""), needs=("gold",))
+    assert gate.run(step) == {"shine": False}
+    assert "dig for it" in gate.words.getvalue()
