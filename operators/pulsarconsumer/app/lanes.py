@@ -9,31 +9,32 @@ import zlib
 from collections.abc import Callable
 from typing import Protocol
 
-type Work = Callable[[], object]
+type Work[T] = Callable[[T], object]
 """Handles and settles what was received; it raises nothing."""
 
 
-class Lanes(Protocol):
-    """Run work, as many pieces at a time as there are lanes."""
+class Lanes[T](Protocol):
+    """Work on items, as many at a time as there are lanes."""
 
-    def submit(self, key: str, work: Work) -> None:
-        """Run work, or wait for a lane that will; work of one key stays in order."""
+    def submit(self, item: T, key: str) -> None:
+        """Work on an item, or wait for a lane that will; items of one key stay in order."""
 
     def wait_idle(self, seconds: float) -> bool:
         """Wait until nothing runs, and tell whether it came to that in time."""
 
 
-class OneLane:
-    """Run one piece of work at a time, in the thread that brings it."""
+class OneLane[T]:
+    """Work on one item at a time, in the thread that brings it."""
 
-    def __init__(self) -> None:
+    def __init__(self, work: Work[T]) -> None:
         """Start idle."""
+        self._work = work
         self._turn = threading.Lock()
 
-    def submit(self, key: str, work: Work) -> None:
-        """Run work once the other source's has ended."""
+    def submit(self, item: T, key: str) -> None:
+        """Work on an item once the other source's is done."""
         with self._turn:
-            work()
+            self._work(item)
 
     def wait_idle(self, seconds: float) -> bool:
         """Wait until nothing runs, and tell whether it came to that in time."""
@@ -43,29 +44,32 @@ class OneLane:
         return idle
 
 
-class ManyLanes:
-    """Run several pieces of work at a time, each in a thread of its own."""
+class ManyLanes[T]:
+    """Work on several items at a time, each in a thread of its own."""
 
-    def __init__(self, count: int, *, ordered: bool) -> None:
+    def __init__(self, work: Work[T], count: int, *, ordered: bool) -> None:
         """Start the threads, which live as long as the process.
 
         Args:
+            work: What is done with an item.
             count: How many lanes.
-            ordered: Whether work of one key goes to one lane, or to whichever is free.
+            ordered: Whether items of one key go to one lane, or to whichever is free.
         """
+        self._work = work
         self._count = count
         self._free = threading.Semaphore(count)
         queues = count if ordered else 1
-        self._queues: list[queue.SimpleQueue[Work]] = [queue.SimpleQueue() for _ in range(queues)]
+        self._queues: list[queue.SimpleQueue[T]] = [queue.SimpleQueue() for _ in range(queues)]
         for number in range(count):
             lane = self._queues[number % queues]
             name = f"lane-{number}"
             threading.Thread(target=self._run, args=(lane,), name=name, daemon=True).start()
 
-    def submit(self, key: str, work: Work) -> None:
-        """Hand work to a lane, once fewer are under way than there are lanes."""
+    def submit(self, item: T, key: str) -> None:
+        """Hand an item to a lane, once fewer are under way than there are lanes."""
         self._free.acquire()
-        self._queues[zlib.crc32(key.encode()) % len(self._queues)].put(work)
+        lane = zlib.crc32(key.encode()) % len(self._queues) if key else 0
+        self._queues[lane].put(item)
 
     def wait_idle(self, seconds: float) -> bool:
         """Wait until nothing runs, and tell whether it came to that in time."""
@@ -79,15 +83,15 @@ class ManyLanes:
             self._free.release()
         return taken == self._count
 
-    def _run(self, lane: queue.SimpleQueue[Work]) -> None:
+    def _run(self, lane: queue.SimpleQueue[T]) -> None:
         while True:
-            work = lane.get()
+            item = lane.get()
             try:
-                work()
+                self._work(item)
             finally:
                 self._free.release()
 
 
-def build_lanes(count: int, *, ordered: bool) -> Lanes:
+def build_lanes[T](work: Work[T], count: int, *, ordered: bool) -> Lanes[T]:
     """Return as many lanes as asked for."""
-    return ManyLanes(count, ordered=ordered) if count > 1 else OneLane()
+    return ManyLanes(work, count, ordered=ordered) if count > 1 else OneLane(work)

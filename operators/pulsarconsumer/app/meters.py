@@ -1,13 +1,15 @@
-"""What the app measures: counted in plain numbers for each message, rendered at each scrape.
+"""What the app measures: noted in lists for each message, counted from time to time.
 
-Counters and histograms of the Prometheus client cost more for each message than its receipt does.
+Counters and histograms of the Prometheus client cost more for each message than its receipt does,
+and a lock for each costs more than the note. To append to a list needs none.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from bisect import bisect_left
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -18,8 +20,9 @@ from libs.common.metric_specs import MetricSpec
 from libs.common.metrics import Metrics
 from operators.pulsarconsumer.app import metrics as specs
 
+_SOURCES: Final = ("topic", "retry")
 _COUNTED: Final = (
-    (specs.RECEIVED, ("topic", "retry")),
+    (specs.RECEIVED, _SOURCES),
     (specs.HANDLED, specs.RESULTS),
     (specs.BROKER_ERRORS, specs.OPERATIONS),
 )
@@ -36,11 +39,13 @@ class Meters:
         """
         self._lock = threading.Lock()
         self._counts = {spec.name: dict.fromkeys(values, 0) for spec, values in _COUNTED}
-        self._received = self._counts[specs.RECEIVED.name]
-        self._handled = self._counts[specs.HANDLED.name]
-        self._errors = self._counts[specs.BROKER_ERRORS.name]
         self._ages = _Buckets(specs.MESSAGE_AGE.buckets)
         self._seconds = _Buckets(specs.HANDLE_TIME.buckets)
+        # What was noted, and is not counted yet.
+        self._new_ages: dict[str, list[float]] = {source: [] for source in _SOURCES}
+        self._new_seconds: list[float] = []
+        self._new_results: list[str] = []
+        self._new_errors: list[str] = []
         self._running: dict[int, float] = {}
         metrics.gauge(specs.IN_FLIGHT).set_function(lambda: len(self._running))
         self.connected = metrics.gauge(specs.CONNECTED)
@@ -48,21 +53,16 @@ class Meters:
         metrics.registry.register(_Collector(self))
 
     def receive(self, source: str, publish_time: int) -> None:
-        """Count a message and its age; publish_time is in milliseconds since 1970."""
-        age = time.time() - publish_time / 1000
-        with self._lock:
-            self._received[source] += 1
-            self._ages.add(max(0.0, age))
+        """Note a message and its age; publish_time is in milliseconds since 1970."""
+        self._new_ages[source].append(time.time() - publish_time / 1000)
 
     def settle(self, result: str) -> None:
-        """Count a message by what became of it."""
-        with self._lock:
-            self._handled[result] += 1
+        """Note what became of a message."""
+        self._new_results.append(result)
 
     def fail(self, operation: str) -> None:
-        """Count a request to the broker that failed."""
-        with self._lock:
-            self._errors[operation] += 1
+        """Note a request to the broker that failed."""
+        self._new_errors.append(operation)
 
     def begin(self) -> None:
         """Note that this thread calls the handler."""
@@ -70,18 +70,36 @@ class Meters:
 
     def end(self) -> None:
         """Note that the call has ended."""
-        seconds = time.monotonic() - self._running.pop(threading.get_ident())
-        with self._lock:
-            self._seconds.add(seconds)
+        self._new_seconds.append(time.monotonic() - self._running.pop(threading.get_ident()))
 
     def longest_call(self) -> float:
         """Return the seconds that the oldest call of the handler has been under way; 0 for none."""
         started = min(self._running.copy().values(), default=None)
         return 0.0 if started is None else time.monotonic() - started
 
+    def count(self) -> None:
+        """Count what was noted; called often enough for the lists to stay short."""
+        with self._lock:
+            self._count()
+
+    def _count(self) -> None:
+        received = self._counts[specs.RECEIVED.name]
+        for source, noted in self._new_ages.items():
+            ages = _take(noted)
+            received[source] += len(ages)
+            self._ages.add(ages)
+        self._seconds.add(_take(self._new_seconds))
+        for spec, noted_words in (
+            (specs.HANDLED, self._new_results),
+            (specs.BROKER_ERRORS, self._new_errors),
+        ):
+            for word, number in Counter(_take(noted_words)).items():
+                self._counts[spec.name][word] += number
+
     def collect(self) -> Iterator[Metric]:
         """Render what was counted."""
         with self._lock:
+            self._count()
             families: list[Metric] = []
             for spec, _ in _COUNTED:
                 counter = CounterMetricFamily(spec.name, spec.help, labels=spec.labels)
@@ -96,6 +114,14 @@ class Meters:
         yield from families
 
 
+def _take[T](noted: list[T]) -> list[T]:
+    """Take what was noted so far out of a list to which other threads append."""
+    taken = noted[:]
+    # Each of the two is one step of the interpreter; what came in between stays.
+    del noted[: len(taken)]
+    return taken
+
+
 class _Buckets:
     """Count values by upper bounds."""
 
@@ -104,9 +130,17 @@ class _Buckets:
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
 
-    def add(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
+    def add(self, values: list[float]) -> None:
+        """Count values, which are sorted for it."""
+        values.sort()
+        below = 0
+        for number, bound in enumerate(self._bounds):
+            up_to = bisect_right(values, bound, below)
+            self._counts[number] += up_to - below
+            below = up_to
+        self._counts[-1] += len(values) - below
+        # Clocks of two machines differ, and a sum that falls would look like a restart.
+        self._sum += sum(value for value in values if value > 0)
 
     def render(self, spec: MetricSpec) -> HistogramMetricFamily:
         family = HistogramMetricFamily(spec.name, spec.help)

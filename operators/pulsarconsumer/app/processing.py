@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+import time
+from collections.abc import Callable, Sequence
 
 import pulsar
 
 from libs.common.telemetry import MessageSpan, Telemetry
-from operators.pulsarconsumer.app.core.headers import Origin, parse_origin, strip_own
 from operators.pulsarconsumer.app.core.lines import is_sampled, render_line
-from operators.pulsarconsumer.app.core.message import Message
 from operators.pulsarconsumer.app.core.message import Mismatch as MismatchError
-from operators.pulsarconsumer.app.core.topics import without_partition
 from operators.pulsarconsumer.app.meters import Meters
-from operators.pulsarconsumer.app.schemas import DecodeFailed, version_of
-from operators.pulsarconsumer.app.session import Session, Source
+from operators.pulsarconsumer.app.received import Received, receive_message, set_value
+from operators.pulsarconsumer.app.schemas import DecodeFailed
+from operators.pulsarconsumer.app.session import Source
 from operators.pulsarconsumer.app.settings import Mismatch, Settings
-from operators.pulsarconsumer.app.settle import Held, Settler
+from operators.pulsarconsumer.app.settle import Settler
 from operators.pulsarconsumer.app.streams import MessageStream
 
 SPAN_ATTRIBUTES = (
@@ -53,98 +51,78 @@ class Processor:
         self._meters = meters
         self._telemetry = telemetry
         self._lines = settings.line_options
+        self._logs = self._lines.sample_ratio > 0
+        self._traced = telemetry.enabled
 
-    def process(self, session: Session, source: Source, unit: Sequence[pulsar.Message]) -> None:
+    def process(self, source: Source, unit: Sequence[pulsar.Message]) -> None:
         """Handle messages and settle each of them.
 
         Raises:
             Fatal: A payload is not what the schema says, and schema_on_mismatch is Fail.
         """
-        held = [one for raw in unit if (one := self._accept(session, source, raw)) is not None]
-        if not held:
+        taken = [one for raw in unit if (one := self._accept(source, raw)) is not None]
+        if not taken:
             return
-        if self._telemetry.enabled:
-            first = held[0].message
+        if self._traced:
+            first = taken[0]
             name = f"process {first.topic.rpartition('/')[2]}"
             values = ("pulsar", first.topic, self._settings.subscription_name, first.message_id)
             attributes = dict(zip(SPAN_ATTRIBUTES, values, strict=True))
             with self._telemetry.message_span(name, first.properties, attributes) as span:
-                self._handle(held, span)
+                self._handle(taken, span)
         else:
-            self._handle(held, None)
+            self._handle(taken, None)
 
-    def _accept(self, session: Session, source: Source, raw: pulsar.Message) -> Held | None:
+    def _accept(self, source: Source, raw: pulsar.Message) -> Received | None:
         """Make a message of what was received; one that has no value is settled at once."""
         self._meters.receive(source.name, raw.publish_timestamp())
-        properties = raw.properties()
-        origin = self._find_origin(source, raw, properties)
-        failed = False
-        value: object = None
-        try:
-            value = session.payloads.decode(raw, origin.topic, origin.schema_version)
-        except DecodeFailed as err:
-            failed = True
-            value = str(err)
-        message = Message(
-            raw.data(),
-            None if failed else value,
-            origin.topic,
-            origin.message_id,
-            raw.partition_key(),
-            raw.ordering_key(),
-            strip_own(properties) if source.is_retry else properties,
-            raw.publish_timestamp(),
-            raw.event_timestamp(),
-            origin.attempt,
-        )
-        held = Held(session, source, raw, origin, message)
-        if is_sampled(self._lines, origin.message_id):
-            self._stream.write(render_line(self._lines, message, datetime.now(UTC)))
-        if failed:
-            self._settle_mismatch(held, str(value))
+        message = receive_message(source, raw, self._settler.count_tries)
+        mismatch = self._decode(message) if source.session.payloads.decodes else ""
+        if self._logs and is_sampled(self._lines, message.message_id):
+            self._stream.write(render_line(self._lines, message, time.time()))
+        if mismatch:
+            self._settle_mismatch(message, mismatch)
             return None
-        return held
+        return message
 
-    def _find_origin(
-        self, source: Source, raw: pulsar.Message, properties: Mapping[str, str]
-    ) -> Origin:
-        # The client shows (ledger,entry,partition,batch), in one call instead of four.
-        shown = str(raw.message_id())[1:-1].replace(",", ":")
-        topic = without_partition(raw.topic_name())
-        if source.is_retry:
-            return parse_origin(properties, Origin(topic, shown))
-        tries = self._settler.count_tries(topic, shown, raw.redelivery_count())
-        return Origin(topic, shown, version_of(raw), tries)
+    def _decode(self, message: Received) -> str:
+        """Set the value of a message, or say why it has none."""
+        origin = message.origin
+        try:
+            payloads = message.source.session.payloads
+            value = payloads.decode(message.raw, origin.topic, origin.schema_version)
+        except DecodeFailed as err:
+            set_value(message, None)
+            return str(err)
+        set_value(message, value)
+        return ""
 
-    def _settle_mismatch(self, held: Held, error: str) -> None:
-        where = f"{held.origin.topic} {held.origin.message_id}"
+    def _settle_mismatch(self, message: Received, error: str) -> None:
+        where = f"{message.topic} {message.message_id}"
         expected = self._settings.schema_type
         match self._settings.schema_on_mismatch:
             case Mismatch.SKIP:
-                self._settler.succeed(held, "skipped")
+                self._settler.succeed(message, "skipped")
             case Mismatch.DEAD_LETTER:
-                self._settler.fail(held, MismatchError(f"is not {expected}: {error}"), {})
+                self._settler.fail(message, MismatchError(f"is not {expected}: {error}"), {})
             case Mismatch.FAIL:
                 raise Fatal(f"Message {where}: is not {expected}: {error}")
 
-    def _handle(self, held: Sequence[Held], span: MessageSpan | None) -> None:
-        error = self._call(held)
-        if error is not None and span:
-            span.set_error(error)
-        for one in held:
-            if error is None:
-                self._settler.succeed(one)
-            else:
-                self._settler.fail(one, error, span.properties() if span else {})
-
-    def _call(self, held: Sequence[Held]) -> BaseException | None:
-        batch = self._settings.handler_batch
-        argument = [one.message for one in held] if batch else held[0].message
+    def _handle(self, taken: Sequence[Received], span: MessageSpan | None) -> None:
+        argument = list(taken) if self._settings.handler_batch else taken[0]
+        error: BaseException | None = None
         self._meters.begin()
         try:
             self._handler(argument)
         except (Exception, SystemExit) as err:  # noqa: BLE001  # Whatever it raises, it failed.
-            return err
+            error = err
         finally:
             self._meters.end()
-        return None
+        if error is None:
+            for message in taken:
+                self._settler.succeed(message)
+            return
+        if span:
+            span.set_error(error)
+        for message in taken:
+            self._settler.fail(message, error, span.properties() if span else {})

@@ -49,6 +49,8 @@ class Payloads:
             SchemaInvalid: schema_file cannot be read, or is no Avro definition.
         """
         self._type = settings.schema_type
+        self.decodes = self._type is not SchemaType.BYTES
+        """Whether a value is anything but the payload itself."""
         self.schema = _build_schema(settings)
 
     def decode(self, message: pulsar.Message, topic: str, version: int) -> object:

@@ -45,10 +45,12 @@ class Source:
     """One consumer.
 
     Attributes:
+        session: What it belongs to.
         name: `topic` or `retry`.
         consumer: The client's consumer.
     """
 
+    session: Session
     name: str
     consumer: pulsar.Consumer
 
@@ -74,6 +76,8 @@ class Session:
         self._producers: dict[str, pulsar.Producer] = {}
         self._lock = threading.Lock()
         self.sources: tuple[Source, ...] = ()
+        self.broken = threading.Event()
+        """Set when it has to be replaced, or ended: nothing more is begun then."""
 
     def open(self) -> None:
         """Subscribe to the retry topic, where there is one, and to the topics.
@@ -84,8 +88,8 @@ class Session:
         sources: list[Source] = []
         if self._settings.retry_strategy is Strategy.RETRY_TOPIC:
             # First, so that the subscription is there before the first copy.
-            sources.append(Source("retry", self._subscribe_retry()))
-        sources.append(Source("topic", self._subscribe_topics()))
+            sources.append(Source(self, "retry", self._subscribe_retry()))
+        sources.append(Source(self, "topic", self._subscribe_topics()))
         self.sources = tuple(sources)
 
     def is_connected(self) -> bool:

@@ -33,6 +33,10 @@ _BROKEN_SECONDS: Final = 30.0
 """A session that is not connected for so long is replaced; the client retries by itself before."""
 _FIRST_RETRY_SECONDS: Final = 0.5
 _LAST_RETRY_SECONDS: Final = 15.0
+_UNEXPECTED: Final = "Ending on an error that nobody expected"
+
+type Unit = Sequence[pulsar.Message]
+"""Messages that are handled together: one, or what a handler of lists is given."""
 
 log = structlog.get_logger("worker")
 
@@ -61,10 +65,10 @@ class Worker:
         self._meters = meters
         self._settler = Settler(settings, meters)
         self._processor = Processor(settings, handler, stream, self._settler, meters, telemetry)
-        self._lanes = build_lanes(
-            settings.max_in_flight,
-            ordered=settings.subscription_type is not SubscriptionType.SHARED,
-        )
+        ordered = settings.subscription_type is not SubscriptionType.SHARED
+        self._lanes = build_lanes(self._process, settings.max_in_flight, ordered=ordered)
+        self._keyed = ordered and settings.max_in_flight > 1
+        self._batched = settings.batch_max_messages > 0
         rate = settings.rate_limit_per_second
         self._rate = RateLimit(rate, time.monotonic()) if rate else None
         self._rate_lock = threading.Lock()
@@ -84,7 +88,7 @@ class Worker:
                 if session is not None:
                     self._serve(session)
         except Exception as err:
-            log.exception("Ending on an error that nobody expected")
+            log.exception(_UNEXPECTED)
             self.failure = f"{type(err).__name__}: {err}"
 
     def stop(self, deadline: float) -> None:
@@ -141,23 +145,21 @@ class Worker:
 
     def _serve(self, session: Session) -> None:
         self._session = session
-        broken = threading.Event()
         pumps = [
-            threading.Thread(
-                target=self._pump, args=(session, source, broken), name=source.name, daemon=True
-            )
+            threading.Thread(target=self._pump, args=(source,), name=source.name, daemon=True)
             for source in session.sources
         ]
         for pump in pumps:
             pump.start()
         connected = time.monotonic()
-        while not self._stopping.wait(_WATCH_SECONDS) and not broken.is_set():
+        while not self._stopping.wait(_WATCH_SECONDS) and not session.broken.is_set():
             self._settler.release_due()
+            self._meters.count()
             if session.is_connected():
                 connected = time.monotonic()
             elif time.monotonic() - connected > _BROKEN_SECONDS:
                 log.warning("Replacing a connection that is lost", seconds=_BROKEN_SECONDS)
-                broken.set()
+                session.broken.set()
         self._finish(pumps)
         self._session = None
         self._waiting_for = "the connection was lost"
@@ -184,66 +186,67 @@ class Worker:
         if not (finished and wait(self._lanes.wait_idle)):
             log.error("Leaving messages to the broker whose handling has not ended in time")
 
-    def _pump(self, session: Session, source: Source, broken: threading.Event) -> None:
+    def _pump(self, source: Source) -> None:
+        """Receive, and have handled, until the session ends."""
+        broken, stopping = source.session.broken, self._stopping
         try:
-            while not self._stopping.is_set() and not broken.is_set():
-                for unit in self._receive(source, broken):
-                    if not self._wait_turn(len(unit)):
+            while not (stopping.is_set() or broken.is_set()):
+                for unit in self._receive(source):
+                    if self._rate is not None:
+                        self._wait_turn(self._rate, len(unit))
+                    if stopping.is_set():
                         return
-                    key = unit[0].ordering_key() or unit[0].partition_key() or source.name
-                    work = partial(self._process, session, source, unit, broken)
-                    self._lanes.submit(key, work)
+                    key = _key_of(unit[0]) or source.name if self._keyed else ""
+                    self._lanes.submit((source, unit), key)
         except Exception as err:
-            log.exception("Ending on an error that nobody expected")
-            self.failure = f"{type(err).__name__}: {err}"
-            broken.set()
-            self._stopping.set()
+            log.exception(_UNEXPECTED)
+            self._end(source, f"{type(err).__name__}: {err}")
 
-    def _receive(self, source: Source, broken: threading.Event) -> list[Sequence[pulsar.Message]]:
+    def _receive(self, source: Source) -> Sequence[Unit]:
         """Return units of work: single messages, or lists for a handler that takes them."""
         try:
-            if not self._settings.batch_max_messages:
-                return [(source.consumer.receive(_POLL_MILLISECONDS),)]
+            if not self._batched:
+                return ((source.consumer.receive(_POLL_MILLISECONDS),),)
             batch = source.consumer.batch_receive()
         except pulsar.Timeout:
-            return []
+            return ()
         except pulsar.PulsarException as err:
             if not self._stopping.is_set():
                 self._meters.fail("receive")
                 log.warning("Failing to receive", source=source.name, error=str(err))
-                broken.set()
-            return []
+                source.session.broken.set()
+            return ()
         if self._settings.handler_batch:
-            return [batch] if batch else []
+            return (batch,) if batch else ()
         return [(message,) for message in batch]
 
-    def _wait_turn(self, count: int) -> bool:
-        """Wait as the rate limit asks, and tell whether work may still begin."""
-        if self._rate is not None:
-            with self._rate_lock:
-                seconds = max(self._rate.reserve(time.monotonic()) for _ in range(count))
-            if seconds:
-                self._stopping.wait(seconds)
-        return not self._stopping.is_set()
+    def _wait_turn(self, rate: RateLimit, count: int) -> None:
+        """Wait as the rate limit asks, or until the app stops."""
+        with self._rate_lock:
+            seconds = max(rate.reserve(time.monotonic()) for _ in range(count))
+        if seconds:
+            self._stopping.wait(seconds)
 
-    def _process(
-        self,
-        session: Session,
-        source: Source,
-        unit: Sequence[pulsar.Message],
-        broken: threading.Event,
-    ) -> None:
+    def _process(self, item: tuple[Source, Unit]) -> None:
+        source, unit = item
         try:
-            self._processor.process(session, source, unit)
+            self._processor.process(source, unit)
         except Fatal as err:
             log.error("Ending", reason=str(err))
-            self.failure = str(err)
+            self._end(source, str(err))
         except Exception as err:
-            log.exception("Ending on an error that nobody expected")
-            self.failure = f"{type(err).__name__}: {err}"
-        if self.failure:
-            broken.set()
-            self._stopping.set()
+            log.exception(_UNEXPECTED)
+            self._end(source, f"{type(err).__name__}: {err}")
+
+    def _end(self, source: Source, failure: str) -> None:
+        self.failure = failure
+        source.session.broken.set()
+        self._stopping.set()
+
+
+def _key_of(message: pulsar.Message) -> str:
+    key: str = message.ordering_key() or message.partition_key()
+    return key
 
 
 def _describe(err: Exception) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Sequence
+from dataclasses import FrozenInstanceError, replace
 from functools import partial
 from pathlib import Path
 
@@ -70,6 +72,28 @@ def test_each_message_is_handled_logged_and_acknowledged(
     assert [line["payload"].encode() for line in lines] == sent
     assert lines[0]["properties"] == {"a": "b", "token": "[redacted]"}
     wait_until(lambda: backlog(pulsar_broker, topic) == 0, "nothing is left")
+
+
+def test_message_can_be_kept_changed_and_sent_to_another_process(
+    pulsar_broker: Broker, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    recorder = Recorder()
+    environ = build_environment(pulsar_broker.service_url, topic, log_sample_ratio=0)
+    with running(environ, recorder, tmp_path / "log") as worker:
+        worker.wait_ready()
+        peer.send(topic, [b"x"], partition_key="k", properties={"a": "b"})
+        wait_until(lambda: worker.handled("acknowledged") == 1, "it is acknowledged")
+
+    # Its fields are read now, when the connection is gone.
+    (message,) = recorder.messages
+    sent = pickle.loads(pickle.dumps(message))  # noqa: S301  # Our own.
+    assert type(sent) is Message
+    assert (sent.data, sent.value, sent.topic, sent.key) == (b"x", b"x", topic, "k")
+    assert (sent.properties, sent.attempt) == ({"a": "b"}, 1)
+    assert replace(message, key="other").key == "other"
+    with pytest.raises(FrozenInstanceError):
+        message.key = "other"  # type: ignore[misc]  # That is refused.
+    assert (tmp_path / "log").read_bytes() == b""
 
 
 @pytest.mark.parametrize("strategy", ["RetryTopic", "NegativeAck"])

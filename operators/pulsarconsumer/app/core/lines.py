@@ -7,7 +7,7 @@ import hashlib
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
@@ -62,10 +62,11 @@ def is_sampled(options: LineOptions, message_id: str) -> bool:
     return ratio >= 1 or zlib.crc32(message_id.encode()) < ratio * _RANGE
 
 
-def render_line(options: LineOptions, message: Message, now: datetime) -> bytes:
-    """Render the line of a message, with its end; the time is in UTC."""
+def render_line(options: LineOptions, message: Message, now: float) -> bytes:
+    """Render the line of a message, with its end, at a time in seconds since 1970."""
+    second = int(now)
     fields: dict[str, object] = {
-        "ts": f"{now.isoformat(timespec='microseconds')[:-6]}Z",
+        "ts": f"{_render_second(second)}.{int((now - second) * 1_000_000):06d}Z",
         "level": "info",
         "logger": "message",
         "msg": "Received message",
@@ -87,6 +88,12 @@ def render_line(options: LineOptions, message: Message, now: datetime) -> bytes:
     if options.format is Format.JSON:
         return orjson.dumps(fields, default=str, option=orjson.OPT_NON_STR_KEYS) + b"\n"
     return _render_text(fields)
+
+
+@lru_cache(maxsize=8)
+def _render_second(second: int) -> str:
+    # A second has many messages.
+    return datetime.fromtimestamp(second, UTC).replace(tzinfo=None).isoformat()
 
 
 def _is_hidden(options: LineOptions, name: str) -> bool:

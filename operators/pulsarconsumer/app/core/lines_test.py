@@ -20,7 +20,7 @@ from operators.pulsarconsumer.app.core.lines import (
 )
 from operators.pulsarconsumer.app.core.message import Message
 
-NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+NOW = datetime(2026, 11, 21, 8, 0, 0, 250_000, tzinfo=UTC).timestamp()
 TOPIC = "persistent://public/default/t"
 
 
@@ -39,7 +39,7 @@ def test_line_tells_what_came() -> None:
     )
 
     assert render(message) == {
-        "ts": "2026-11-21T08:00:00.000000Z",
+        "ts": "2026-11-21T08:00:00.250000Z",
         "level": "info",
         "logger": "message",
         "msg": "Received message",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 RETRY_SUFFIX: Final = "RETRY"
@@ -28,6 +29,7 @@ def is_topic(topic: str) -> bool:
     return bool(_FULL.fullmatch(full_name(topic))) and not re.search(r"\s", topic)
 
 
+@lru_cache(maxsize=1024)
 def without_partition(topic: str) -> str:
     """Return the topic that a partition is of."""
     return _PARTITION.sub("", topic)
