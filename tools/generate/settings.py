@@ -25,6 +25,9 @@ CHART_OWNED: Final = frozenset(
         "pod_name",
         "pod_namespace",
         "watch_namespaces",
+        "webhook_bind_address",
+        "webhook_configuration",
+        "webhook_service",
     }
 )
 """Settings that the chart works out from other values: Services, roles and probes follow them."""

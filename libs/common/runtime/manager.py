@@ -49,6 +49,8 @@ _WATCH_AGE_LIMIT: Final = 900.0
 ten, so a quiet kind is never mistaken for a dead one."""
 
 type Sources = Mapping[SourceName, EventSource]
+type Part = Callable[[Manager], Coroutine[Any, Any, None] | None]
+"""Build what runs beside the controllers, on standbys too; None where there is nothing to run."""
 
 
 class Manager:
@@ -60,6 +62,7 @@ class Manager:
         config: Connection to the API server.
         controllers: What to run.
         metrics: Metrics of the operator itself.
+        beside: What runs beside the controllers.
         version: Version of the operator, for the metric of the build and for traces.
         clock: Time source of the runtime.
         rng: Source of jitter.
@@ -75,6 +78,7 @@ class Manager:
         controllers: Sequence[Controller],
         *,
         metrics: Sequence[MetricSpec] = (),
+        beside: Sequence[Part] = (),
         version: str = "dev",
         clock: Clock | None = None,
         rng: Callable[[], float] = random.random,
@@ -118,6 +122,7 @@ class Manager:
         self.working = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._rng = rng
+        self._beside = beside
         self._lag = LoopLagMonitor(self.metrics)
         self._add_checks()
 
@@ -139,11 +144,22 @@ class Manager:
                 "Starting operator", operator=self.id, namespaces=list(self.namespaces) or ["*"]
             )
             start("loop-lag", self._lag.run())
+            for number, part in enumerate(self._beside):
+                if (work := part(self)) is not None:
+                    start(f"beside-{number}", work)
             start("main", self._lead(start, sources_stop, failed))
             await _first(stop, failed)
             log.info("Stopping operator", operator=self.id, asked=stop.is_set())
             await self._shut_down(sources_stop, tasks)
         return not failed.is_set()
+
+    def build_client(self, name: str) -> Client:
+        """Build a connection that a standby may write by as well; whoever asks for it closes it.
+
+        Args:
+            name: What it is for, as audit logs show it.
+        """
+        return self._build_client(f"/{name}", None)
 
     async def resweep(self) -> None:
         """Hold all caches against the API server now."""

@@ -28,7 +28,7 @@ from libs.common.kinds import Kind
 from libs.common.logs import configure_logs, install_excepthooks
 from libs.common.metric_specs import MetricSpec
 from libs.common.runtime.controller import Controller
-from libs.common.runtime.manager import Manager
+from libs.common.runtime.manager import Manager, Part
 from libs.common.runtime.release import release
 from libs.common.settings import CommonSettings, parse_settings
 
@@ -58,6 +58,7 @@ class Operator:
         settings: Its settings class.
         controllers: Builders of its controllers.
         metrics: Metrics of its own, beside those of the runtime.
+        beside: What runs beside the controllers on every replica, such as webhooks.
         summary: What it does, in one sentence.
         garbage: How the memory of this operator is collected: a generation-0 threshold; large
             caches of long-lived objects make frequent full collections a waste.
@@ -68,6 +69,7 @@ class Operator:
     settings: type[CommonSettings]
     controllers: Sequence[ControllerFactory]
     metrics: Sequence[MetricSpec] = ()
+    beside: Sequence[Part] = ()
     summary: str = ""
     garbage: int = 50_000
     version: str = field(default_factory=_find_version)
@@ -93,6 +95,7 @@ class Operator:
             config,
             controllers,
             metrics=self.metrics,
+            beside=self.beside,
             version=self.version,
             **options,
         )

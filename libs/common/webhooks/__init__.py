@@ -1,0 +1,18 @@
+"""Admission webhooks: answered by every replica, with a certificate that is made and renewed here.
+
+The chart makes the Service, an empty Secret and the webhook configuration; an operator names its
+reviewers:
+
+```python
+def build_webhooks(manager: Manager) -> Coroutine[Any, Any, None] | None:
+    return serve_webhooks(manager, {"/pods": review})
+
+OPERATOR = Operator("greeter", Settings, (build_controller,), beside=(build_webhooks,))
+```
+"""
+
+from libs.common.webhooks.review import Review, Reviewer, Verdict
+from libs.common.webhooks.serve import serve_webhooks
+from libs.common.webhooks.settings import WebhookSettings
+
+__all__ = ["Review", "Reviewer", "Verdict", "WebhookSettings", "serve_webhooks"]

@@ -1,0 +1,122 @@
+"""Certificates by which an API server knows a webhook of ours.
+
+There is no authority: the certificate is signed by its own key, and the API server is told to trust
+exactly this one. So there is no further key that could be stolen, and nothing else to renew.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+LIFETIME: Final = timedelta(days=90)
+"""How long a certificate is valid; it is renewed after two thirds of that."""
+
+_SKEW: Final = timedelta(hours=1)
+"""How far a clock that looks at the certificate may be behind ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Hold a certificate, its key, and what the API server is to trust; all PEM.
+
+    Attributes:
+        certificate: The certificate.
+        key: Its private key.
+        trusted: The certificate, and those before it that a replica may still show.
+    """
+
+    certificate: bytes
+    key: bytes
+    trusted: bytes
+
+    def __repr__(self) -> str:
+        """Render without the key."""
+        return f"Certificate({len(self.certificate)} bytes)"
+
+
+def issue(
+    names: Sequence[str],
+    now: datetime,
+    *,
+    lifetime: timedelta = LIFETIME,
+    before: Certificate | None = None,
+) -> Certificate:
+    """Make a key and a certificate for it.
+
+    Args:
+        names: DNS names and addresses of the server; the first one is its subject.
+        now: The time.
+        lifetime: How long it is valid.
+        before: The certificate that it takes the place of.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    # A common name has 64 characters at most; nobody but people reads it.
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + lifetime)
+        .add_extension(x509.SubjectAlternativeName(_parse_names(names)), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    )
+    certificate = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    secret = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    # One generation back: it was renewed long before its end, so no older one is shown any more.
+    return Certificate(certificate, secret, certificate + (before.certificate if before else b""))
+
+
+def find_problem(held: Certificate, names: Sequence[str], now: datetime) -> str:
+    """Say why a certificate is to be replaced; empty when it is good.
+
+    Args:
+        held: The certificate.
+        names: What it must be for.
+        now: The time.
+    """
+    try:
+        certificate = x509.load_pem_x509_certificate(held.certificate)
+        key = serialization.load_pem_private_key(held.key, password=None)
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except (ValueError, TypeError, x509.ExtensionNotFound) as error:
+        return f"cannot be read: {type(error).__name__}"
+    if certificate.public_key() != key.public_key():
+        return "does not fit its key"
+    if missing := [name for name in _parse_names(names) if name not in extension.value]:
+        return f"is not for {missing[0].value}"
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now < begin:
+        return "is not valid yet"
+    if now > begin + (end - begin) * 2 / 3:
+        return f"ends at {end:%Y-%m-%d}"
+    if held.certificate not in held.trusted:
+        return "is not trusted"
+    return ""
+
+
+def _parse_names(names: Sequence[str]) -> list[x509.GeneralName]:
+    return [_parse_name(name) for name in names]
+
+
+def _parse_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)

@@ -1,0 +1,56 @@
+"""Certificates of webhooks: made, judged, replaced in time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from libs.common.webhooks.certificates import LIFETIME, Certificate, find_problem, issue
+
+NAMES = ("hook.ns.svc", "127.0.0.1")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+GOOD = issue(NAMES, NOW)
+OTHER = issue(NAMES, NOW)
+
+
+@pytest.mark.parametrize(
+    ("after", "problem"),
+    [
+        (timedelta(0), ""),
+        (LIFETIME / 2, ""),
+        (LIFETIME * 0.7, "ends at 2026-04-01"),
+        (LIFETIME * 2, "ends at 2026-04-01"),
+        (-timedelta(days=1), "is not valid yet"),
+    ],
+)
+def test_certificate_is_replaced_long_before_its_end(after: timedelta, problem: str) -> None:
+    assert find_problem(GOOD, NAMES, NOW + after) == problem
+
+
+@pytest.mark.parametrize(
+    ("held", "problem"),
+    [
+        (Certificate(b"x", GOOD.key, b"x"), "cannot be read: ValueError"),
+        (Certificate(GOOD.certificate, b"x", GOOD.trusted), "cannot be read: ValueError"),
+        (Certificate(GOOD.certificate, OTHER.key, GOOD.trusted), "does not fit its key"),
+        (Certificate(GOOD.certificate, GOOD.key, OTHER.trusted), "is not trusted"),
+        (issue(["else.ns.svc"], NOW), "is not for hook.ns.svc"),
+    ],
+    ids=["no certificate", "no key", "other key", "not trusted", "other name"],
+)
+def test_certificate_of_no_use_is_replaced(held: Certificate, problem: str) -> None:
+    assert find_problem(held, NAMES, NOW) == problem
+
+
+def test_certificate_before_stays_trusted_while_replicas_may_show_it() -> None:
+    second = issue(NAMES, NOW, before=GOOD)
+    third = issue(NAMES, NOW, before=second)
+
+    assert GOOD.certificate in second.trusted
+    assert second.certificate in third.trusted
+    assert GOOD.certificate not in third.trusted, "the bundle must not grow for ever"
+
+
+def test_key_is_never_shown() -> None:
+    assert "PRIVATE" not in repr(GOOD)

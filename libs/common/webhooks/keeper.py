@@ -1,0 +1,125 @@
+"""Keeps the certificate of a webhook: in a Secret that all replicas share, and trusted.
+
+Every replica does the same: look, and renew what is due. A write names the version that was looked
+at, so of several that renew at once one wins and the others take what it wrote. What the chart has
+made, the Secret and the webhook configuration, is only filled in: no right to create is needed.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import structlog
+
+from libs.common.client import Client
+from libs.common.clock import Clock
+from libs.common.errors import Conflict
+from libs.common.kinds import SECRET, Key, Kind, Manifest
+from libs.common.webhooks.certificates import LIFETIME, Certificate, find_problem, issue
+
+log = structlog.get_logger("webhooks")
+
+_TRIES: Final = 5
+_FIELDS: Final = ("tls.crt", "tls.key", "ca.crt")
+
+
+class CertificateKeeper:
+    """Keep one certificate.
+
+    Args:
+        client: Connection that writes on standbys too.
+        clock: Time source.
+        secret: Where the certificate is kept; it must exist.
+        kind: Kind of the webhook configuration.
+        configuration: Its name; it must exist.
+        names: DNS names of the webhook.
+        lifetime: How long a certificate is valid.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        secret: Key,
+        kind: Kind,
+        configuration: str,
+        names: Sequence[str],
+        *,
+        lifetime: timedelta = LIFETIME,
+    ) -> None:
+        """Take what is kept; nothing is sent before `ensure`."""
+        self._client = client
+        self._clock = clock
+        self._secret = secret
+        self._kind = kind
+        self._configuration = Key("", configuration)
+        self._names = names
+        self._lifetime = lifetime
+
+    async def ensure(self) -> Certificate:
+        """Return the certificate to show, renewed when it is due; the API server trusts it.
+
+        Raises:
+            SlipwayError: Secret or configuration cannot be read or written.
+        """
+        certificate = await self._renew_if_due()
+        # First of all trusted, then shown: there is no moment in which the two do not fit.
+        await self._trust(certificate)
+        return certificate
+
+    async def _renew_if_due(self) -> Certificate:
+        for left in reversed(range(_TRIES)):
+            secret = await self._client.get(SECRET, self._secret)
+            held = parse_secret(secret)
+            problem = find_problem(held, self._names, self._clock.now()) if held else "is missing"
+            if held is not None and not problem:
+                return held
+            fresh = issue(self._names, self._clock.now(), lifetime=self._lifetime, before=held)
+            try:
+                await self._client.replace(SECRET, {**secret, "data": render_data(fresh)})
+            except Conflict:
+                # Another replica was faster; look at what it wrote.
+                if not left:
+                    raise
+                continue
+            log.info("Renewing the certificate of the webhook", because=problem)
+            return fresh
+        raise AssertionError  # The last try returns or raises.
+
+    async def _trust(self, certificate: Certificate) -> None:
+        bundle = base64.b64encode(certificate.trusted).decode()
+        found = await self._client.get(self._kind, self._configuration)
+        operations: list[Manifest] = [
+            {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle}
+            for index, webhook in enumerate(found.get("webhooks") or ())
+            if webhook["clientConfig"].get("caBundle") != bundle
+        ]
+        if not operations:
+            return
+        # The webhooks are counted in the version that was looked at.
+        version = found["metadata"]["resourceVersion"]
+        test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
+        await self._client.patch(self._kind, self._configuration, [test, *operations])
+
+
+def parse_secret(secret: Mapping[str, Any]) -> Certificate | None:
+    """Read the certificate of a Secret; None when there is none."""
+    data = secret.get("data") or {}
+    try:
+        certificate, key, trusted = (
+            base64.b64decode(data.get(name) or "", validate=True) for name in _FIELDS
+        )
+    except ValueError:
+        return None
+    return Certificate(certificate, key, trusted) if certificate and key else None
+
+
+def render_data(certificate: Certificate) -> dict[str, str]:
+    """Render a certificate as the data of a Secret."""
+    values = (certificate.certificate, certificate.key, certificate.trusted)
+    return {
+        name: base64.b64encode(value).decode() for name, value in zip(_FIELDS, values, strict=True)
+    }

@@ -1,0 +1,88 @@
+"""Admission reviews: what an API server asks, and what it is answered; pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from libs.common.contracts.reading import map_at, text_at
+from libs.common.kinds import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """Say what is about to happen to an object.
+
+    Attributes:
+        uid: Name of the question, which the answer repeats.
+        operation: CREATE, UPDATE, DELETE or CONNECT.
+        namespace: Namespace of the object, also where the object does not say it.
+        name: Its name; empty when the server is still to make one.
+        object: The object as it is to be; empty at a deletion.
+        old: The object as it is; empty at a creation.
+    """
+
+    uid: str
+    operation: str
+    namespace: str
+    name: str
+    object: Manifest
+    old: Manifest
+
+    @classmethod
+    def parse(cls, body: Mapping[str, Any]) -> Review:
+        """Read the body of a request.
+
+        Raises:
+            ValueError: It is no AdmissionReview.
+        """
+        asked = map_at(body, "request")
+        uid = text_at(asked, "uid")
+        if not uid:
+            raise ValueError("not an AdmissionReview: request.uid is missing")
+        return cls(
+            uid,
+            text_at(asked, "operation"),
+            text_at(asked, "namespace"),
+            text_at(asked, "name"),
+            dict(map_at(asked, "object")),
+            dict(map_at(asked, "oldObject")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Answer a review.
+
+    Attributes:
+        patch: JSON patch that changes the object; empty to leave it.
+        refusal: Why it must not happen; empty to let it.
+        warnings: What the client shows to whoever asked.
+    """
+
+    patch: Sequence[Mapping[str, Any]] = ()
+    refusal: str = ""
+    warnings: Sequence[str] = ()
+
+    def render(self, review: Review) -> Manifest:
+        """Render the body of the answer."""
+        response: Manifest = {"uid": review.uid, "allowed": not self.refusal}
+        if self.refusal:
+            response["status"] = {"code": 403, "message": self.refusal}
+        elif self.patch:
+            patch = json.dumps(list(self.patch)).encode()
+            response |= {"patchType": "JSONPatch", "patch": base64.b64encode(patch).decode()}
+        if self.warnings:
+            response["warnings"] = list(self.warnings)
+        return {
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "response": response,
+        }
+
+
+type Reviewer = Callable[[Review], Verdict]
+"""Judge what is about to happen. It reads the cache and must not wait: the API server does."""

@@ -1,0 +1,99 @@
+"""Serves admission webhooks on every replica, from the first certificate to the end."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Final
+
+import structlog
+
+from libs.common.clock import Clock
+from libs.common.errors import SlipwayError
+from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION, Key, Kind
+from libs.common.runtime.manager import Manager
+from libs.common.settings.addresses import BindAddress, parse_bind_address
+from libs.common.webhooks.certificates import Certificate
+from libs.common.webhooks.keeper import CertificateKeeper
+from libs.common.webhooks.review import Reviewer
+from libs.common.webhooks.server import AdmissionServer
+from libs.common.webhooks.settings import WebhookSettings
+
+log = structlog.get_logger("webhooks")
+
+_LOOK_SECONDS: Final = 60.0
+"""Time between two looks at the certificate, which another replica may have renewed."""
+_RETRY_SECONDS: Final = 2.0
+
+
+def serve_webhooks(
+    manager: Manager,
+    reviewers: Mapping[str, Reviewer],
+    kind: Kind = MUTATING_WEBHOOK_CONFIGURATION,
+) -> Coroutine[Any, Any, None] | None:
+    """Return what serves the webhooks of an operator; None when its settings name none.
+
+    Args:
+        manager: The process, whose settings are `WebhookSettings`.
+        reviewers: Who judges, by path.
+        kind: Kind of the webhook configuration.
+    """
+    settings = manager.settings
+    if not isinstance(settings, WebhookSettings) or not settings.webhook_service:
+        return None
+    address = parse_bind_address(settings.webhook_bind_address)
+    return _serve(manager, settings, reviewers, kind, address) if address is not None else None
+
+
+def name_service(service: Key) -> Sequence[str]:
+    """Name a Service as an API server does."""
+    return (f"{service.name}.{service.namespace}.svc",)
+
+
+async def _serve(
+    manager: Manager,
+    settings: WebhookSettings,
+    reviewers: Mapping[str, Reviewer],
+    kind: Kind,
+    address: BindAddress,
+) -> None:
+    namespace = settings.pod_namespace or manager.config.namespace
+    service = Key(namespace, settings.webhook_service)
+    # Standbys answer too, so each replica writes here, guarded by versions and not by the Lease.
+    async with manager.build_client("webhooks") as client:
+        keeper = CertificateKeeper(
+            client,
+            manager.clock,
+            service,
+            kind,
+            settings.webhook_configuration,
+            name_service(service),
+        )
+        shown = await _ensure_first(keeper, manager.clock)
+        async with AdmissionServer(reviewers, address, shown) as server:
+            log.info("Serving webhooks", port=server.port)
+            while True:
+                await manager.clock.sleep(_LOOK_SECONDS)
+                shown = await _follow(keeper, server, shown)
+
+
+async def _ensure_first(keeper: CertificateKeeper, clock: Clock) -> Certificate:
+    while True:
+        try:
+            return await keeper.ensure()
+        except SlipwayError as error:
+            log.warning("Waiting for the certificate of the webhook", error=str(error))
+        await clock.sleep(_RETRY_SECONDS)
+
+
+async def _follow(
+    keeper: CertificateKeeper, server: AdmissionServer, shown: Certificate
+) -> Certificate:
+    try:
+        found = await keeper.ensure()
+    except SlipwayError as error:
+        log.warning("Failing to look after the certificate of the webhook", error=str(error))
+        return shown
+    if found != shown:
+        server.show(found)
+        log.info("Showing another certificate")
+    return found

@@ -1,0 +1,95 @@
+"""The HTTPS server that an API server asks for admission."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import orjson
+import structlog
+from aiohttp import web
+
+from libs.common.settings.addresses import BindAddress
+from libs.common.webhooks.certificates import Certificate
+from libs.common.webhooks.review import Review, Reviewer
+
+log = structlog.get_logger("webhooks")
+
+_BODY_LIMIT: Final = 8 << 20
+"""Most bytes of a review, which may hold an object of 1.5 MiB twice."""
+
+
+class AdmissionServer:
+    """Answer admission reviews.
+
+    A reviewer that fails is an error of the server: whether the object may pass then is for the
+    `failurePolicy` of the webhook to say.
+
+    Args:
+        reviewers: Who judges, by path.
+        address: Where to listen; port 0 for a free one.
+        certificate: What to show.
+    """
+
+    def __init__(
+        self, reviewers: Mapping[str, Reviewer], address: BindAddress, certificate: Certificate
+    ) -> None:
+        """Prepare; the server listens once entered as a context manager."""
+        self._address = address
+        self.port = address.port
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.show(certificate)
+        app = web.Application(client_max_size=_BODY_LIMIT)
+        for path, reviewer in reviewers.items():
+            app.router.add_post(path, _build_handler(reviewer))
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+
+    def show(self, certificate: Certificate) -> None:
+        """Show another certificate from the next connection on."""
+        with tempfile.TemporaryDirectory() as folder:
+            # The ssl module takes files only; these are gone before anybody is served.
+            path = Path(folder) / "tls.pem"
+            descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(certificate.key + certificate.certificate)
+            self._tls.load_cert_chain(path)
+
+    async def __aenter__(self) -> Self:
+        """Start to listen."""
+        await self._runner.setup()
+        host, port = self._address.host, self._address.port
+        await web.TCPSite(self._runner, host or None, port, ssl_context=self._tls).start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop."""
+        await self._runner.cleanup()
+
+
+def _build_handler(reviewer: Reviewer) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def handle(request: web.Request) -> web.Response:
+        try:
+            body = orjson.loads(await request.read())
+            review = Review.parse(body if isinstance(body, dict) else {})
+        except ValueError as error:
+            return web.Response(status=400, text=str(error))
+        try:
+            answer = reviewer(review).render(review)
+        except Exception:
+            log.exception("Failing to review", namespace=review.namespace, name=review.name)
+            return web.Response(status=500, text="the review failed; see the log of the operator")
+        return web.Response(body=orjson.dumps(answer), content_type="application/json")
+
+    return handle

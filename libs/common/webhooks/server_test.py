@@ -1,0 +1,120 @@
+"""The admission server, asked by a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import ssl
+from datetime import UTC, datetime
+
+import aiohttp
+import pytest
+
+from libs.common.client import Client
+from libs.common.errors import Forbidden
+from libs.common.kinds import CONFIG_MAP, Manifest
+from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION as KIND
+from libs.common.settings.addresses import BindAddress
+from libs.common.webhooks.certificates import Certificate, issue
+from libs.common.webhooks.review import Review, Verdict
+from libs.common.webhooks.server import AdmissionServer
+
+HERE = BindAddress("127.0.0.1", 0)
+
+
+def build_certificate() -> Certificate:
+    return issue(["127.0.0.1"], datetime.now(UTC))
+
+
+def review_mark(review: Review) -> Verdict:
+    name = review.object["metadata"]["name"]
+    if name == "bad":
+        return Verdict(refusal="bad is not a name")
+    if name == "broken":
+        raise RuntimeError(name)
+    return Verdict([{"op": "add", "path": "/data", "value": {"seen": review.namespace}}])
+
+
+def build_configuration(namespace: str, port: int, certificate: Certificate) -> Manifest:
+    webhook = {
+        "name": "marks.example.com",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Ignore",
+        "timeoutSeconds": 5,
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "clientConfig": {
+            "url": f"https://127.0.0.1:{port}/marks",
+            "caBundle": base64.b64encode(certificate.trusted).decode(),
+        },
+        "rules": [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "resources": ["configmaps"],
+                "operations": ["CREATE"],
+            }
+        ],
+    }
+    metadata = {"name": f"marks-{namespace}"}
+    return {
+        "apiVersion": KIND.api_version,
+        "kind": KIND.kind,
+        "metadata": metadata,
+        "webhooks": [webhook],
+    }
+
+
+def build_config_map(namespace: str, name: str) -> Manifest:
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+
+
+@pytest.mark.apiserver
+async def test_api_server_trusts_asks_and_follows_the_verdict(
+    kube_client: Client, kube_namespace: str
+) -> None:
+    certificate = build_certificate()
+    async with AdmissionServer({"/marks": review_mark}, HERE, certificate) as server:
+        found = build_configuration(kube_namespace, server.port, certificate)
+        await kube_client.create(KIND, found)
+        async with asyncio.timeout(20):
+            # The API server learns of its webhooks a moment after they are made.
+            for number in itertools.count():
+                manifest = build_config_map(kube_namespace, f"marked-{number}")
+                made = await kube_client.create(CONFIG_MAP, manifest)
+                if made.get("data") == {"seen": kube_namespace}:
+                    break
+        with pytest.raises(Forbidden, match="bad is not a name"):
+            await kube_client.create(CONFIG_MAP, build_config_map(kube_namespace, "bad"))
+        broken = await kube_client.create(CONFIG_MAP, build_config_map(kube_namespace, "broken"))
+        assert "data" not in broken, "a review that fails is passed over"
+    gone = await kube_client.create(CONFIG_MAP, build_config_map(kube_namespace, "gone"))
+    assert "data" not in gone, "so is a webhook that is gone"
+
+
+async def test_other_certificate_is_shown_without_a_restart() -> None:
+    first, second = build_certificate(), build_certificate()
+    async with AdmissionServer({}, HERE, first) as server:
+        assert await fetch(server.port, first) == 404
+        server.show(second)
+
+        assert await fetch(server.port, second) == 404
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await fetch(server.port, first)
+
+
+@pytest.mark.parametrize("body", ["", "[]", "{", '{"request": {}}'])
+async def test_what_is_no_review_is_refused(body: str) -> None:
+    certificate = build_certificate()
+    async with AdmissionServer({"/marks": review_mark}, HERE, certificate) as server:
+        assert await fetch(server.port, certificate, "/marks", body) == 400
+
+
+async def fetch(port: int, trusted: Certificate, path: str = "/", body: str = "") -> int:
+    context = ssl.create_default_context(cadata=trusted.certificate.decode())
+    connector = aiohttp.TCPConnector(ssl=context, force_close=True)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        async with session.post(f"https://127.0.0.1:{port}{path}", data=body) as answer:
+            return answer.status
