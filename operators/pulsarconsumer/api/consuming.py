@@ -173,8 +173,9 @@ class BatchReceive(KubernetesModel):
     """maxMessages is the most messages in a batch."""
     max_bytes: Annotated[int, Field(ge=1, le=134_217_728)] = 10_485_760
     """maxBytes is the most bytes in a batch."""
-    timeout_milliseconds: Annotated[int, Field(ge=1, le=600_000)] = 100
-    """timeoutMilliseconds is the longest wait for a batch to fill."""
+    timeout_milliseconds: Annotated[int, Field(ge=1, le=10_000)] = 100
+    """timeoutMilliseconds is the longest wait for a batch to fill; a consumer that ends waits it
+    out."""
 
 
 class Consumption(KubernetesModel):
@@ -182,7 +183,7 @@ class Consumption(KubernetesModel):
 
     receiver_queue_size: Annotated[int, Field(ge=1, le=100_000)] = 100
     """receiverQueueSize is how many messages a consumer fetches ahead."""
-    max_in_flight: Annotated[int, Field(ge=1, le=10_000)] = 1
+    max_in_flight: Annotated[int, Field(ge=1, le=1000)] = 1
     """maxInFlight is how many messages a consumer handles at a time; 1 keeps them in order."""
     ack_timeout_seconds: Annotated[
         int,

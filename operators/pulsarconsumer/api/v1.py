@@ -206,6 +206,21 @@ class PulsarConsumerSpec(
             field_path=".autoscaling",
         ),
         Rule(
+            "!has(self.autoscaling) || self.autoscaling.engine != 'KEDA' || "
+            "!has(self.tls) || !has(self.tls.trustedCaSecretRef) || has(self.authentication) || "
+            "(has(self.adminAddress) && self.adminAddress.startsWith('http:'))",
+            "engine KEDA looks at tls.trustedCaSecretRef only with an authentication; "
+            "use engine Native",
+            field_path=".autoscaling",
+        ),
+        Rule(
+            "!has(self.autoscaling) || self.autoscaling.engine != 'KEDA' || "
+            "((!has(self.topic) || !self.topic.startsWith('non-persistent:')) && "
+            "(!has(self.topics) || !self.topics.exists(t, t.startsWith('non-persistent:'))))",
+            "engine KEDA knows persistent topics only",
+            field_path=".autoscaling",
+        ),
+        Rule(
             "!has(self.consumption.batch) || self.consumption.batch.delivery != 'Whole' || "
             "has(self.handler) || has(self.image)",
             "consumption.batch.delivery Whole needs a handler, or an image of your own",

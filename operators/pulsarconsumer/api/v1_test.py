@@ -57,6 +57,22 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "engine KEDA cannot log in",
     ),
+    "keda with a certificate alone": (
+        {
+            "autoscaling": {**AUTOSCALING, "engine": "KEDA"},
+            "serverAddress": "pulsar+ssl://pulsar:6651",
+            "tls": {"trustedCaSecretRef": SECRET},
+        },
+        "only with an authentication",
+    ),
+    "keda on a topic in memory": (
+        {
+            "autoscaling": {**AUTOSCALING, "engine": "KEDA"},
+            "topic": None,
+            "topics": ["a", "non-persistent://public/default/b"],
+        },
+        "knows persistent topics only",
+    ),
     "pattern and backlog": (
         {"topic": None, "topicPattern": "persistent://a/b/c-.*", "autoscaling": AUTOSCALING},
         "no backlog is asked for a topicPattern",

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from pydantic.alias_generators import to_camel
 
+from libs.common.crd import KubernetesModel
+from operators.pulsarconsumer.api.consuming import (
+    BatchReceive,
+    Consumption,
+    Drain,
+    MessageLog,
+    Retry,
+)
 from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.app.settings.load import load_settings
 from operators.pulsarconsumer.resources.environment import PREFIX, render_variables
@@ -100,6 +110,25 @@ EVERYTHING: dict[str, dict[str, Any]] = {
 }
 
 
+BOUNDED: dict[str, type[KubernetesModel]] = {
+    "consumption": Consumption,
+    "consumption.batch": BatchReceive,
+    "retry": Retry,
+    "messageLog": MessageLog,
+    "drain": Drain,
+}
+
+
+def build_bounds() -> Iterator[tuple[str, str, int]]:
+    """Yield the least and the most of each number that the API takes."""
+    for path, model in BOUNDED.items():
+        for name, field in model.model_fields.items():
+            for limit in field.metadata:
+                for word in ("ge", "le"):
+                    if (bound := getattr(limit, word, None)) is not None:
+                        yield path, field.alias or to_camel(name), bound
+
+
 def load(consumer: PulsarConsumer) -> Any:
     variables = render_variables(consumer)
     return load_settings({f"{PREFIX}{name}": value for name, value in variables.items()})
@@ -114,6 +143,19 @@ def test_app_understands_what_is_rendered(name: str) -> None:
     assert settings.server == consumer.spec.server_address
     known = {field.upper() for field in type(settings).model_fields}
     assert set(render_variables(consumer)) <= known, "a variable that the app does not know"
+
+
+@pytest.mark.parametrize(("path", "field", "bound"), [*build_bounds()])
+def test_app_takes_each_number_that_the_api_takes(path: str, field: str, bound: int) -> None:
+    values: dict[str, Any] = {field: bound}
+    if field == "initialDelaySeconds":
+        values["maxDelaySeconds"] = bound
+    elif field == "maxDelaySeconds":
+        values["initialDelaySeconds"] = 0
+    section, _, inner = path.partition(".")
+
+    spec: dict[str, Any] = {section: {inner: values} if inner else values}
+    assert load(parse_consumer(**spec))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from libs.common.kinds import Kind, Manifest
-from operators.pulsarconsumer.api.connection import Authentication
+from operators.pulsarconsumer.api.connection import AuthenticationType
 from operators.pulsarconsumer.api.scaling import Autoscaling, ScalingStep
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer
 from operators.pulsarconsumer.naming import Topic
@@ -22,6 +22,12 @@ TRIGGER_AUTHENTICATION: Final = Kind(
     "keda.sh", "v1alpha1", "TriggerAuthentication", "triggerauthentications"
 )
 """Kind of KEDA; ask whether it is served."""
+_MODES: Final[Mapping[AuthenticationType, str]] = {
+    AuthenticationType.TOKEN: "bearer",
+    AuthenticationType.BASIC: "basic",
+    AuthenticationType.TLS: "tls",
+}
+"""Modes of KEDA. It knows OAuth2, too, but not key files: the API refuses that."""
 HORIZONTAL_POD_AUTOSCALER: Final = Kind(
     "autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"
 )
@@ -61,7 +67,8 @@ def build_scaled_object(
         "maxReplicaCount": scaling.max_replicas,
         "pollingInterval": scaling.poll_seconds,
         "cooldownPeriod": scaling.cooldown_seconds,
-        "fallback": scaling.fallback.to_manifest(),
+        # Never fewer than there were, as with the engine Native.
+        "fallback": {**scaling.fallback.to_manifest(), "behavior": "currentReplicasIfHigher"},
         "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _build_behavior(scaling)}},
         "triggers": triggers,
     }
@@ -126,36 +133,24 @@ def _build_trigger(
         "activationMsgBacklogThreshold": str(scaling.activation_backlog),
         "isPartitionedTopic": "true" if partitioned else "false",
     }
-    modes = _find_modes(consumer.spec.authentication)
-    if _trusts_own_ca(consumer):
-        modes = [*modes, "tls"] if "tls" not in modes else modes
-    if modes:
-        metadata["authModes"] = ",".join(modes)
+    login = consumer.spec.authentication
+    if login is not None:
+        metadata["authModes"] = _MODES[login.type]
     return metadata
 
 
-def _find_modes(login: Authentication | None) -> list[str]:
-    if login is None:
-        return []
-    modes = {"Token": "bearer", "Basic": "basic", "TLS": "tls"}
-    return [modes[login.type]] if login.type in modes else []
-
-
-def _trusts_own_ca(consumer: PulsarConsumer) -> bool:
-    return consumer.spec.tls is not None and consumer.spec.tls.trusted_ca_secret_ref is not None
-
-
 def _needs_secrets(consumer: PulsarConsumer) -> bool:
-    return bool(_find_parameters(consumer))
+    # Without a mode the scaler looks at no parameter, not even at the certificates to trust.
+    return consumer.spec.authentication is not None
 
 
 def _find_parameters(consumer: PulsarConsumer) -> dict[str, tuple[str, str]]:
-    """Return the Secret and key of each parameter that KEDA's scaler takes."""
+    """Return the Secret and key of each parameter, by the names of KEDA's scaler for Pulsar."""
     found: dict[str, tuple[str, str]] = {}
     login, tls = consumer.spec.authentication, consumer.spec.tls
     if login is not None and login.token is not None:
         reference = login.token.secret_key_ref
-        found["token"] = (reference.name, reference.key)
+        found["bearerToken"] = (reference.name, reference.key)
     if login is not None and login.basic is not None:
         found["username"] = (login.basic.secret_name, "username")
         found["password"] = (login.basic.secret_name, "password")

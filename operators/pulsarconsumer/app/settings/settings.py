@@ -128,7 +128,7 @@ class Settings(ConnectionSettings):
     """retry_max_attempts is the number of tries after which a message is dead, with
     dead_letter."""
 
-    retry_initial_delay_seconds: float = Field(default=1, ge=0, le=86_400)
+    retry_initial_delay_seconds: float = Field(default=1, ge=0, le=864_000)
     """retry_initial_delay_seconds is the time before the second try."""
 
     retry_max_delay_seconds: float = Field(default=600, ge=0, le=864_000)
