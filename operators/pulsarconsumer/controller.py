@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from libs.common.kinds import DEPLOYMENT, Key
+from libs.common.kinds import DEPLOYMENT, Key, is_deleting
 from libs.common.ownership import is_controlled_by
 from libs.common.plan import Delete, Outcome
 from libs.common.runtime import Context, Controller, Operator, Result
@@ -136,8 +136,10 @@ class Reconciler:
         deployment = await ctx.live_get(DEPLOYMENT, ctx.key)
         if deployment is not None and is_controlled_by(deployment, ctx.primary):
             # Consumers that still run would make the subscription again.
+            # It ends when its last consumer has: to ask again would not hasten that.
+            ending = is_deleting(deployment)
             step = Delete(DEPLOYMENT, ctx.key, deployment["metadata"]["uid"], None, "Foreground")
-            outcome = await ctx.execute([step])
+            outcome = Outcome() if ending else await ctx.execute([step])
             message = "the consumers are ending; then the subscription is deleted"
             return await self._wait(ctx, consumer, Reason.ENDING_CONSUMERS, message, outcome)
 

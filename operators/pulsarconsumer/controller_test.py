@@ -431,6 +431,26 @@ async def test_subscription_goes_after_the_consumers(
     assert broker.topics["my-topic"].subscriptions == {}
 
 
+async def test_consumers_that_take_their_time_to_end_are_asked_once(
+    api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
+) -> None:
+    """Found by the sweep: the deletion was sent fifty times a second while they drained."""
+    api.create(build(broker, subscription={"create": "Operator", "deletionPolicy": "Delete"}))
+    await harness.eventually(lambda: wanted(api) == 2)
+    draining = {"metadata": {"finalizers": ["example.com/draining"]}}
+    api.patch(DEPLOYMENT, ORDERS, draining)
+    mark = api.mark()
+
+    api.delete(PULSAR_CONSUMER, ORDERS)
+    await harness.settled()
+
+    deletions = [each for each in writes_of_the_operator(api, mark) if each.kind == DEPLOYMENT]
+    assert len(deletions) == 1
+    assert condition(api, "Terminating") == ("True", Reason.ENDING_CONSUMERS)
+    api.patch(DEPLOYMENT, ORDERS, {"metadata": {"finalizers": None}})
+    await harness.eventually(lambda: api.find(PULSAR_CONSUMER, ORDERS) is None)
+
+
 async def test_subscription_is_kept_by_default(
     api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
 ) -> None:
