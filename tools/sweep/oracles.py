@@ -54,7 +54,7 @@ def judge(outcome: Outcome, reference: Outcome, workload: Workload) -> list[Find
         ("invariant", lambda: _check_invariants(outcome, workload)),
         ("foreign", lambda: outcome.damaged),
         ("rest", lambda: outcome.restless),
-        ("hygiene", lambda: _check_hygiene(outcome)),
+        ("hygiene", lambda: _check_hygiene(outcome, workload)),
         ("hot-loop", lambda: _check_loops(outcome, reference)),
         ("rights", lambda: outcome.refused if outcome.plan.mode not in _REFUSING else []),
         ("process", lambda: _check_process(outcome)),
@@ -192,22 +192,25 @@ def _check_invariants(outcome: Outcome, workload: Workload) -> list[str]:
     return [line for invariant in workload.invariants for line in invariant(history)]
 
 
-def _check_hygiene(outcome: Outcome) -> list[str]:
+def _check_hygiene(outcome: Outcome, workload: Workload) -> list[str]:
     namespace, operator = outcome.namespace, outcome.plan.operator
     return [
         line
         for record in outcome.records
-        for line in lint(record, namespace, operator, repeated=_is_repeated(record, outcome))
+        for line in lint(
+            record, namespace, operator, repeated=_is_repeated(record, outcome, workload)
+        )
     ]
 
 
-def _is_repeated(record: Record, outcome: Outcome) -> bool:
+def _is_repeated(record: Record, outcome: Outcome, workload: Workload) -> bool:
     """Tell whether a write may be the one whose answer was lost, sent once more to be sure."""
     trigger, call = outcome.plan.trigger, record.call
+    name = workload.rewrite(call.name.replace(outcome.namespace, "<namespace>"))
     return (
         outcome.plan.mode in (Mode.A1, *EXCLUSIVE)
         and trigger is not None
-        and (trigger.action, trigger.target, trigger.name) == (call.verb, call.target, call.name)
+        and (trigger.action, trigger.target, trigger.name) == (call.verb, call.target, name)
     )
 
 

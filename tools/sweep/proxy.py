@@ -75,7 +75,9 @@ class Exchange:
     def outside_request(self) -> Request:
         """Build what an outside system gets to see."""
         request = self.request
-        headers = {n: v for n, v in request.headers.items() if n.lower() not in _HOP_HEADERS}
+        is_extension = self.call is not None and bool(self.call.group)
+        hidden = _HOP_HEADERS if is_extension else _HOP_HEADERS - {"authorization"}
+        headers = {n: v for n, v in request.headers.items() if n.lower() not in hidden}
         return Request(request.method, self.path, dict(request.query), self.body, headers)
 
     def drop(self) -> web.Response:

@@ -82,7 +82,9 @@ class SweepRunner:
     async def refer(self, workload: Workload, mutant: str = "") -> Reference:
         """Run a workload without faults, more than once."""
         plan = Plan(workload.operator.id, workload.id, mutant=mutant)
-        outcomes = await asyncio.gather(*(self._run(workload, plan) for _ in range(REFERENCES)))
+        async with asyncio.TaskGroup() as group:
+            runs = [group.create_task(self._run(workload, plan)) for _ in range(REFERENCES)]
+        outcomes = [task.result() for task in runs]
         first = outcomes[0]
         moments = common_triggers([outcome.moments for outcome in outcomes])
         findings = [finding for outcome in outcomes for finding in judge(outcome, first, workload)]
@@ -100,7 +102,10 @@ class SweepRunner:
 
         alone = [plan for plan in plans if plan.mode in EXCLUSIVE]
         together = [plan for plan in plans if plan.mode not in EXCLUSIVE]
-        verdicts = list(await asyncio.gather(*map(run, together)))
+        # A defect of the harness ends all of them, and each puts its own house in order.
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(run(plan)) for plan in together]
+        verdicts = [task.result() for task in tasks]
         if alone:
             self.bench.recorder.tolerant = True
             verdicts += [await run(plan) for plan in alone]

@@ -76,7 +76,7 @@ def run_child(request: dict[str, Any], working: Callable[[], None]) -> int:
     """Run an operator in a forked child.
 
     Args:
-        request: `operator`, `arguments` and, where one is tried, `mutant`.
+        request: `operator`, `arguments`, `scaled` and, where one is tried, `mutant`.
         working: To be called when the operator's workers have started.
     """
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
@@ -84,6 +84,8 @@ def run_child(request: dict[str, Any], working: Callable[[], None]) -> int:
     scale_time()
     _announce(working)
     module = importlib.import_module(f"operators.{request['operator']}.controller")
+    for name, waits in request["scaled"].items():
+        _set(importlib.import_module(name), **waits)
     if request.get("mutant"):
         from tools.sweep.mutants import MUTANTS
 

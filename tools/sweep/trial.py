@@ -193,6 +193,7 @@ class Trial:
                 "operator": self._plan.operator,
                 "arguments": arguments,
                 "mutant": self._plan.mutant,
+                "scaled": {each: dict(waits) for each, waits in self._workload.scaled.items()},
                 "log": str(self._log),
             }
         )
@@ -314,10 +315,7 @@ class Trial:
             return [f"{name} was deleted"]
         if uid_of(live) != uid_of(manifest):
             return [f"{name} was replaced"]
-        before = {**manifest["metadata"], "managedFields": 0, "resourceVersion": 0, "generation": 0}
-        after = {**live["metadata"], "managedFields": 0, "resourceVersion": 0, "generation": 0}
-        same = before == after and manifest["spec"].items() <= live["spec"].items()
-        return [] if same else [f"{name} was changed"]
+        return [] if _settle(live) == _settle(manifest) else [f"{name} was changed"]
 
     async def _watch_rest(self) -> None:
         """Note what is written while nothing is to be done, also after a touch of no meaning."""
@@ -341,7 +339,13 @@ class Trial:
     def _describe(self, phase: Phase) -> str:
         present = ", ".join(" ".join(place) for place in sorted(self._book.live)) or "nothing"
         state = "at rest" if self._is_at_rest() else "not at rest"
-        return f"not over after {_DEADLINE:.0f} s; {state}; there is {present}"
+        said = [
+            f"{condition['type']} {condition['status']}: {condition.get('message')}"
+            for primary in self._book.list(self._workload.primary)
+            for condition in (primary.get("status") or {}).get("conditions") or ()
+        ]
+        lines = f"not over after {_DEADLINE:.0f} s; {state}; there is {present}"
+        return "; ".join([lines, *said])
 
     async def _clean_up(self) -> None:
         """Leave nothing behind that the next trials would have to carry."""
@@ -353,6 +357,20 @@ class Trial:
                     await self._bench.client.delete(kind, key, uid=uid, grace_seconds=0)
                     patch = {"metadata": {"finalizers": None}}
                     await self._bench.client.patch(kind, key, patch)
+
+
+def _settle(manifest: Manifest) -> Manifest:
+    """Leave out what the API server and the rest of the cluster write."""
+    metadata = {**manifest["metadata"], "managedFields": 0, "resourceVersion": 0, "generation": 0}
+    kept = {name: value for name, value in manifest.items() if name != "status"}
+    if isinstance(kept.get("spec"), dict):
+        # A binder or a scheduler may have filled these in.
+        kept["spec"] = {
+            name: value
+            for name, value in kept["spec"].items()
+            if name not in ("nodeName", "volumeName")
+        }
+    return {**kept, "metadata": metadata}
 
 
 def _identify(manifest: Manifest) -> tuple[str, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from libs.common.client import Client
@@ -23,7 +23,7 @@ from tools.sweep.outside import Outside
 from tools.sweep.recorder import Book, Version
 from tools.sweep.world import EVERYBODY, Tender
 
-OPERATORS: Final = ("ipam", "network", "podset", "volumes")
+OPERATORS: Final = ("ipam", "network", "podset", "pulsarconsumer", "volumes")
 """Operators that have workloads."""
 
 _WITH_STATUS: Final[Mapping[str, Any]] = {"status": {}}
@@ -148,6 +148,7 @@ class Workload:
             differs from run to run, such as a hash of a UID.
         estrange: Makes an object that a fault puts in the way one of somebody else, where that is
             said by more than labels and owners.
+        scaled: Waits of the operator that are shorter in trials: seconds by name, by module.
     """
 
     id: str
@@ -166,6 +167,7 @@ class Workload:
     outside: tuple[Outside, ...] = ()
     rewrite: Callable[[str], str] = str
     estrange: Callable[[Manifest], Manifest] = lambda manifest: manifest
+    scaled: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
