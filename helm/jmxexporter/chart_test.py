@@ -3,6 +3,7 @@
 from helm.suite import ChartSuite
 from operators.jmxexporter.metrics import METRICS
 from operators.jmxexporter.settings import Settings
+from operators.jmxexporter.webhook import PATH
 
 
 class TestJmxExporterChart(ChartSuite):
@@ -23,3 +24,47 @@ class TestJmxExporterChart(ChartSuite):
 
         assert variables["JMXEXPORTER_INJECTOR_IMAGE"] == own
         assert "1.2.3" in own
+
+    def test_webhook_is_made_only_where_it_is_asked_for(self) -> None:
+        assert not self.render({}, "MutatingWebhookConfiguration")
+        assert not self.render({}, "Secret")
+
+        values = {"settings": {"webhooks": True}}
+        (configuration,) = self.render(values, "MutatingWebhookConfiguration")
+        (webhook,) = configuration["webhooks"]
+
+        assert webhook["failurePolicy"] == "Ignore", "no pod waits for us"
+        assert "caBundle" not in webhook["clientConfig"], "an upgrade must not take it away"
+        assert webhook["clientConfig"]["service"]["path"] == PATH
+        selector = webhook["namespaceSelector"]
+        assert selector["matchLabels"] == {"banzaicloud.com/jmx-startup": "enabled"}
+        (expression,) = selector["matchExpressions"]
+        assert expression["values"] == ["team-a"], "no namespace that is not watched is asked"
+
+    def test_webhook_of_the_whole_cluster_still_needs_the_label(self) -> None:
+        values = {"settings": {"webhooks": True}, "watch": {"clusterWide": True}}
+        (configuration,) = self.render(values, "MutatingWebhookConfiguration")
+
+        assert set(configuration["webhooks"][0]["namespaceSelector"]) == {"matchLabels"}
+
+    def test_webhook_leads_to_the_operator_and_has_no_right_beyond_what_it_fills_in(self) -> None:
+        values = {"settings": {"webhooks": True}, "networkPolicy": {"enabled": True}}
+        (secret,) = self.render(values, "Secret")
+        env = self.render_env(values)
+        ports = {each["name"] for each in self.render_container(values)["ports"]}
+
+        assert "data" not in secret, "an upgrade must not take the certificate away"
+        assert env["JMXEXPORTER_WEBHOOK_SERVICE"] == secret["metadata"]["name"]
+        assert "webhook" in ports
+        (policy,) = self.render(values, "NetworkPolicy")
+        open_ports = [rule["ports"][0]["port"] for rule in policy["spec"]["ingress"]]
+        assert "webhook" in open_ports
+        rules = [
+            rule
+            for kind in ("Role", "ClusterRole")
+            for role in self.render(values, kind)
+            for rule in role["rules"]
+            if set(rule["resources"]) & {"secrets", "mutatingwebhookconfigurations"}
+        ]
+        assert all(len(rule["resourceNames"]) == 1 for rule in rules)
+        assert [rule["verbs"] for rule in rules] == [["get", "update"], ["get", "patch"]]

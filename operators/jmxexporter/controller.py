@@ -11,6 +11,7 @@ from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, POD, SERVICE
 from libs.common.labels import MANAGED_BY
 from libs.common.plan import Outcome
 from libs.common.runtime import Context, Controller, Operator, Result
+from operators.jmxexporter import gauges
 from operators.jmxexporter.api.v1alpha1 import (
     PROMETHEUS_JMX_EXPORTER,
     ConditionType,
@@ -45,6 +46,7 @@ from operators.jmxexporter.reconcile import (
 from operators.jmxexporter.resources import Image
 from operators.jmxexporter.settings import Settings
 from operators.jmxexporter.status import build_status
+from operators.jmxexporter.webhook import build_webhooks
 
 _OURS: Final = f"{MANAGED_BY}={ID}"
 _POLL_SECONDS: Final = 5.0
@@ -111,6 +113,7 @@ class Reconciler:
         )
         if ctx.tell_begun(status, ConditionType.DEGRADED):
             ctx.metrics.counter(JVMS_LOST).inc()
+        gauges.show(ctx.metrics, ctx.key, status)
         await ctx.apply_status(status)
         worse = published if outcome.ok else outcome
         return Result.from_outcome(worse, requeue_after=_seconds_until(after.next_look, ctx))
@@ -124,6 +127,7 @@ class Reconciler:
         rest = plan_stops(exporter, observe_traces(ctx), ctx.now(), self._limits)
         deadline = parse_time(ctx.primary["metadata"]["deletionTimestamp"]) + self._stop_timeout
         if outcome.ok and not rest.stopping and not rest.actions:
+            gauges.forget(ctx.metrics, ctx.key)
             return None
         if outcome.ok and ctx.now() > deadline:
             return await self._give_up(ctx, exporter)
@@ -138,6 +142,7 @@ class Reconciler:
             return Result.from_outcome(outcome, requeue_after=_POLL_SECONDS)
         note = "Gave up waiting for endpoints to end; they go with their pods"
         ctx.event("Warning", Reason.STOPPING, note, action="Finalize")
+        gauges.forget(ctx.metrics, ctx.key)
         return None
 
 
@@ -175,6 +180,7 @@ OPERATOR: Final = Operator(
     Settings,
     (build_controller,),
     metrics=METRICS,
+    beside=(build_webhooks,),
     summary="Serves the metrics of running JVMs for Prometheus, without a restart.",
 )
 """The operator, as the process and the tests run it."""

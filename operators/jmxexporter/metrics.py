@@ -15,6 +15,26 @@ JVMS_LOST: Final = MetricSpec(
     MetricKind.COUNTER,
     "Total number of times that a JVM ended during an injection and the circuit breaker opened.",
 )
+STARTUPS: Final = MetricSpec(
+    "jmxexporter_startup_pods_total",
+    MetricKind.COUNTER,
+    "Total number of new pods that an exporter with spec.startup selects, by what became of them: "
+    "prepared, or left as they are.",
+    ("outcome",),
+)
+# A scrape adds that of the operator as `namespace`, so that of the object has another name.
+PODS: Final = MetricSpec(
+    "jmxexporter_pods",
+    MetricKind.GAUGE,
+    "Number of pods that an exporter selects, by state: instrumented, pending or failed.",
+    ("object_namespace", "object", "state"),
+)
+BREAKER: Final = MetricSpec(
+    "jmxexporter_breaker_open",
+    MetricKind.GAUGE,
+    "Whether an exporter touches no further JVM since one ended during an injection.",
+    ("object_namespace", "object"),
+)
 
-METRICS: Final[tuple[MetricSpec, ...]] = (INJECTORS, JVMS_LOST)
+METRICS: Final[tuple[MetricSpec, ...]] = (INJECTORS, JVMS_LOST, STARTUPS, PODS, BREAKER)
 """What the process registers and the reference lists."""

@@ -84,10 +84,13 @@ def _find_holders(ctx: Context) -> Holders:
         each for each in ctx.list(PROMETHEUS_JMX_EXPORTER) if uid_of(each) and _age(each) < own
     ]
 
-    def find(pod: Mapping[str, Any]) -> str:
-        return next((key_of(each).name for each in older if selects(each, pod)), "")
+    return lambda pod: find_holder(older, pod)
 
-    return find
+
+def find_holder(exporters: Iterable[Mapping[str, Any]], pod: Mapping[str, Any]) -> str:
+    """Name the oldest exporter that selects a pod, empty for none."""
+    oldest_first = sorted(exporters, key=_age)
+    return next((key_of(each).name for each in oldest_first if selects(each, pod)), "")
 
 
 def _age(exporter: Mapping[str, Any]) -> tuple[str, str]:

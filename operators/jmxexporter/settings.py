@@ -4,11 +4,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from libs.common.settings import CommonSettings, operator_settings
+from libs.common.settings import operator_settings
+from libs.common.webhooks import WebhookSettings
 from operators.jmxexporter.naming import OPERATOR
 
 
-class Settings(CommonSettings):
+class Settings(WebhookSettings):
     """Settings of the jmxexporter operator; each has a flag and an environment variable."""
 
     model_config = operator_settings(OPERATOR)

@@ -91,6 +91,10 @@ ports:
     containerPort: 8080
   - name: probes
     containerPort: 8081
+  {{- if include "operator-common.hasWebhooks" . }}
+  - name: webhook
+    containerPort: 9443
+  {{- end }}
 startupProbe:
   httpGet:
     path: /healthz

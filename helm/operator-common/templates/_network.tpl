@@ -50,6 +50,11 @@ spec:
     # The kubelet's address is not known here, and the probes say no more than ok.
     - ports:
         - port: probes
+    {{- if include "operator-common.hasWebhooks" . }}
+    # Neither is that of the API server, which trusts the certificate and no one else.
+    - ports:
+        - port: webhook
+    {{- end }}
   egress:
     {{- include "operator-common.egress" . | nindent 4 }}
 {{- end -}}

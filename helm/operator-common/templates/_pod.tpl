@@ -94,6 +94,12 @@ Lists are written with commas, as the settings read them.
   value: {{ include "operator-common.image" $ }}
 {{- end }}
 {{- end }}
+{{- if include "operator-common.hasWebhooks" . }}
+- name: {{ include "operator-common.envPrefix" . }}WEBHOOK_SERVICE
+  value: {{ include "operator-common.webhookName" . }}
+- name: {{ include "operator-common.envPrefix" . }}WEBHOOK_CONFIGURATION
+  value: {{ include "operator-common.clusterName" . }}
+{{- end }}
 {{- with .Values.tracing.endpoint }}
 - name: OTEL_EXPORTER_OTLP_ENDPOINT
   value: {{ . | quote }}

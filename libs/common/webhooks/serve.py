@@ -38,7 +38,7 @@ def serve_webhooks(
         kind: Kind of the webhook configuration.
     """
     settings = manager.settings
-    if not isinstance(settings, WebhookSettings) or not settings.webhook_service:
+    if not isinstance(settings, WebhookSettings) or not settings.webhooks:
         return None
     address = parse_bind_address(settings.webhook_bind_address)
     return _serve(manager, settings, reviewers, kind, address) if address is not None else None

@@ -4,11 +4,14 @@ from libs.common.settings import CommonSettings
 
 
 class WebhookSettings(CommonSettings):
-    """Settings of a process with a webhook; the chart sets all of them."""
+    """Settings of a process with webhooks; the chart sets all but the first."""
 
+    webhooks: bool = False
+    """webhooks tells whether the operator serves admission webhooks; the chart then makes what
+    they need."""
     webhook_service: str = ""
-    """webhook_service is the name of the Service by which the API server reaches the webhook, and
-    of the Secret with its certificate; empty means that there is no webhook."""
+    """webhook_service is the name of the Service by which the API server reaches the webhooks, and
+    of the Secret with their certificate."""
     webhook_configuration: str = ""
     """webhook_configuration is the name of the webhook configuration that is to trust the
     certificate."""

@@ -1,0 +1,35 @@
+"""What the process measures of each exporter."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from libs.common.conditions import find_condition
+from libs.common.kinds import Key, Manifest
+from libs.common.metrics import Metrics
+from operators.jmxexporter.api.v1alpha1 import ConditionType
+from operators.jmxexporter.metrics import BREAKER, PODS
+
+_STATES: Final = ("instrumented", "pending", "failed")
+
+
+def show(metrics: Metrics, key: Key, status: Manifest) -> None:
+    """Show what the status of an exporter says."""
+    for state in _STATES:
+        count = status.get(f"{state}Pods") or 0
+        metrics.gauge(PODS).labels(key.namespace, key.name, state).set(count)
+    degraded = find_condition({"status": status}, ConditionType.DEGRADED)
+    is_open = degraded is not None and degraded["status"] == "True"
+    metrics.gauge(BREAKER).labels(key.namespace, key.name).set(float(is_open))
+
+
+def forget(metrics: Metrics, key: Key) -> None:
+    """Take away what is shown of an exporter that is gone."""
+    for state in _STATES:
+        _remove(metrics.gauge(PODS), key.namespace, key.name, state)
+    _remove(metrics.gauge(BREAKER), key.namespace, key.name)
+
+
+def _remove(gauge: Any, *labels: str) -> None:
+    gauge.labels(*labels)  # A series that is not there cannot be removed.
+    gauge.remove(*labels)

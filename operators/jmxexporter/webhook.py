@@ -1,0 +1,70 @@
+"""The webhook that lets the JVMs of new pods begin with the exporter.
+
+It answers from the cache and asks nobody. Whatever it does not know leaves the pod as it is, which
+is then attached to once it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final
+
+from libs.common.crd import ParseError
+from libs.common.kinds import Key, is_deleting
+from libs.common.runtime import Manager
+from libs.common.webhooks import Review, Verdict, serve_webhooks
+from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER, PrometheusJmxExporter
+from operators.jmxexporter.metrics import STARTUPS
+from operators.jmxexporter.observe import find_holder
+from operators.jmxexporter.resources import Image
+from operators.jmxexporter.settings import Settings
+from operators.jmxexporter.startup import build_startup_patch
+
+PATH: Final = "/pods"
+"""Path of the webhook, as the chart names it."""
+
+
+def build_webhooks(manager: Manager) -> Coroutine[Any, Any, None] | None:
+    """Return what serves the webhook; None where the settings do not ask for it."""
+    return serve_webhooks(manager, {PATH: PodReviewer(manager).review})
+
+
+class PodReviewer:
+    """Look at pods that are about to be created.
+
+    Args:
+        manager: The process, for its cache and settings.
+    """
+
+    def __init__(self, manager: Manager) -> None:
+        """Keep what is looked at."""
+        settings = manager.settings
+        assert isinstance(settings, Settings)
+        self._manager = manager
+        self._image = Image(settings.injector_image, settings.injector_pull_policy)
+
+    def review(self, review: Review) -> Verdict:
+        """Say what is added to a pod."""
+        exporter = self._find_exporter(review.namespace, review.object)
+        if exporter is None:
+            return Verdict()
+        patch = build_startup_patch(exporter, review.object, self._image)
+        outcome = "prepared" if patch else "left"
+        self._manager.metrics.counter(STARTUPS).labels(outcome).inc()
+        return Verdict(patch)
+
+    def _find_exporter(
+        self, namespace: str, pod: Mapping[str, Any]
+    ) -> PrometheusJmxExporter | None:
+        """Find the exporter that is going to have a pod: the oldest one that selects it."""
+        informer = self._manager.cache.informer(PROMETHEUS_JMX_EXPORTER)
+        # In a cache that is still filling, the oldest may be missing.
+        if not informer.synced:
+            return None
+        exporters = [each for each in informer.store.list(namespace) if not is_deleting(each)]
+        name = find_holder(exporters, pod)
+        held = informer.store.get(Key(namespace, name)) if name else None
+        try:
+            return PrometheusJmxExporter.parse(held) if held is not None else None
+        except ParseError:
+            return None
