@@ -219,6 +219,51 @@ async def test_primary_that_vanished_unseen_keeps_no_new_children(
         assert not fake_api.writes(kind=CONFIG_MAP), "nothing was made to be taken back"
 
 
+async def test_object_of_somebody_else_outlives_a_primary_that_wanted_its_name(
+    fake_api: FakeApi,
+) -> None:
+    async def late(context: Context) -> Result | None:
+        fake_api.collector.pause()
+        fake_api.watches.pause(WIDGET)
+        fake_api.vanish(WIDGET, KEY)
+        theirs = build_child(context, "w-0")
+        del theirs["metadata"]["ownerReferences"]
+        fake_api.create(theirs)
+        try:
+            await context.execute([Create(CONFIG_MAP, build_child(context, "w-0"))])
+        finally:
+            fake_api.watches.resume(WIDGET)
+        return None
+
+    script = Script(late)
+    async with running(fake_api, script) as harness:
+        fake_api.create(build_widget())
+        await harness.settled()
+
+        assert script.count["w"] == 1
+        assert [each["metadata"]["name"] for each in fake_api.objects(CONFIG_MAP)] == ["w-0"]
+
+
+async def test_cache_forgets_a_primary_that_turned_out_to_be_gone(fake_api: FakeApi) -> None:
+    async def late(context: Context) -> Result | None:
+        fake_api.watches.pause(WIDGET)
+        fake_api.vanish(WIDGET, KEY)
+        assert context.get(WIDGET, KEY) is not None
+        try:
+            await context.execute([Create(CONFIG_MAP, build_child(context, "w-0"))])
+        finally:
+            seen.append(context.get(WIDGET, KEY))
+            fake_api.watches.resume(WIDGET)
+        return None
+
+    seen: list[Manifest | None] = []
+    async with running(fake_api, Script(late)) as harness:
+        fake_api.create(build_widget())
+        await harness.settled()
+
+        assert seen == [None]
+
+
 @pytest.mark.parametrize("children", [1, 3])
 async def test_plan_of_an_outdated_spec_makes_nothing_that_must_be_confirmed(
     fake_api: FakeApi, children: int
