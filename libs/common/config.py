@@ -47,6 +47,7 @@ class ConnectionConfig:
         namespace: Namespace of the context or of the pod; `default` when nothing says.
         tls_server_name: Name to check the certificate against, when it is not the host.
         proxy: URL of an HTTP proxy; empty for none.
+        tls: TLS context to use as it is, for credentials that are in no file; None builds one.
     """
 
     server: str
@@ -58,6 +59,7 @@ class ConnectionConfig:
     namespace: str = "default"
     tls_server_name: str = ""
     proxy: str = ""
+    tls: ssl.SSLContext | None = field(default=None, compare=False)
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """Build the TLS context; None for a plain HTTP server.
@@ -67,6 +69,8 @@ class ConnectionConfig:
         """
         if not self.server.startswith("https:"):
             return None
+        if self.tls is not None:
+            return self.tls
         try:
             context = ssl.create_default_context(cafile=self.ca_file or None)
             if self.cert_file:

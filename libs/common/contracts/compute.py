@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, Self
 
 from libs.common.conditions import READY
@@ -18,6 +19,7 @@ from libs.common.contracts.reading import (
     maps_at,
     text_at,
     text_map_at,
+    time_at,
 )
 from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
 
@@ -65,6 +67,11 @@ class InstanceView:
         private_ip: Address on its network; empty while not known.
         public_ip: Public address; empty while there is none.
         operation: Name of the Operation that is at work on it; empty for none.
+        annotations: Annotations, as they are.
+        created: When it was made; None where that is not known.
+        ready_since: When Ready took the value that it has; None before the first.
+        root_disk: Disk that the machine boots from; each Rebuild makes another one.
+        version: Resource version that was looked at.
     """
 
     key: Key
@@ -83,6 +90,11 @@ class InstanceView:
     private_ip: str
     public_ip: str
     operation: str
+    annotations: Mapping[str, str]
+    created: datetime | None
+    ready_since: datetime | None
+    root_disk: str
+    version: str
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
@@ -104,6 +116,11 @@ class InstanceView:
             private_ip=text_at(manifest, "status", "privateIP"),
             public_ip=text_at(manifest, "status", "publicIP"),
             operation=text_at(manifest, "status", "operation", "name"),
+            annotations=text_map_at(manifest, "metadata", "annotations"),
+            created=time_at(manifest, "metadata", "creationTimestamp"),
+            ready_since=time_at(condition_at(manifest, READY), "lastTransitionTime"),
+            root_disk=text_at(manifest, "status", "rootDisk", "name"),
+            version=text_at(manifest, "metadata", "resourceVersion"),
         )
 
 

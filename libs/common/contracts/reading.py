@@ -7,6 +7,7 @@ somebody else's object stops for a reason that its own user cannot see.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
@@ -62,6 +63,15 @@ def quantity_at(manifest: Mapping[str, Any], *path: str) -> Fraction | None:
         return parse_quantity(value)
     except ValueError:
         return None
+
+
+def time_at(manifest: Mapping[str, Any], *path: str) -> datetime | None:
+    """Return the time at a path, None when there is none that can be read."""
+    try:
+        moment = datetime.fromisoformat(text_at(manifest, *path))
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def condition_at(manifest: Mapping[str, Any], type: str) -> Mapping[str, Any]:

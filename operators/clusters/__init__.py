@@ -1,0 +1,1 @@
+"""Operator of KubernetesCluster: clusters whose nodes are virtual machines."""

@@ -1,0 +1,291 @@
+"""KubernetesCluster v1alpha1: a Kubernetes cluster made of Instances.
+
+Nodes have fixed names, `<cluster>-<pool>-<slot>`, so that creating one is atomic: neither a stale
+cache nor a second leader makes more than the spec asks for. Fields that say how a node is made
+(size, image, labels, taints) take effect when one is, at first and at a rebuild of its disk.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from libs.common.contracts.images import Image
+from libs.common.crd import (
+    AGE,
+    Conditions,
+    Count,
+    CustomResource,
+    DnsLabel,
+    DnsSubdomain,
+    Immutable,
+    IntFormat,
+    KubernetesModel,
+    LabelMap,
+    ListAtomic,
+    ListMap,
+    LocalObjectReference,
+    ObservedGeneration,
+    Port,
+    PrinterColumn,
+    Rule,
+    ShortText,
+    kind_of,
+)
+from libs.common.kinds import Kind
+from operators.clusters.api.reasons import ConditionType, Reason
+
+GROUP: Final = "clusters.slipway.dev"
+"""API group of the operator."""
+CONTROL_PLANE: Final = "control-plane"
+"""Name of the pool of the control plane."""
+NAME_LIMIT: Final = 32
+"""Longest name of a cluster: with pool and slot it becomes a host name."""
+POOL_NAME_LIMIT: Final = 20
+"""Longest name of a pool."""
+POOL_SIZE_LIMIT: Final = 100
+"""Most nodes of one pool."""
+LEFTOVERS_SHOWN: Final = 20
+"""Most objects that `status.leftovers` names."""
+
+Cidr = Annotated[
+    str, Field(max_length=43), Rule("isCIDR(self)", "must be a block such as 10.244.0.0/16")
+]
+"""A block of addresses."""
+Seconds = Annotated[int, IntFormat("int32"), Field(ge=0, le=86_400)]
+"""A time in seconds, a day at most."""
+
+
+class TaintEffect(StrEnum):
+    """TaintEffect says what a taint does to pods that do not tolerate it."""
+
+    NO_SCHEDULE = "NoSchedule"
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+class Taint(KubernetesModel):
+    """Taint keeps pods away from a node."""
+
+    key: Annotated[
+        str, Field(max_length=253, pattern=r"^([a-z0-9.-]+/)?[A-Za-z0-9]([-A-Za-z0-9_.]*)$")
+    ]
+    """key is what pods tolerate."""
+    value: Annotated[str, Field(max_length=63, pattern=r"^[-A-Za-z0-9_.]*$")] = ""
+    """value is what pods tolerate of the key."""
+    effect: TaintEffect
+    """effect is NoSchedule, PreferNoSchedule or NoExecute."""
+
+    def __str__(self) -> str:
+        """Render as kubelet and kubectl do: `dedicated=gpu:NoSchedule`."""
+        return f"{self.key}={self.value}:{self.effect}"
+
+
+class Endpoint(KubernetesModel):
+    """Endpoint says where the API of the cluster is reached."""
+
+    pool_name: DnsSubdomain
+    """poolName is the IPPool that the address comes from."""
+    port: Annotated[Port, IntFormat("int32")] = 6443
+    """port is that of the API."""
+    allowed_cidrs: Annotated[list[Cidr], ListAtomic(), Field(max_length=32)] = []
+    """allowedCidrs may reach the API (default: everybody). The operator itself and the nodes of
+    your Services have to be among them. It may be changed at any time."""
+
+
+class ControlPlane(
+    KubernetesModel,
+    rules=(
+        Rule("self.count >= oldSelf.count", "count may grow and never shrink: etcd would lose it"),
+        Rule("self.count in [1, 3, 5]", "count must be 1, 3 or 5: etcd needs a majority"),
+        Rule(
+            "self.endpoint.poolName == oldSelf.endpoint.poolName && "
+            "self.endpoint.port == oldSelf.endpoint.port",
+            "endpoint.poolName and endpoint.port are immutable: certificates are made for them",
+        ),
+    ),
+):
+    """ControlPlane says which nodes run the API, etcd and the controllers of Kubernetes."""
+
+    count: Annotated[int, IntFormat("int32"), Field(ge=1, le=5)] = 1
+    """count is 1, 3 or 5; it may grow, never shrink. With 1 the data of the cluster is on one disk
+    alone."""
+    size: DnsSubdomain
+    """size is the InstanceSize of nodes that are made from now on."""
+    image: Image | None = None
+    """image is what disks are filled with (default: that of the cluster)."""
+    endpoint: Endpoint
+    """endpoint says where the API is reached."""
+
+
+class Pool(KubernetesModel):
+    """Pool is a number of nodes that are alike."""
+
+    name: Annotated[
+        DnsLabel,
+        Field(max_length=POOL_NAME_LIMIT),
+        Rule(f"self != '{CONTROL_PLANE}'", f"{CONTROL_PLANE} is taken by the control plane"),
+    ]
+    """name is unique in the cluster and a part of the names of the nodes."""
+    count: Annotated[int, IntFormat("int32"), Field(ge=0, le=POOL_SIZE_LIMIT)]
+    """count is the number of nodes. The highest numbers go first when it shrinks, each after its
+    pods were moved."""
+    size: DnsSubdomain
+    """size is the InstanceSize of nodes that are made from now on."""
+    image: Image | None = None
+    """image is what disks are filled with (default: that of the cluster)."""
+    labels: LabelMap = {}
+    """labels are set on nodes when they join; kubernetes.io and k8s.io are not for you here."""
+    taints: Annotated[list[Taint], ListAtomic(), Field(max_length=16)] = []
+    """taints are set on nodes when they join."""
+    drain_seconds: Seconds = 300
+    """drainSeconds is the time that pods have to leave a node before it goes regardless; 0 takes
+    it away at once, also while the API of the cluster does not answer."""
+
+
+class Health(KubernetesModel):
+    """Health says when a node counts as broken, and how many are rebuilt on that account."""
+
+    node_startup_seconds: Annotated[Seconds, Field(ge=60)] = 1200
+    """nodeStartupSeconds is the time that a node has to become ready after its machine started."""
+    unhealthy_seconds: Annotated[Seconds, Field(ge=30)] = 300
+    """unhealthySeconds is the time for which a node may be not ready before it counts as broken."""
+    max_unhealthy: Count = 1
+    """maxUnhealthy is the budget: when more nodes of the pools are broken, none is rebuilt; 0
+    rebuilds none ever. Nodes are rebuilt one at a time."""
+
+
+class Recycle(KubernetesModel):
+    """Recycle asks for a node to be drained and rebuilt, once."""
+
+    node: DnsLabel
+    """node is the name of a node of a pool."""
+    token: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9._-]+$")]
+    """token is any text; another one asks for another rebuild."""
+
+
+class KubernetesClusterSpec(KubernetesModel):
+    """KubernetesClusterSpec is what a user asks for."""
+
+    version: Annotated[
+        str, Field(max_length=32, pattern=r"^v1\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$"), Immutable()
+    ]
+    """version is that of Kubernetes, such as v1.34.2; images must have its kubeadm and kubelet."""
+    image: Image
+    """image is what disks are filled with: an image with containerd, kubeadm and kubelet."""
+    network_ref: Annotated[LocalObjectReference, Immutable()]
+    """networkRef names the Network of the nodes."""
+    pod_cidr: Annotated[Cidr, Immutable()] = "10.244.0.0/16"
+    """podCidr is the block that pods get addresses from."""
+    service_cidr: Annotated[Cidr, Immutable()] = "10.96.0.0/16"
+    """serviceCidr is the block that Services get addresses from."""
+    control_plane: ControlPlane
+    """controlPlane says which nodes run the API, etcd and the controllers of Kubernetes."""
+    pools: Annotated[list[Pool], ListMap("name"), Field(max_length=16)] = []
+    """pools are the nodes that run your pods."""
+    health: Health = Health()
+    """health says when a node counts as broken, and how many are rebuilt on that account."""
+    recycle: Annotated[list[Recycle], ListMap("node"), Field(max_length=16)] = []
+    """recycle asks for nodes to be drained and rebuilt, one after the other, once for each
+    token."""
+
+    def pool(self, name: str) -> Pool | None:
+        """Return a pool by name, or None."""
+        return next((each for each in self.pools if each.name == name), None)
+
+
+class PoolStatus(KubernetesModel):
+    """PoolStatus counts the nodes of a pool."""
+
+    name: DnsLabel
+    """name is that of the pool."""
+    desired: Count = 0
+    """desired is the number that the spec asks for."""
+    current: Count = 0
+    """current is the number of Instances that there are."""
+    ready: Count = 0
+    """ready is the number of nodes that are ready."""
+
+
+class Counts(KubernetesModel):
+    """Counts sum up the nodes, for columns."""
+
+    desired: Count = 0
+    """desired is the number that the spec asks for."""
+    ready: Count = 0
+    """ready is the number of nodes that are ready."""
+    summary: Annotated[str, Field(max_length=16)] = ""
+    """summary is both for people, such as 3/3."""
+
+
+class KubernetesClusterStatus(KubernetesModel):
+    """KubernetesClusterStatus is what the operator observed."""
+
+    conditions: Conditions = []
+    """conditions tell whether the cluster is as asked, and what keeps it from that."""
+    observed_generation: ObservedGeneration = 0
+    """observedGeneration is the generation of the spec that this status is about."""
+    endpoint: Annotated[str, Field(max_length=64)] | None = None
+    """endpoint is where the API of the cluster is reached, such as 203.0.113.7:6443."""
+    kubeconfig_secret_name: DnsSubdomain | None = None
+    """kubeconfigSecretName is the Secret whose key value is a kubeconfig for administrators."""
+    control_plane: Counts = Counts()
+    """controlPlane counts the nodes of the control plane."""
+    nodes: Counts = Counts()
+    """nodes counts the nodes of all pools."""
+    pools: Annotated[list[PoolStatus], ListMap("name"), Field(max_length=32)] = []
+    """pools counts the nodes of each pool."""
+    leftovers: Annotated[list[ShortText], ListAtomic(), Field(max_length=LEFTOVERS_SHOWN)] = []
+    """leftovers are what a cluster that is being deleted still has to get rid of."""
+
+
+class KubernetesCluster(
+    CustomResource,
+    group=GROUP,
+    version="v1alpha1",
+    plural="kubernetesclusters",
+    short_names=("k8s",),
+    categories=("slipway",),
+    columns=(
+        PrinterColumn("Version", "string", ".spec.version"),
+        PrinterColumn("Endpoint", "string", ".status.endpoint"),
+        PrinterColumn("Control-Plane", "string", ".status.controlPlane.summary"),
+        PrinterColumn("Nodes", "string", ".status.nodes.summary"),
+        PrinterColumn("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
+        PrinterColumn("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason'),
+        PrinterColumn(
+            "API", "string", '.status.conditions[?(@.type=="APIReachable")].status', priority=1
+        ),
+        PrinterColumn(
+            "Message", "string", '.status.conditions[?(@.type=="Ready")].message', priority=1
+        ),
+        AGE,
+    ),
+    rules=(
+        Rule(
+            f"self.metadata.name.size() <= {NAME_LIMIT} && "
+            "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+            f"the name is a part of host names: at most {NAME_LIMIT} lower-case letters, digits "
+            "and dashes, beginning with a letter",
+        ),
+    ),
+    conditions=ConditionType,
+    reasons=Reason,
+):
+    """KubernetesCluster is a Kubernetes cluster whose nodes are Instances."""
+
+    spec: KubernetesClusterSpec
+    """spec is what a user asks for."""
+    status: KubernetesClusterStatus | None = None
+    """status is what the operator observed."""
+
+    @property
+    def observed(self) -> KubernetesClusterStatus:
+        """The status, an empty one before the first."""
+        return self.status or KubernetesClusterStatus()
+
+
+KUBERNETES_CLUSTER: Final[Kind] = kind_of(KubernetesCluster)
+"""The kind as data."""

@@ -1,0 +1,207 @@
+"""First settings of a guest, as cloud-init reads them; pure."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import yaml
+
+from libs.common.kinds import Manifest
+from operators.clusters import scripts
+from operators.clusters.api.v1alpha1 import KubernetesCluster, Pool
+from operators.clusters.certificates import Authorities, Pair
+from operators.clusters.naming import POOL_LABEL, endpoint_host
+
+_KUBEADM: Final = "kubeadm.k8s.io/v1beta4"
+_HEADER: Final = "#cloud-config\n"
+_COMMANDS: Final = f"""\
+runcmd:
+  - [systemctl, daemon-reload]
+  - [systemctl, enable, --now, --no-block, {scripts.UNIT_NAME}]
+"""
+# Where PyYAML was built without libyaml the slow ones do the same.
+_DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class Role(StrEnum):
+    """Role says how a guest becomes a node."""
+
+    INIT = "Init"
+    JOIN_CONTROL_PLANE = "JoinControlPlane"
+    JOIN = "Join"
+
+
+_SCRIPTS: Final = {
+    Role.INIT: scripts.INIT,
+    Role.JOIN_CONTROL_PLANE: scripts.JOIN_CONTROL_PLANE,
+    Role.JOIN: scripts.JOIN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Hold what a guest needs to become a node of a cluster.
+
+    Attributes:
+        cluster: Which cluster.
+        address: Address of its API.
+        authorities: Those of the cluster.
+        join: Credentials by which nodes join.
+    """
+
+    cluster: KubernetesCluster
+    address: str
+    authorities: Authorities
+    join: Pair
+
+    @property
+    def server(self) -> str:
+        """URL of the API."""
+        return f"https://{self.endpoint}"
+
+    @property
+    def endpoint(self) -> str:
+        """Address and port of the API."""
+        return render_endpoint(self.cluster, self.address)
+
+
+def render_endpoint(cluster: KubernetesCluster, address: str) -> str:
+    """Render where the API is reached: `203.0.113.7:6443`, `[2001:db8::7]:6443`."""
+    host = f"[{address}]" if ":" in address else address
+    return f"{host}:{cluster.spec.control_plane.endpoint.port}"
+
+
+def render_user_data(member: Membership, role: Role, pool: Pool | None) -> str:
+    """Render what cloud-init is given; secret, for it lets a guest join.
+
+    Args:
+        member: What the guest needs to know.
+        role: How it becomes a node.
+        pool: Its pool; None for the control plane.
+    """
+    files = {
+        f"{scripts.DIRECTORY}/kubeadm.yaml": render_kubeadm(member, role, pool),
+        f"{scripts.DIRECTORY}/bootstrap.sh": _SCRIPTS[role],
+        f"/etc/systemd/system/{scripts.UNIT_NAME}": scripts.UNIT,
+    }
+    if role is not Role.INIT:
+        config = dump_yaml(build_kubeconfig(member, member.join, "join"))
+        files[f"{scripts.DIRECTORY}/discovery.conf"] = config
+    if role is not Role.JOIN:
+        width = 128 if ":" in member.address else 32
+        files[f"{scripts.DIRECTORY}/endpoint"] = f"{member.address}/{width}\n"
+        for name, content in sorted(member.authorities.files.items()):
+            files[f"{scripts.DIRECTORY}/pki/{name}"] = content
+    written = "".join(_render_file(path, content) for path, content in files.items())
+    return f"{_HEADER}write_files:\n{written}{_COMMANDS}"
+
+
+def render_kubeadm(member: Membership, role: Role, pool: Pool | None) -> str:
+    """Render the configuration of kubeadm for a guest."""
+    registration = _build_registration(pool)
+    if role is Role.INIT:
+        parts = (_build_init(member, registration), _build_cluster(member))
+        return "---\n".join(dump_yaml(part) for part in parts)
+    join: Manifest = {
+        "apiVersion": _KUBEADM,
+        "kind": "JoinConfiguration",
+        "discovery": {"file": {"kubeConfigPath": f"{scripts.DIRECTORY}/discovery.conf"}},
+        "nodeRegistration": registration,
+    }
+    if role is Role.JOIN_CONTROL_PLANE:
+        port = member.cluster.spec.control_plane.endpoint.port
+        join["controlPlane"] = {"localAPIEndpoint": {"bindPort": port}}
+    return dump_yaml(join)
+
+
+def build_kubeconfig(member: Membership, user: Pair, name: str) -> Manifest:
+    """Build a kubeconfig for the API of the cluster."""
+    return render_config(
+        member.cluster.metadata.name, member.server, member.authorities.ca, user, name
+    )
+
+
+def render_config(cluster: str, server: str, ca: str, user: Pair, name: str) -> Manifest:
+    """Build a kubeconfig from its parts."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {
+                "name": cluster,
+                "cluster": {"server": server, "certificate-authority-data": encode(ca)},
+            }
+        ],
+        "users": [
+            {
+                "name": name,
+                "user": {
+                    "client-certificate-data": encode(user.certificate),
+                    "client-key-data": encode(user.key),
+                },
+            }
+        ],
+        "contexts": [{"name": f"{name}@{cluster}", "context": {"cluster": cluster, "user": name}}],
+        "current-context": f"{name}@{cluster}",
+    }
+
+
+def _build_init(member: Membership, registration: Manifest) -> Manifest:
+    return {
+        "apiVersion": _KUBEADM,
+        "kind": "InitConfiguration",
+        # Nodes join by certificates; kubeadm insists on making a token, which ends at once.
+        "bootstrapTokens": [{"ttl": "1m0s"}],
+        "localAPIEndpoint": {"bindPort": member.cluster.spec.control_plane.endpoint.port},
+        "nodeRegistration": registration,
+    }
+
+
+def _build_cluster(member: Membership) -> Manifest:
+    cluster = member.cluster
+    return {
+        "apiVersion": _KUBEADM,
+        "kind": "ClusterConfiguration",
+        "clusterName": cluster.metadata.name,
+        "kubernetesVersion": cluster.spec.version,
+        "controlPlaneEndpoint": member.endpoint,
+        "networking": {
+            "podSubnet": cluster.spec.pod_cidr,
+            "serviceSubnet": cluster.spec.service_cidr,
+        },
+        # The operator comes by the Service of the API, not by its public address.
+        "apiServer": {"certSANs": [member.address, endpoint_host(cluster.key)]},
+    }
+
+
+def _build_registration(pool: Pool | None) -> Manifest:
+    if pool is None:
+        return {"kubeletExtraArgs": []}
+    labels = {**pool.labels, POOL_LABEL: pool.name}
+    text = ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
+    taints = [
+        {"key": taint.key, "value": taint.value, "effect": str(taint.effect)}
+        for taint in pool.taints
+    ]
+    return {"kubeletExtraArgs": [{"name": "node-labels", "value": text}], "taints": taints}
+
+
+def _render_file(path: str, content: str) -> str:
+    # As a block, not through a dumper: those who debug a guest read the files as they are.
+    lines = "".join(f"      {line}\n" if line else "\n" for line in content.splitlines())
+    return f'  - path: {path}\n    permissions: "0600"\n    content: |\n{lines}'
+
+
+def encode(text: str) -> str:
+    """Encode a text as values of Secrets and kubeconfigs are."""
+    return base64.b64encode(text.encode()).decode()
+
+
+def dump_yaml(value: Mapping[str, Any]) -> str:
+    """Render a map as YAML, its keys in their order."""
+    text: str = yaml.dump(value, Dumper=_DUMPER, sort_keys=False)
+    return text

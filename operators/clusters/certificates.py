@@ -1,0 +1,218 @@
+"""Certificates of a cluster: its authorities, and what they sign.
+
+The operator makes the authorities itself, so that the kubeconfig of a cluster is there before its
+first node is, and nothing has to be fetched from a guest. Whoever has the keys of the authorities
+has the cluster: they are in one Secret and in the first settings of the control plane, as kubeadm
+wants them there, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, Self
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+AUTHORITY_FILES: Final = ("ca", "etcd-ca", "front-proxy-ca")
+"""Authorities that kubeadm knows; of each there is a certificate (.crt) and a key (.key)."""
+ADMIN_GROUP: Final = "kubeadm:cluster-admins"
+"""Group of the kubeconfig. kubeadm binds it to cluster-admin; unlike system:masters, the binding
+can be taken away from a kubeconfig that was lost."""
+JOIN_GROUP: Final = "system:bootstrappers:kubeadm:default-node-token"
+"""Group of nodes that join: kubeadm lets it ask for the certificate of a node, and little else."""
+
+_AUTHORITY_YEARS: Final = 10
+_CLOCKS_DIFFER: Final = timedelta(minutes=10)
+"""Certificates are valid from a little earlier, for guests whose clock is behind."""
+
+
+class BadCertificate(ValueError):
+    """A certificate or key cannot be read, or does not belong to its authority."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Hold a certificate and its key.
+
+    Attributes:
+        certificate: As PEM.
+        key: As PEM; secret.
+    """
+
+    certificate: str
+    key: str
+
+    def __repr__(self) -> str:
+        """Show neither: this ends up in logs and in messages of failed tests."""
+        return "Pair(...)"
+
+
+@dataclass(frozen=True, slots=True)
+class Authorities:
+    """Hold what a control plane signs with.
+
+    Attributes:
+        files: Content by the name of the file that kubeadm looks for below /etc/kubernetes/pki,
+            with `etcd/ca` as `etcd-ca`; secret.
+    """
+
+    files: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        """Show no key."""
+        return f"Authorities({', '.join(sorted(self.files))})"
+
+    @property
+    def ca(self) -> str:
+        """Certificate of the authority of the API, as PEM; no secret."""
+        return self.files["ca.crt"]
+
+    @classmethod
+    def parse(cls, files: Mapping[str, str]) -> Self:
+        """Read the files of a Secret.
+
+        Raises:
+            BadCertificate: One is missing or cannot be read; the message names it.
+        """
+        names = [f"{name}{end}" for name in AUTHORITY_FILES for end in (".crt", ".key")]
+        for name in (*names, "sa.pub", "sa.key"):
+            if not files.get(name):
+                raise BadCertificate(f"{name} is missing")
+        for name in AUTHORITY_FILES:
+            _load(Pair(files[f"{name}.crt"], files[f"{name}.key"]), name)
+        return cls(dict(files))
+
+
+def make_authorities(cluster: str, now: datetime) -> Authorities:
+    """Make the authorities of a new cluster, and the keys that sign tokens of service accounts."""
+    files: dict[str, str] = {}
+    for name in AUTHORITY_FILES:
+        pair = _make_authority(f"{cluster}-{name}", now)
+        files[f"{name}.crt"], files[f"{name}.key"] = pair.certificate, pair.key
+    key = ec.generate_private_key(ec.SECP256R1())
+    files["sa.key"] = _render_key(key)
+    files["sa.pub"] = (
+        key.public_key()
+        .public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+        .decode()
+    )
+    return Authorities(files)
+
+
+def sign_client(
+    authorities: Authorities, user: str, group: str, now: datetime, lifetime: timedelta
+) -> Pair:
+    """Make a certificate by which somebody logs in at the API of the cluster.
+
+    Args:
+        authorities: Those of the cluster.
+        user: Name that the API sees.
+        group: Group that the API sees.
+        now: Time.
+        lifetime: How long it is valid.
+    """
+    ca, signer = _load(Pair(authorities.ca, authorities.files["ca.key"]), "ca")
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, group),
+            x509.NameAttribute(NameOID.COMMON_NAME, user),
+        ]
+    )
+    certificate = (
+        _begin(subject, key.public_key(), now, lifetime)
+        .issuer_name(ca.subject)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+        )
+        .sign(signer, hashes.SHA256())
+    )
+    return Pair(_render(certificate), _render_key(key))
+
+
+def is_valid(pair: Pair, ca: str, at: datetime) -> bool:
+    """Tell whether a certificate is of an authority and still valid at some time."""
+    try:
+        certificate, _ = _load(pair, "client")
+        issuer = x509.load_pem_x509_certificate(ca.encode())
+        certificate.verify_directly_issued_by(issuer)
+    except Exception:  # noqa: BLE001 whatever is wrong with it, another is made
+        return False
+    return certificate.not_valid_before_utc <= at < certificate.not_valid_after_utc
+
+
+def _make_authority(name: str, now: datetime) -> Pair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    certificate = (
+        _begin(subject, key.public_key(), now, timedelta(days=365 * _AUTHORITY_YEARS))
+        .issuer_name(subject)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(_usage(signs=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return Pair(_render(certificate), _render_key(key))
+
+
+def _begin(
+    subject: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, lifetime: timedelta
+) -> x509.CertificateBuilder:
+    moment = now.astimezone(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(moment - _CLOCKS_DIFFER)
+        .not_valid_after(moment + lifetime)
+    )
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=not signs,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _load(pair: Pair, name: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    try:
+        certificate = x509.load_pem_x509_certificate(pair.certificate.encode())
+        key = serialization.load_pem_private_key(pair.key.encode(), password=None)
+    except ValueError:
+        # Not the words of the library: they may show a part of what it could not read.
+        raise BadCertificate(f"{name}.crt or {name}.key cannot be read") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise BadCertificate(f"{name}.key is not a key of an elliptic curve")
+    if key.public_key() != certificate.public_key():
+        raise BadCertificate(f"{name}.key does not belong to {name}.crt")
+    return certificate, key
+
+
+def _render(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def _render_key(key: ec.EllipticCurvePrivateKey) -> str:
+    # The form that kubeadm writes and reads.
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
+    ).decode()

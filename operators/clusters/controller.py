@@ -1,0 +1,232 @@
+"""The controller: what is watched, and observe, plan, execute, state for each cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from libs.common.conditions import conditions_of
+from libs.common.contracts.compute import INSTANCE, OPERATION
+from libs.common.contracts.ip_claims import IP_CLAIM
+from libs.common.contracts.network import FIREWALL
+from libs.common.kinds import ENDPOINT_SLICE, SECRET, SERVICE
+from libs.common.labels import MANAGED_BY
+from libs.common.plan import Outcome
+from libs.common.runtime import Context, Controller, Operator, Result
+from operators.clusters.actions import Action, done_of, refusals_of
+from operators.clusters.api.reasons import Reason
+from operators.clusters.api.v1alpha1 import (
+    CONTROL_PLANE,
+    KUBERNETES_CLUSTER,
+    KubernetesCluster,
+)
+from operators.clusters.certificates import (
+    ADMIN_GROUP,
+    JOIN_GROUP,
+    Authorities,
+    Pair,
+    make_authorities,
+    sign_client,
+)
+from operators.clusters.ending import plan_ending
+from operators.clusters.metrics import ACTIONS, LOOK_SECONDS, METRICS, NODE_STEPS
+from operators.clusters.naming import (
+    FINALIZER,
+    endpoint_host,
+    endpoint_name,
+    kubeconfig_name,
+)
+from operators.clusters.naming import OPERATOR as ID
+from operators.clusters.nodes import NodeStep, NodeStepKind
+from operators.clusters.observe import map_operation, observe
+from operators.clusters.observed import Observed, Workload, read_kubeconfig
+from operators.clusters.reconcile import plan_cluster
+from operators.clusters.settings import Settings
+from operators.clusters.status import build_final_status, build_status
+from operators.clusters.workload import Access, KubernetesWorkloads, Workloads
+
+_KUBECONFIG_LIFETIME: Final = timedelta(days=365)
+_JOIN_LIFETIME: Final = timedelta(hours=24)
+_NOTES: Final = {
+    NodeStepKind.CORDON: (Reason.DRAINING, "Draining node {}"),
+    NodeStepKind.UNCORDON: (Reason.UNCORDONED, "Node {} takes pods again"),
+    NodeStepKind.REMOVE: (Reason.DELETING_NODE, "Removed Node {}, which has no machine"),
+}
+
+type Connect = Callable[[Settings], Workloads]
+"""Makes what reaches the APIs of clusters."""
+
+
+class CertificateIssuer:
+    """Make keys and certificates.
+
+    Args:
+        now: Time from which they are valid.
+    """
+
+    def __init__(self, now: datetime) -> None:
+        """Keep the time."""
+        self._now = now
+
+    def authorities(self, cluster: str) -> Authorities:
+        """Make the authorities of a new cluster."""
+        return make_authorities(cluster, self._now)
+
+    def administrator(self, authorities: Authorities) -> Pair:
+        """Make what an administrator logs in with, for a year."""
+        user, lifetime = "kubernetes-admin", _KUBECONFIG_LIFETIME
+        return sign_client(authorities, user, ADMIN_GROUP, self._now, lifetime)
+
+    def member(self, authorities: Authorities) -> Pair:
+        """Make what nodes join with, for a day."""
+        user, lifetime = "system:bootstrap:slipway", _JOIN_LIFETIME
+        return sign_client(authorities, user, JOIN_GROUP, self._now, lifetime)
+
+
+def build_controller(settings: Settings, connect: Connect | None = None) -> Controller:
+    """Build the controller of KubernetesCluster.
+
+    Args:
+        settings: Settings of the process.
+        connect: Makes what reaches the APIs of clusters; None for the real thing.
+    """
+    reach = connect or (lambda held: KubernetesWorkloads(held.api_timeout_seconds))
+    reconciler = Reconciler(settings, reach(settings))
+    controller = Controller(
+        ID,
+        primary=KUBERNETES_CLUSTER,
+        reconcile=reconciler.reconcile,
+        finalize=reconciler.finalize,
+        finalizer=FINALIZER,
+    )
+    for kind in (INSTANCE, OPERATION, IP_CLAIM, FIREWALL):
+        controller.owns(kind, optional=True)
+    for kind in (SERVICE, ENDPOINT_SLICE, SECRET):
+        # Nothing else of these kinds is read: what has a name that is needed shows at the create.
+        controller.owns(kind, label_selector=f"{MANAGED_BY}={ID}")
+    return controller.watches(OPERATION, map_operation, optional=True)
+
+
+class Reconciler:
+    """Bring clusters in line with their specs.
+
+    Args:
+        settings: Settings of the process.
+        workloads: Reaches the APIs of clusters.
+    """
+
+    def __init__(self, settings: Settings, workloads: Workloads) -> None:
+        """Keep the settings and the connections; there is no other state."""
+        self._settings = settings
+        self._workloads = workloads
+
+    async def reconcile(self, ctx: Context) -> Result | None:
+        """Make one pass over a cluster that is to be there."""
+        cluster = KubernetesCluster.parse(ctx.primary)
+        before = observe(ctx, Workload())
+        access = self._find_access(cluster, before)
+        workload = await self._look(ctx, access, before)
+        observed = observe(ctx, workload)
+        plan = plan_cluster(cluster, observed, CertificateIssuer(ctx.now()), ctx.now())
+        outcome = await ctx.execute(*plan.batches)
+        _tell(ctx, plan.actions, outcome)
+        if outcome.ok and access is not None:
+            await self._take(ctx, access, plan.node_steps)
+        observed = observe(ctx, workload)
+        status = build_status(
+            cluster,
+            observed,
+            refusals_of(plan.actions, outcome),
+            current=conditions_of(ctx.primary),
+            now=ctx.now(),
+        )
+        await ctx.apply_status(status)
+        looks = [self._settings.api_poll_seconds] if workload.asked else []
+        looks += [plan.seconds] if plan.seconds is not None else []
+        return Result.from_outcome(outcome, requeue_after=min(looks, default=None))
+
+    async def finalize(self, ctx: Context) -> Result | None:
+        """Make one pass over a cluster that is being deleted; None lets it go."""
+        cluster = KubernetesCluster.parse(ctx.primary)
+        ending = plan_ending(cluster, observe(ctx, Workload()))
+        if ending.done:
+            return None
+        outcome = await ctx.execute(ending.batch)
+        _tell(ctx, ending.actions, outcome)
+        observed = observe(ctx, Workload())
+        rest = plan_ending(cluster, observed)
+        if outcome.ok and rest.done:
+            return None
+        status = build_final_status(
+            cluster,
+            observed,
+            rest,
+            refusals_of(ending.actions, outcome),
+            current=conditions_of(ctx.primary),
+            now=ctx.now(),
+        )
+        await ctx.apply_status(status)
+        # One group is gone, nobody tells of it, and the next is to follow.
+        again = 0.05 if rest.actions else None
+        return Result.from_outcome(outcome, requeue_after=again)
+
+    def _find_access(self, cluster: KubernetesCluster, observed: Observed) -> Access | None:
+        """Say how the API of the cluster is reached; None before there is anybody to ask."""
+        config = observed.data_of(SECRET, kubeconfig_name(cluster.metadata.name))
+        _, ca, user = read_kubeconfig(config.get("value", ""))
+        planes = [each for each in observed.members(CONTROL_PLANE) if each.ready]
+        if not user.key or not planes or not observed.address:
+            return None
+        url = self._settings.api_url.format(
+            service=endpoint_name(cluster.metadata.name),
+            namespace=cluster.key.namespace,
+            address=f"[{observed.address}]" if ":" in observed.address else observed.address,
+            port=cluster.spec.control_plane.endpoint.port,
+        )
+        return Access(url, endpoint_host(cluster.key), ca, user)
+
+    async def _look(self, ctx: Context, access: Access | None, observed: Observed) -> Workload:
+        if access is None:
+            # That no machine runs says nothing of a cluster that was there: it cannot be asked.
+            begun = any(each.vmi_uid for each in observed.members(CONTROL_PLANE))
+            return Workload(asked=begun, message="no node of the control plane is ready")
+        started = time.perf_counter()
+        workload = await self._workloads.look(access)
+        result = "ok" if workload.reachable else "error"
+        spent = time.perf_counter() - started
+        ctx.metrics.histogram(LOOK_SECONDS).labels(result).observe(spent)
+        return workload
+
+    async def _take(self, ctx: Context, access: Access, steps: Sequence[NodeStep]) -> None:
+        for step in steps:
+            problem = await self._workloads.take(access, step, ctx.now())
+            result = "error" if problem else "ok"
+            ctx.metrics.counter(NODE_STEPS).labels(str(step.kind), result).inc()
+            if problem:
+                ctx.log.warning("Failing to change a Node", step=str(step), error=problem)
+            elif step.kind in _NOTES:
+                reason, note = _NOTES[step.kind]
+                ctx.log.info("Changing a Node", step=str(step))
+                ctx.event("Normal", reason, note.format(step.node))
+
+
+def _tell(ctx: Context, actions: Iterable[Action], outcome: Outcome) -> None:
+    if not outcome.changed:
+        return
+    for action in done_of(actions, outcome):
+        if action.note:
+            ctx.log.info(action.note, reason=str(action.reason))
+            ctx.event("Warning" if action.warning else "Normal", action.reason, action.note)
+            ctx.metrics.counter(ACTIONS).labels(str(action.reason)).inc()
+
+
+OPERATOR: Final = Operator(
+    ID,
+    Settings,
+    (build_controller,),
+    metrics=METRICS,
+    summary="Makes Kubernetes clusters of Instances.",
+)
+"""The operator, as the process and the tests run it."""

@@ -1,0 +1,103 @@
+"""Which nodes are broken; pure.
+
+A node is judged by what the API of its cluster says of it. While that does not answer, nothing is
+judged at all: the operator may be the one that is cut off, and a rebuild of nodes that work would
+do what a fault did not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum, auto
+
+from libs.common.contracts.compute import InstanceView
+from operators.clusters.api.v1alpha1 import Health, KubernetesCluster
+from operators.clusters.observed import Observed
+
+
+class State(Enum):
+    """Say how a node is."""
+
+    HEALTHY = auto()
+    PENDING = auto()
+    BROKEN = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Say how a node is, and until when that holds by itself.
+
+    Attributes:
+        state: Healthy, broken, or on its way to one of these.
+        message: Why, for people.
+        seconds: When a node that is on its way counts as broken, from now; None for never.
+    """
+
+    state: State
+    message: str = ""
+    seconds: float | None = None
+
+
+def judge(instance: InstanceView, observed: Observed, health: Health, now: datetime) -> Verdict:
+    """Judge one node.
+
+    Args:
+        instance: Its machine.
+        observed: What there is.
+        health: When a node counts as broken.
+        now: Time.
+    """
+    name = instance.key.name
+    if not observed.workload.reachable:
+        return Verdict(State.PENDING, "the API of the cluster does not answer")
+    if instance.deleting or name in observed.busy:
+        return Verdict(State.PENDING, "its machine is being worked on")
+    if not instance.vmi_uid or instance.ready_since is None:
+        # A new disk would not help a machine that cannot be started.
+        return Verdict(State.PENDING, instance.message or "its machine does not run")
+    node = observed.workload.nodes.get(name)
+    if not instance.ready:
+        limit = health.node_startup_seconds if node is None else health.unhealthy_seconds
+        return _wait(
+            instance.ready_since, limit, now, f"its machine is not ready: {instance.message}"
+        )
+    if node is None:
+        return _wait(
+            instance.ready_since, health.node_startup_seconds, now, "it has not joined the cluster"
+        )
+    if node.ready:
+        return Verdict(State.HEALTHY)
+    since = node.since or instance.ready_since
+    if since < instance.ready_since:
+        # Not ready since before its machine started: it is on its way up.
+        return _wait(instance.ready_since, health.node_startup_seconds, now, node.message)
+    return _wait(since, health.unhealthy_seconds, now, node.message)
+
+
+def judge_all(cluster: KubernetesCluster, observed: Observed, now: datetime) -> dict[str, Verdict]:
+    """Judge all nodes, those of the control plane included, by name."""
+    return {
+        name: judge(instance, observed, cluster.spec.health, now)
+        for name, instance in sorted(observed.instances.items())
+    }
+
+
+def list_broken(
+    instances: Iterable[InstanceView], verdicts: Mapping[str, Verdict]
+) -> list[InstanceView]:
+    """List those of some nodes that are broken."""
+    return [each for each in instances if verdicts[each.key.name].state is State.BROKEN]
+
+
+def next_look(verdicts: Iterable[Verdict]) -> float | None:
+    """Return the seconds until a node that nobody mends counts as broken; None for never."""
+    return min((each.seconds for each in verdicts if each.seconds is not None), default=None)
+
+
+def _wait(since: datetime, limit: int, now: datetime, message: str) -> Verdict:
+    left = limit - (now - since).total_seconds()
+    if left <= 0:
+        return Verdict(State.BROKEN, message)
+    return Verdict(State.PENDING, message, left)

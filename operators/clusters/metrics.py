@@ -1,0 +1,28 @@
+"""Metrics of the clusters operator, beside those that every operator has."""
+
+from typing import Final
+
+from libs.common.metric_specs import MetricKind, MetricSpec
+
+ACTIONS: Final = MetricSpec(
+    "clusters_actions_total",
+    MetricKind.COUNTER,
+    "Total number of changes made to the objects of clusters, by reason.",
+    ("reason",),
+)
+NODE_STEPS: Final = MetricSpec(
+    "clusters_node_steps_total",
+    MetricKind.COUNTER,
+    "Total number of steps taken on Nodes in their own clusters, by step and result.",
+    ("step", "result"),
+)
+LOOK_SECONDS: Final = MetricSpec(
+    "clusters_look_seconds",
+    MetricKind.HISTOGRAM,
+    "Time that the API of a cluster takes to tell of its nodes, by result.",
+    ("result",),
+    buckets=(0.01, 0.05, 0.1, 0.5, 1, 5, 10),
+)
+
+METRICS: Final[tuple[MetricSpec, ...]] = (ACTIONS, NODE_STEPS, LOOK_SECONDS)
+"""What the process registers and the reference lists."""

@@ -1,0 +1,95 @@
+"""Look around a KubernetesCluster in the cache, and tell which clusters a change concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from libs.common.contracts.compute import INSTANCE, OPERATION, InstanceView, OperationView
+from libs.common.contracts.ip_claims import IP_CLAIM, IpClaimView
+from libs.common.contracts.network import FIREWALL
+from libs.common.contracts.reading import text_at
+from libs.common.kinds import (
+    ENDPOINT_SLICE,
+    SECRET,
+    SERVICE,
+    Key,
+    Kind,
+    Manifest,
+    key_of,
+)
+from libs.common.ownership import controller_of
+from libs.common.runtime import Cache, Context
+from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER
+from operators.clusters.certificates import Authorities, BadCertificate
+from operators.clusters.naming import authorities_name, endpoint_name
+from operators.clusters.observed import Observed, Workload, read_data
+
+NEEDED: Final = (INSTANCE, OPERATION, IP_CLAIM, FIREWALL)
+"""Kinds of other operators, without which nothing can be done."""
+_OBJECTS: Final = (SERVICE, ENDPOINT_SLICE, IP_CLAIM, FIREWALL, SECRET)
+
+
+def observe(ctx: Context, workload: Workload) -> Observed:
+    """Look at everything that plan and status depend on.
+
+    Args:
+        ctx: The pass.
+        workload: What the API of the cluster tells.
+    """
+    missing = tuple(kind.resource for kind in NEEDED if not ctx.is_served(kind))
+    objects = {
+        (kind, key_of(each).name): each
+        for kind in _OBJECTS
+        if kind not in NEEDED or ctx.is_served(kind)
+        for each in ctx.children(kind)
+    }
+    authorities, problem = _find_authorities(ctx, objects)
+    claim = objects.get((IP_CLAIM, endpoint_name(ctx.key.name)))
+    instances = _children(ctx, INSTANCE)
+    operations = [OperationView.parse(each) for each in _list(ctx, OPERATION)]
+    names = {key_of(each).name for each in instances}
+    ours = {key_of(each).name for each in _children(ctx, OPERATION)}
+    at_work = {each.instance for each in operations if not each.finished}
+    views = [InstanceView.parse(each) for each in instances]
+    return Observed(
+        missing_apis=missing,
+        authorities=authorities,
+        authorities_problem=problem,
+        objects=objects,
+        claim=None if claim is None else IpClaimView.parse(claim),
+        instances={view.key.name: view for view in views},
+        operations={each.key.name: each for each in operations if each.key.name in ours},
+        busy=frozenset(at_work & names) | {view.key.name for view in views if view.operation},
+        workload=workload,
+    )
+
+
+def _find_authorities(
+    ctx: Context, objects: dict[tuple[Kind, str], Manifest]
+) -> tuple[Authorities | None, str]:
+    held = objects.get((SECRET, authorities_name(ctx.key.name)))
+    if held is None:
+        return None, ""
+    try:
+        return Authorities.parse(read_data(held)), ""
+    except BadCertificate as err:
+        return None, str(err)
+
+
+def _children(ctx: Context, kind: Kind) -> list[Manifest]:
+    return ctx.children(kind) if ctx.is_served(kind) else []
+
+
+def _list(ctx: Context, kind: Kind) -> list[Manifest]:
+    return ctx.list(kind) if ctx.is_served(kind) else []
+
+
+def map_operation(operation: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the cluster whose node an Operation is at work on."""
+    namespace = key_of(operation).namespace
+    key = Key(namespace, text_at(operation, "spec", "targetRef", "name"))
+    instance = cache.store(INSTANCE).get(key)
+    owner = None if instance is None else controller_of(instance)
+    if owner is not None and owner.get("kind") == KUBERNETES_CLUSTER.kind:
+        yield Key(namespace, str(owner.get("name")))

@@ -1,0 +1,244 @@
+"""What there is around a KubernetesCluster, as the plan and the status see it; pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, Self
+
+import yaml
+
+from libs.common.contracts.compute import InstanceView, OperationView
+from libs.common.contracts.ip_claims import IpClaimView
+from libs.common.contracts.reading import (
+    condition_at,
+    is_set_at,
+    map_at,
+    text_at,
+    text_map_at,
+    time_at,
+)
+from libs.common.kinds import Key, Kind, Manifest, uid_of
+from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster, Pool
+from operators.clusters.certificates import Authorities, Pair
+from operators.clusters.naming import DRAINING, POOL_LABEL, node_name, slot_of
+
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+DEFAULT_DRAIN_SECONDS: Final = 300
+"""Time to drain a node whose pool is not in the spec any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Show a Node of the cluster that was made.
+
+    Attributes:
+        name: That of its Instance.
+        uid: Which incarnation it is.
+        pool: Pool that it joined as; empty for the control plane.
+        ready: Whether its kubelet says that it is.
+        since: When that last changed.
+        message: What the kubelet, or the cluster in its place, says.
+        cordoned: Whether no new pods come to it.
+        draining_since: When the operator began to drain it; None where it does not.
+        pods_left: Pods that have to leave it; counted for a node that is drained alone.
+    """
+
+    name: str
+    uid: str
+    pool: str
+    ready: bool
+    since: datetime | None
+    message: str
+    cordoned: bool
+    draining_since: datetime | None
+    pods_left: int = 0
+
+    @classmethod
+    def parse(cls, manifest: Manifest, pods_left: int = 0) -> Self:
+        """Read a Node; fields that do not fit count as absent."""
+        condition = condition_at(manifest, "Ready")
+        return cls(
+            name=text_at(manifest, "metadata", "name"),
+            uid=uid_of(manifest),
+            pool=text_map_at(manifest, "metadata", "labels").get(POOL_LABEL, ""),
+            ready=condition.get("status") == "True",
+            since=time_at(condition, "lastTransitionTime"),
+            message=text_at(condition, "message"),
+            cordoned=is_set_at(manifest, "spec", "unschedulable"),
+            draining_since=time_at(map_at(manifest, "metadata", "annotations"), DRAINING),
+            pods_left=pods_left,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Show the cluster that was made, as its own API tells of it.
+
+    Attributes:
+        asked: Whether it was asked at all.
+        reachable: Whether it answered.
+        message: Why it did not.
+        nodes: Its Nodes by name.
+    """
+
+    asked: bool = False
+    reachable: bool = False
+    message: str = ""
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Show everything that plan and status depend on.
+
+    Attributes:
+        missing_apis: Kinds of other operators that the cluster does not serve.
+        authorities: Those of the cluster; None before they are made.
+        authorities_problem: Why they cannot be used; empty when they can, or are not there.
+        objects: What the cluster has besides Instances and Operations, by kind and name.
+        claim: The claim of the address; None before.
+        instances: Instances that the cluster has, by name.
+        operations: Operations that the operator made, by name.
+        busy: Names of Instances that an Operation is, or is about to be, at work on.
+        workload: The cluster that was made, as its own API tells of it.
+    """
+
+    missing_apis: tuple[str, ...] = ()
+    authorities: Authorities | None = None
+    authorities_problem: str = ""
+    objects: Mapping[tuple[Kind, str], Manifest] = field(default_factory=dict)
+    claim: IpClaimView | None = None
+    instances: Mapping[str, InstanceView] = field(default_factory=dict)
+    operations: Mapping[str, OperationView] = field(default_factory=dict)
+    busy: frozenset[str] = frozenset()
+    workload: Workload = field(default_factory=Workload)
+
+    @property
+    def address(self) -> str:
+        """Address of the API; empty before there is one."""
+        return self.claim.address if self.claim is not None else ""
+
+    def data_of(self, kind: Kind, name: str) -> dict[str, str]:
+        """Return the values of a Secret of the cluster; those that are no text are left out."""
+        return read_data(self.objects.get((kind, name)) or {})
+
+    def members(self, pool: str) -> list[InstanceView]:
+        """Return the Instances of a pool, by name."""
+        return [
+            each
+            for _, each in sorted(self.instances.items())
+            if each.labels.get(POOL_LABEL) == pool
+        ]
+
+    def workers(self) -> list[InstanceView]:
+        """Return the Instances of all pools but the control plane, by name."""
+        return [
+            each
+            for _, each in sorted(self.instances.items())
+            if each.labels.get(POOL_LABEL) != CONTROL_PLANE
+        ]
+
+    def is_ready(self, instance: InstanceView) -> bool:
+        """Tell whether a node is ready, as far as can be told.
+
+        While the API of the cluster does not answer, a machine that runs counts as a node that
+        does: the operator may be the one that is cut off.
+        """
+        if not instance.ready or instance.deleting:
+            return False
+        if not self.workload.reachable:
+            return True
+        node = self.workload.nodes.get(instance.key.name)
+        return node is not None and node.ready
+
+
+def read_data(secret: Mapping[str, object]) -> dict[str, str]:
+    """Decode the values of a Secret; those that are no text are left out."""
+    found = {}
+    for name, value in text_map_at(secret, "data").items():
+        try:
+            found[name] = base64.b64decode(value, validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            continue
+    return found
+
+
+def read_pair(data: Mapping[str, str]) -> Pair:
+    """Read a certificate and its key from a Secret of type kubernetes.io/tls."""
+    return Pair(data.get("tls.crt", ""), data.get("tls.key", ""))
+
+
+def read_kubeconfig(text: str) -> tuple[str, str, Pair]:
+    """Read server, authority and credentials of a kubeconfig of ours; empty where there is none."""
+    try:
+        config = yaml.load(text, Loader=_LOADER) or {}  # noqa: S506 a safe loader, the fast one
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        parts = [cluster["certificate-authority-data"]]
+        parts += [user["client-certificate-data"], user["client-key-data"]]
+        ca, certificate, key = (base64.b64decode(part).decode() for part in parts)
+        return str(cluster["server"]), ca, Pair(certificate, key)
+    except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError):
+        return "", "", Pair("", "")
+
+
+def is_initialized(cluster: KubernetesCluster, observed: Observed) -> bool:
+    """Tell whether the cluster has begun: its API answers, or once did."""
+    conditions = cluster.observed.conditions
+    return observed.workload.reachable or any(
+        each.type == "Initialized" and each.status == "True" for each in conditions
+    )
+
+
+def is_lost(cluster: KubernetesCluster, observed: Observed) -> bool:
+    """Tell whether the only node of the control plane is gone for good."""
+    alone = cluster.spec.control_plane.count == 1
+    return alone and is_initialized(cluster, observed) and not observed.members(CONTROL_PLANE)
+
+
+def wanted_names(cluster: KubernetesCluster, pool: Pool) -> list[str]:
+    """Return the names of the nodes that a pool is to have, by slot."""
+    return [node_name(cluster.metadata.name, pool.name, slot) for slot in range(pool.count)]
+
+
+def control_plane_names(cluster: KubernetesCluster) -> list[str]:
+    """Return the names of the nodes that the control plane is to have, by slot."""
+    slots = range(cluster.spec.control_plane.count)
+    return [node_name(cluster.metadata.name, CONTROL_PLANE, slot) for slot in slots]
+
+
+def list_excess(cluster: KubernetesCluster, observed: Observed) -> list[InstanceView]:
+    """List the nodes that no pool asks for; never one of the control plane."""
+    wanted = {name for pool in cluster.spec.pools for name in wanted_names(cluster, pool)}
+    return [each for each in observed.workers() if each.key.name not in wanted]
+
+
+def pool_of(cluster: KubernetesCluster, instance: InstanceView) -> Pool | None:
+    """Return the pool of a node as the spec has it; None for one that is not there any more."""
+    return cluster.spec.pool(instance.labels.get(POOL_LABEL, ""))
+
+
+def drain_seconds(cluster: KubernetesCluster, instance: InstanceView) -> int:
+    """Return the time that the pods of a node have to leave it."""
+    pool = pool_of(cluster, instance)
+    return DEFAULT_DRAIN_SECONDS if pool is None else pool.drain_seconds
+
+
+def is_node_of(cluster: KubernetesCluster, node: Node) -> bool:
+    """Tell whether a Node is named as those of the pools are."""
+    return bool(node.pool) and slot_of(cluster.metadata.name, node.pool, node.name) is not None
+
+
+def names_of(instances: Iterable[InstanceView], limit: int = 3) -> str:
+    """Render the names of some nodes for people."""
+    names = [each.key.name for each in instances]
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
+
+
+def key_in(cluster: KubernetesCluster, name: str) -> Key:
+    """Return the key of an object of the cluster."""
+    return Key(cluster.key.namespace, name)

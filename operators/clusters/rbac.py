@@ -1,0 +1,24 @@
+"""What the clusters operator may do."""
+
+from libs.common.contracts.compute import INSTANCE, OPERATION
+from libs.common.contracts.ip_claims import IP_CLAIM
+from libs.common.contracts.network import FIREWALL
+from libs.common.kinds import ENDPOINT_SLICE, SECRET, SERVICE
+from libs.common.rbac import PolicyRule, children, own
+from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER
+
+_WRITES = ("create", "patch", "delete")
+
+RULES: tuple[PolicyRule, ...] = (
+    *own(KUBERNETES_CLUSTER),
+    *children(INSTANCE, *_WRITES, why="make and remove the machines of nodes"),
+    *children(OPERATION, "create", "delete", why="rebuild nodes"),
+    *children(IP_CLAIM, *_WRITES, why="get the address of the API"),
+    *children(FIREWALL, *_WRITES, why="protect nodes"),
+    *children(SERVICE, *_WRITES, why="lead to the API, also from within this cluster"),
+    *children(ENDPOINT_SLICE, *_WRITES, why="say which nodes answer for the API"),
+    *children(
+        SECRET, *_WRITES, why="keep authorities, kubeconfigs and the first settings of nodes"
+    ),
+)
+"""Rules of the operator itself; those of the framework are added by the generator."""

@@ -1,0 +1,277 @@
+"""What to do next for a KubernetesCluster; pure: no input or output, no clock.
+
+Each plan is a function of what was seen, so a crash between any two steps is one more thing to
+see. What cannot be a function, new keys and certificates, is asked of an `Issuer`.
+
+Some steps are taken in the cluster that was made: a node is cordoned, drained, removed there. Their
+traces are on the Nodes themselves, so that they too are found again after a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, Protocol
+
+from libs.common.contracts.compute import INSTANCE, InstanceView
+from libs.common.contracts.ip_claims import IP_CLAIM
+from libs.common.contracts.network import FIREWALL
+from libs.common.contracts.reading import text_at
+from libs.common.kinds import ENDPOINT_SLICE, SECRET, SERVICE, Kind, Manifest, describe
+from libs.common.plan import Apply, Create, Delete, Step
+from operators.clusters.actions import Action
+from operators.clusters.api.reasons import Reason
+from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster, Pool
+from operators.clusters.bootstrap import (
+    Membership,
+    Role,
+    build_kubeconfig,
+    dump_yaml,
+    render_user_data,
+)
+from operators.clusters.certificates import Authorities, Pair, is_valid
+from operators.clusters.naming import (
+    endpoint_name,
+    join_name,
+    kubeconfig_name,
+    user_data_name,
+)
+from operators.clusters.nodes import NodeStep, plan_nodes
+from operators.clusters.observed import (
+    Observed,
+    control_plane_names,
+    is_initialized,
+    is_lost,
+    read_kubeconfig,
+    read_pair,
+    wanted_names,
+)
+from operators.clusters.resources import (
+    build_authorities,
+    build_claim,
+    build_endpoint_slice,
+    build_firewall,
+    build_instance,
+    build_join_secret,
+    build_kubeconfig_secret,
+    build_service,
+    build_user_data,
+)
+
+RENEW_KUBECONFIG: Final = timedelta(days=90)
+"""A kubeconfig with less time left is made anew."""
+RENEW_JOIN: Final = timedelta(hours=12)
+"""Credentials to join with less time left are made anew."""
+
+
+class Issuer(Protocol):
+    """Makes keys and certificates; what it makes is another each time."""
+
+    def authorities(self, cluster: str) -> Authorities:
+        """Make the authorities of a new cluster."""
+
+    def administrator(self, authorities: Authorities) -> Pair:
+        """Make what an administrator logs in with."""
+
+    def member(self, authorities: Authorities) -> Pair:
+        """Make what nodes join with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Say what to do for a cluster.
+
+    Attributes:
+        stages: Writes, those of a stage side by side, one stage after the other.
+        node_steps: What is to be done in the cluster that was made; after the stages.
+        seconds: When to look again though nothing happens; None for no such need.
+    """
+
+    stages: tuple[tuple[Action, ...], ...] = ()
+    node_steps: tuple[NodeStep, ...] = ()
+    seconds: float | None = None
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """All writes, in their order."""
+        return tuple(action for stage in self.stages for action in stage)
+
+    @property
+    def batches(self) -> list[list[Step]]:
+        """The writes as `Context.execute` takes them."""
+        return [[action.step for action in stage] for stage in self.stages if stage]
+
+
+def plan_cluster(
+    cluster: KubernetesCluster, observed: Observed, issuer: Issuer, now: datetime
+) -> Plan:
+    """Decide what brings a cluster closer to its spec.
+
+    Args:
+        cluster: What is asked for.
+        observed: What there is.
+        issuer: Makes keys and certificates.
+        now: Time.
+    """
+    if observed.missing_apis:
+        return Plan()
+    authorities = observed.authorities
+    if authorities is None:
+        return _plan_authorities(cluster, observed, issuer)
+    access = _plan_access(cluster, observed)
+    if not observed.address:
+        return Plan((access,))
+    credentials, member = _plan_credentials(cluster, observed, authorities, issuer, now)
+    data, machines = _plan_machines(cluster, observed, member)
+    nodes = plan_nodes(cluster, observed, now)
+    return Plan(
+        (access, credentials, data, machines, nodes.actions, _plan_tidying(cluster, observed)),
+        nodes.steps,
+        nodes.seconds,
+    )
+
+
+def list_endpoints(cluster: KubernetesCluster, observed: Observed) -> list[InstanceView]:
+    """List the nodes of the control plane that the address of the API leads to.
+
+    Those that are ready; else, so that one can become ready, those that have joined; else the
+    first, which is about to begin the cluster.
+    """
+    members = [each for each in observed.members(CONTROL_PLANE) if each.private_ip]
+    running = [each for each in members if each.ready and not each.deleting]
+    if observed.workload.reachable:
+        nodes = observed.workload.nodes
+        joined = [each for each in running if each.key.name in nodes]
+        ready = [each for each in joined if nodes[each.key.name].ready]
+        return ready or joined or running[:1]
+    if is_initialized(cluster, observed):
+        # What answered last is kept: a node that never joined would only refuse.
+        return [each for each in running if _is_led_to(cluster, observed, each)] or running
+    return running[:1]
+
+
+def _is_led_to(cluster: KubernetesCluster, observed: Observed, instance: InstanceView) -> bool:
+    held = observed.objects.get((ENDPOINT_SLICE, endpoint_name(cluster.metadata.name))) or {}
+    return any(
+        instance.private_ip in (each.get("addresses") or ()) for each in held.get("endpoints") or ()
+    )
+
+
+def _plan_authorities(cluster: KubernetesCluster, observed: Observed, issuer: Issuer) -> Plan:
+    name = cluster.metadata.name
+    begun = (SECRET, kubeconfig_name(name)) in observed.objects or observed.instances
+    if observed.authorities_problem or begun:
+        # Others would lock everybody out of a cluster that lives.
+        return Plan()
+    secret = build_authorities(cluster, issuer.authorities(name).files)
+    step = Create(SECRET, secret)
+    note = f"Made the certificate authorities of the cluster, {describe(SECRET, step.key)}"
+    return Plan(((Action(step, Reason.CREATED, note),),))
+
+
+def _plan_access(cluster: KubernetesCluster, observed: Observed) -> tuple[Action, ...]:
+    wanted: list[tuple[Kind, Manifest]] = [(SERVICE, build_service(cluster))]
+    if piece := _build_slice(cluster, observed):
+        wanted.append((ENDPOINT_SLICE, piece))
+    wanted.append((IP_CLAIM, build_claim(cluster)))
+    addresses = [each.private_ip for each in observed.instances.values()]
+    wanted += [
+        (FIREWALL, build_firewall(cluster, addresses, control_plane=control_plane))
+        for control_plane in (True, False)
+    ]
+    return tuple(_apply(observed, kind, manifest) for kind, manifest in wanted)
+
+
+def _build_slice(cluster: KubernetesCluster, observed: Observed) -> Manifest | None:
+    manifest = build_endpoint_slice(cluster, list_endpoints(cluster, observed))
+    held = observed.objects.get((ENDPOINT_SLICE, manifest["metadata"]["name"]))
+    if manifest["endpoints"]:
+        return manifest
+    if held is None:
+        return None
+    # The family of a slice cannot be changed, and an empty one has none of its own.
+    return {**manifest, "addressType": text_at(held, "addressType")}
+
+
+def _plan_credentials(
+    cluster: KubernetesCluster,
+    observed: Observed,
+    authorities: Authorities,
+    issuer: Issuer,
+    now: datetime,
+) -> tuple[tuple[Action, ...], Membership]:
+    name = cluster.metadata.name
+    actions = []
+    join = read_pair(observed.data_of(SECRET, join_name(name)))
+    if not is_valid(join, authorities.ca, now + RENEW_JOIN):
+        join = issuer.member(authorities)
+        secret = build_join_secret(cluster, join.certificate, join.key)
+        actions.append(Action(Apply(SECRET, secret), Reason.RENEWED))
+    member = Membership(cluster, observed.address, authorities, join)
+    text = observed.data_of(SECRET, kubeconfig_name(name)).get("value", "")
+    server, ca, admin = read_kubeconfig(text)
+    valid = is_valid(admin, authorities.ca, now + RENEW_KUBECONFIG)
+    if not valid or (server, ca) != (member.server, authorities.ca):
+        config = build_kubeconfig(member, issuer.administrator(authorities), "admin")
+        manifest = build_kubeconfig_secret(cluster, dump_yaml(config))
+        step = Apply(SECRET, manifest)
+        note = f"Made the kubeconfig of the cluster, {describe(SECRET, step.key)}"
+        actions.append(Action(step, Reason.RENEWED if text else Reason.CREATED, note))
+    return tuple(actions), member
+
+
+def _plan_machines(
+    cluster: KubernetesCluster, observed: Observed, member: Membership
+) -> tuple[tuple[Action, ...], tuple[Action, ...]]:
+    """Decide which nodes are made, and what guests are told at their next first start."""
+    data, machines = [], []
+    for name, role, pool in _list_wanted(cluster, observed):
+        manifest = build_user_data(cluster, name, render_user_data(member, role, pool))
+        data.append(_apply(observed, SECRET, manifest, quiet=True))
+        if name not in observed.instances:
+            step = Create(INSTANCE, build_instance(cluster, name, pool))
+            machines.append(Action(step, Reason.CREATED, f"Made node {name}"))
+    return tuple(data), tuple(machines)
+
+
+def _list_wanted(
+    cluster: KubernetesCluster, observed: Observed
+) -> Iterable[tuple[str, Role, Pool | None]]:
+    begun = is_initialized(cluster, observed)
+    if is_lost(cluster, observed):
+        return
+    names = control_plane_names(cluster)
+    if not begun:
+        yield names[0], Role.INIT, None
+        return
+    there = [name for name in names if name in observed.instances]
+    missing = [name for name in names if name not in observed.instances]
+    # One at a time: a member of etcd that has not caught up counts against the majority.
+    steady = observed.workload.reachable and all(
+        observed.is_ready(observed.instances[name]) for name in there
+    )
+    for name in there + missing[: 1 if steady else 0]:
+        yield name, Role.JOIN_CONTROL_PLANE, None
+    for pool in cluster.spec.pools:
+        for name in wanted_names(cluster, pool):
+            yield name, Role.JOIN, pool
+
+
+def _plan_tidying(cluster: KubernetesCluster, observed: Observed) -> tuple[Action, ...]:
+    """Decide which first settings are of nodes that there are not any more."""
+    names = [*control_plane_names(cluster), *observed.instances]
+    names += [name for pool in cluster.spec.pools for name in wanted_names(cluster, pool)]
+    kept = {user_data_name(name) for name in names}
+    return tuple(
+        Action(Delete.of(SECRET, held), Reason.DELETING_NODE)
+        for (kind, name), held in sorted(observed.objects.items(), key=lambda item: item[0][1])
+        if kind == SECRET and name not in kept and (held.get("data") or {}).get("userdata")
+    )
+
+
+def _apply(observed: Observed, kind: Kind, manifest: Manifest, *, quiet: bool = False) -> Action:
+    step = Apply(kind, manifest)
+    there = (kind, manifest["metadata"]["name"]) in observed.objects
+    note = "" if quiet or there else f"Made {describe(kind, step.key)}"
+    return Action(step, Reason.APPLIED, note)

@@ -1,0 +1,206 @@
+"""What a KubernetesCluster makes; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from libs.common.contracts.compute import INSTANCE, OPERATION, InstanceView
+from libs.common.contracts.ip_claims import IP_CLAIM
+from libs.common.contracts.network import FIREWALL
+from libs.common.kinds import ENDPOINT_SLICE, SECRET, SERVICE, Kind, Manifest
+from libs.common.labels import INSTANCE as INSTANCE_NAME
+from libs.common.labels import MANAGED_BY
+from libs.common.ownership import build_owner_reference
+from operators.clusters.api.v1alpha1 import (
+    CONTROL_PLANE,
+    KUBERNETES_CLUSTER,
+    KubernetesCluster,
+    Pool,
+)
+from operators.clusters.bootstrap import encode
+from operators.clusters.naming import (
+    CLUSTER_LABEL,
+    OPERATOR,
+    POOL_LABEL,
+    authorities_name,
+    endpoint_name,
+    firewall_name,
+    join_name,
+    kubeconfig_name,
+    user_data_name,
+)
+
+SERVICE_OF: Final = "kubernetes.io/service-name"
+"""Label on an EndpointSlice: name of its Service."""
+_CIDRS_OF_A_RULE: Final = 64
+_TLS: Final = "kubernetes.io/tls"
+# Cluster API has its kubeconfigs in Secrets of this type under the key `value`: tools look there.
+_KUBECONFIG_TYPE: Final = "cluster.x-k8s.io/secret"
+
+
+def build_authorities(cluster: KubernetesCluster, files: Mapping[str, str]) -> Manifest:
+    """Build the Secret with the authorities; it is made once and never changed."""
+    return {
+        **build_secret(cluster, authorities_name(cluster.metadata.name), files),
+        "immutable": True,
+    }
+
+
+def build_kubeconfig_secret(cluster: KubernetesCluster, kubeconfig: str) -> Manifest:
+    """Build the Secret with the kubeconfig for administrators."""
+    name = kubeconfig_name(cluster.metadata.name)
+    secret = build_secret(cluster, name, {"value": kubeconfig}, _KUBECONFIG_TYPE)
+    secret["metadata"]["labels"]["cluster.x-k8s.io/cluster-name"] = cluster.metadata.name
+    return secret
+
+
+def build_join_secret(cluster: KubernetesCluster, certificate: str, key: str) -> Manifest:
+    """Build the Secret with the credentials by which nodes join."""
+    data = {"tls.crt": certificate, "tls.key": key}
+    return build_secret(cluster, join_name(cluster.metadata.name), data, _TLS)
+
+
+def build_user_data(cluster: KubernetesCluster, node: str, user_data: str) -> Manifest:
+    """Build the Secret with the first settings of a node."""
+    return build_secret(cluster, user_data_name(node), {"userdata": user_data})
+
+
+def build_secret(
+    cluster: KubernetesCluster, name: str, data: Mapping[str, str], type: str = "Opaque"
+) -> Manifest:
+    """Build a Secret of the cluster."""
+    manifest = _build(cluster, SECRET, name)
+    manifest["type"] = type
+    manifest["data"] = {key: encode(value) for key, value in sorted(data.items())}
+    return manifest
+
+
+def build_service(cluster: KubernetesCluster) -> Manifest:
+    """Build the Service of the API; what it leads to is said by `build_endpoint_slice`."""
+    port = cluster.spec.control_plane.endpoint.port
+    manifest = _build(cluster, SERVICE, endpoint_name(cluster.metadata.name))
+    manifest["spec"] = {
+        "type": "ClusterIP",
+        "ports": [{"name": "api", "protocol": "TCP", "port": port, "targetPort": port}],
+    }
+    return manifest
+
+
+def build_endpoint_slice(cluster: KubernetesCluster, instances: Sequence[InstanceView]) -> Manifest:
+    """Build the EndpointSlice of the API.
+
+    Args:
+        cluster: Whose API it is.
+        instances: Nodes of the control plane that it leads to, each with an address.
+    """
+    name = endpoint_name(cluster.metadata.name)
+    addresses = sorted({each.private_ip for each in instances if each.private_ip})
+    manifest = _build(cluster, ENDPOINT_SLICE, name)
+    manifest["metadata"]["labels"][SERVICE_OF] = name
+    manifest["addressType"] = "IPv6" if any(":" in each for each in addresses) else "IPv4"
+    manifest["endpoints"] = [
+        {"addresses": [each], "conditions": {"ready": True}} for each in addresses
+    ]
+    port = cluster.spec.control_plane.endpoint.port
+    manifest["ports"] = [{"name": "api", "protocol": "TCP", "port": port}]
+    return manifest
+
+
+def build_claim(cluster: KubernetesCluster) -> Manifest:
+    """Build the IPClaim of the address of the API."""
+    name = endpoint_name(cluster.metadata.name)
+    manifest = _build(cluster, IP_CLAIM, name)
+    manifest["spec"] = {
+        "poolRef": {"name": cluster.spec.control_plane.endpoint.pool_name},
+        "target": {"kind": "Service", "name": name},
+    }
+    return manifest
+
+
+def build_firewall(
+    cluster: KubernetesCluster, addresses: Sequence[str], *, control_plane: bool
+) -> Manifest:
+    """Build the Firewall of the control plane, or that of all other nodes.
+
+    Nodes reach each other; the API is open to those who are allowed; nothing else comes in.
+
+    Args:
+        cluster: Whose nodes they are.
+        addresses: Addresses of all nodes.
+        control_plane: Which of the two.
+    """
+    name = firewall_name(cluster.metadata.name, control_plane=control_plane)
+    blocks = sorted(f"{each}/{128 if ':' in each else 32}" for each in set(addresses) if each)
+    rules: list[Manifest] = [
+        {
+            "name": f"nodes-{number // _CIDRS_OF_A_RULE}",
+            "protocol": "ALL",
+            "cidrs": blocks[number : number + _CIDRS_OF_A_RULE],
+        }
+        for number in range(0, len(blocks), _CIDRS_OF_A_RULE)
+    ]
+    if control_plane:
+        endpoint = cluster.spec.control_plane.endpoint
+        rule: Manifest = {"name": "api", "protocol": "TCP", "ports": [endpoint.port]}
+        rules.insert(
+            0, {**rule, **({"cidrs": endpoint.allowed_cidrs} if endpoint.allowed_cidrs else {})}
+        )
+    manifest = _build(cluster, FIREWALL, name)
+    manifest["spec"] = {"networkRef": {"name": cluster.spec.network_ref.name}, "rules": rules}
+    return manifest
+
+
+def build_instance(cluster: KubernetesCluster, node: str, pool: Pool | None) -> Manifest:
+    """Build the machine of a node.
+
+    Args:
+        cluster: Whose node it is.
+        node: Its name.
+        pool: Its pool; None for the control plane.
+    """
+    shape = cluster.spec.control_plane if pool is None else pool
+    pool_name = CONTROL_PLANE if pool is None else pool.name
+    image = shape.image or cluster.spec.image
+    firewall = firewall_name(cluster.metadata.name, control_plane=pool is None)
+    manifest = _build(cluster, INSTANCE, node)
+    manifest["metadata"]["labels"][POOL_LABEL] = pool_name
+    manifest["spec"] = {
+        "size": shape.size,
+        "image": image.model_dump(by_alias=True, exclude_none=True, mode="json"),
+        "networkRef": {"name": cluster.spec.network_ref.name},
+        "firewallRef": {"name": firewall},
+        "userDataSecretName": user_data_name(node),
+        "placement": {"spreadGroup": f"{cluster.metadata.name}-{pool_name}"},
+    }
+    return manifest
+
+
+def build_rebuild(cluster: KubernetesCluster, name: str, instance: InstanceView) -> Manifest:
+    """Build the Operation that rebuilds a node."""
+    manifest = _build(cluster, OPERATION, name)
+    manifest["spec"] = {
+        "type": "Rebuild",
+        "targetRef": {"name": instance.key.name, "uid": instance.uid},
+    }
+    return manifest
+
+
+def _build(cluster: KubernetesCluster, kind: Kind, name: str) -> Manifest:
+    owner: Mapping[str, Any] = {
+        "metadata": {"name": cluster.metadata.name, "uid": cluster.metadata.uid}
+    }
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {
+            "name": name,
+            "namespace": cluster.key.namespace,
+            "labels": {
+                MANAGED_BY: OPERATOR,
+                INSTANCE_NAME: cluster.metadata.name,
+                CLUSTER_LABEL: cluster.metadata.name,
+            },
+            "ownerReferences": [build_owner_reference(KUBERNETES_CLUSTER, owner)],
+        },
+    }

@@ -1,0 +1,169 @@
+"""Objects for the tests of the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any, Final
+
+from libs.common.contracts.compute import INSTANCE, OPERATION, InstanceView
+from libs.common.kinds import Manifest
+from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KUBERNETES_CLUSTER, KubernetesCluster
+from operators.clusters.certificates import Authorities, Pair, make_authorities
+from operators.clusters.controller import CertificateIssuer
+from operators.clusters.naming import CLUSTER_LABEL, DRAINING, POOL_LABEL
+
+UID: Final = "33333333-3333-4333-8333-333333333333"
+"""UID of the cluster that `build_cluster` builds."""
+NOW: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
+"""Time of the tests."""
+ADDRESS: Final = "203.0.113.7"
+"""Address of the cluster."""
+
+
+def build_cluster(
+    name: str = "edge", /, *, count: int = 1, workers: int = 1, **spec: Any
+) -> Manifest:
+    """Build a cluster of a control plane and one pool `web`, as the API server has it."""
+    return {
+        "apiVersion": KUBERNETES_CLUSTER.api_version,
+        "kind": KUBERNETES_CLUSTER.kind,
+        "metadata": {"name": name, "namespace": "default", "uid": UID, "generation": 1},
+        "spec": {
+            "version": "v1.34.2",
+            "image": {"registry": "docker://registry.example.com/kubernetes-node:v1.34.2"},
+            "networkRef": {"name": "lan"},
+            "controlPlane": {
+                "count": count,
+                "size": "medium",
+                "endpoint": {"poolName": "public"},
+            },
+            "pools": [{"name": "web", "count": workers, "size": "large"}],
+            **spec,
+        },
+    }
+
+
+def parse_cluster(name: str = "edge", /, **spec: Any) -> KubernetesCluster:
+    """Build a cluster as the plan gets it."""
+    return KubernetesCluster.parse(build_cluster(name, **spec))
+
+
+@cache
+def authorities() -> Authorities:
+    """Make authorities, once for all tests: keys take time."""
+    return make_authorities("edge", NOW)
+
+
+@cache
+def credentials() -> tuple[Pair, Pair]:
+    """Make credentials of an administrator and of members, once for all tests."""
+    issuer = CertificateIssuer(NOW)
+    return issuer.administrator(authorities()), issuer.member(authorities())
+
+
+class SameIssuer:
+    """Give out the same keys and certificates each time, and count how often it is asked."""
+
+    def __init__(self) -> None:
+        """Begin."""
+        self.asked: list[str] = []
+
+    def authorities(self, cluster: str) -> Authorities:
+        """Give the authorities."""
+        self.asked.append("authorities")
+        return authorities()
+
+    def administrator(self, _: Authorities) -> Pair:
+        """Give what an administrator logs in with."""
+        self.asked.append("administrator")
+        return credentials()[0]
+
+    def member(self, _: Authorities) -> Pair:
+        """Give what nodes join with."""
+        self.asked.append("member")
+        return credentials()[1]
+
+
+def build_instance(
+    name: str,
+    pool: str = "web",
+    *,
+    ready: bool = True,
+    since: datetime = NOW - timedelta(hours=1),
+    **metadata: Any,
+) -> Manifest:
+    """Build the Instance of a node as compute shows it."""
+    moment = since.strftime("%Y-%m-%dT%H:%M:%SZ")
+    number = int(name.rpartition("-")[2]) + (100 if pool != CONTROL_PLANE else 1)
+    return {
+        "apiVersion": INSTANCE.api_version,
+        "kind": INSTANCE.kind,
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": f"{name}-uid",
+            "creationTimestamp": moment,
+            "resourceVersion": "1",
+            "labels": {CLUSTER_LABEL: "edge", POOL_LABEL: pool},
+            **metadata,
+        },
+        "spec": {"size": "large"},
+        "status": {
+            "vmiUID": f"{name}-vmi",
+            "privateIP": f"10.0.0.{number}",
+            "rootDisk": {"name": f"{name}-root"},
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": "True" if ready else "False",
+                    "reason": "Running",
+                    "message": "",
+                    "lastTransitionTime": moment,
+                }
+            ],
+        },
+    }
+
+
+def view_instance(name: str, pool: str = "web", **options: Any) -> InstanceView:
+    """Build the view of the Instance of a node."""
+    return InstanceView.parse(build_instance(name, pool, **options))
+
+
+def build_operation(name: str, instance: str, phase: str = "") -> Manifest:
+    """Build an Operation on a node."""
+    return {
+        "apiVersion": OPERATION.api_version,
+        "kind": OPERATION.kind,
+        "metadata": {"name": name, "namespace": "default", "uid": f"{name}-uid"},
+        "spec": {"type": "Rebuild", "targetRef": {"name": instance}},
+        "status": {"phase": phase} if phase else {},
+    }
+
+
+def build_node(
+    name: str,
+    *,
+    ready: bool = True,
+    since: datetime = NOW - timedelta(minutes=30),
+    draining: datetime | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Manifest:
+    """Build a Node as the API of a cluster shows it."""
+    moment = since.strftime("%Y-%m-%dT%H:%M:%SZ")
+    notes = {DRAINING: draining.strftime("%Y-%m-%dT%H:%M:%SZ")} if draining else {}
+    condition = {"type": "Ready", "status": "True" if ready else "False"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "uid": f"{name}-node",
+            "labels": dict(labels if labels is not None else {POOL_LABEL: "web"}),
+            "annotations": notes,
+        },
+        "spec": {"unschedulable": True} if draining else {},
+        "status": {"conditions": [{**condition, "lastTransitionTime": moment}]},
+    }

@@ -1,0 +1,136 @@
+"""What runs in a guest when it first starts: text that no field of a manifest gets into.
+
+Everything that differs between clusters and nodes is in the configuration of kubeadm, a file that
+the scripts hand on and never read. They run until they have succeeded once, also after a reboot,
+and log to the journal of the guest; kubeadm is told not to print its tokens.
+
+An image needs containerd, kubeadm, kubelet and kubectl of the version of the cluster; the project
+image-builder makes such. A network plugin is yours to choose: put its manifests into
+/etc/slipway/addons of the image of the control plane, or apply them with the kubeconfig.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+DIRECTORY: Final = "/etc/slipway"
+"""Directory of the guest where everything is put."""
+UNIT_NAME: Final = "slipway-bootstrap.service"
+"""Unit of systemd that runs the script."""
+
+UNIT: Final = """\
+[Unit]
+Description=Make this machine a node of a Kubernetes cluster
+Wants=network-online.target
+After=network-online.target containerd.service
+ConditionPathExists=!/etc/slipway/done
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/bash /etc/slipway/bootstrap.sh
+# A cluster that is not there yet is asked again, for as long as it takes.
+Restart=on-failure
+RestartSec=10
+TimeoutStartSec=1200
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+_PREPARE: Final = """\
+#!/bin/bash
+# Makes this machine a node; made by the operator clusters. Safe to run again.
+set -euo pipefail
+umask 077
+
+directory=/etc/slipway
+config=$directory/kubeadm.yaml
+
+finish() {
+  # Nothing that lets others join or sign is kept longer than it is needed.
+  rm -rf "$directory/discovery.conf" "$directory/pki"
+  touch "$directory/done"
+}
+
+prepare() {
+  swapoff --all
+  modprobe --all overlay br_netfilter
+  sysctl --quiet --write net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1
+  systemctl enable --now containerd kubelet
+}
+"""
+
+_AUTHORITIES: Final = """
+# The same authorities on each node of the control plane, where kubeadm looks for them.
+place_authorities() {
+  install --directory --mode=0700 /etc/kubernetes/pki/etcd
+  local path name
+  for path in "$directory"/pki/*; do
+    name=$(basename "$path")
+    install --mode=0600 "$path" "/etc/kubernetes/pki/${name/#etcd-ca./etcd/ca.}"
+  done
+}
+
+# On a node of the control plane the address of the cluster is that node, so that neither kubeadm
+# nor the kubelet goes out to come back in, or meets a node that is not ready.
+keep_endpoint() {
+  local address
+  address=$(cat "$directory/endpoint")
+  cat >/etc/systemd/system/slipway-endpoint.service <<EOF
+[Unit]
+Description=The address of the cluster on a node of its control plane
+Before=kubelet.service
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=-/usr/sbin/ip address add $address dev lo
+[Install]
+WantedBy=multi-user.target
+EOF
+  systemctl daemon-reload
+  systemctl enable --now slipway-endpoint.service
+}
+"""
+
+INIT: Final = _PREPARE + _AUTHORITIES + """
+apply_addons() {
+  local manifest
+  for manifest in "$directory"/addons/*.yaml; do
+    [ -e "$manifest" ] || continue
+    kubectl --kubeconfig /etc/kubernetes/admin.conf apply --filename "$manifest"
+  done
+}
+
+prepare
+place_authorities
+keep_endpoint
+# After a failure half-way what is there is taken up again. It is never reset: etcd may have begun.
+ignored=none
+if [ -e /etc/kubernetes/manifests/kube-apiserver.yaml ] || [ -d /var/lib/etcd/member ]; then
+  ignored=all
+fi
+kubeadm init --config "$config" --skip-token-print --ignore-preflight-errors="$ignored"
+apply_addons
+finish
+"""
+"""Begins a cluster: for the first node of the control plane, once in the life of a cluster."""
+
+_RESET: Final = """
+# What an attempt before left is in the way of the next; nothing of it counts before it succeeds.
+if [ -e /etc/kubernetes/kubelet.conf ]; then
+  kubeadm reset --force
+fi
+"""
+
+JOIN_CONTROL_PLANE: Final = _PREPARE + _AUTHORITIES + "\nprepare" + _RESET + """place_authorities
+kubeadm join --config "$config"
+keep_endpoint
+finish
+"""
+"""Joins a cluster as a further node of its control plane."""
+
+JOIN: Final = _PREPARE + "\nprepare" + _RESET + """kubeadm join --config "$config"
+finish
+"""
+"""Joins a cluster as a node that runs pods."""

@@ -1,0 +1,23 @@
+"""Settings of the clusters operator."""
+
+from pydantic import Field
+
+from libs.common.settings import CommonSettings, operator_settings
+from operators.clusters.naming import OPERATOR
+
+
+class Settings(CommonSettings):
+    """Settings of the clusters operator; each has a flag and an environment variable."""
+
+    model_config = operator_settings(OPERATOR)
+
+    api_url: str = Field(default="https://{service}.{namespace}.svc:{port}", min_length=1)
+    """api_url is where the operator reaches the API of a cluster that it made: a pattern with
+    {service}, {namespace}, {address} and {port}. The default goes by the Service of the API; an
+    operator outside of the cluster takes https://{address}:{port}."""
+
+    api_timeout_seconds: float = Field(default=5, gt=0, le=60)
+    """api_timeout_seconds is how long the API of a cluster may take for an answer."""
+
+    api_poll_seconds: float = Field(default=15, ge=1)
+    """api_poll_seconds is how often the API of a cluster is asked for its nodes."""

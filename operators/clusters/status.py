@@ -1,0 +1,277 @@
+"""What a KubernetesCluster shows of itself; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from libs.common.conditions import Condition, build_conditions
+from libs.common.contracts.compute import InstanceView
+from libs.common.kinds import SECRET, Manifest
+from operators.clusters.api.reasons import ConditionType, Reason
+from operators.clusters.api.v1alpha1 import (
+    CONTROL_PLANE,
+    LEFTOVERS_SHOWN,
+    Counts,
+    KubernetesCluster,
+    KubernetesClusterStatus,
+    PoolStatus,
+)
+from operators.clusters.bootstrap import render_endpoint
+from operators.clusters.ending import Ending
+from operators.clusters.health import judge_all, list_broken
+from operators.clusters.naming import authorities_name, kubeconfig_name
+from operators.clusters.nodes import is_over_budget, list_causes, list_staying
+from operators.clusters.observed import (
+    Observed,
+    control_plane_names,
+    is_initialized,
+    is_lost,
+    list_excess,
+    names_of,
+    wanted_names,
+)
+
+type Refusals = Mapping[StrEnum, str]
+"""What the API server said to steps that failed, by the reason of their action."""
+
+
+def build_status(
+    cluster: KubernetesCluster,
+    observed: Observed,
+    refusals: Refusals,
+    *,
+    current: Iterable[Mapping[str, Any]],
+    now: datetime,
+) -> Manifest:
+    """Build the status of a cluster that is to be there.
+
+    Args:
+        cluster: What is asked for.
+        observed: What there is, after the steps of this pass.
+        refusals: Steps of this pass that failed.
+        current: Conditions as the object shows them.
+        now: Time.
+    """
+    facts = [
+        _judge_endpoint(cluster, observed),
+        _judge_control_plane(cluster, observed),
+        _judge_nodes(cluster, observed),
+        _judge_reach(observed),
+        _judge_initialized(cluster, observed),
+        _judge_remediation(cluster, observed, now),
+    ]
+    conditions = [_judge_ready(cluster, observed, refusals, facts), *facts]
+    return _build(cluster, observed, conditions, list(current), now)
+
+
+def build_final_status(
+    cluster: KubernetesCluster,
+    observed: Observed,
+    ending: Ending,
+    refusals: Refusals,
+    *,
+    current: Iterable[Mapping[str, Any]],
+    now: datetime,
+) -> Manifest:
+    """Build the status of a cluster that is being deleted; arguments as `build_status`."""
+    left = ending.leftovers
+    more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+    waiting = f"left: {', '.join(left[:3])}{more}"
+    message = "; ".join([waiting, *dict.fromkeys(refusals.values())])
+    conditions = [
+        Condition.false(ConditionType.READY, Reason.TERMINATING, message),
+        Condition.true(ConditionType.TERMINATING, Reason.TERMINATING, message),
+        _judge_initialized(cluster, observed),
+    ]
+    return _build(
+        cluster, observed, conditions, list(current), now, leftovers=left[:LEFTOVERS_SHOWN]
+    )
+
+
+def _build(
+    cluster: KubernetesCluster,
+    observed: Observed,
+    conditions: Sequence[Condition],
+    current: Sequence[Mapping[str, Any]],
+    now: datetime,
+    leftovers: Sequence[str] = (),
+) -> Manifest:
+    generation = cluster.metadata.generation
+    name = kubeconfig_name(cluster.metadata.name)
+    pools = _count_pools(cluster, observed)
+    planes = observed.members(CONTROL_PLANE)
+    status = KubernetesClusterStatus(
+        observed_generation=generation,
+        endpoint=render_endpoint(cluster, observed.address) if observed.address else None,
+        kubeconfig_secret_name=name if (SECRET, name) in observed.objects else None,
+        control_plane=_sum(cluster.spec.control_plane.count, sum(map(observed.is_ready, planes))),
+        nodes=_sum(sum(each.desired for each in pools), sum(each.ready for each in pools)),
+        pools=pools,
+        leftovers=list(leftovers),
+    )
+    manifest: Manifest = status.model_dump(by_alias=True, exclude_none=True, mode="json")
+    manifest["conditions"] = build_conditions(current, conditions, generation=generation, now=now)
+    return manifest
+
+
+def _sum(desired: int, ready: int) -> Counts:
+    return Counts(desired=desired, ready=ready, summary=f"{ready}/{desired}")
+
+
+def _count_pools(cluster: KubernetesCluster, observed: Observed) -> list[PoolStatus]:
+    found = [
+        PoolStatus(
+            name=pool.name,
+            desired=pool.count,
+            current=len(observed.members(pool.name)),
+            ready=sum(map(observed.is_ready, observed.members(pool.name))),
+        )
+        for pool in cluster.spec.pools
+    ]
+    return sorted(found, key=lambda pool: pool.name)
+
+
+def _judge_ready(
+    cluster: KubernetesCluster,
+    observed: Observed,
+    refusals: Refusals,
+    facts: Sequence[Condition],
+) -> Condition:
+    type_ = ConditionType.READY
+    if observed.missing_apis:
+        message = f"install what serves {', '.join(observed.missing_apis)}"
+        return Condition.false(type_, Reason.API_MISSING, message)
+    secret = authorities_name(cluster.metadata.name)
+    if observed.authorities_problem:
+        message = f"Secret {secret}: {observed.authorities_problem}; restore it"
+        return Condition.false(type_, Reason.PKI_LOST, message)
+    if observed.authorities is None and observed.instances:
+        message = f"Secret {secret} is gone, and the cluster lives; restore it"
+        return Condition.false(type_, Reason.PKI_LOST, message)
+    for words in refusals.values():
+        taken = "belongs to" in words or "already exists" in words
+        return Condition.false(type_, Reason.NAME_TAKEN if taken else Reason.WRITE_REFUSED, words)
+    needed = {ConditionType.ENDPOINT_READY, ConditionType.CONTROL_PLANE_READY}
+    needed |= {ConditionType.NODES_READY, ConditionType.API_REACHABLE}
+    for fact in facts:
+        if fact.type in needed and fact.status != "True":
+            return Condition.false(type_, fact.reason, fact.message)
+    return Condition.true(type_, Reason.AVAILABLE, "every node is ready")
+
+
+def _judge_endpoint(cluster: KubernetesCluster, observed: Observed) -> Condition:
+    type_, claim = ConditionType.ENDPOINT_READY, observed.claim
+    if claim is None or not claim.address:
+        pool = cluster.spec.control_plane.endpoint.pool_name
+        words = claim.message if claim is not None and claim.message else f"from IPPool {pool}"
+        message = f"spec.controlPlane.endpoint: waiting for an address: {words}"
+        return Condition.false(type_, Reason.WAITING_FOR_ADDRESS, message)
+    if not claim.bound:
+        message = f"{claim.address} leads to no node of the control plane yet"
+        return Condition.false(type_, Reason.WAITING_FOR_CONTROL_PLANE, message)
+    return Condition.true(type_, Reason.AVAILABLE, f"{claim.address} leads to the control plane")
+
+
+def _judge_control_plane(cluster: KubernetesCluster, observed: Observed) -> Condition:
+    type_ = ConditionType.CONTROL_PLANE_READY
+    if is_lost(cluster, observed):
+        message = "the only node of the control plane is gone, and the data of the cluster with it"
+        return Condition.false(type_, Reason.CONTROL_PLANE_LOST, message)
+    names = control_plane_names(cluster)
+    if not is_initialized(cluster, observed):
+        first = observed.instances.get(names[0])
+        words = "is being made" if first is None else first.message or "is starting"
+        message = f"the first node {names[0]} {words}"
+        if first is not None and first.ready:
+            message = f"kubeadm is at work on {names[0]}"
+        return Condition.false(type_, Reason.WAITING_FOR_CONTROL_PLANE, message)
+    return _judge_members(type_, names, observed)
+
+
+def _judge_nodes(cluster: KubernetesCluster, observed: Observed) -> Condition:
+    type_ = ConditionType.NODES_READY
+    names = [name for pool in cluster.spec.pools for name in wanted_names(cluster, pool)]
+    if names and not is_initialized(cluster, observed):
+        message = f"{len(names)} nodes wait for the control plane"
+        return Condition.false(type_, Reason.WAITING_FOR_CONTROL_PLANE, message)
+    if leaving := list_excess(cluster, observed):
+        message = f"{names_of(leaving)} leave"
+        return Condition.false(type_, Reason.DRAINING, message)
+    return _judge_members(type_, names, observed)
+
+
+def _judge_members(type_: str, names: Sequence[str], observed: Observed) -> Condition:
+    missing = [name for name in names if name not in observed.instances]
+    if missing:
+        message = f"{len(missing)} of {len(names)} nodes are being made: {missing[0]}"
+        return Condition.false(type_, Reason.NODES_MISSING, message)
+    waiting = [observed.instances[name] for name in names]
+    waiting = [each for each in waiting if not observed.is_ready(each)]
+    if waiting:
+        why = _explain(observed, waiting[0])
+        message = f"not ready: {names_of(waiting)}{f' ({why})' if why else ''}"
+        return Condition.false(type_, Reason.NODES_NOT_READY, message)
+    if names and not observed.workload.reachable:
+        message = "their machines run; the API of the cluster does not say more"
+        return Condition.unknown(type_, Reason.INSTANCES_RUNNING, message)
+    return Condition.true(type_, Reason.AVAILABLE, f"{len(names)} of {len(names)} nodes are ready")
+
+
+def _explain(observed: Observed, instance: InstanceView) -> str:
+    if not instance.ready:
+        return instance.message
+    node = observed.workload.nodes.get(instance.key.name)
+    return "has not joined yet" if node is None else node.message
+
+
+def _judge_reach(observed: Observed) -> Condition:
+    type_, workload = ConditionType.API_REACHABLE, observed.workload
+    if not workload.asked:
+        message = "there is no control plane to ask yet"
+        return Condition.unknown(type_, Reason.NOT_ASKED, message)
+    if not workload.reachable:
+        return Condition.false(type_, Reason.UNREACHABLE, workload.message)
+    return Condition.true(type_, Reason.REACHABLE, "the API of the cluster answers")
+
+
+def _judge_initialized(cluster: KubernetesCluster, observed: Observed) -> Condition:
+    type_ = ConditionType.INITIALIZED
+    if is_initialized(cluster, observed):
+        return Condition.true(type_, Reason.REACHABLE, "the API of the cluster has answered")
+    message = "the API of the cluster has not answered yet"
+    return Condition.false(type_, Reason.WAITING_FOR_CONTROL_PLANE, message)
+
+
+def _judge_remediation(cluster: KubernetesCluster, observed: Observed, now: datetime) -> Condition:
+    type_ = ConditionType.REMEDIATING
+    verdicts = judge_all(cluster, observed, now)
+    for operation in observed.operations.values():
+        if not operation.finished:
+            message = f"Operation {operation.key.name} rebuilds {operation.instance}"
+            return Condition.true(type_, Reason.REBUILDING, message)
+    broken = list_broken(list_staying(cluster, observed), verdicts)
+    if not observed.workload.reachable:
+        message = "nodes are not judged while the API of the cluster does not answer"
+        return Condition.unknown(type_, Reason.UNREACHABLE, message)
+    if is_over_budget(cluster, broken):
+        limit = cluster.spec.health.max_unhealthy
+        message = (
+            f"{len(broken)} nodes are broken and spec.health.maxUnhealthy is {limit}, so none is "
+            f"rebuilt: {names_of(broken)}"
+        )
+        return Condition.false(type_, Reason.BUDGET_EXCEEDED, message)
+    for cause in list_causes(cluster, observed, now):
+        held = observed.operations.get(cause.operation)
+        name = cause.instance.key.name
+        if held is not None and held.finished and not cause.token:
+            message = f"{name} is broken and could not be rebuilt: {held.message}"
+            return Condition.false(type_, Reason.REBUILD_FAILED, message)
+        return Condition.true(type_, cause.reason, f"{name} is drained, and rebuilt then")
+    planes = list_broken(observed.members(CONTROL_PLANE), verdicts)
+    if planes:
+        message = f"{names_of(planes)}: {verdicts[planes[0].key.name].message}"
+        return Condition.false(type_, Reason.CONTROL_PLANE_BROKEN, message)
+    return Condition.false(type_, Reason.HEALTHY, "no node is broken")
