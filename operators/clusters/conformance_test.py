@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -26,13 +27,13 @@ from operators.clusters.rbac import RULES
 from operators.clusters.samples import build_cluster
 from operators.clusters.settings import Settings
 
-# One test after the other has its own fake API, and so its own pretended cluster.
-_playing: list[PretendWorkloads] = []
+# Runs go side by side, each in a task of its own with its own fake API and pretended cluster.
+_playing: ContextVar[PretendWorkloads] = ContextVar("playing")
 
 
 def build_played_controller(settings: Settings) -> Controller:
     """Build the controller beside a cluster that is pretended."""
-    return build_controller(settings, lambda _: _playing[-1])
+    return build_controller(settings, lambda _: _playing.get())
 
 
 PLAYED = Operator(
@@ -73,13 +74,8 @@ class TestClustersConformance(OperatorConformance):
         rules=RULES,
         drive=drive,
         settings={"api_poll_seconds": 3600},
+        turns=True,
     )
-
-    # Five refusals of each of thirty writes take two minutes; what one does shows what all do.
-    @pytest.mark.parametrize("status", [503])
-    async def test_refused_writes_are_tried_again(self, status: int) -> None:
-        """A refusal of each write ends where an undisturbed run ends."""
-        await super().test_refused_writes_are_tried_again(status)
 
     async def test_child_deleted_in_a_gap_comes_back(self) -> None:
         """Authorities and the only control plane that are gone would come back as others."""
@@ -94,9 +90,8 @@ class TestClustersConformance(OperatorConformance):
     async def api(self) -> AsyncIterator[FakeApi]:
         """Run the fake API of a test, and the pretended cluster beside it."""
         async with super().api() as api:
-            _playing.append(PretendWorkloads(api, {}, {}))
+            _playing.set(PretendWorkloads(api, {}, {}))
             yield api
-            _playing.pop()
 
 
 def _blur(held: Manifest) -> Manifest:

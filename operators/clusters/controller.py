@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from libs.common.actions import Action, done_of, refusals_of
 from libs.common.conditions import conditions_of
 from libs.common.contracts.compute import INSTANCE, OPERATION
 from libs.common.contracts.ip_claims import IP_CLAIM
@@ -15,7 +16,6 @@ from libs.common.kinds import ENDPOINT_SLICE, SECRET, SERVICE
 from libs.common.labels import MANAGED_BY
 from libs.common.plan import Outcome
 from libs.common.runtime import Context, Controller, Operator, Result
-from operators.clusters.actions import Action, done_of, refusals_of
 from operators.clusters.api.reasons import Reason
 from operators.clusters.api.v1alpha1 import (
     CONTROL_PLANE,

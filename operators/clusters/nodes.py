@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from libs.common.actions import Action
 from libs.common.contracts.compute import INSTANCE, OPERATION, InstanceView, OperationView
 from libs.common.plan import Create, Delete, Patch
-from operators.clusters.actions import Action
 from operators.clusters.api.reasons import Reason
 from operators.clusters.api.v1alpha1 import KubernetesCluster
 from operators.clusters.health import State, Verdict, judge_all, list_broken, next_look

@@ -1,0 +1,201 @@
+"""What guests are told, held against bash, cloud-init's grammar and kubeadm itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from operators.clusters import scripts
+from operators.clusters.api.v1alpha1 import Pool
+from operators.clusters.bootstrap import (
+    Membership,
+    Role,
+    build_kubeconfig,
+    dump_yaml,
+    render_endpoint,
+    render_kubeadm,
+    render_user_data,
+)
+from operators.clusters.observed import read_kubeconfig
+from operators.clusters.samples import ADDRESS, authorities, credentials, parse_cluster
+
+WEB = Pool.model_validate(
+    {
+        "name": "web",
+        "count": 2,
+        "size": "large",
+        "labels": {"tier": "web"},
+        "taints": [{"key": "dedicated", "value": "web", "effect": "NoSchedule"}],
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def member() -> Membership:
+    return Membership(parse_cluster(), ADDRESS, authorities(), credentials()[1])
+
+
+def read_files(user_data: str) -> dict[str, str]:
+    """Read what cloud-init would write, by path."""
+    header, _, rest = user_data.partition("\n")
+    assert header == "#cloud-config"
+    files: list[dict[str, Any]] = yaml.safe_load(rest)["write_files"]
+    assert {each["permissions"] for each in files} == {"0600"}
+    return {each["path"]: each["content"] for each in files}
+
+
+@pytest.mark.parametrize("role", Role)
+def test_guest_finds_each_file_as_it_was_meant(member: Membership, role: Role) -> None:
+    files = read_files(render_user_data(member, role, WEB if role is Role.JOIN else None))
+
+    assert files[f"{scripts.DIRECTORY}/kubeadm.yaml"] == render_kubeadm(
+        member, role, WEB if role is Role.JOIN else None
+    )
+    assert files[f"/etc/systemd/system/{scripts.UNIT_NAME}"] == scripts.UNIT
+
+
+def test_only_the_control_plane_gets_keys_that_sign(member: Membership) -> None:
+    key = member.authorities.files["ca.key"]
+
+    assert key.splitlines()[1] in render_user_data(member, Role.INIT, None)
+    assert key.splitlines()[1] in render_user_data(member, Role.JOIN_CONTROL_PLANE, None)
+    assert key.splitlines()[1] not in render_user_data(member, Role.JOIN, WEB)
+
+
+def test_keys_arrive_whole(member: Membership) -> None:
+    files = read_files(render_user_data(member, Role.INIT, None))
+
+    for name, content in member.authorities.files.items():
+        assert files[f"{scripts.DIRECTORY}/pki/{name}"] == content
+
+
+def test_first_node_gets_no_credentials_to_join(member: Membership) -> None:
+    files = read_files(render_user_data(member, Role.INIT, None))
+
+    assert f"{scripts.DIRECTORY}/discovery.conf" not in files
+
+
+def test_same_node_is_told_the_same_each_time(member: Membership) -> None:
+    """Otherwise each pass would write the Secret anew."""
+    assert render_user_data(member, Role.JOIN, WEB) == render_user_data(member, Role.JOIN, WEB)
+
+
+def test_node_says_its_pool_its_labels_and_its_taints(member: Membership) -> None:
+    registration = yaml.safe_load(render_kubeadm(member, Role.JOIN, WEB))["nodeRegistration"]
+
+    labels = "clusters.slipway.dev/pool=web,tier=web"
+    assert registration["kubeletExtraArgs"] == [{"name": "node-labels", "value": labels}]
+    assert registration["taints"] == [{"key": "dedicated", "value": "web", "effect": "NoSchedule"}]
+
+
+@pytest.mark.parametrize(
+    ("address", "endpoint"),
+    [("203.0.113.7", "203.0.113.7:6443"), ("2001:db8::7", "[2001:db8::7]:6443")],
+)
+def test_endpoint_is_rendered_for_both_families(address: str, endpoint: str) -> None:
+    assert render_endpoint(parse_cluster(), address) == endpoint
+
+
+def test_kubeconfig_reads_back(member: Membership) -> None:
+    admin = credentials()[0]
+    text = dump_yaml(build_kubeconfig(member, admin, "admin"))
+
+    assert read_kubeconfig(text) == (member.server, member.authorities.ca, admin)
+    assert read_kubeconfig("nonsense: [") == read_kubeconfig("") == ("", "", type(admin)("", ""))
+
+
+@pytest.mark.parametrize("name", ["INIT", "JOIN_CONTROL_PLANE", "JOIN"])
+def test_script_is_one_that_bash_can_read(name: str, tmp_path: Path) -> None:
+    script = tmp_path / "bootstrap.sh"
+    script.write_text(getattr(scripts, name))
+
+    subprocess.run(["bash", "-n", str(script)], check=True, capture_output=True)
+
+
+def test_nothing_of_a_manifest_gets_into_a_script(member: Membership) -> None:
+    for role in Role:
+        pool = WEB if role is Role.JOIN else None
+        files = read_files(render_user_data(member, role, pool))
+        assert files[f"{scripts.DIRECTORY}/bootstrap.sh"] in (
+            scripts.INIT,
+            scripts.JOIN_CONTROL_PLANE,
+            scripts.JOIN,
+        )
+
+
+@pytest.mark.parametrize("role", Role)
+def test_kubeadm_accepts_the_configuration(
+    current: Membership, role: Role, kubeadm: Path, tmp_path: Path
+) -> None:
+    pool = WEB if role is Role.JOIN else None
+    for path, content in read_files(render_user_data(current, role, pool)).items():
+        (tmp_path / path.replace("/", "-")).write_text(content)
+    text = render_kubeadm(current, role, pool)
+    # It looks whether the file with the credentials is there.
+    found = tmp_path / f"{scripts.DIRECTORY}/discovery.conf".replace("/", "-")
+    config = tmp_path / "kubeadm.yaml"
+    config.write_text(text.replace(f"{scripts.DIRECTORY}/discovery.conf", str(found)))
+
+    answer = run(kubeadm, "config", "validate", "--config", str(config))
+
+    assert answer.returncode == 0, f"kubeadm says {answer.stdout}{answer.stderr}"
+    assert "unknown field" not in answer.stderr
+
+
+@pytest.mark.parametrize("role", Role)
+def test_kubeadm_refuses_what_is_misspelled(
+    current: Membership, role: Role, kubeadm: Path, tmp_path: Path
+) -> None:
+    """Else the test above would prove nothing."""
+    config = tmp_path / "kubeadm.yaml"
+    text = render_kubeadm(current, role, None)
+    config.write_text(text.replace("nodeRegistration", "nodesRegistration"))
+
+    answer = run(kubeadm, "config", "validate", "--config", str(config))
+
+    assert answer.returncode != 0 or "unknown field" in answer.stderr
+
+
+def test_kubeadm_signs_with_the_authorities(
+    current: Membership, kubeadm: Path, tmp_path: Path
+) -> None:
+    """It makes what it does not find, so that a wrong name would go unseen but for the words."""
+    (tmp_path / "etcd").mkdir()
+    for name, content in current.authorities.files.items():
+        (tmp_path / name.replace("etcd-ca", "etcd/ca")).write_text(content)
+    config = tmp_path / "kubeadm.yaml"
+    text = render_kubeadm(current, Role.INIT, None)
+    config.write_text(text.replace("clusterName:", f"certificatesDir: {tmp_path}\nclusterName:"))
+
+    answer = run(kubeadm, "init", "phase", "certs", "all", "--config", str(config))
+
+    assert answer.returncode == 0, answer.stderr
+    for words in ("existing ca ", "existing etcd/ca ", "existing front-proxy-ca ", '"sa" key'):
+        assert words in answer.stdout
+    assert "edge-api.default.svc" in answer.stdout
+
+
+def run(kubeadm: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([kubeadm, *arguments], check=False, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def current(kubeadm: Path) -> Membership:
+    """Return a cluster of the version of kubeadm, which refuses those of others."""
+    version = run(kubeadm, "version", "--output", "short").stdout.strip()
+    cluster = parse_cluster(version=version)
+    return Membership(cluster, ADDRESS, authorities(), credentials()[1])
+
+
+@pytest.fixture(scope="module")
+def kubeadm() -> Path:
+    """Find kubeadm among the binaries of the control plane."""
+    path = Path(os.environ.get("KUBEBUILDER_ASSETS", "/usr/local/kubebuilder/bin"), "kubeadm")
+    if not path.exists():
+        pytest.skip("kubeadm is not among the binaries of KUBEBUILDER_ASSETS")
+    return path
