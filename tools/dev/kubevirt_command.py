@@ -73,7 +73,7 @@ def deploy_simulator(target: Target, progress: Progress, *, speed: float = 1.0) 
         ToolError: It is not a kind cluster, or the simulator does not start.
     """
     # At use: these load a good part of the library, which no other command needs.
-    from libs.common.testing.pulsar import create_certificates
+    from libs.common.testing.certificates import create_certificates
     from tools.kubevirt_sim.deployment import NAMESPACE, build_manifests, service_name
 
     if target.kind is None:

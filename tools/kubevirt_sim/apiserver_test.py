@@ -20,7 +20,7 @@ from libs.common.contracts.kubevirt import (
 from libs.common.errors import ApiError, NotFound, SlipwayError, TooManyRequests
 from libs.common.kinds import POD, SERVICE, Key
 from libs.common.testing.apiserver import ControlPlane
-from libs.common.testing.pulsar import create_certificates
+from libs.common.testing.certificates import create_certificates
 from tools.kubevirt_sim.registration import API_SERVICE, NAME, WEBHOOKS, build_registration
 from tools.kubevirt_sim.samples import build_disk, build_machine, build_migration
 from tools.kubevirt_sim.server import GROUP_PATH, ActionServer

@@ -20,15 +20,15 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
+from libs.common.testing.pulsar_security import SUPERUSER, build_security
+
 ASSETS_VARIABLE: Final = "SLIPWAY_PULSAR"
 """Names the folder of the jars."""
-SUPERUSER: Final = "admin"
-"""The role that may do everything where the broker asks for tokens."""
 
 _START_SECONDS: Final = 120.0
 _STOP_SECONDS: Final = 20.0
@@ -109,8 +109,9 @@ class Broker:
     Args:
         assets: Folder of the jars; None looks them up.
         config: Further lines of its configuration.
-        tokens: Whether clients must show a token, see `token`.
-        certificates: Folder with `tls.crt` and `tls.key`; TLS is served beside plain text.
+        tokens: Whether clients must show who they are: by a token, see `token`, or as
+            `build_security` says.
+        certificates: Folder of `create_certificates`; TLS is served beside plain text.
         ports: Port of the binary protocol and of HTTP; free ones by default.
         folder: Where it keeps its data; a folder that `close` removes by default.
     """
@@ -130,7 +131,7 @@ class Broker:
         self._temporary = folder is None
         self._folder = folder or Path(tempfile.mkdtemp(prefix="pulsar-"))
         self._port, self._http = ports or (_free_port(), _free_port())
-        self._tls_port = _free_port() if certificates else 0
+        self._tls_port, self._https = (_free_port(), _free_port()) if certificates else (0, 0)
         self._secret = secrets.token_bytes(32) if tokens else b""
         self._config = self._build_config(config or {}, certificates)
         self._process: subprocess.Popen[bytes] | None = None
@@ -168,6 +169,11 @@ class Broker:
     def admin_url(self) -> str:
         """Address of the admin REST API."""
         return f"http://127.0.0.1:{self._http}"
+
+    @property
+    def admin_tls_url(self) -> str:
+        """Address of the admin REST API by TLS: `https://localhost:...`."""
+        return f"https://localhost:{self._https}"
 
     @property
     def pid(self) -> int:
@@ -263,27 +269,14 @@ class Broker:
             built["advertisedAddress"] = "localhost"
             built |= {
                 "brokerServicePortTls": str(self._tls_port),
+                "webServicePortTls": str(self._https),
                 "tlsCertificateFilePath": str(certificates / "tls.crt"),
                 "tlsKeyFilePath": str(certificates / "tls.key"),
             }
         if self._secret:
-            key = self._folder / "token.key"
-            key.write_bytes(self._secret)
-            key.chmod(0o600)
-            built |= {
-                "authenticationEnabled": "true",
-                "authenticationProviders": (
-                    "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
-                ),
-                "tokenSecretKey": f"file://{key}",
-                "superUserRoles": SUPERUSER,
-                "authorizationEnabled": "true",
-                "authenticationRefreshCheckSeconds": "1",
-                "brokerClientAuthenticationPlugin": (
-                    "org.apache.pulsar.client.impl.auth.AuthenticationToken"
-                ),
-                "brokerClientAuthenticationParameters": f"token:{self.token(seconds=86_400)}",
-            }
+            authority = certificates / "ca.crt" if certificates else None
+            token = self.token(seconds=86_400)
+            built |= build_security(self._folder, self._secret, token, authority)
         return {**built, **config}
 
     def _wait_healthy(self) -> None:
@@ -315,20 +308,6 @@ class Broker:
         if self._log is not None:
             self._log.close()
             self._log = None
-
-
-def create_certificates(folder: Path, names: Sequence[str] = ("localhost",)) -> Path:
-    """Write `ca.crt`, and `tls.crt` and `tls.key` of a server that it signed, into a folder."""
-    alternatives = ",".join(f"DNS:{name}" for name in names)
-    (folder / "names.ext").write_text(f"subjectAltName={alternatives}\n")
-    for words in (
-        "req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.crt -days 2 -subj /CN=test-ca",
-        f"req -newkey rsa:2048 -nodes -keyout tls.key -out tls.csr -subj /CN={names[0]}",
-        "x509 -req -in tls.csr -CA ca.crt -CAkey ca.key -days 2 -extfile names.ext -out tls.crt",
-    ):
-        command = ["openssl", *words.split()]
-        subprocess.run(command, cwd=folder, check=True, capture_output=True)
-    return folder
 
 
 def _encode(raw: bytes) -> str:

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pulsar
 import pytest
 
-from libs.common.testing.pulsar import Broker, PulsarMissing, create_certificates
+from libs.common.testing.pulsar import Broker
+from libs.common.testing.pulsar_security import (
+    CERTIFICATE_ROLE,
+    PASSWORD,
+    PASSWORD_ROLE,
+    PlayedIssuer,
+)
 from operators.pulsarconsumer.app.handlers import accept
 from operators.pulsarconsumer.app.harness import (
     Peer,
+    RunningWorker,
     build_environment,
     running,
     wait_until,
@@ -21,59 +30,124 @@ from operators.pulsarconsumer.app.harness import (
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return create_certificates(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
-def broker(certificates: Path) -> Iterator[Broker]:
-    try:
-        strict = Broker(tokens=True, certificates=certificates)
-    except PulsarMissing as err:
-        pytest.skip(str(err))
-    with strict:
-        yield strict
-
-
-@pytest.fixture(scope="module")
-def admin(broker: Broker) -> Iterator[Peer]:
-    peer = Peer(broker.service_url, authentication=pulsar.AuthenticationToken(broker.token()))
+def admin(strict_broker: Broker) -> Iterator[Peer]:
+    peer = Peer(
+        strict_broker.service_url,
+        authentication=pulsar.AuthenticationToken(strict_broker.token()),
+    )
     yield peer
     peer.close()
 
 
-def test_token_is_rotated_without_a_restart(
-    broker: Broker, admin: Peer, topic: str, tmp_path: Path
+def test_credentials_are_renewed_without_a_restart(
+    strict_broker: Broker, admin: Peer, topic: str, tmp_path: Path
 ) -> None:
-    token = tmp_path / "token"
-    # It runs out while the app is connected; the broker then asks for another.
-    expires = time.monotonic() + 4
-    token.write_text(broker.token(seconds=4))
-    environ = build_environment(
-        broker.service_url, topic, auth_type="Token", token_file=token, operation_timeout_seconds=2
-    )
-    with running(environ, accept, tmp_path / "log") as worker:
-        worker.wait_ready()
-        token.write_text(broker.token() + "\n")
-        wait_until(lambda: time.monotonic() > expires + 2, "the old token has run out")
-        admin.send(topic, [b"after"])
-        wait_until(partial(worker.handled, "acknowledged"), "messages still come")
-        assert worker.value("broker_errors_total", operation="receive") == 0
+    token, key = tmp_path / "token", tmp_path / "key.json"
+    # They run out while the app is connected; the broker then asks for others.
+    life = 3
+    expires = time.monotonic() + life
+    token.write_text(strict_broker.token(seconds=life))
+    build = partial(build_environment, strict_broker.service_url, operation_timeout_seconds=2)
+    with PlayedIssuer(lambda: strict_broker.token(seconds=life), seconds=life) as issuer:
+        key.write_text(issuer.key_file())
+        file = build(topic, auth_type="Token", token_file=token)
+        oauth = build(f"{topic}-o", auth_type="OAuth2", oauth2_credentials_file=key)
+        with (
+            running(file, accept, tmp_path / "log") as first,
+            running(oauth, accept, tmp_path / "log2") as second,
+        ):
+            first.wait_ready()
+            token.write_text(strict_broker.token() + "\n")
+            second.wait_ready()
+            wait_until(lambda: time.monotonic() > expires + 2, "the old tokens have run out")
+            for worker, name in ((first, topic), (second, f"{topic}-o")):
+                admin.send(name, [b"after"])
+                wait_until(partial(worker.handled, "acknowledged"), "messages still come")
+                assert worker.value("broker_errors_total", operation="receive") == 0
+        assert issuer.issued > 1
+
+
+def build_logins(certificates: Path, folder: Path, issuer: PlayedIssuer) -> dict[str, Any]:
+    """Return settings by name, those that end with `wrong` to be refused."""
+    for name, text in {
+        "user": f"{PASSWORD_ROLE}\n",
+        "password": PASSWORD,
+        "no-password": "guessed",
+        "key.json": issuer.key_file(),
+        "no-key.json": issuer.key_file("guessed"),
+    }.items():
+        (folder / name).write_text(text)
+    trust = {"tls_trusted_ca_file": certificates / "ca.crt"}
+
+    def basic(password: str) -> dict[str, object]:
+        files = {"basic_username_file": folder / "user", "basic_password_file": folder / password}
+        return {"auth_type": "Basic", **files, **trust}
+
+    def tls(name: str) -> dict[str, object]:
+        files = {
+            "tls_certificate_file": certificates / f"{name}.crt",
+            "tls_key_file": certificates / f"{name}.key",
+        }
+        return {"auth_type": "TLS", **files, **trust}
+
+    def oauth2(key: str) -> dict[str, object]:
+        return {"auth_type": "OAuth2", "oauth2_credentials_file": folder / key, **trust}
+
+    return {
+        "basic": basic("password"),
+        "basic wrong": basic("no-password"),
+        "mtls": tls(CERTIFICATE_ROLE),
+        # The authority signed it, but nobody gave this name any right.
+        "mtls wrong": tls("stranger"),
+        "oauth2": oauth2("key.json"),
+        "oauth2 wrong": oauth2("no-key.json"),
+    }
+
+
+def test_each_login_is_let_in_and_a_wrong_one_is_not(
+    strict_broker: Broker, admin: Peer, certificates: Path, topic: str, tmp_path: Path
+) -> None:
+    admin.send(topic, [b"x"])
+    with PlayedIssuer(strict_broker.token, seconds=3600) as issuer, ExitStack() as stack:
+        logins = build_logins(certificates, tmp_path, issuer)
+        workers: dict[str, RunningWorker] = {}
+        # All at once: each waits for the broker most of the time.
+        for number, (name, values) in enumerate(logins.items()):
+            environ = build_environment(
+                strict_broker.tls_url,
+                topic,
+                operation_timeout_seconds=2,
+                subscription_name=f"s{number}",
+                **values,
+            )
+            workers[name] = stack.enter_context(running(environ, accept, tmp_path / name))
+        for name, worker in workers.items():
+            if name.endswith("wrong"):
+                failures = partial(worker.value, "broker_errors_total", operation="subscribe")
+                wait_until(failures, f"{name} is refused")
+                assert worker.handled("acknowledged") == 0
+                assert "guessed" not in (worker.worker.check_ready() or "")
+            else:
+                wait_until(partial(worker.handled, "acknowledged"), f"{name} is let in")
 
 
 def test_app_that_is_refused_waits_for_a_token_that_is_taken(
-    broker: Broker, admin: Peer, topic: str, tmp_path: Path
+    strict_broker: Broker, admin: Peer, topic: str, tmp_path: Path
 ) -> None:
     token = tmp_path / "token"
     token.write_text("not.a.token")
     environ = build_environment(
-        broker.service_url, topic, auth_type="Token", token_file=token, operation_timeout_seconds=2
+        strict_broker.service_url,
+        topic,
+        auth_type="Token",
+        token_file=token,
+        operation_timeout_seconds=2,
     )
     admin.send(topic, [b"x"])
     with running(environ, accept, tmp_path / "log") as worker:
         wait_until(lambda: worker.value("broker_errors_total", operation="subscribe"), "it fails")
         reason = worker.worker.check_ready() or ""
-        token.write_text(broker.token())
+        token.write_text(strict_broker.token())
         wait_until(partial(worker.handled, "acknowledged"), "it is let in")
 
     assert "does not take the credentials" in reason
@@ -81,11 +155,11 @@ def test_app_that_is_refused_waits_for_a_token_that_is_taken(
 
 
 def test_certificate_is_trusted_only_for_its_name_and_authority(
-    broker: Broker, admin: Peer, certificates: Path, topic: str, tmp_path: Path
+    strict_broker: Broker, admin: Peer, certificates: Path, topic: str, tmp_path: Path
 ) -> None:
     token = tmp_path / "token"
-    token.write_text(broker.token())
-    by_name = broker.tls_url
+    token.write_text(strict_broker.token())
+    by_name = strict_broker.tls_url
     by_address = by_name.replace("localhost", "127.0.0.1")
     authority = {"tls_trusted_ca_file": certificates / "ca.crt"}
     admin.send(topic, [b"x"])
