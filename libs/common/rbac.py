@@ -78,17 +78,23 @@ def grant(kind: Kind, *verbs: str, subresource: str = "", why: str = "") -> Poli
     )
 
 
-def own(kind: Kind, *, finalizer: bool = True) -> tuple[PolicyRule, ...]:
+def own(kind: Kind, *, finalizer: bool = True, owner: bool = True) -> tuple[PolicyRule, ...]:
     """Grant what a controller needs on its primary kind: read, write status, own children.
 
     Args:
         kind: Kind that the controller reconciles.
         finalizer: Whether the controller puts a finalizer on it, which is a patch of the object.
+        owner: Whether it owns what the controller makes.
     """
     verbs = (*READ_VERBS, "patch") if finalizer else READ_VERBS
-    return (
+    rules = (
         grant(kind, *verbs, why="read the desired state" + (", set the finalizer" * finalizer)),
         grant(kind, "get", "patch", subresource="status", why="report the observed state"),
+    )
+    if not owner:
+        return rules
+    return (
+        *rules,
         # Where OwnerReferencesPermissionEnforcement is on, an owner reference that blocks the
         # deletion of its owner needs this.
         grant(kind, "update", subresource="finalizers", why="own children"),

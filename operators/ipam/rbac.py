@@ -9,9 +9,9 @@ from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
 
 RULES: tuple[PolicyRule, ...] = (
-    *own(IP_POOL),
+    *own(IP_POOL, owner=False),
     *own(IP_CLAIM),
-    *own(IP_ALLOCATION),
+    *own(IP_ALLOCATION, owner=False),
     *children(IP_ALLOCATION, "create", "delete", why="keep the ledger"),
     *children(SERVICE, "create", "patch", "delete", why="make addresses known"),
     *children(ENDPOINT_SLICE, "create", "patch", "delete", why="lead addresses to their targets"),

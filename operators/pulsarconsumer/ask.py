@@ -55,6 +55,10 @@ _REASONS: Final[Mapping[type[Exception], tuple[Reason, str]]] = {
 }
 
 
+_PASSING: Final = (errors.AdminBusy, errors.AdminConflict)
+"""Errors that say nothing against what was asked for: it may succeed at another time."""
+
+
 class SecretMissing(Exception):
     """A Secret that the spec names cannot be read; the message says which."""
 
@@ -222,5 +226,5 @@ def judge(err: Exception) -> Trouble:
         return Trouble(Reason.REDIRECT_REFUSED, message)
     for kind, (reason, message) in _REASONS.items():
         if isinstance(err, kind):
-            return Trouble(reason, message)
+            return Trouble(reason, message, passing=isinstance(err, _PASSING))
     return Trouble(Reason.BROKER_ERROR, f"the broker could not be asked ({type(err).__name__})")

@@ -269,7 +269,7 @@ class Reconciler:
             ctx.event("Normal", Reason.SEEK_DONE, note)
             return noted.model_copy(update={"outcome": "Done"}), 0.01
         trouble = effect.trouble
-        if trouble is None or trouble.reason is not Reason.BROKER_ERROR:
+        if trouble is None or trouble.passing or trouble.reason is not Reason.BROKER_ERROR:
             return noted, _EFFECT_RETRY
         ctx.event("Warning", Reason.SEEK_FAILED, f"Seek {noted.id} failed: {trouble.message}")
         return noted.model_copy(update={"outcome": "Failed"}), 0.0

@@ -411,6 +411,26 @@ async def test_seek_is_noted_then_done_once(
     assert status(api)["lastSeek"]["targetTime"] == "1970-01-01T00:00:00Z"
 
 
+@pytest.mark.parametrize("refusal", [409, 503])
+async def test_seek_outlasts_a_broker_that_cannot_do_it_now(
+    api: FakeApi, harness: OperatorHarness, broker: RecordedBroker, refusal: int
+) -> None:
+    """Found by the sweep: a seek failed for good as the topic moved to another broker."""
+    broker.topics["my-topic"].subscriptions["my-subscription"] = 0
+    broker.status = refusal
+    seek = {"id": "again-1", "position": "Earliest"}
+    api.create(build(broker, subscription={"seek": seek}))
+    await harness.eventually(lambda: any("resetcursor" in path for _, path, _ in broker.requests))
+    await harness.settled()
+    assert status(api)["lastSeek"]["outcome"] == "Pending"
+
+    broker.status = 0
+    api.patch(PULSAR_CONSUMER, ORDERS, {"metadata": {"annotations": {"look": "again"}}})
+
+    await harness.eventually(lambda: status(api)["lastSeek"]["outcome"] == "Done")
+    assert broker.topics["my-topic"].subscriptions["my-subscription"] == 100
+
+
 async def test_subscription_goes_after_the_consumers(
     api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
 ) -> None:

@@ -99,10 +99,12 @@ class Trouble:
     Attributes:
         reason: Cause.
         message: Sentence for people; holds no secret and nothing that the other side said.
+        passing: Whether it says nothing against what was asked for, which may succeed later.
     """
 
     reason: Reason
     message: str
+    passing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

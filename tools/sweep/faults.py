@@ -247,7 +247,8 @@ async def _delete_in_the_gap(exchange: Exchange, call: Call, manifest: Manifest)
     """Delete the object that the lost event is about, if it is a child that is still there."""
     session = exchange.session
     metadata = manifest["metadata"]
-    if not any(owner.get("controller") for owner in metadata.get("ownerReferences") or ()):
+    owners = [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]
+    if not any(owner["apiVersion"].partition("/")[0] == session.group for owner in owners):
         return
     path = f"{exchange.path}/{metadata['name']}"
     body = {"preconditions": {"uid": metadata["uid"]}, "gracePeriodSeconds": 0}

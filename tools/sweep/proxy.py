@@ -166,6 +166,8 @@ class FaultProxy:
     async def act(self, method: str, path: str, body: Manifest | None = None) -> Answer:
         """Do something in the world, with all rights, as part of a fault."""
         headers = {"Authorization": f"Bearer {self._admin}"}
+        if method == "PATCH":
+            headers["Content-Type"] = "application/merge-patch+json"
         async with self._client.request(
             method, self._server + path, json=body, headers=headers
         ) as response:

@@ -270,10 +270,11 @@ async def test_event_is_lost_or_doubled(
 async def test_watch_is_refused_after_a_gap_in_which_a_child_went(
     api: FakeApi, connect: Open
 ) -> None:
-    _, client = connect(Mode.GONE, ADDED)
+    session, client = connect(Mode.GONE, ADDED)
+    session.group = "example.com"
     version = (await client.list(POD, NAMESPACE)).resource_version
     pod = build_pod()
-    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "web", "uid": "1"}
+    owner = {"apiVersion": "example.com/v1", "kind": "Web", "name": "web", "uid": "1"}
     pod["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
     api.collector.pause()
     api.create(pod)

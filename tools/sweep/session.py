@@ -85,6 +85,7 @@ class Session:
         foreign: Objects of somebody else that were put in the way: path and UID.
         canaries: Texts that are secret in this trial.
         leaks: Where a canary was seen, in words.
+        group: API group of the operator; what its objects own is made again when it is lost.
         estrange: Makes an object that is put in the way one of somebody else.
         rewrite: Takes what differs from run to run out of a name, so that moments are alike.
         scoped: Cluster-scoped resources of which a trial has objects of its own.
@@ -120,6 +121,7 @@ class Session:
     refused: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
+    group: str = ""
     estrange: Callable[[Manifest], Manifest] = lambda manifest: manifest
     rewrite: Callable[[str], str] = str
     watched: set[str] = field(default_factory=set)

@@ -107,6 +107,7 @@ class Trial:
         session.crash = self._crash
         session.rewrite = self._rewrite
         session.estrange = workload.estrange
+        session.group = workload.primary.group
         session.scoped = frozenset(each.plural for each in workload.kinds if not each.namespaced)
         session.systems = {
             each.id: (each, each.build(session.namespace)) for each in workload.outside
@@ -304,6 +305,8 @@ class Trial:
             self.outcome.damaged += await self._check_foreign(path, manifest)
             body = {"gracePeriodSeconds": 0}
             await self._bench.proxy.act("DELETE", path, body)
+            if manifest["metadata"].get("finalizers"):
+                await self._bench.proxy.act("PATCH", path, {"metadata": {"finalizers": None}})
             del self._session.foreign[path]
         self._session.stir()
 

@@ -10,6 +10,7 @@ AdminError
 ├── AdminNotFound        404
 ├── AdminConflict        409 or 412: it exists, or is in use
 ├── AdminFailed          any other status
+│   └── AdminBusy        429 or 5xx: not now
 └── AdminMisunderstood   an answer that makes no sense
 ```
 """
@@ -56,10 +57,16 @@ class AdminFailed(AdminError):
     """The broker answered with an error."""
 
 
+class AdminBusy(AdminFailed):
+    """The broker cannot do it now, such as while a topic moves to another broker."""
+
+
 class AdminMisunderstood(AdminError):
     """The answer makes no sense: most likely no Pulsar broker."""
 
 
+_TOO_MANY: Final = 429
+_FIRST_OF_SERVER: Final = 500
 _BY_STATUS: Final[Mapping[int, type[AdminError]]] = {
     401: AdminUnauthorized,
     403: AdminForbidden,
@@ -71,4 +78,5 @@ _BY_STATUS: Final[Mapping[int, type[AdminError]]] = {
 
 def error_of_status(status: int, operation: str) -> AdminError:
     """Build the error of an answer that is no success."""
-    return _BY_STATUS.get(status, AdminFailed)(f"{operation}: status {status}")
+    other = AdminBusy if status == _TOO_MANY or status >= _FIRST_OF_SERVER else AdminFailed
+    return _BY_STATUS.get(status, other)(f"{operation}: status {status}")

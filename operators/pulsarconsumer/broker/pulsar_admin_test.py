@@ -46,8 +46,8 @@ def connect(address: str, login: Login | None = None, **options: Any) -> PulsarA
         (403, errors.AdminForbidden, Reason.AUTHORIZATION_FAILED),
         (404, errors.AdminNotFound, Reason.BROKER_ERROR),
         (412, errors.AdminConflict, Reason.BROKER_ERROR),
-        (500, errors.AdminFailed, Reason.BROKER_ERROR),
-        (503, errors.AdminFailed, Reason.BROKER_ERROR),
+        (500, errors.AdminBusy, Reason.BROKER_ERROR),
+        (503, errors.AdminBusy, Reason.BROKER_ERROR),
     ],
 )
 async def test_refusals_are_told_apart_and_what_they_say_is_not_repeated(

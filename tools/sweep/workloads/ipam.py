@@ -17,6 +17,7 @@ from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
 from operators.ipam.controller import OPERATOR
+from operators.ipam.naming import FINALIZER
 from operators.ipam.rbac import RULES
 from tools.sweep.faults import is_foreign
 from tools.sweep.recorder import Book, Version
@@ -142,6 +143,11 @@ async def _lead(user: User) -> None:
 
 async def _move(user: User) -> None:
     await _run_machine(user, 2)
+    # Somebody deletes the entry of an address that is in use: it stays until that is released.
+    (entry,) = await user.list(IP_ALLOCATION)
+    await user.delete(IP_ALLOCATION, entry["metadata"]["name"])
+    ports = [*_PORTS, {"name": "http", "port": 80, "targetPort": 8080}]
+    await user.patch(IP_CLAIM, "web", {"spec": {"ports": ports}})
 
 
 async def _queue(user: User) -> None:
@@ -201,6 +207,12 @@ def leads(name: str, number: int) -> Any:
     return check
 
 
+def _is_moved(book: Book) -> bool:
+    served = (book.get(SERVICE, "web-ip") or {}).get("spec") or {}
+    kept = [find_condition(each, "Terminating") for each in book.list(IP_ALLOCATION)]
+    return leads("web", 2)(book) and len(served.get("ports") or ()) == 2 and all(kept)
+
+
 def _is_queued(book: Book) -> bool:
     claim = book.get(IP_CLAIM, "late")
     position = ((claim or {}).get("status") or {}).get("queuePosition")
@@ -223,7 +235,8 @@ def _estrange(entry: Manifest) -> Manifest:
     claim = {"namespace": "default", "name": "other", "uid": "11111111-1111-4111-8111-111111111111"}
     if entry.get("kind") != IP_ALLOCATION.kind:
         return entry
-    return {**entry, "spec": {**entry["spec"], "claimRef": claim}}
+    metadata = {**entry["metadata"], "finalizers": [FINALIZER]}
+    return {**entry, "metadata": metadata, "spec": {**entry["spec"], "claimRef": claim}}
 
 
 def _fold(state: State) -> State:
@@ -251,7 +264,7 @@ WORKLOADS: Final = (
         phases=(
             Phase("create", _create, _is_given),
             Phase("lead", _lead, leads("web", 1)),
-            Phase("move", _move, leads("web", 2)),
+            Phase("move", _move, _is_moved),
             Phase("queue", _queue, _is_queued),
             Phase("release", _release, _is_passed_on),
             Phase("probe", _probe, leads("late", 2), quiet=True),

@@ -127,14 +127,18 @@ async def _change(user: User) -> None:
     spec = {
         "replicas": 3,
         "podDisruptionBudget": {"minAvailable": 2},
-        "metrics": {"podMonitor": None},
+        "metrics": {"podMonitor": {"intervalSeconds": 10}},
     }
     await user.patch(PULSAR_CONSUMER, "orders", {"spec": spec})
 
 
 async def _seek(user: User) -> None:
     seek = {"id": "again", "position": "Earliest"}
-    spec = {"subscription": {"seek": seek}, "podDisruptionBudget": None}
+    spec = {
+        "subscription": {"seek": seek},
+        "podDisruptionBudget": None,
+        "metrics": {"podMonitor": None},
+    }
     await user.patch(PULSAR_CONSUMER, "orders", {"spec": spec})
 
 
@@ -156,6 +160,22 @@ async def _follow(user: User) -> None:
 
 async def _by_cpu(user: User) -> None:
     scaling = {"engine": "HPA", "minReplicas": 1}
+    await user.patch(PULSAR_CONSUMER, "orders", {"spec": {"autoscaling": scaling}})
+
+
+async def _tune(user: User) -> None:
+    """Change what every engine is told."""
+    reference = {"name": "other-login", "key": "token"}
+    await user.create_secret("other-login", token=user.canary)
+    spec = {
+        "autoscaling": {"maxReplicas": 7},
+        "authentication": {"token": {"secretKeyRef": reference}},
+    }
+    await user.patch(PULSAR_CONSUMER, "orders", {"spec": spec})
+
+
+async def _tune_cpu(user: User) -> None:
+    scaling = {"targets": {"cpuUtilizationPercent": 60}}
     await user.patch(PULSAR_CONSUMER, "orders", {"spec": {"autoscaling": scaling}})
 
 
@@ -266,7 +286,7 @@ WORKLOADS: Final = (
         "consume",
         (
             Phase("create", _create, runs(1, POD_DISRUPTION_BUDGET, POD_MONITOR, waiting=0)),
-            Phase("change", _change, runs(3, POD_DISRUPTION_BUDGET, waiting=0)),
+            Phase("change", _change, runs(3, POD_DISRUPTION_BUDGET, POD_MONITOR, waiting=0)),
             Phase("seek", _seek, runs(3, waiting=_KEPT)),
             Phase("probe", _probe, runs(2, waiting=_KEPT), quiet=True),
             Phase("delete", _delete, is_empty),
@@ -277,11 +297,13 @@ WORKLOADS: Final = (
         (
             Phase("follow", _follow, runs(3, waiting=_BACKLOG)),
             Phase("by-cpu", _by_cpu, runs(1, HORIZONTAL_POD_AUTOSCALER, waiting=_BACKLOG)),
+            Phase("tune-cpu", _tune_cpu, runs(1, HORIZONTAL_POD_AUTOSCALER, waiting=_BACKLOG)),
             Phase(
                 "by-keda",
                 _by_keda,
                 runs(1, SCALED_OBJECT, TRIGGER_AUTHENTICATION, waiting=_BACKLOG),
             ),
+            Phase("tune", _tune, runs(1, SCALED_OBJECT, TRIGGER_AUTHENTICATION, waiting=_BACKLOG)),
             Phase("probe", _probe, runs(2, waiting=_BACKLOG), quiet=True),
             Phase("delete", _delete, is_empty),
         ),
