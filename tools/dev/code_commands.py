@@ -1,4 +1,4 @@
-"""Commands on the code: test, generate, bench, sweep, pulsar; each is a package of tools."""
+"""Commands on the code, each a package of tools: test, generate, release, bench, sweep, pulsar."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PASSING = {"allow_extra_args": True, "ignore_unknown_options": True, "help_opti
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line; their arguments are passed on as they are."""
-    for function in (test, generate, bench, sweep, pulsar):
+    for function in (test, generate, release, bench, sweep, pulsar):
         app.command(rich_help_panel=_PANEL, context_settings=_PASSING)(function)
 
 
@@ -30,6 +30,11 @@ def test(context: typer.Context) -> None:
 def generate(context: typer.Context) -> None:
     """Write what is generated: CRDs, RBAC, values, reference docs; --check compares only."""
     delegate("tools.generate", context.args)
+
+
+def release(context: typer.Context) -> None:
+    """Make the image and chart of an operator's version, and push them to a registry."""
+    delegate("tools.release", context.args)
 
 
 def bench(context: typer.Context, operator: OperatorId) -> None:

@@ -1,0 +1,161 @@
+"""Release an operator: `./dev release podset --registry registry.example.com/team`."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools.cluster.binaries import ensure_tool
+from tools.cluster.docker import Docker, ensure_docker
+from tools.cluster.errors import ToolError
+from tools.cluster.progress import Progress, open_progress
+from tools.dev.images import list_images
+from tools.images import build_together, push
+from tools.release.chart import Image, build_chart
+from tools.release.notes import Release, read_release
+from tools.sbom.document import build_document
+
+ROOT = Path(__file__).parents[2]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    options = _parse(argv)
+    progress = open_progress(f"release-{options.operator}")
+    try:
+        release = read_release(options.operator, ROOT)
+        if not options.allow_dirty:
+            check_clean(ROOT)
+        folder = Path(options.output) / release.name
+        images = make_images(release, options.registry, progress)
+        chart = write_files(release, folder, images, progress)
+        if options.registry:
+            push_chart(chart, options, progress)
+    except ToolError as err:
+        print(err, file=sys.stderr)
+        return 1
+    for path in sorted(folder.iterdir()):
+        print(path)
+    _say_next(release, chart, options, progress)
+    return 0
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="./dev release",
+        description="Make the release of an operator that its chart and changelog describe: image, "
+        "chart, bill of materials, notes. With --registry, push image and chart there.",
+    )
+    parser.add_argument("operator", help="id of the operator, such as podset")
+    parser.add_argument("--registry", default="", help="such as registry.example.com/team")
+    parser.add_argument(
+        "--plain-http",
+        action="store_true",
+        help="the registry speaks HTTP, such as one on this machine",
+    )
+    parser.add_argument("--output", default="dist/release", help="folder (default dist/release)")
+    parser.add_argument(
+        "--allow-dirty", action="store_true", help="release files that are not committed, to try it"
+    )
+    return parser.parse_args(argv)
+
+
+def check_clean(root: Path) -> None:
+    """Refuse to release what nobody could check out again.
+
+    Raises:
+        ToolError: There are changes that are not committed.
+    """
+    command = ["git", "status", "--porcelain"]
+    changed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
+    if changed:
+        raise ToolError(
+            f"{len(changed.splitlines())} files are not committed; commit them, or try it with "
+            f"--allow-dirty:\n{changed.rstrip()}"
+        )
+
+
+def make_images(release: Release, registry: str, progress: Progress) -> dict[str, Image]:
+    """Build the images of an operator; with a registry, push them and return what they are there.
+
+    Raises:
+        ToolError: A build failed, or the registry refused.
+    """
+    names = list_images(release.operator)
+    build_together(names, release.version, progress)
+    if not registry:
+        return {}
+    docker = ensure_docker(progress)
+    pushed = {}
+    for name in names:
+        remote = push(name, registry, release.version, progress)
+        pushed[name] = Image(remote.rpartition(":")[0], _digest_of(docker, remote))
+    return pushed
+
+
+def _digest_of(docker: Docker, remote: str) -> str:
+    text = docker.read("image", "inspect", "--format", "{{json .RepoDigests}}", remote)
+    repository = remote.rpartition(":")[0]
+    for each in json.loads(text):
+        name, _, digest = each.partition("@")
+        if name == repository:
+            return str(digest)
+    raise ToolError(f"Image {remote} has no digest after its push; push it again")
+
+
+def write_files(
+    release: Release, folder: Path, images: dict[str, Image], progress: Progress
+) -> Path:
+    """Write chart, bill of materials, notes and checksums, and return the path of the chart."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as scratch, progress.step(f"Chart {release.name}"):
+        chart = Path(scratch) / release.operator
+        app = images.get(f"{release.operator}-app")
+        build_chart(ROOT / "helm" / release.operator, chart, images.get(release.operator), app)
+        helm = ensure_tool("helm", progress)
+        progress.run([helm, "package", chart, "--destination", folder])
+    bill = json.dumps(build_document(release.operator), indent=2, sort_keys=True)
+    (folder / f"{release.name}.cdx.json").write_text(bill + "\n")
+    (folder / f"{release.name}.md").write_text(release.notes)
+    sums = [
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
+        for path in sorted(folder.iterdir())
+    ]
+    (folder / "SHA256SUMS").write_text("".join(sums))
+    return folder / f"{release.name}.tgz"
+
+
+def push_chart(chart: Path, options: argparse.Namespace, progress: Progress) -> None:
+    """Push a chart beside the images, into the folder `charts` of the registry.
+
+    Raises:
+        CommandFailed: The registry refused it.
+    """
+    helm = ensure_tool("helm", progress)
+    flags = ["--plain-http"] if options.plain_http else []
+    target = f"oci://{options.registry}/charts"
+    with progress.step(f"Push of {target}/{options.operator}"):
+        progress.run([helm, "push", chart, target, *flags])
+
+
+def _say_next(
+    release: Release, chart: Path, options: argparse.Namespace, progress: Progress
+) -> None:
+    where = str(chart)
+    if options.registry:
+        where = f"oci://{options.registry}/charts/{release.operator} --version {release.version}"
+        where += " --plain-http" if options.plain_http else ""
+    progress.say(f"Install it: helm install {release.operator} {where}")
+    progress.say(f"Mark it:    git tag {release.operator}/v{release.version}")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

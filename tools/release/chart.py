@@ -1,0 +1,88 @@
+"""The chart of a release: the one of the checkout, which installs the images of the release."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from tools.cluster.errors import ToolError
+
+APP_SETTINGS: Final[Mapping[str, str]] = {"pulsarconsumer": "consumerImage"}
+"""Settings that name the image of what an operator runs in its pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Name an image that was pushed.
+
+    Attributes:
+        repository: Registry and path, such as `registry.example.com/team/podset`.
+        digest: Digest, such as `sha256:0123...`.
+    """
+
+    repository: str
+    digest: str
+
+    @property
+    def registry(self) -> str:
+        """Host of the registry."""
+        return self.repository.partition("/")[0]
+
+    @property
+    def path(self) -> str:
+        """Repository below the registry."""
+        return self.repository.partition("/")[2]
+
+    def __str__(self) -> str:
+        """Render as a pod names it."""
+        return f"{self.repository}@{self.digest}"
+
+
+def build_chart(source: Path, target: Path, image: Image | None, app: Image | None) -> None:
+    """Copy a chart so that it stands alone and installs the given images.
+
+    Args:
+        source: Folder of the chart in the checkout.
+        target: Folder to make; its name is that of the chart.
+        image: Image of the operator; None leaves the one of the checkout's values.
+        app: Image of its app, if it has one.
+
+    Raises:
+        ToolError: The values of the chart have no such fields.
+    """
+    shutil.copytree(source, target, symlinks=False)
+    values = target / "values.yaml"
+    wanted: dict[str, dict[str, str]] = {}
+    if image is not None:
+        wanted["image"] = {
+            "registry": image.registry,
+            "repository": image.path,
+            "digest": image.digest,
+        }
+    if app is not None:
+        wanted["settings"] = {APP_SETTINGS[source.name]: str(app)}
+    values.write_text(replace_values(values.read_text(), wanted))
+
+
+def replace_values(text: str, wanted: Mapping[str, Mapping[str, str]]) -> str:
+    """Set fields of the second level in values, and keep the comments.
+
+    Raises:
+        ToolError: A field is not there.
+    """
+    for section, fields in wanted.items():
+        for name, value in fields.items():
+            pattern = rf"(^{section}:\n(?:(?:[ #].*)?\n)*?  {name}:)[^\n]*$"
+            text, count = re.subn(pattern, rf'\g<1> "{value}"', text, flags=re.MULTILINE)
+            if not count:
+                raise ToolError(f"values.yaml: {section}.{name}: no such field; check the chart")
+    held = yaml.safe_load(text)
+    for section, fields in wanted.items():
+        assert all(held[section][name] == value for name, value in fields.items())
+    return text

@@ -1,0 +1,103 @@
+"""Releases of real charts, up to where a registry begins."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tools.cluster.binaries import ensure_tool
+from tools.cluster.errors import ToolError
+from tools.cluster.progress import open_progress
+from tools.dev.images import list_images
+from tools.dev.operators import ROOT, list_operators
+from tools.release.__main__ import check_clean, write_files
+from tools.release.chart import Image, replace_values
+from tools.release.notes import Release, read_release
+
+DIGEST = "sha256:" + "5" * 64
+
+
+def build_image(name: str) -> Image:
+    return Image(f"registry.example.com:5000/team/{name}", DIGEST)
+
+
+@pytest.mark.parametrize("operator", list_operators())
+def test_package_installs_the_images_that_were_pushed_with_it(
+    operator: str, tmp_path: Path
+) -> None:
+    release = read_release(operator, ROOT)
+    images = {name: build_image(name) for name in list_images(operator)}
+    chart = write_files(release, tmp_path / "out", images, open_progress("test-release"))
+
+    rendered = subprocess.run(
+        [ensure_tool("helm"), "template", "x", chart], capture_output=True, text=True, check=True
+    ).stdout
+    deployments = [
+        each for each in yaml.safe_load_all(rendered) if each and each["kind"] == "Deployment"
+    ]
+    (container,) = deployments[0]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == str(images[operator])
+    told = {each.get("value") for each in container["env"]}
+    assert all(str(image) in told for name, image in images.items() if name != operator)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "SHA256SUMS",
+        f"{release.name}.cdx.json",
+        f"{release.name}.md",
+        f"{release.name}.tgz",
+    ]
+
+
+def write_operator(root: Path, version: str = "0.2.0", app: str = "0.2.0", log: str = "") -> None:
+    (root / "helm/web").mkdir(parents=True)
+    (root / "operators/web").mkdir(parents=True)
+    (root / "helm/web/Chart.yaml").write_text(f"version: {version}\nappVersion: {app}\n")
+    (root / "operators/web/CHANGELOG.md").write_text(log)
+
+
+def test_notes_are_the_section_of_the_version(tmp_path: Path) -> None:
+    log = (
+        "# Changes\n\n## 0.2.0 (2027-01-01)\n\nFaster.\n\n### Fixed\n\nAll.\n\n## 0.1.0\n\nFirst.\n"
+    )
+    write_operator(tmp_path, log=log)
+    notes = "Faster.\n\n### Fixed\n\nAll.\n"
+    assert read_release("web", tmp_path) == Release("web", "0.2.0", notes)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"version": "2"}, "version: 2 is not a version"),
+        ({"app": "0.1.0"}, "appVersion: 0.1.0 is not 0.2.0"),
+        ({"log": "# Changes\n\n## 0.1.0\n\nFirst.\n"}, "no section `## 0.2.0`"),
+        ({"log": "## 0.2.0\n\n## 0.1.0\n\nFirst.\n"}, "## 0.2.0 is empty"),
+    ],
+)
+def test_release_that_is_not_in_order_is_refused(
+    tmp_path: Path, fields: dict[str, str], told: str
+) -> None:
+    write_operator(tmp_path, **fields)
+    with pytest.raises(ToolError, match=told):
+        read_release("web", tmp_path)
+
+
+def test_unknown_operator_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match="no such operator"):
+        read_release("ghost", tmp_path)
+
+
+def test_files_that_are_not_committed_are_not_released(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    check_clean(tmp_path)
+    (tmp_path / "new.py").touch()
+    with pytest.raises(ToolError, match=r"1 files are not committed.*\n.*new\.py"):
+        check_clean(tmp_path)
+
+
+def test_value_that_the_chart_does_not_have_is_refused() -> None:
+    text = "image:\n  # Where.\n  registry: ''\nother:\n  digest: ''\n"
+    assert '# Where.\n  registry: "r"' in replace_values(text, {"image": {"registry": "r"}})
+    with pytest.raises(ToolError, match=r"image\.digest: no such field"):
+        replace_values(text, {"image": {"digest": DIGEST}})
