@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import yaml
 
@@ -29,8 +29,13 @@ from libs.common.kinds import (
     uid_of,
 )
 
-type Serve = Callable[[str], None]
-"""Install an operator, by its id, for all tests of a module."""
+
+class Serve(Protocol):
+    """Install an operator for all tests of a module."""
+
+    def __call__(self, operator: str, **values: object) -> None:
+        """Install an operator by its id, with values of its chart as `Cluster.install` has them."""
+
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _POLL: Final = 0.2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -57,17 +57,18 @@ def serve(kind_cluster: KindCluster, images: Images) -> Iterator[Serve]:
     """
     served: list[tuple[str, str]] = []
 
-    async def change(install: str = "") -> None:
+    async def install(operator: str, values: Mapping[str, Any]) -> None:
         async with _connect(kind_cluster, images) as cluster:
-            if install:
-                namespace = await cluster.make_namespace(f"serve-{install}")
-                served.append((install, namespace))
-                await cluster.install(install, namespace, watch__clusterWide=True)
-            else:
-                await cluster.remove(served)
+            namespace = await cluster.make_namespace(f"serve-{operator}")
+            served.append((operator, namespace))
+            await cluster.install(operator, namespace, watch__clusterWide=True, **values)
 
-    yield lambda operator: asyncio.run(change(operator))
-    asyncio.run(change())
+    async def remove() -> None:
+        async with _connect(kind_cluster, images) as cluster:
+            await cluster.remove(served)
+
+    yield lambda operator, **values: asyncio.run(install(operator, values))
+    asyncio.run(remove())
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from libs.common.kinds import CONFIG_MAP, POD, Key, Manifest
+from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, POD, SERVICE, Key, Manifest
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER
 from tests.e2e.cluster import Cluster, Serve, eventually
 from tools.cluster.docker import ensure_docker
@@ -26,14 +26,19 @@ def operator(serve: Serve, kind_cluster: KindCluster) -> None:
     docker = ensure_docker(progress, kind_cluster.cache)
     ensure_sample_image(docker, ensure_base(docker, progress), progress, kind_cluster.cache)
     kind_cluster.load([SAMPLE], progress)
-    serve("jmxexporter")
+    serve("jmxexporter", settings__webhooks=True)
 
 
 @pytest.fixture
 async def namespace(cluster: Cluster) -> str:
     """Make a namespace that takes nothing but restricted pods."""
-    restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
-    name = await cluster.make_namespace("jmx", **restricted)
+    name = await cluster.make_namespace(
+        "jmx",
+        **{
+            "pod-security.kubernetes.io/enforce": "restricted",
+            "banzaicloud.com/jmx-startup": "enabled",
+        },
+    )
     config_map: Manifest = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -182,3 +187,116 @@ async def test_pattern_that_java_cannot_read_harms_nobody(cluster: Cluster, name
     await cluster.client.patch(CONFIG_MAP, Key(namespace, "jmx-config"), patch)
     await cluster.wait_ready(PROMETHEUS_JMX_EXPORTER, key)
     assert await is_unharmed(cluster, namespace)
+
+
+async def test_jvm_that_cannot_be_attached_to_begins_with_the_exporter(
+    cluster: Cluster, namespace: str
+) -> None:
+    key = Key(namespace, "shop")
+    await cluster.client.create(
+        PROMETHEUS_JMX_EXPORTER, build_exporter(namespace, startup="NewPods")
+    )
+    variable = {"name": "JAVA_TOOL_OPTIONS", "value": "-XX:+DisableAttachMechanism"}
+    # Nor is there a /tmp that it could write to.
+    pod = build_pod(namespace, env=[variable], volumeMounts=[])
+
+    async def is_prepared() -> bool:
+        answer = await cluster.client.create(POD, pod, dry_run=True)
+        return "initContainers" in answer["spec"]
+
+    await eventually(is_prepared, "new pods are prepared")
+    await cluster.client.create(POD, pod)
+
+    async def is_served() -> bool:
+        return "shop_orders" in await scrape(cluster, namespace)
+
+    await eventually(is_served, "orders are served from the start on")
+    exporter = await cluster.wait_ready(PROMETHEUS_JMX_EXPORTER, key)
+    (endpoint,) = exporter["status"]["metricsEndpoints"]
+    assert (endpoint["state"], endpoint["port"]) == ("StartedWith", 9400)
+    held = await cluster.client.get(POD, key)
+    assert not held["spec"].get("ephemeralContainers"), "nothing was put beside it"
+    assert await is_unharmed(cluster, namespace)
+
+
+async def test_several_pods_at_once_are_found_by_a_service_and_nothing_stays_behind(
+    cluster: Cluster, namespace: str
+) -> None:
+    key, names = Key(namespace, "shop"), [f"shop-{n}" for n in range(3)]
+    for name in names:
+        await cluster.client.create(POD, build_pod(namespace, name))
+    await cluster.client.create(
+        PROMETHEUS_JMX_EXPORTER, build_exporter(namespace, service={}, maxConcurrent=3)
+    )
+
+    async def find_published() -> list[str]:
+        slices = await cluster.client.list(ENDPOINT_SLICE, namespace)
+        return sorted(
+            endpoint["targetRef"]["name"]
+            for each in slices.items
+            for endpoint in each.get("endpoints") or []
+        )
+
+    async def are_published() -> bool:
+        return await find_published() == names
+
+    await eventually(are_published, "all pods are published")
+    await cluster.wait_ready(PROMETHEUS_JMX_EXPORTER, key)
+    assert all([await is_unharmed(cluster, namespace, name) for name in names])
+
+    await cluster.delete(POD, Key(namespace, names.pop()))
+    await eventually(are_published, "a pod that is gone is not published any more")
+
+    await cluster.delete(PROMETHEUS_JMX_EXPORTER, key)
+    await cluster.wait_gone(PROMETHEUS_JMX_EXPORTER, key)
+
+    async def is_clean() -> bool:
+        services = await cluster.client.list(SERVICE, namespace)
+        return not services.items and not await find_published()
+
+    await eventually(is_clean, "Service and slices are collected")
+    for name in names:
+        metadata = (await cluster.client.get(POD, Key(namespace, name)))["metadata"]
+        assert not [each for each in metadata.get("annotations") or {} if "prometheus" in each]
+        assert await is_unharmed(cluster, namespace, name)
+
+
+async def test_container_that_ends_while_it_is_worked_on_is_served_once_it_is_back(
+    cluster: Cluster, namespace: str, kind_cluster: KindCluster
+) -> None:
+    """The same is seen of a node that starts anew: containers with other ids, and nothing kept."""
+    key = Key(namespace, "shop")
+    await cluster.client.create(POD, build_pod(namespace))
+    await cluster.client.create(PROMETHEUS_JMX_EXPORTER, build_exporter(namespace))
+    docker = ensure_docker(open_progress("e2e-jmx"), kind_cluster.cache)
+    node = kind_cluster.nodes(docker)[0]["Names"]
+
+    async def stop_at_work() -> bool:
+        held = await cluster.client.get(POD, key)
+        injectors = held["status"].get("ephemeralContainerStatuses") or []
+        if not any("running" in each["state"] for each in injectors):
+            assert not any("terminated" in each["state"] for each in injectors), "it was too fast"
+            return False
+        return True
+
+    await eventually(stop_at_work, "an injector is at work")
+    first = (await cluster.client.get(POD, key))["status"]["containerStatuses"][0]["containerID"]
+    identity = first.rpartition("//")[2]
+    docker.read("exec", node, "crictl", "stop", "--timeout", "0", identity)
+
+    async def is_served_or_told() -> bool:
+        held = await cluster.client.get(PROMETHEUS_JMX_EXPORTER, key)
+        conditions = (held.get("status") or {}).get("conditions") or []
+        found = {each["type"]: each["status"] for each in conditions}
+        if found.get("Degraded") == "True":
+            # The breaker cannot know who ended the container; a person looks and goes on.
+            patch = {"spec": {"timeoutSeconds": 39}}
+            await cluster.client.patch(PROMETHEUS_JMX_EXPORTER, key, patch)
+            return False
+        endpoints = (held.get("status") or {}).get("metricsEndpoints") or []
+        return any(each["containerId"] not in first for each in endpoints)
+
+    await eventually(is_served_or_told, "the new container is served")
+    assert "shop_orders" in await scrape(cluster, namespace)
+    (status,) = (await cluster.client.get(POD, key))["status"]["containerStatuses"]
+    assert status["restartCount"] == 1, "nobody but the test ended it"

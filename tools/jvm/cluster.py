@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+import yaml
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from libs.common.kinds import Manifest
 from tools.cluster.docker import ensure_docker
 from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.kubectl import Kubectl
@@ -65,3 +67,14 @@ def render_metrics(families: Iterable[Metric], names: Iterable[str]) -> list[str
 def _render_labels(labels: dict[str, str]) -> str:
     inner = ",".join(f'{name}="{value}"' for name, value in labels.items())
     return f"{{{inner}}}" if inner else ""
+
+
+def build_pod(namespace: str, name: str) -> Manifest:
+    """Build one pod of the application, as the Deployment has it."""
+    template: Manifest = yaml.safe_load(MANIFEST.read_text())["spec"]["template"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**template["metadata"], "name": name, "namespace": namespace},
+        "spec": template["spec"],
+    }
