@@ -245,9 +245,10 @@ class FaultProxy:
             before=session.known(call),
         )
         session.check_body(call, exchange.body)
-        if call.series != "write":
+        series = session.series_of(call)
+        if series != "write":
             session.series.append(record)
-            if session.is_muted(call.series):
+            if session.is_muted(series):
                 return faults.refuse(record)
             return _respond(await pass_on(exchange, call, record))
         session.records.append(record)

@@ -85,6 +85,7 @@ class Session:
         foreign: Objects of somebody else that were put in the way: path and UID.
         canaries: Texts that are secret in this trial.
         leaks: Where a canary was seen, in words.
+        operator: Id of the operator, which names the Lease of its election.
         group: API group of the operator; what its objects own is made again when it is lost.
         estrange: Makes an object that is put in the way one of somebody else.
         rewrite: Takes what differs from run to run out of a name, so that moments are alike.
@@ -122,6 +123,7 @@ class Session:
     versions: dict[str, str] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
     group: str = ""
+    operator: str = ""
     estrange: Callable[[Manifest], Manifest] = lambda manifest: manifest
     rewrite: Callable[[str], str] = str
     watched: set[str] = field(default_factory=set)
@@ -192,6 +194,11 @@ class Session:
             return False
         self.fired = True
         return True
+
+    def series_of(self, call: Call) -> Series:
+        """Return the series of a request: a Lease that is no vote is a child like others."""
+        is_child = call.series == "lease" and self.operator and call.name != self.operator
+        return "write" if is_child else call.series
 
     def is_muted(self, series: Series) -> bool:
         """Tell whether requests of a series are refused now."""

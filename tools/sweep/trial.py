@@ -107,7 +107,7 @@ class Trial:
         session.crash = self._crash
         session.rewrite = self._rewrite
         session.estrange = workload.estrange
-        session.group = workload.primary.group
+        session.group, session.operator = workload.primary.group, workload.operator.id
         session.scoped = frozenset(each.plural for each in workload.kinds if not each.namespaced)
         session.systems = {
             each.id: (each, each.build(session.namespace)) for each in workload.outside

@@ -23,7 +23,15 @@ from tools.sweep.outside import Outside
 from tools.sweep.recorder import Book, Version
 from tools.sweep.world import EVERYBODY, Tender
 
-OPERATORS: Final = ("ipam", "jmxexporter", "network", "podset", "pulsarconsumer", "volumes")
+OPERATORS: Final = (
+    "compute",
+    "ipam",
+    "jmxexporter",
+    "network",
+    "podset",
+    "pulsarconsumer",
+    "volumes",
+)
 """Operators that have workloads."""
 
 _WITH_STATUS: Final[Mapping[str, Any]] = {"status": {}}

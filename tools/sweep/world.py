@@ -27,13 +27,13 @@ class Tender:
 
     Attributes:
         kind: What it tends.
-        needs: Tells whether an object waits for it.
+        needs: Tells whether an object waits for it, with all else that is there.
         tend: Does what the object waits for.
     """
 
     kind: Kind
-    needs: Callable[[Manifest], bool]
-    tend: Callable[[Client, Manifest], Awaitable[None]]
+    needs: Callable[[Manifest, Book], bool]
+    tend: Callable[[Client, Manifest, Book], Awaitable[None]]
 
 
 class World:
@@ -74,14 +74,14 @@ class World:
                 if self._is_garbage(manifest) and not is_deleting(manifest):
                     await self._collect(kind, manifest)
                 else:
-                    await self._tenders[kind].tend(self._client, manifest)
+                    await self._tenders[kind].tend(self._client, manifest, self._book)
 
     def _due(self) -> Iterator[tuple[Kind, Manifest]]:
         for kind in self._kinds:
             tender = self._tenders.get(kind)
             for manifest in self._book.list(kind):
                 is_garbage = self._is_garbage(manifest) and not is_deleting(manifest)
-                if is_garbage or (tender is not None and tender.needs(manifest)):
+                if is_garbage or (tender is not None and tender.needs(manifest, self._book)):
                     yield kind, manifest
 
     async def _collect(self, kind: Kind, manifest: Manifest) -> None:
@@ -128,7 +128,7 @@ async def delete_live(
     )
 
 
-async def _tend_pod(client: Client, pod: Manifest) -> None:
+async def _tend_pod(client: Client, pod: Manifest, _: Book) -> None:
     key = key_of(pod)
     if is_deleting(pod):
         await delete_live(client, POD, pod)
@@ -146,7 +146,7 @@ async def _tend_pod(client: Client, pod: Manifest) -> None:
     await client.patch(POD, key, {"status": status}, subresource="status")
 
 
-async def _tend_claim(client: Client, claim: Manifest) -> None:
+async def _tend_claim(client: Client, claim: Manifest, _: Book) -> None:
     key = key_of(claim)
     if is_deleting(claim):
         kept = [each for each in claim["metadata"]["finalizers"] if each != _PROTECTION]
@@ -159,23 +159,23 @@ async def _tend_claim(client: Client, claim: Manifest) -> None:
     await client.patch(PVC, key, {"status": status}, subresource="status")
 
 
-async def _tend_snapshot(client: Client, snapshot: Manifest) -> None:
+async def _tend_snapshot(client: Client, snapshot: Manifest, _: Book) -> None:
     status = {"status": {"readyToUse": True}}
     await client.patch(VOLUME_SNAPSHOT, key_of(snapshot), status, subresource="status")
 
 
-def _needs_kubelet(pod: Manifest) -> bool:
+def _needs_kubelet(pod: Manifest, _: Book) -> bool:
     return is_deleting(pod) or (pod.get("status") or {}).get("phase") != "Running"
 
 
-def _needs_binder(claim: Manifest) -> bool:
+def _needs_binder(claim: Manifest, _: Book) -> bool:
     if is_deleting(claim):
         return _PROTECTION in (claim["metadata"].get("finalizers") or ())
     held = (claim.get("status") or {}).get("capacity") or {}
     return bool(held.get("storage") != claim["spec"]["resources"]["requests"]["storage"])
 
 
-def _needs_snapshotter(snapshot: Manifest) -> bool:
+def _needs_snapshotter(snapshot: Manifest, _: Book) -> bool:
     return not (is_deleting(snapshot) or (snapshot.get("status") or {}).get("readyToUse"))
 
 

@@ -131,13 +131,13 @@ def _is_let_go(book: Book) -> bool:
     return len(pods) == 2 and not held and not book.list(PROMETHEUS_JMX_EXPORTER)
 
 
-def _needs_kubelet(pod: Manifest) -> bool:
+def _needs_kubelet(pod: Manifest, _: Book) -> bool:
     started = (pod.get("status") or {}).get("phase") == "Running"
     waiting = any(run.finished is None for run in Pod.parse(pod).runs)
     return is_deleting(pod) or not started or waiting
 
 
-async def _tend_pod(client: Client, pod: Manifest) -> None:
+async def _tend_pod(client: Client, pod: Manifest, _: Book) -> None:
     if is_deleting(pod):
         await delete_live(client, POD, pod)
         return

@@ -208,7 +208,7 @@ def runs(replicas: int, *sides: Kind, waiting: int) -> Any:
     return check
 
 
-def _needs_controller(deployment: Manifest) -> bool:
+def _needs_controller(deployment: Manifest, _: Book) -> bool:
     if is_deleting(deployment):
         return _FOREGROUND in (deployment["metadata"].get("finalizers") or ())
     return bool(
@@ -220,7 +220,7 @@ def _generation(deployment: Manifest) -> int:
     return int(deployment["metadata"]["generation"])
 
 
-async def _run_pods(client: Client, deployment: Manifest) -> None:
+async def _run_pods(client: Client, deployment: Manifest, _: Book) -> None:
     """Let the pods of a Deployment run, or end with it."""
     key = key_of(deployment)
     if is_deleting(deployment):

@@ -1,0 +1,435 @@
+"""Workloads of the compute operator: a machine with all it can have, and Operations on it.
+
+KubeVirt, CDI and the operators beside are played: each does at once what it would do next. The
+simulator of KubeVirt (`tools/kubevirt_sim`) plays them with time, in the tests of the operator.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from libs.common.client import Client
+from libs.common.contracts.cdi import DATA_VOLUME
+from libs.common.contracts.compute import INSTANCE_UID_LABEL
+from libs.common.contracts.ip_claims import IP_CLAIM
+from libs.common.contracts.kubevirt import (
+    VIRTUAL_MACHINE,
+    VIRTUAL_MACHINE_INSTANCE,
+    VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+)
+from libs.common.contracts.network import FIREWALL, NETWORK
+from libs.common.contracts.reading import text_at
+from libs.common.contracts.volumes import DEMO_VOLUME
+from libs.common.crd import build_crd
+from libs.common.kinds import LEASE, PVC, SECRET, Kind, Manifest, is_deleting, key_of, uid_of
+from libs.common.ownership import build_owner_reference
+from operators.compute.api import RESOURCES
+from operators.compute.api.instance import INSTANCE
+from operators.compute.api.operation import OPERATION
+from operators.compute.api.size import INSTANCE_SIZE
+from operators.compute.controller import OPERATOR
+from operators.compute.rbac import RULES
+from operators.compute.samples import IMAGE
+from tools.sweep.recorder import Book, Version
+from tools.sweep.workload import Phase, User, Workload, build_open_crd, is_empty, is_observed
+from tools.sweep.world import BINDER, Tender
+
+_NODES: Final = ("node-1", "node-2")
+_STUCK: Final = "stuck"
+"""Name of the Operation whose migration never ends."""
+_BLURRED: Final = (
+    (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "uid"),
+    (re.compile(r"02(:[0-9a-f]{2}){5}"), "mac"),
+    (re.compile(r"\b(web-root|reboot|move|stuck|anew)-[0-9a-f]{8}\b"), r"\1-hash"),
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "time"),
+    (re.compile(r'"duration": "\w+"'), '"duration": "some"'),
+)
+
+type Expect = Callable[[Manifest, Book], Manifest]
+"""Say what the status of an object is to be."""
+
+
+def check_runs(history: Sequence[Version]) -> list[str]:
+    """Check that no Instance ever has two runs, nor two machines."""
+    live: dict[str, set[str]] = {}
+    found = []
+    for version in history:
+        if version.kind not in (VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE):
+            continue
+        owner = text_at(version.manifest, "metadata", "labels", INSTANCE_UID_LABEL)
+        held = live.setdefault(f"{version.kind.plural} of {owner}", set())
+        if version.action == "DELETED":
+            held.discard(uid_of(version.manifest))
+        else:
+            held.add(uid_of(version.manifest))
+        if len(held) > 1:
+            found.append(f"there are {len(held)} {version.kind.plural} of one Instance")
+    return found
+
+
+def check_disks(history: Sequence[Version]) -> list[str]:
+    """Check that no disk goes while a run has it."""
+    used: dict[str, str] = {}
+    found = []
+    for version in history:
+        if version.kind == VIRTUAL_MACHINE_INSTANCE:
+            volumes = version.manifest["spec"]["volumes"]
+            used[uid_of(version.manifest)] = volumes[0]["dataVolume"]["name"]
+            if version.action == "DELETED":
+                del used[uid_of(version.manifest)]
+            continue
+        going = version.kind == PVC and is_deleting(version.manifest)
+        if going and version.name in used.values():
+            found.append(f"{version.title} goes while a machine runs from it")
+    return found
+
+
+async def _prepare(user: User) -> None:
+    for name, cpus, memory in (("small", 2, "4Gi"), ("large", 4, "8Gi")):
+        spec = {"cpus": cpus, "memory": memory, "disk": "10Gi"}
+        await user.create(INSTANCE_SIZE, user.scoped(name), spec)
+
+
+async def _create(user: User) -> None:
+    await _prepare(user)
+    await user.create(FIREWALL, "web", {})
+    spec = {
+        "size": user.scoped("small"),
+        "image": dict(IMAGE),
+        "firewallRef": {"name": "web"},
+        "publicIP": {"mode": "Auto", "poolName": "public"},
+        "ssh": {"authorizedKeys": ["ssh-ed25519 AAAA ada"]},
+    }
+    await user.create(INSTANCE, "web", spec)
+
+
+async def _change(user: User) -> None:
+    spec = {
+        "size": user.scoped("large"),
+        "deletionPolicy": {"rootDisk": "Retain", "publicIP": "Retain"},
+        "ssh": {"authorizedKeys": ["ssh-ed25519 AAAA bob"]},
+    }
+    await user.patch(INSTANCE, "web", {"spec": spec})
+
+
+async def _fill(user: User) -> None:
+    """Let the address go, and leave the claim of the disk as CDI does."""
+    spec = {
+        "deletionPolicy": {"rootDisk": "Delete"},
+        "publicIP": {"mode": "None", "poolName": None},
+    }
+    await user.patch(INSTANCE, "web", {"spec": spec})
+    (disk,) = await user.list(DATA_VOLUME)
+    resources = {"requests": {"storage": "10Gi"}}
+    metadata = {"name": "web-root", "labels": disk["metadata"]["labels"]}
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": resources}
+    await user.add(PVC, {"metadata": metadata, "spec": spec})
+
+
+async def _collect(user: User) -> None:
+    """Delete the DataVolume, as CDI before 1.62 does once it is filled."""
+    await user.delete(DATA_VOLUME, "web-root")
+
+
+async def _stop(user: User) -> None:
+    await user.patch(INSTANCE, "web", {"spec": {"power": "Stopped"}})
+
+
+async def _start(user: User) -> None:
+    await user.patch(INSTANCE, "web", {"spec": {"power": "Running"}})
+
+
+async def _delete(user: User) -> None:
+    await user.delete(INSTANCE, "web")
+    await user.delete(FIREWALL, "web")
+    for operation in await user.list(OPERATION):
+        await user.delete(OPERATION, operation["metadata"]["name"])
+    for name in ("small", "large"):
+        await user.delete(INSTANCE_SIZE, user.scoped(name))
+
+
+async def _create_plain(user: User) -> None:
+    await _prepare(user)
+    spec = {"size": user.scoped("small"), "image": dict(IMAGE)}
+    await user.create(INSTANCE, "web", spec)
+
+
+def _ask(type_: str, name: str, **spec: Any) -> Callable[[User], Any]:
+    async def act(user: User) -> None:
+        await user.create(OPERATION, name, {"type": type_, "targetRef": {"name": "web"}, **spec})
+
+    return act
+
+
+async def _cancel(user: User) -> None:
+    await user.patch(OPERATION, _STUCK, {"spec": {"cancel": True}})
+
+
+def has_phase(phase: str, further: Callable[[Book], bool] = lambda _: True) -> Any:
+    """Return a condition: the Instance is in a phase, and the status is about its newest spec."""
+
+    def check(book: Book) -> bool:
+        instance = book.get(INSTANCE, "web")
+        seen = is_observed(instance, ready=False)
+        return seen and text_at(instance or {}, "status", "phase") == phase and further(book)
+
+    return check
+
+
+def _is_marked(book: Book) -> bool:
+    """Tell whether disk and address are to outlive the Instance, and the machine has its size."""
+    held = [*book.list(DATA_VOLUME), *book.list(IP_CLAIM)]
+    machines = book.list(VIRTUAL_MACHINE)
+    large = [each["spec"]["template"]["spec"]["domain"]["cpu"]["sockets"] == 4 for each in machines]
+    free = not any(each["metadata"].get("ownerReferences") for each in held)
+    return len(held) == 2 and free and large == [True]
+
+
+def _is_filled(book: Book) -> bool:
+    disk = book.get(DATA_VOLUME, "web-root")
+    owned = disk is not None and bool(disk["metadata"].get("ownerReferences"))
+    return owned and not book.list(IP_CLAIM) and book.get(PVC, "web-root") is not None
+
+
+def _is_collected(book: Book) -> bool:
+    return not book.list(DATA_VOLUME) and book.get(PVC, "web-root") is not None
+
+
+def has_ended(name: str, phase: str = "Succeeded") -> Any:
+    """Return a condition: an Operation has ended so, and the machine runs."""
+
+    def ended(book: Book) -> bool:
+        return text_at(book.get(OPERATION, name) or {}, "status", "phase") == phase
+
+    return has_phase("Running", ended)
+
+
+def _is_stuck(book: Book) -> bool:
+    at_work = text_at(book.get(OPERATION, _STUCK) or {}, "status", "phase") == "Running"
+    return at_work and any(
+        key_of(each).name.startswith(_STUCK)
+        for each in book.list(VIRTUAL_MACHINE_INSTANCE_MIGRATION)
+    )
+
+
+def _is_given_up(book: Book) -> bool:
+    return book.get(OPERATION, _STUCK) is None and not any(
+        key_of(each).name.startswith(_STUCK)
+        for each in book.list(VIRTUAL_MACHINE_INSTANCE_MIGRATION)
+    )
+
+
+def _one_disk(book: Book) -> bool:
+    disks = book.list(DATA_VOLUME)
+    return len(disks) == 1 and key_of(disks[0]).name != "web-root"
+
+
+# What KubeVirt and the others do.
+
+
+def _show(kind: Kind, expect: Expect) -> Tender:
+    """Return a tender that brings the status of objects to what it is to be."""
+
+    def needs(manifest: Manifest, book: Book) -> bool:
+        held = manifest.get("status") or {}
+        wanted = expect(manifest, book)
+        return not is_deleting(manifest) and any(held.get(n) != v for n, v in wanted.items())
+
+    async def tend(client: Client, manifest: Manifest, book: Book) -> None:
+        patch = {"status": expect(manifest, book)}
+        await client.patch(kind, key_of(manifest), patch, subresource="status")
+
+    return Tender(kind, needs, tend)
+
+
+def _is_wanted(machine: Manifest) -> bool:
+    return bool(machine["spec"]["runStrategy"] == "Always")
+
+
+def _expect_machine(machine: Manifest, book: Book) -> Manifest:
+    run = book.get(VIRTUAL_MACHINE_INSTANCE, key_of(machine).name)
+    memory = machine["spec"]["template"]["spec"]["domain"]["memory"]
+    stale = run is not None and run["spec"]["domain"]["memory"] != memory
+    return {
+        "observedGeneration": machine["metadata"]["generation"],
+        "created": run is not None,
+        "conditions": [{"type": "RestartRequired", "status": "True"}] if stale else [],
+    }
+
+
+def _needs_kubevirt(machine: Manifest, book: Book) -> bool:
+    run = book.get(VIRTUAL_MACHINE_INSTANCE, key_of(machine).name)
+    held = machine.get("status") or {}
+    wanted = _expect_machine(machine, book)
+    said = all(held.get(name) == value for name, value in wanted.items())
+    return not is_deleting(machine) and ((run is not None) != _is_wanted(machine) or not said)
+
+
+async def _keep_machine(client: Client, machine: Manifest, book: Book) -> None:
+    run = book.get(VIRTUAL_MACHINE_INSTANCE, key_of(machine).name)
+    if run is None and _is_wanted(machine):
+        await client.create(VIRTUAL_MACHINE_INSTANCE, _build_run(machine))
+    elif run is not None and not _is_wanted(machine):
+        await client.delete(VIRTUAL_MACHINE_INSTANCE, key_of(run), uid=uid_of(run))
+    else:
+        status = {"status": _expect_machine(machine, book)}
+        await client.patch(VIRTUAL_MACHINE, key_of(machine), status, subresource="status")
+
+
+def _build_run(machine: Manifest) -> Manifest:
+    key, template = key_of(machine), machine["spec"]["template"]
+    ready = ("Ready", "LiveMigratable", "AgentConnected")
+    return {
+        "apiVersion": VIRTUAL_MACHINE_INSTANCE.api_version,
+        "kind": VIRTUAL_MACHINE_INSTANCE.kind,
+        "metadata": {
+            "name": key.name,
+            "namespace": key.namespace,
+            "labels": dict(template["metadata"]["labels"]),
+            "ownerReferences": [build_owner_reference(VIRTUAL_MACHINE, machine)],
+        },
+        "spec": template["spec"],
+        "status": {
+            "phase": "Running",
+            "nodeName": _NODES[0],
+            "conditions": [{"type": each, "status": "True"} for each in ready],
+            "interfaces": [{"name": "default", "ipAddress": "10.0.0.7"}],
+        },
+    }
+
+
+def _needs_move(migration: Manifest, book: Book) -> bool:
+    done = text_at(migration, "status", "phase") in ("Succeeded", "Failed")
+    return not (is_deleting(migration) or done or key_of(migration).name.startswith(_STUCK))
+
+
+async def _move(client: Client, migration: Manifest, book: Book) -> None:
+    run = book.get(VIRTUAL_MACHINE_INSTANCE, migration["spec"]["vmiName"])
+    phase = "Failed"
+    if run is not None:
+        node = _NODES[1]
+        state = {"completed": True, "targetNode": node, "migrationUid": uid_of(migration)}
+        status = {"nodeName": node, "migrationState": state}
+        await client.patch(VIRTUAL_MACHINE_INSTANCE, key_of(run), {"status": status})
+        phase = "Succeeded"
+    patch = {"status": {"phase": phase}}
+    key = key_of(migration)
+    await client.patch(VIRTUAL_MACHINE_INSTANCE_MIGRATION, key, patch, subresource="status")
+
+
+def _expect_address(claim: Manifest, book: Book) -> Manifest:
+    run = book.get(VIRTUAL_MACHINE_INSTANCE, text_at(claim, "spec", "target", "name"))
+    bound = {"state": "Bound", "vmiUID": "" if run is None else uid_of(run)}
+    conditions = [
+        {"type": "Ready", "status": "True"},
+        {"type": "Bound", "status": "False" if run is None else "True"},
+    ]
+    return {"address": "203.0.113.7", "binding": bound, "conditions": conditions}
+
+
+def _expect_cover(firewall: Manifest, book: Book) -> Manifest:
+    covered = [
+        {"name": key_of(instance).name, "uid": uid_of(instance)}
+        for instance in book.list(INSTANCE)
+        if text_at(instance, "spec", "firewallRef", "name") == key_of(firewall).name
+    ]
+    return {"instances": covered}
+
+
+_TENDERS: Final = (
+    BINDER,
+    _show(DATA_VOLUME, lambda _, __: {"phase": "Succeeded"}),
+    Tender(VIRTUAL_MACHINE, _needs_kubevirt, _keep_machine),
+    Tender(VIRTUAL_MACHINE_INSTANCE_MIGRATION, _needs_move, _move),
+    _show(IP_CLAIM, _expect_address),
+    _show(FIREWALL, _expect_cover),
+)
+
+
+def _blur(text: str) -> str:
+    for pattern, word in _BLURRED:
+        text = pattern.sub(word, text)
+    return text
+
+
+def _estrange(lock: Manifest) -> Manifest:
+    """Let somebody else hold what tells its owner by its content."""
+    if lock.get("kind") != LEASE.kind:
+        return lock
+    return {**lock, "spec": {"holderIdentity": "somebody else"}}
+
+
+def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
+    others = (
+        VIRTUAL_MACHINE,
+        VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+        DATA_VOLUME,
+        IP_CLAIM,
+        NETWORK,
+        FIREWALL,
+        DEMO_VOLUME,
+    )
+    return Workload(
+        id=name,
+        operator=OPERATOR,
+        rules=RULES,
+        crds=(
+            *(build_crd(model) for model in RESOURCES),
+            *map(build_open_crd, others),
+            build_open_crd(VIRTUAL_MACHINE_INSTANCE, subresources={}),
+        ),
+        primary=INSTANCE,
+        children=(
+            *(INSTANCE_SIZE, OPERATION, FIREWALL, IP_CLAIM, SECRET, PVC, DATA_VOLUME),
+            *(VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE, VIRTUAL_MACHINE_INSTANCE_MIGRATION),
+        ),
+        phases=phases,
+        invariants=(check_runs, check_disks),
+        tenders=_TENDERS,
+        unwatched=(SECRET,),
+        rewrite=_blur,
+        estrange=_estrange,
+    )
+
+
+WORKLOADS: Final = (
+    _build(
+        "instance",
+        (
+            Phase("create", _create, has_phase("Running")),
+            Phase("change", _change, has_phase("Running", _is_marked)),
+            Phase("fill", _fill, has_phase("Running", _is_filled)),
+            Phase("collect", _collect, has_phase("Running", _is_collected)),
+            Phase("probe", _stop, has_phase("Stopped"), quiet=True),
+            Phase("delete", _delete, is_empty),
+        ),
+    ),
+    _build(
+        "operations",
+        (
+            Phase("create", _create_plain, has_phase("Running")),
+            Phase("reboot", _ask("Reboot", "reboot"), has_ended("reboot")),
+            Phase("move", _ask("Migrate", "move"), has_ended("move")),
+            Phase("stick", _ask("Migrate", _STUCK, ttlSecondsAfterFinished=0), _is_stuck),
+            Phase("cancel", _cancel, has_phase("Running", _is_given_up)),
+            Phase("probe", _stop, has_phase("Stopped"), quiet=True),
+            Phase("delete", _delete, is_empty),
+        ),
+    ),
+    _build(
+        "rebuild",
+        (
+            Phase("create", _create_plain, has_phase("Running")),
+            Phase(
+                "rebuild",
+                _ask("Rebuild", "anew", rebuild={"image": dict(IMAGE)}),
+                has_ended("anew"),
+            ),
+            Phase("retire", _stop, has_phase("Stopped", _one_disk)),
+            Phase("probe", _start, has_phase("Running"), quiet=True),
+            Phase("delete", _delete, is_empty),
+        ),
+    ),
+)
