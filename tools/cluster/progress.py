@@ -94,7 +94,9 @@ class Progress:
 
     def say(self, text: str) -> None:
         """Print one line that stays."""
-        (self._live.console if self._live else self._console).print(text, soft_wrap=True)
+        console = self._live.console if self._live else self._console
+        # An id such as 7:0:-1:99 has a thumb in it.
+        console.print(text, soft_wrap=True, emoji=False)
 
     def run(
         self,

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from rich.markup import escape
+
 from tools.cluster.progress import Progress
+from tools.demo.consumers import send_to_consumers
 from tools.dev.options import Target
 from tools.jvm import cluster as jvm
-from tools.pulsar.cluster import deploy_to_kind, send
+from tools.pulsar.cluster import deploy_to_kind
 
 _CONSUMER: Final = "pulsarconsumer"
 _EXPORTER: Final = "jmxexporter"
-_MESSAGES: Final = 100
 _SHOWN: Final = (
     "shop_orders_count",
     "jvm_threads_current",
@@ -53,12 +55,14 @@ def enliven(
 
 
 def _consume(target: Target, namespace: str, progress: Progress) -> list[tuple[str, str]]:
-    with progress.step(f"Sending {_MESSAGES} messages to my-topic"):
-        image = "slipway/pulsarconsumer-app:dev"
-        send(target.kubectl, namespace, "my-topic", "hello", _MESSAGES, image)
+    lines = send_to_consumers(target.kubectl, namespace, progress)
+    progress.say("What consumers log of a message:")
+    for line in lines:
+        progress.say(f"  {escape(line)}")
     selector = "app.kubernetes.io/managed-by=pulsarconsumer"
-    command = f"./dev kubectl logs -l {selector} --tail 5{_flag(namespace)}"
-    return [(command, "messages that were consumed")]
+    logs = f"./dev kubectl logs -l {selector} --tail 5{_flag(namespace)}"
+    watch = f"./dev kubectl get pcon --watch{_flag(namespace)}"
+    return [(logs, "messages that were consumed"), (watch, "what waits, and who consumes")]
 
 
 def _scrape(target: Target, namespace: str, progress: Progress) -> list[tuple[str, str]]:
