@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from types import TracebackType
 from typing import Any, Final, Self
 
 import orjson
@@ -70,12 +69,7 @@ class ActionServer:
         self.port = self._listener.sockets[0].getsockname()[1]
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Stop, and wait for the last connection.
 
         An API server asks all the time whether the group is served: connections that are still

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Final, Self
 
 from libs.common.apply import shows
@@ -113,12 +112,7 @@ class KubeVirtSim:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Stop and close the connections; what is in the API server stays."""
         await self.stop()
         await self.client.close()

@@ -13,7 +13,6 @@ import json
 import ssl
 import time
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Final, Self
 
 import aiohttp
@@ -122,12 +121,7 @@ class FaultProxy:
         self.port = self._runner.addresses[0][1]
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Stop serving."""
         for streams in self._streams.values():
             for task in streams:

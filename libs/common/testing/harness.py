@@ -88,12 +88,7 @@ class OperatorHarness:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Stop the operator and close the connections."""
         await self.stop()
         await self.client.close()

@@ -22,7 +22,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Final, Self
 
 from libs.common.testing.pulsar_security import SUPERUSER, build_security
@@ -146,12 +145,7 @@ class Broker:
             raise
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop, and remove what was stored."""
         self.close()
 

@@ -7,7 +7,6 @@ import ssl
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import orjson
@@ -68,12 +67,7 @@ class AdmissionServer:
         self.port = self._runner.addresses[0][1]
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Stop."""
         await self._runner.cleanup()
 

@@ -7,7 +7,6 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
@@ -93,12 +92,7 @@ class Rest:
         self._session = aiohttp.ClientSession(self._url, headers=headers, connector=connector)
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close the session."""
         await self.session.close()
 

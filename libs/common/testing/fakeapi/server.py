@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import orjson
@@ -120,12 +119,7 @@ class FakeApi:
         self.collector.start()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Stop: open watches end, hanging requests are let go."""
         self.faults.clear()
         self.watches.close_all()
