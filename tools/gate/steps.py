@@ -98,7 +98,7 @@ def build_steps(python: str) -> tuple[Step, ...]:
         ),
         Step(
             "sweep",
-            "Faults at each sort of write and event, real API server",
+            "Faults of each mode for each operator, real API server",
             (python, "-m", "tools.sweep", f"--junit={REPORTS}/sweep.xml"),
             reports=f"{REPORTS}/sweep.xml",
             needs=("assets",),

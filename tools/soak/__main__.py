@@ -27,7 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             os.environ[ASSETS_VARIABLE] = str(ensure_assets())
         log = Path("dist/soak") / f"{options.operator}.log"
-        problems = asyncio.run(run_churn(subject, options.minutes * 60, log))
+        churn = run_churn(subject, options.minutes * 60, log, options.period)
+        problems = asyncio.run(churn)
     print("\n".join(problems) or f"{options.operator}: all well")
     return int(bool(problems))
 
@@ -37,6 +38,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("what", choices=("churn", "nodes"))
     parser.add_argument("operator", choices=OPERATORS)
     parser.add_argument("--minutes", type=float, default=20.0, help="[default 20]")
+    parser.add_argument(
+        "--period", type=float, default=0.2, help="seconds between two changes [default 0.2]"
+    )
     parser.add_argument("--namespace", "-n", default="default", help="where the operator is")
     return parser.parse_args(argv)
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,13 +23,21 @@ from tools.sweep.probes import find_free_port, read_probes
 
 _HOME: Final = "soak"
 _OBJECTS: Final = 20
-_PERIOD: Final = 0.2
 _LOOK: Final = 5.0
 _DRAIN: Final = 30.0
 
 
-async def run_churn(subject: FuzzSubject, seconds: float, log: Path) -> list[str]:
-    """Run an operator for a while; returns what is wrong with it, in words."""
+async def run_churn(
+    subject: FuzzSubject, seconds: float, log: Path, period: float = 0.2
+) -> list[str]:
+    """Run an operator for a while; returns what is wrong with it, in words.
+
+    Args:
+        subject: Kind that comes, changes and goes.
+        seconds: How long.
+        log: Where the log of the operator goes.
+        period: Seconds between two of these.
+    """
     with ControlPlane() as control_plane, tempfile.TemporaryDirectory() as folder:
         control_plane.start_controller_manager()
         kubeconfig = control_plane.write_kubeconfig(Path(folder) / "config", namespace=_HOME)
@@ -38,7 +46,8 @@ async def run_churn(subject: FuzzSubject, seconds: float, log: Path) -> list[str
             port = find_free_port()
             process = _start(subject.operator, kubeconfig, port, log)
             try:
-                samples = await _measure(client, subject, process, port, seconds)
+                churn = _churn(client, subject, period)
+                samples = await _measure(churn, process, port, seconds)
             finally:
                 process.terminate()
                 process.wait()
@@ -78,15 +87,11 @@ def _start(operator: str, kubeconfig: Path, port: int, log: Path) -> subprocess.
 
 
 async def _measure(
-    client: Client,
-    subject: FuzzSubject,
-    process: subprocess.Popen[bytes],
-    port: int,
-    seconds: float,
+    work: Coroutine[None, None, None], process: subprocess.Popen[bytes], port: int, seconds: float
 ) -> list[Sample]:
     samples: list[Sample] = []
     started = time.monotonic()
-    churn = asyncio.create_task(_churn(client, subject))
+    churn = asyncio.create_task(work)
     try:
         while time.monotonic() - started < seconds and process.poll() is None:
             await asyncio.sleep(_LOOK)
@@ -105,7 +110,7 @@ async def _measure(
     return samples
 
 
-async def _churn(client: Client, subject: FuzzSubject) -> None:
+async def _churn(client: Client, subject: FuzzSubject, period: float) -> None:
     """Create, change and delete objects, each in its turn."""
     number = 0
     while True:
@@ -113,7 +118,7 @@ async def _churn(client: Client, subject: FuzzSubject) -> None:
         with contextlib.suppress(SlipwayError):
             await _turn(client, subject, name, number // _OBJECTS)
         number += 1
-        await asyncio.sleep(_PERIOD)
+        await asyncio.sleep(period)
 
 
 async def _turn(client: Client, subject: FuzzSubject, name: str, turn: int) -> None:

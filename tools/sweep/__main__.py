@@ -1,4 +1,4 @@
-"""Command line: `python -m tools.sweep [operator] [--tier gate|full] [--replay FILE] ...`."""
+"""Command line: `python -m tools.sweep [operator] [--tier gate|sorts|writes|full] [--replay FILE] ...`."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def _parse(argv: Sequence[str]) -> Options:
     parser = argparse.ArgumentParser(prog="./dev sweep", description=__doc__)
     choices = (*OPERATORS, "mutants")
     parser.add_argument("operator", nargs="?", default="", choices=("", *choices))
-    parser.add_argument("--tier", choices=("gate", "writes", "full"), default="gate")
+    parser.add_argument("--tier", choices=("gate", "sorts", "writes", "full"), default="gate")
     parser.add_argument("--replay", type=Path, help="run the trial of a replay file, with its log")
-    parser.add_argument("--jobs", type=int, default=3, help="trials at a time [default 3]")
+    parser.add_argument("--jobs", type=int, default=4, help="trials at a time [default 4]")
     parser.add_argument("--write", action="store_true", help="write docs/reference/reliability.md")
     parser.add_argument("--workload", default="", help="confine to one workload")
     parser.add_argument("--mode", action="append", default=[], choices=[*map(str, Mode)])

@@ -16,6 +16,7 @@ from tools.sweep.planning import (
     MomentClass,
     Plan,
     Tier,
+    choose_gate,
     choose_representatives,
     plan_trials,
     read_replay,
@@ -186,6 +187,9 @@ async def _sweep_workload(
         seed=options.seed,
     )
     if options.tier == "gate" and not options.modes:
+        names = [each.id for each in load_workloads(workload.operator.id)]
+        plans = choose_gate(plans, workload.id, names, options.seed)
+    if options.tier == "sorts" and not options.modes:
         plans = choose_representatives(plans, tried, options.seed)
     if options.sample:
         modes = dict.fromkeys(plan.mode for plan in plans)

@@ -22,8 +22,9 @@ from tools.sweep.modes import (
 )
 from tools.sweep.triggers import Trigger
 
-type Tier = Literal["gate", "writes", "full"]
-"""How much is tried: one moment of each sort, the usual modes at all moments, or everything."""
+type Tier = Literal["gate", "sorts", "writes", "full"]
+"""How much is tried: each mode once, the usual modes at each sort of moment or at all moments, or
+everything."""
 type MomentClass = tuple[str, str, str]
 """A sort of moment: its side, what is done, and to what."""
 
@@ -98,7 +99,7 @@ def plan_trials(
     Args:
         reference: Plan of the fault-free run.
         moments: Moments that all fault-free runs had, in order.
-        tier: How much is tried; `choose_representatives` cuts it down to the gate.
+        tier: How much is tried; `choose_gate` and `choose_representatives` cut it down further.
         quiet: Phases that faults stay out of.
         modes: Modes to confine the trials to; empty for those of the tier.
         seed: Seed of what is sampled.
@@ -157,14 +158,43 @@ def class_of(moment: Trigger) -> MomentClass:
     return moment.side, moment.action, moment.target
 
 
+def choose_gate(
+    plans: Iterable[Plan], workload: str, workloads: Sequence[str], seed: int = 0
+) -> list[Plan]:
+    """Choose the plans of the gate: each mode once for an operator.
+
+    At which moment of which workload follows from a hash of operator, mode and seed: the same in
+    each run, another one for each mode, so that all of them together reach into all phases.
+
+    Args:
+        plans: What the full tier would try of one workload.
+        workload: The workload.
+        workloads: All workloads of the operator.
+        seed: Chooses other moments.
+    """
+    by_mode: dict[Mode, list[Plan]] = {}
+    for plan in plans:
+        by_mode.setdefault(plan.mode, []).append(plan)
+    chosen = []
+    for mode, alike in by_mode.items():
+        number = zlib.crc32(f"{alike[0].operator}{mode}{seed}".encode())
+        if workloads[number % len(workloads)] != workload:
+            continue
+        if mode is Mode.E409:
+            # A create meets an object of somebody else, which is the harder half of that mode.
+            creates = [plan for plan in alike if plan.trigger and plan.trigger.action == "create"]
+            alike = creates or alike
+        chosen.append(alike[number // len(workloads) % len(alike)])
+    return chosen
+
+
 def choose_representatives(
     plans: Iterable[Plan], tried: set[tuple[Mode, MomentClass]], seed: int = 0
 ) -> list[Plan]:
-    """Choose the plans of the gate, by classes of what is alike.
+    """Choose the plans of the tier `sorts`, by classes of what is alike.
 
     The usual modes are tried at one moment of each sort, so that every kind of write and of event
-    goes wrong in each of these ways in every run of the gate, and at one moment of each workload.
-    Each further mode is tried once for an operator. Which moment stands for its sort follows from a
+    goes wrong in each of these ways, and at one moment of each workload. Each further mode is tried once for an operator. Which moment stands for its sort follows from a
     hash of mode, sort, workload and seed: the same in each run, another one for each mode, so that
     phases take turns.
 

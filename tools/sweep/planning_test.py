@@ -5,6 +5,7 @@ from pathlib import Path
 from tools.sweep.modes import FULL_EVENTS, FULL_WRITES, GATE_EVENTS, GATE_WRITES, Mode
 from tools.sweep.planning import (
     Plan,
+    choose_gate,
     choose_representatives,
     class_of,
     plan_trials,
@@ -41,7 +42,7 @@ def test_full_tier_has_every_mode() -> None:
     assert {plan.mode for plan in plans} == {*FULL_WRITES, *FULL_EVENTS}
 
 
-def test_gate_tries_each_usual_mode_at_each_sort_of_moment() -> None:
+def test_sorts_try_each_usual_mode_at_each_sort_of_moment() -> None:
     chosen = choose_representatives(plan_trials(REFERENCE, MOMENTS, "full"), set())
 
     for mode in (Mode.K1, Mode.K2, Mode.A1, Mode.E409):
@@ -63,7 +64,24 @@ def test_gate_tries_a_second_workload_only_where_it_has_new_sorts() -> None:
     assert {plan.mode for plan in again} == {*GATE_WRITES, *GATE_EVENTS} - {Mode.K0}
 
 
-def test_gate_is_the_same_in_each_run_and_another_for_another_seed() -> None:
+def test_gate_tries_each_mode_once_over_all_workloads() -> None:
+    names = ["one", "two", "three"]
+    chosen = [
+        plan
+        for name in names
+        for plan in choose_gate(
+            plan_trials(Plan("podset", name), MOMENTS, "full"), name, names, seed=0
+        )
+    ]
+
+    assert sorted(plan.mode for plan in chosen) == sorted({*FULL_WRITES, *FULL_EVENTS})
+    assert len({plan.workload for plan in chosen}) == len(names)
+    (foreign,) = (plan for plan in chosen if plan.mode is Mode.E409)
+    assert foreign.trigger is not None
+    assert foreign.trigger.action == "create"
+
+
+def test_sorts_are_the_same_in_each_run_and_another_for_another_seed() -> None:
     moments = [Trigger("write", "create", "create", "pods", str(number)) for number in range(40)]
     plans = plan_trials(REFERENCE, moments, "full")
 

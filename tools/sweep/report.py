@@ -75,7 +75,7 @@ class Row:
         )
 
 
-_TIERS: Final = ("sample", "gate", "writes", "full")
+_TIERS: Final = ("sample", "gate", "sorts", "writes", "full")
 _HEADS: Final = ("operator", "workload", "mode", "trials", "fired", "failures", "s/trial")
 
 

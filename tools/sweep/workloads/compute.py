@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from libs.common.client import Client
 from libs.common.contracts.cdi import DATA_VOLUME
 from libs.common.contracts.compute import INSTANCE_UID_LABEL
 from libs.common.contracts.ip_claims import IP_CLAIM
@@ -23,8 +22,7 @@ from libs.common.contracts.network import FIREWALL, NETWORK
 from libs.common.contracts.reading import text_at
 from libs.common.contracts.volumes import DEMO_VOLUME
 from libs.common.crd import build_crd
-from libs.common.kinds import LEASE, PVC, SECRET, Kind, Manifest, is_deleting, key_of, uid_of
-from libs.common.ownership import build_owner_reference
+from libs.common.kinds import LEASE, PVC, SECRET, Manifest, is_deleting, key_of, uid_of
 from operators.compute.api import RESOURCES
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
@@ -33,12 +31,9 @@ from operators.compute.controller import OPERATOR
 from operators.compute.rbac import RULES
 from operators.compute.samples import IMAGE
 from tools.sweep.recorder import Book, Version
+from tools.sweep.virtualization import STUCK, VIRTUALIZATION
 from tools.sweep.workload import Phase, User, Workload, build_open_crd, is_empty, is_observed
-from tools.sweep.world import BINDER, Tender
 
-_NODES: Final = ("node-1", "node-2")
-_STUCK: Final = "stuck"
-"""Name of the Operation whose migration never ends."""
 _BLURRED: Final = (
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "uid"),
     (re.compile(r"02(:[0-9a-f]{2}){5}"), "mac"),
@@ -46,9 +41,6 @@ _BLURRED: Final = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "time"),
     (re.compile(r'"duration": "\w+"'), '"duration": "some"'),
 )
-
-type Expect = Callable[[Manifest, Book], Manifest]
-"""Say what the status of an object is to be."""
 
 
 def check_runs(history: Sequence[Version]) -> list[str]:
@@ -164,7 +156,7 @@ def _ask(type_: str, name: str, **spec: Any) -> Callable[[User], Any]:
 
 
 async def _cancel(user: User) -> None:
-    await user.patch(OPERATION, _STUCK, {"spec": {"cancel": True}})
+    await user.patch(OPERATION, STUCK, {"spec": {"cancel": True}})
 
 
 def has_phase(phase: str, further: Callable[[Book], bool] = lambda _: True) -> Any:
@@ -207,16 +199,16 @@ def has_ended(name: str, phase: str = "Succeeded") -> Any:
 
 
 def _is_stuck(book: Book) -> bool:
-    at_work = text_at(book.get(OPERATION, _STUCK) or {}, "status", "phase") == "Running"
+    at_work = text_at(book.get(OPERATION, STUCK) or {}, "status", "phase") == "Running"
     return at_work and any(
-        key_of(each).name.startswith(_STUCK)
+        key_of(each).name.startswith(STUCK)
         for each in book.list(VIRTUAL_MACHINE_INSTANCE_MIGRATION)
     )
 
 
 def _is_given_up(book: Book) -> bool:
-    return book.get(OPERATION, _STUCK) is None and not any(
-        key_of(each).name.startswith(_STUCK)
+    return book.get(OPERATION, STUCK) is None and not any(
+        key_of(each).name.startswith(STUCK)
         for each in book.list(VIRTUAL_MACHINE_INSTANCE_MIGRATION)
     )
 
@@ -224,128 +216,6 @@ def _is_given_up(book: Book) -> bool:
 def _one_disk(book: Book) -> bool:
     disks = book.list(DATA_VOLUME)
     return len(disks) == 1 and key_of(disks[0]).name != "web-root"
-
-
-# What KubeVirt and the others do.
-
-
-def _show(kind: Kind, expect: Expect) -> Tender:
-    """Return a tender that brings the status of objects to what it is to be."""
-
-    def needs(manifest: Manifest, book: Book) -> bool:
-        held = manifest.get("status") or {}
-        wanted = expect(manifest, book)
-        return not is_deleting(manifest) and any(held.get(n) != v for n, v in wanted.items())
-
-    async def tend(client: Client, manifest: Manifest, book: Book) -> None:
-        patch = {"status": expect(manifest, book)}
-        await client.patch(kind, key_of(manifest), patch, subresource="status")
-
-    return Tender(kind, needs, tend)
-
-
-def _is_wanted(machine: Manifest) -> bool:
-    return bool(machine["spec"]["runStrategy"] == "Always")
-
-
-def _expect_machine(machine: Manifest, book: Book) -> Manifest:
-    run = book.get(VIRTUAL_MACHINE_INSTANCE, key_of(machine).name)
-    memory = machine["spec"]["template"]["spec"]["domain"]["memory"]
-    stale = run is not None and run["spec"]["domain"]["memory"] != memory
-    return {
-        "observedGeneration": machine["metadata"]["generation"],
-        "created": run is not None,
-        "conditions": [{"type": "RestartRequired", "status": "True"}] if stale else [],
-    }
-
-
-def _needs_kubevirt(machine: Manifest, book: Book) -> bool:
-    run = book.get(VIRTUAL_MACHINE_INSTANCE, key_of(machine).name)
-    held = machine.get("status") or {}
-    wanted = _expect_machine(machine, book)
-    said = all(held.get(name) == value for name, value in wanted.items())
-    return not is_deleting(machine) and ((run is not None) != _is_wanted(machine) or not said)
-
-
-async def _keep_machine(client: Client, machine: Manifest, book: Book) -> None:
-    run = book.get(VIRTUAL_MACHINE_INSTANCE, key_of(machine).name)
-    if run is None and _is_wanted(machine):
-        await client.create(VIRTUAL_MACHINE_INSTANCE, _build_run(machine))
-    elif run is not None and not _is_wanted(machine):
-        await client.delete(VIRTUAL_MACHINE_INSTANCE, key_of(run), uid=uid_of(run))
-    else:
-        status = {"status": _expect_machine(machine, book)}
-        await client.patch(VIRTUAL_MACHINE, key_of(machine), status, subresource="status")
-
-
-def _build_run(machine: Manifest) -> Manifest:
-    key, template = key_of(machine), machine["spec"]["template"]
-    ready = ("Ready", "LiveMigratable", "AgentConnected")
-    return {
-        "apiVersion": VIRTUAL_MACHINE_INSTANCE.api_version,
-        "kind": VIRTUAL_MACHINE_INSTANCE.kind,
-        "metadata": {
-            "name": key.name,
-            "namespace": key.namespace,
-            "labels": dict(template["metadata"]["labels"]),
-            "ownerReferences": [build_owner_reference(VIRTUAL_MACHINE, machine)],
-        },
-        "spec": template["spec"],
-        "status": {
-            "phase": "Running",
-            "nodeName": _NODES[0],
-            "conditions": [{"type": each, "status": "True"} for each in ready],
-            "interfaces": [{"name": "default", "ipAddress": "10.0.0.7"}],
-        },
-    }
-
-
-def _needs_move(migration: Manifest, book: Book) -> bool:
-    done = text_at(migration, "status", "phase") in ("Succeeded", "Failed")
-    return not (is_deleting(migration) or done or key_of(migration).name.startswith(_STUCK))
-
-
-async def _move(client: Client, migration: Manifest, book: Book) -> None:
-    run = book.get(VIRTUAL_MACHINE_INSTANCE, migration["spec"]["vmiName"])
-    phase = "Failed"
-    if run is not None:
-        node = _NODES[1]
-        state = {"completed": True, "targetNode": node, "migrationUid": uid_of(migration)}
-        status = {"nodeName": node, "migrationState": state}
-        await client.patch(VIRTUAL_MACHINE_INSTANCE, key_of(run), {"status": status})
-        phase = "Succeeded"
-    patch = {"status": {"phase": phase}}
-    key = key_of(migration)
-    await client.patch(VIRTUAL_MACHINE_INSTANCE_MIGRATION, key, patch, subresource="status")
-
-
-def _expect_address(claim: Manifest, book: Book) -> Manifest:
-    run = book.get(VIRTUAL_MACHINE_INSTANCE, text_at(claim, "spec", "target", "name"))
-    bound = {"state": "Bound", "vmiUID": "" if run is None else uid_of(run)}
-    conditions = [
-        {"type": "Ready", "status": "True"},
-        {"type": "Bound", "status": "False" if run is None else "True"},
-    ]
-    return {"address": "203.0.113.7", "binding": bound, "conditions": conditions}
-
-
-def _expect_cover(firewall: Manifest, book: Book) -> Manifest:
-    covered = [
-        {"name": key_of(instance).name, "uid": uid_of(instance)}
-        for instance in book.list(INSTANCE)
-        if text_at(instance, "spec", "firewallRef", "name") == key_of(firewall).name
-    ]
-    return {"instances": covered}
-
-
-_TENDERS: Final = (
-    BINDER,
-    _show(DATA_VOLUME, lambda _, __: {"phase": "Succeeded"}),
-    Tender(VIRTUAL_MACHINE, _needs_kubevirt, _keep_machine),
-    Tender(VIRTUAL_MACHINE_INSTANCE_MIGRATION, _needs_move, _move),
-    _show(IP_CLAIM, _expect_address),
-    _show(FIREWALL, _expect_cover),
-)
 
 
 def _blur(text: str) -> str:
@@ -387,7 +257,7 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
         ),
         phases=phases,
         invariants=(check_runs, check_disks),
-        tenders=_TENDERS,
+        tenders=VIRTUALIZATION,
         unwatched=(SECRET,),
         rewrite=_blur,
         estrange=_estrange,
@@ -412,7 +282,7 @@ WORKLOADS: Final = (
             Phase("create", _create_plain, has_phase("Running")),
             Phase("reboot", _ask("Reboot", "reboot"), has_ended("reboot")),
             Phase("move", _ask("Migrate", "move"), has_ended("move")),
-            Phase("stick", _ask("Migrate", _STUCK, ttlSecondsAfterFinished=0), _is_stuck),
+            Phase("stick", _ask("Migrate", STUCK, ttlSecondsAfterFinished=0), _is_stuck),
             Phase("cancel", _cancel, has_phase("Running", _is_given_up)),
             Phase("probe", _stop, has_phase("Stopped"), quiet=True),
             Phase("delete", _delete, is_empty),
