@@ -262,6 +262,56 @@ async def test_resize_that_needs_a_restart_restarts_once(cloud: Cloud) -> None:
     assert len(cloud.runs) == 2
 
 
+async def test_soft_reboot_keeps_the_run_and_waits_for_the_agent(cloud: Cloud) -> None:
+    before = cloud.run()
+    # Times of conditions have whole seconds: a guest that were back at once could not be told.
+    await cloud.sim.annotate(VIRTUAL_MACHINE_INSTANCE, WEB, boot_seconds="1.1")
+
+    status = await cloud.operate("SoftReboot")
+
+    assert (status["phase"], cloud.runs) == ("Succeeded", [before.uid]), status
+    notes = cloud.api.get(VIRTUAL_MACHINE_INSTANCE, WEB)["metadata"]["annotations"]
+    assert notes["sim.slipway.dev/reboots"] == "1"
+
+
+async def test_soft_reboot_that_kubevirt_refuses_says_why(cloud: Cloud) -> None:
+    path = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/web/pause"
+    await cloud.sim.client.raw("PUT", path, {})
+
+    status = await cloud.operate("SoftReboot")
+
+    assert (status["phase"], status["reason"]) == ("Failed", "NotRebooted")
+    assert "VMI is paused" in status["message"]
+
+
+async def test_snapshot_is_restored_as_another_disk(cloud: Cloud) -> None:
+    taken = await cloud.operate("Snapshot", "before")
+    restored = await cloud.operate("Restore", "back", restore={"snapshot": "before"})
+
+    assert (taken["phase"], restored["phase"]) == ("Succeeded", "Succeeded"), restored
+    assert "while the guest held still" in taken["message"]
+    disk = cloud.api.get(DATA_VOLUME, ("default", cloud.machine().disks["root"]))
+    assert disk["spec"]["source"]["snapshot"]["name"].endswith("-volume-root")
+
+
+async def test_rescue_boots_from_another_disk_until_it_is_ended(cloud: Cloud) -> None:
+    own = cloud.machine().disks["root"]
+    image = {"url": "https://images.example.com/rescue.qcow2"}
+    cloud.api.create(build_operation("Rescue", rescue={"image": image}))
+
+    def is_held() -> bool:
+        return (cloud.api.get(OPERATION, OP).get("status") or {}).get("step") == "Hold"
+
+    await cloud.compute.eventually(is_held, "the machine runs from the rescue disk", timeout=60)
+    assert cloud.machine().disks["root"] != own
+    cloud.api.patch(OPERATION, OP, {"spec": {"cancel": True}})
+    status = await cloud.ended()
+
+    assert status["phase"] == "Succeeded", status
+    assert cloud.machine().disks["root"] == own
+    assert (await cloud.running()).ready
+
+
 async def test_operations_on_one_instance_go_one_after_the_other(cloud: Cloud) -> None:
     for name in ("a", "b", "c"):
         cloud.api.create(build_operation("Reboot", name))

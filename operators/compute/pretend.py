@@ -20,6 +20,7 @@ from libs.common.contracts.kubevirt import (
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
+from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT
 from libs.common.contracts.network import FIREWALL, NETWORK
 from libs.common.contracts.reading import map_at, text_at
 from libs.common.contracts.volumes import DEMO_VOLUME
@@ -32,6 +33,8 @@ from libs.common.testing.outcome import Run
 from operators.compute.api import RESOURCES
 from operators.compute.api.instance import INSTANCE
 
+REBOOTS: Final = "pretend/reboots"
+"""Annotation of a run: how often its guest has rebooted by itself."""
 NODES: Final = ("node-1", "node-2")
 """Nodes that machines run on."""
 _BLURRED: Final = (
@@ -55,6 +58,8 @@ def build_crds() -> tuple[Manifest, ...]:
         NETWORK,
         FIREWALL,
         DEMO_VOLUME,
+        MACHINE_SNAPSHOT,
+        MACHINE_SNAPSHOT_CONTENT,
     )
     return (
         *(build_crd(model) for model in RESOURCES),
@@ -73,6 +78,8 @@ def pretend(api: FakeApi) -> None:
         _follow(api, run)
     for migration in api.objects(VIRTUAL_MACHINE_INSTANCE_MIGRATION):
         _move(api, migration)
+    for snapshot in api.objects(MACHINE_SNAPSHOT):
+        _take(api, snapshot)
     for claim in api.objects(IP_CLAIM):
         _bind(api, claim)
     for firewall in api.objects(FIREWALL):
@@ -131,7 +138,7 @@ def _build_running(node: str) -> Manifest:
     conditions = [
         {"type": "Ready", "status": "True"},
         {"type": "LiveMigratable", "status": "True"},
-        {"type": "AgentConnected", "status": "True"},
+        {"type": "AgentConnected", "status": "True", "lastTransitionTime": _render(0)},
     ]
     interfaces = [{"name": "default", "ipAddress": "10.0.0.7"}]
     return {
@@ -140,6 +147,55 @@ def _build_running(node: str) -> Manifest:
         "conditions": conditions,
         "interfaces": interfaces,
     }
+
+
+def reboot_guest(api: FakeApi, key: Key) -> None:
+    """Have a guest reboot as it was asked to, unless a test says that it does not listen."""
+    run = api.get(VIRTUAL_MACHINE_INSTANCE, key)
+    notes = map_at(run, "metadata", "annotations")
+    if notes.get("pretend/deaf") == "true":
+        return
+    count = int(notes.get(REBOOTS) or 0) + 1
+    conditions = [
+        {**each, "lastTransitionTime": _render(count)} if each["type"] == "AgentConnected" else each
+        for each in run["status"]["conditions"]
+    ]
+    change = {
+        "metadata": {"annotations": {REBOOTS: str(count)}},
+        "status": {"conditions": conditions},
+    }
+    api.patch(VIRTUAL_MACHINE_INSTANCE, key, change)
+
+
+def _render(second: int) -> str:
+    return f"2026-01-01T00:00:{second:02d}Z"
+
+
+def _take(api: FakeApi, snapshot: Manifest) -> None:
+    """Take a snapshot, of what has `broken` in its name in vain."""
+    key = key_of(snapshot)
+    if "broken" in key.name:
+        error = {"message": "the driver cannot take snapshots"}
+        _tell(api, MACHINE_SNAPSHOT, snapshot, {"phase": "Failed", "error": error})
+        return
+    name = f"vmsnapshot-content-{uid_of(snapshot)}"
+    if api.find(MACHINE_SNAPSHOT_CONTENT, Key(key.namespace, name)) is None:
+        backup = {"volumeName": "root", "volumeSnapshotName": f"{key.name}-root"}
+        api.create(
+            {
+                "apiVersion": MACHINE_SNAPSHOT_CONTENT.api_version,
+                "kind": MACHINE_SNAPSHOT_CONTENT.kind,
+                "metadata": {"name": name, "namespace": key.namespace},
+                "spec": {"volumeBackups": [backup]},
+            }
+        )
+    ready = {
+        "phase": "Succeeded",
+        "readyToUse": True,
+        "virtualMachineSnapshotContentName": name,
+        "indications": ["Online", "GuestAgent"],
+    }
+    _tell(api, MACHINE_SNAPSHOT, snapshot, ready)
 
 
 def _follow(api: FakeApi, run: Manifest) -> None:

@@ -3,10 +3,12 @@
 from libs.common.contracts.cdi import DATA_VOLUME
 from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.kubevirt import (
+    RUNNING_MACHINE_ACTIONS,
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
+from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT
 from libs.common.contracts.network import FIREWALL, NETWORK
 from libs.common.contracts.volumes import DEMO_VOLUME
 from libs.common.kinds import LEASE, NODE, PVC, SECRET
@@ -22,6 +24,14 @@ RULES: tuple[PolicyRule, ...] = (
     *children(LEASE, "create", "delete", why="let one Operation at a time have an Instance"),
     *children(
         VIRTUAL_MACHINE_INSTANCE_MIGRATION, "create", "delete", why="move guests, or give that up"
+    ),
+    *children(MACHINE_SNAPSHOT, "create", "delete", why="take snapshots, or give that up"),
+    grant(MACHINE_SNAPSHOT_CONTENT, "get", why="find the disk in a snapshot that is restored"),
+    grant(
+        RUNNING_MACHINE_ACTIONS,
+        "update",
+        subresource="softreboot",
+        why="ask a guest to reboot",
     ),
     *reads(INSTANCE_SIZE, why="know how much a machine gets"),
     *children(VIRTUAL_MACHINE, "create", "patch", "delete", why="keep the machines of Instances"),

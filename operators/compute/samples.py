@@ -7,6 +7,8 @@ from fractions import Fraction
 from typing import Any, Final
 
 from libs.common.contracts.cdi import DATA_VOLUME
+from libs.common.contracts.kubevirt import VIRTUAL_MACHINE
+from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT
 from libs.common.kinds import Manifest
 from operators.compute.api.instance import INSTANCE, Instance
 from operators.compute.api.operation import OPERATION
@@ -37,6 +39,17 @@ def build_instance(name: str = "web", /, namespace: str = "default", **spec: Any
         "kind": INSTANCE.kind,
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"size": "small", "image": dict(IMAGE), **spec},
+    }
+
+
+def build_snapshot(name: str, /, machine: str = "web", namespace: str = "default") -> Manifest:
+    """Build a snapshot of a machine as a person asks KubeVirt for one."""
+    source = {"apiGroup": VIRTUAL_MACHINE.group, "kind": VIRTUAL_MACHINE.kind, "name": machine}
+    return {
+        "apiVersion": MACHINE_SNAPSHOT.api_version,
+        "kind": MACHINE_SNAPSHOT.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"source": source},
     }
 
 

@@ -31,7 +31,7 @@ from operators.compute.instance.controller import InstanceReconciler
 from operators.compute.instance.observe import DISK_INDEXES, OPERATION_INDEXES
 from operators.compute.metrics import METRICS
 from operators.compute.operation.controller import OperationReconciler
-from operators.compute.pretend import build_crds, pretend
+from operators.compute.pretend import build_crds, pretend, reboot_guest
 from operators.compute.settings import Settings
 
 _INDEXES: Final[Mapping[str, IndexFunction]] = {**DISK_INDEXES, **OPERATION_INDEXES}
@@ -123,6 +123,7 @@ class WorldContext:
         self.generation = int(primary["metadata"].get("generation") or 0)
         self.log = structlog.get_logger("world")
         self.metrics = world.metrics
+        self.client = WorldClient(world)
 
     def now(self) -> datetime:
         """Return the time."""
@@ -216,6 +217,22 @@ class WorldContext:
         elif step.kind != SECRET and held["spec"] != manifest["spec"]:
             patched = {**held, "spec": manifest["spec"]}
             self.world.write(str(step), lambda: _replace(api, step.kind, held, patched))
+
+
+class WorldClient:
+    """Send what no kind describes; it stands in for `Client`."""
+
+    def __init__(self, world: World) -> None:
+        """Keep the world."""
+        self._world = world
+
+    async def raw(self, method: str, path: str, body: object = None) -> Manifest:
+        """Ask a guest to reboot, the one action that Operations ask for by path."""
+        *_, namespace, _plural, name, action = path.split("/")
+        assert (method, action) == ("PUT", "softreboot")
+        api = self._world.api
+        self._world.write("softreboot", lambda: reboot_guest(api, Key(namespace, name)))
+        return {}
 
 
 def kinds_of(writes: Iterable[str]) -> list[str]:

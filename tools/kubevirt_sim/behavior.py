@@ -33,6 +33,7 @@ class Guest:
         power: `shutdown` for one that has powered itself off, `reboot` is not seen from outside.
         agent: Whether it has a guest agent (`agent`: `true` or `false`).
         agent_delay: Seconds until the agent is connected (`agent-seconds`).
+        reboots: How often it has rebooted by itself (`reboots`, which the simulator writes).
         ignores_acpi: Whether it ignores the power button (`ignores-acpi`).
         shutdown: Seconds to power off (`shutdown-seconds`).
         image: `ErrImagePull` or `ImagePullBackOff` for a launcher that cannot start (`image`).
@@ -46,6 +47,7 @@ class Guest:
     power: str
     agent: bool
     agent_delay: float
+    reboots: str
     ignores_acpi: bool
     shutdown: float
     image: str
@@ -64,6 +66,7 @@ class Guest:
             power=guest if guest == "shutdown" else "",
             agent=notes.get("agent", "true") != "false",
             agent_delay=_seconds(notes, "agent-seconds", timing.agent),
+            reboots=notes.get("reboots", "0"),
             ignores_acpi=notes.get("ignores-acpi") == "true",
             shutdown=_seconds(notes, "shutdown-seconds", timing.shutdown),
             image=notes.get("image", ""),

@@ -16,6 +16,7 @@ from libs.common.contracts.kubevirt import (
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
 from libs.common.contracts.kubevirt_config import KUBEVIRT
+from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT
 from libs.common.kinds import Kind, Manifest
 
 _ANY: Final[Mapping[str, Any]] = {
@@ -91,6 +92,17 @@ _MIGRATION_SPEC: Final = _rule(
     "self == oldSelf",
     "update of Migration object's spec is restricted",
 )
+_SNAPSHOT_SPEC: Final = _rule(
+    {
+        **_object(
+            source=_object(apiGroup=_TEXT, kind=_TEXT, name=_TEXT),
+            deletionPolicy={"type": "string", "enum": ["Delete", "Retain"]},
+        ),
+        "required": ["source"],
+    },
+    "self == oldSelf",
+    "spec in immutable after creation",
+)
 _DISK_SPEC: Final = _rule(
     _object(
         source=_ANY,
@@ -137,6 +149,18 @@ def build_crds() -> list[Manifest]:
             _MIGRATION_SPEC,
             ("vmim", "vmims"),
             [("Phase", ".status.phase"), ("VMI", ".spec.vmiName")],
+        ),
+        _build(
+            MACHINE_SNAPSHOT,
+            _SNAPSHOT_SPEC,
+            ("vmsnapshot", "vmsnapshots"),
+            [("Phase", ".status.phase"), ("ReadyToUse", ".status.readyToUse")],
+        ),
+        _build(
+            MACHINE_SNAPSHOT_CONTENT,
+            _ANY,
+            ("vmsnapshotcontent", "vmsnapshotcontents"),
+            [("ReadyToUse", ".status.readyToUse")],
         ),
         _build(KUBEVIRT, _ANY, ("kv", "kvs"), [("Phase", ".status.phase")]),
         _build(

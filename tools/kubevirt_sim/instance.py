@@ -273,7 +273,10 @@ def _plan_running(vmi: Manifest, world: World, pod: Manifest) -> InstancePlan:
         phase = VmiPhase.FAILED if guest.crash else VmiPhase.SUCCEEDED
         status = move(vmi, phase, world.now, _not_running(vmi))
         return InstancePlan(status=status, pods_ended=((pod, phase == VmiPhase.SUCCEEDED),))
-    agent_left = world.left("agent", guest.agent_delay) if guest.agent else 0.0
+    # After each reboot the guest boots again before its agent answers.
+    boot = 0.0 if guest.reboots == "0" else guest.boot
+    since = f"agent {guest.reboots}"
+    agent_left = world.left(since, boot + guest.agent_delay) if guest.agent else 0.0
     state = map_at(vmi, "status", "migrationState")
     moved = state.get("completed") is True and state.get("failed") is not True
     hidden = world.left(f"address {state.get('migrationUid')}", guest.address_delay) if moved else 0

@@ -26,6 +26,7 @@ from tools.kubevirt_sim.instances import build_instance_controller
 from tools.kubevirt_sim.machines import build_machine_controller
 from tools.kubevirt_sim.nodes import build_kubelet, build_node, build_scheduler
 from tools.kubevirt_sim.settings import SimulatorSettings
+from tools.kubevirt_sim.snapshots import build_snapshot_controller
 from tools.kubevirt_sim.timing import INSTANT, ScaledClock, Stopwatches, Timing
 from tools.kubevirt_sim.transfers import build_migration_controller
 
@@ -155,6 +156,7 @@ class KubeVirtSim:
             build_instance_controller,
             build_migration_controller,
             build_disk_controller,
+            build_snapshot_controller,
         ]
         if self.stage.simulated:
             builders += [build_scheduler, build_kubelet, build_volume_controller]
@@ -255,6 +257,8 @@ class KubeVirtSim:
         manager = self.manager
         assert manager is not None
         for informer in manager.cache:
+            if not informer.served:
+                continue
             listing = await self.client.list(informer.kind)
             live = {key_of(each): _version_of(each) for each in listing.items}
             held = {key: _version_of(informer.store.get(key) or {}) for key in informer.store}

@@ -7,7 +7,7 @@ The codes and texts are virt-api's own, spelling included. The server wraps what
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from tools.kubevirt_sim.statuses import build_condition, holds, merge_conditions
 _ACCEPTED: Final = 202
 _OK: Final = 200
 _GUEST: Final = PREFIX.replace("/", "~1") + "guest"
+_REBOOTS: Final = PREFIX.replace("/", "~1") + "reboots"
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +237,11 @@ def _soft_reboot(
         return Answer(_OK, writes=(_annotate_guest(vmi, "shutdown"),))
     if not agent:
         return Answer(_OK)
-    return Answer(_OK, writes=(_set_conditions(vmi, moment, without="AgentConnected"),))
+    reboots = text_map_at(vmi, "metadata", "annotations").get(PREFIX + "reboots", "0")
+    count = str(int(reboots) + 1 if reboots.isdecimal() else 1)
+    gone = _set_conditions(vmi, moment, without="AgentConnected")
+    note = _annotate_guest(vmi, count, name=_REBOOTS)
+    return Answer(_OK, writes=(replace(gone, operations=(*gone.operations, *note.operations)),))
 
 
 def _accept_running(
@@ -345,10 +350,10 @@ def _set_conditions(vmi: Manifest, moment: datetime, *added: Manifest, without: 
     )
 
 
-def _annotate_guest(vmi: Manifest, word: str) -> Write:
+def _annotate_guest(vmi: Manifest, word: str, name: str = _GUEST) -> Write:
     operations: list[Manifest] = [
         {"op": "test", "path": "/metadata/uid", "value": uid_of(vmi)},
-        {"op": "add", "path": f"/metadata/annotations/{_GUEST}", "value": word},
+        {"op": "add", "path": f"/metadata/annotations/{name}", "value": word},
     ]
     if not map_at(vmi, "metadata", "annotations"):
         operations.insert(1, {"op": "add", "path": "/metadata/annotations", "value": {}})

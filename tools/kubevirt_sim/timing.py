@@ -34,6 +34,8 @@ class Timing(BaseModel):
     """import_disk is the time that the importer takes to fill a disk."""
     migrate: float = Field(default=5, ge=0)
     """migrate is the time that the copy of a live migration takes."""
+    snapshot: float = Field(default=3, ge=0)
+    """snapshot is the time until a snapshot of a machine can be used."""
     migration_pending: float = Field(default=300, ge=0)
     """migration_pending is how long a migration waits for a node; KubeVirt's default is 5
     minutes."""
@@ -54,6 +56,7 @@ INSTANT = Timing(
     grace=0,
     import_disk=0,
     migrate=0,
+    snapshot=0,
     migration_pending=0,
     node_lost=0,
 )

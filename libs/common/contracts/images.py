@@ -22,8 +22,9 @@ class Image(
     KubernetesModel,
     rules=(
         Rule(
-            "[has(self.url), has(self.registry), has(self.dataSource)].filter(x, x).size() == 1",
-            "image needs exactly one of url, registry and dataSource",
+            "[has(self.url), has(self.registry), has(self.dataSource), has(self.snapshot)]"
+            ".filter(x, x).size() == 1",
+            "image needs exactly one of url, registry, dataSource and snapshot",
         ),
     ),
 ):
@@ -40,9 +41,13 @@ class Image(
     """registry is the address of a container disk, such as docker://quay.io/containerdisks/debian."""
     data_source: DataSourceRef | None = None
     """dataSource names a kept image that disks are cloned from."""
+    snapshot: DnsSubdomain | None = None
+    """snapshot is the name of a VolumeSnapshot in the namespace of the Instance."""
 
     def __str__(self) -> str:
-        """Render for people: the address, or the name of the DataSource."""
+        """Render for people: the address, or the name of the DataSource or VolumeSnapshot."""
         if self.data_source is not None:
             return f"DataSource {self.data_source.name}"
+        if self.snapshot is not None:
+            return f"VolumeSnapshot {self.snapshot}"
         return self.url or self.registry or ""

@@ -43,6 +43,11 @@ VIRTUAL_MACHINE_INSTANCE_MIGRATION: Final = Kind(
 )
 """The wish to move a running instance to another node."""
 
+RUNNING_MACHINE_ACTIONS: Final = Kind(
+    SUBRESOURCES_GROUP, "v1", "VirtualMachineInstance", "virtualmachineinstances"
+)
+"""Actions on an instance, such as `softreboot`: paths and rights alone, there are no objects."""
+
 VM_CONTROLLER_FINALIZER: Final = "kubevirt.io/virtualMachineControllerFinalize"
 """Finalizer of KubeVirt on machines and instances."""
 CREATED_BY: Final = "kubevirt.io/created-by"

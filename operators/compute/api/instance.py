@@ -27,7 +27,6 @@ from libs.common.crd import (
     ListAtomic,
     ListMap,
     LocalObjectReference,
-    LongText,
     ObjectReference,
     ObservedGeneration,
     PrinterColumn,
@@ -38,6 +37,12 @@ from libs.common.crd import (
     kind_of,
 )
 from libs.common.kinds import Kind
+from operators.compute.api.directives import (
+    Directive,
+    DirectiveKind,
+    Directives,
+    DirectiveStatus,
+)
 from operators.compute.api.reasons import ConditionType, Reason
 from operators.compute.api.size import DiskAmount
 
@@ -47,6 +52,8 @@ ROOT: Final = "root"
 """Name of the root disk within the machine."""
 CLOUD_INIT: Final = "cloud-init"
 """Name of the disk with the first settings of the guest."""
+RESCUED: Final = "rescued"
+"""Name of the disk that is repaired, while the machine boots from another."""
 
 
 class Power(StrEnum):
@@ -83,28 +90,6 @@ class DeletionMode(StrEnum):
     RETAIN = "Retain"
 
 
-class DirectiveKind(StrEnum):
-    """DirectiveKind says what a directive is about."""
-
-    RESTART = "Restart"
-    ROOT_DISK = "RootDisk"
-
-
-class DiskUse(StrEnum):
-    """DiskUse says how far a RootDisk directive goes."""
-
-    PREPARE = "Prepare"
-    BOOT = "Boot"
-
-
-class DirectiveState(StrEnum):
-    """DirectiveState says what became of a directive."""
-
-    IN_PROGRESS = "InProgress"
-    DONE = "Done"
-    FAILED = "Failed"
-
-
 class Phase(StrEnum):
     """Phase sums the conditions up for people."""
 
@@ -114,6 +99,7 @@ class Phase(StrEnum):
     RUNNING = "Running"
     REBOOTING = "Rebooting"
     REBUILDING = "Rebuilding"
+    RESCUE = "Rescue"
     MIGRATING = "Migrating"
     STOPPING = "Stopping"
     STOPPED = "Stopped"
@@ -179,7 +165,10 @@ class AttachedVolume(
 
     name: Annotated[
         DnsLabel,
-        Rule(f"!(self in ['{ROOT}', '{CLOUD_INIT}'])", f"{ROOT} and {CLOUD_INIT} are taken"),
+        Rule(
+            f"!(self in ['{ROOT}', '{CLOUD_INIT}', '{RESCUED}'])",
+            f"{ROOT}, {CLOUD_INIT} and {RESCUED} are taken",
+        ),
     ]
     """name is that of the disk in the machine."""
     demo_volume: DnsSubdomain | None = None
@@ -204,47 +193,6 @@ class DeletionPolicy(KubernetesModel):
     """rootDisk is Delete, or Retain to keep the disk and its data."""
     public_ip: Annotated[DeletionMode, Field(alias="publicIP")] = DeletionMode.DELETE
     """publicIP is Delete, or Retain to keep the IPClaim of mode Auto, and so the address."""
-
-
-class Directive(
-    KubernetesModel,
-    rules=(
-        Rule(
-            "has(self.vmiUID) == (self.kind == 'Restart')",
-            "vmiUID is needed for kind Restart, and for no other",
-        ),
-        Rule(
-            "has(self.disk) == (self.kind == 'RootDisk')",
-            "disk is needed for kind RootDisk, and for no other",
-        ),
-        Rule(
-            "self.kind == 'RootDisk' || !has(self.image)",
-            "image is for kind RootDisk alone",
-        ),
-    ),
-):
-    """Directive says what is to be done to the machine; it is harmless to repeat.
-
-    Nothing is remembered of a directive but what it made: a Restart names the run that is to end,
-    and a RootDisk names the disk to boot from.
-    """
-
-    kind: DirectiveKind
-    """kind is Restart or RootDisk."""
-    token: Annotated[str, Field(min_length=1, max_length=64)]
-    """token is repeated in the status; an Operation puts its UID there."""
-    vmi_uid: Annotated[Uid | None, Field(alias="vmiUID")] = None
-    """vmiUID is the run that is to end; another one is left alone."""
-    disk: DnsSubdomain | None = None
-    """disk is the name of the root disk to make and to boot from."""
-    image: Image | None = None
-    """image is what the disk is filled with when it is made (default: that of the spec)."""
-    use: DiskUse = DiskUse.BOOT
-    """use is Prepare to make the disk while the machine runs, Boot to boot from it."""
-
-
-Directives = Annotated[list[Directive], ListMap("kind"), Field(max_length=4)]
-"""Directives, at most one of each kind."""
 
 
 class InstanceSpec(
@@ -301,21 +249,6 @@ class InstanceSpec(
     def directive(self, kind: DirectiveKind) -> Directive | None:
         """Return the directive of a kind, or None."""
         return next((held for held in self.directives if held.kind is kind), None)
-
-
-class DirectiveStatus(KubernetesModel):
-    """DirectiveStatus says what became of a directive."""
-
-    kind: DirectiveKind
-    """kind is that of the directive."""
-    token: Annotated[str, Field(max_length=64)]
-    """token is that of the directive."""
-    state: Annotated[
-        DirectiveState, Waive("no-phase", "an answer to one directive has one of three values")
-    ]
-    """state is InProgress, Done or Failed."""
-    message: LongText = ""
-    """message is for people."""
 
 
 class RootDiskStatus(KubernetesModel):

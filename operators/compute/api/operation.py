@@ -13,7 +13,6 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from libs.common.contracts.compute import COMPUTE_GROUP
-from libs.common.contracts.images import Image
 from libs.common.crd import (
     AGE,
     Conditions,
@@ -22,7 +21,6 @@ from libs.common.crd import (
     DnsSubdomain,
     Immutable,
     KubernetesModel,
-    LabelMap,
     ListMap,
     LongText,
     ObservedGeneration,
@@ -34,6 +32,15 @@ from libs.common.crd import (
     kind_of,
 )
 from libs.common.kinds import Kind
+from operators.compute.api.tasks import (
+    Migrate,
+    Rebuild,
+    Rescue,
+    Resize,
+    Restore,
+    Snapshot,
+    SoftReboot,
+)
 
 
 class OperationType(StrEnum):
@@ -45,6 +52,10 @@ class OperationType(StrEnum):
     REBUILD = "Rebuild"
     RESIZE = "Resize"
     MIGRATE = "Migrate"
+    SOFT_REBOOT = "SoftReboot"
+    SNAPSHOT = "Snapshot"
+    RESTORE = "Restore"
+    RESCUE = "Rescue"
 
 
 class QueuePolicy(StrEnum):
@@ -129,6 +140,16 @@ class OperationReason(StrEnum):
     """DiskFailed means that the new disk could not be filled; the machine was not touched."""
     SIZE_NOT_FOUND = "SizeNotFound"
     """SizeNotFound means that the InstanceSize that spec.resize names is not there."""
+    UNVERIFIED = "Unverified"
+    """Unverified means that the guest was asked to reboot, and has no agent to tell if it did."""
+    NOT_REBOOTED = "NotRebooted"
+    """NotRebooted means that the guest was asked to reboot, and did not."""
+    SNAPSHOT_FAILED = "SnapshotFailed"
+    """SnapshotFailed means that KubeVirt could not take the snapshot; the message has its words."""
+    SNAPSHOT_NOT_FOUND = "SnapshotNotFound"
+    """SnapshotNotFound means that the snapshot is not there, not ready, or has no root disk."""
+    NAME_TAKEN = "NameTaken"
+    """NameTaken means that a snapshot of that name exists that this Operation did not make."""
     EXPIRED = "Expired"
     """Expired means that a finished Operation is deleted, for its age or for newer ones."""
     INVALID_SPEC = "InvalidSpec"
@@ -142,30 +163,6 @@ class TargetRef(KubernetesModel):
     """name is that of an Instance in the same namespace."""
     uid: Uid | None = None
     """uid is that of the Instance (default: the Instance that has the name at the start)."""
-
-
-class Rebuild(KubernetesModel):
-    """Rebuild says how the machine gets a new root disk."""
-
-    image: Image | None = None
-    """image is what the new disk is filled with (default: that of the Instance)."""
-    ready_seconds: Annotated[int, Field(ge=10, le=86_400)] = 900
-    """readySeconds is the time that the machine has to be ready on the new disk; then the old one
-    is put back."""
-
-
-class Resize(KubernetesModel):
-    """Resize says what size the machine gets."""
-
-    size: DnsSubdomain
-    """size is the name of an InstanceSize."""
-
-
-class Migrate(KubernetesModel):
-    """Migrate says where the guest moves."""
-
-    node_selector: LabelMap = {}
-    """nodeSelector are labels that the new node must have (default: any node)."""
 
 
 def _only(field: str, type_: str, *, needed: bool) -> Rule:
@@ -182,6 +179,10 @@ class OperationSpec(
         _only("rebuild", "Rebuild", needed=False),
         _only("resize", "Resize", needed=True),
         _only("migrate", "Migrate", needed=False),
+        _only("softReboot", "SoftReboot", needed=False),
+        _only("snapshot", "Snapshot", needed=False),
+        _only("restore", "Restore", needed=True),
+        _only("rescue", "Rescue", needed=True),
     ),
 ):
     """OperationSpec is what is to be done; it is fixed but for cancel."""
@@ -196,8 +197,17 @@ class OperationSpec(
     """resize says what size the machine gets."""
     migrate: Annotated[Migrate | None, Immutable()] = None
     """migrate says where the guest moves."""
+    soft_reboot: Annotated[SoftReboot | None, Immutable()] = None
+    """softReboot says how long a guest may take to reboot by itself."""
+    snapshot: Annotated[Snapshot | None, Immutable()] = None
+    """snapshot says what the snapshot is called."""
+    restore: Annotated[Restore | None, Immutable()] = None
+    """restore says which snapshot the machine gets its root disk from."""
+    rescue: Annotated[Rescue | None, Immutable()] = None
+    """rescue says what the machine is repaired with."""
     timeout_seconds: Annotated[int, Field(ge=10, le=86_400), Immutable()] = 3600
-    """timeoutSeconds is the time that the Operation has, from when it is accepted."""
+    """timeoutSeconds is the time that the Operation has, from when it is accepted; a Rescue has its
+    durationSeconds besides."""
     ttl_seconds_after_finished: Annotated[
         Annotated[int, Field(ge=0, le=31_536_000)] | None, Immutable()
     ] = None
@@ -214,6 +224,12 @@ class OperationSpec(
         Rule("self || !oldSelf", "what was cancelled stays cancelled"),
     ] = False
     """cancel ends the Operation, undoing what can be undone."""
+
+    @property
+    def ready_seconds(self) -> int:
+        """Seconds that the machine has to be ready on another disk."""
+        wanted = self.rebuild or self.restore or self.rescue
+        return 900 if wanted is None else wanted.ready_seconds
 
 
 class OperationStep(KubernetesModel):
@@ -244,6 +260,18 @@ class Facts(KubernetesModel):
     """oldSize is the size that there was at the beginning."""
     restart_uid: Annotated[Uid | None, Field(alias="restartUID")] = None
     """restartUID is the run that a Resize has to end."""
+    agent_since: Timestamp | None = None
+    """agentSince is since when the agent of the guest was connected at the beginning."""
+    asked_at: Timestamp | None = None
+    """askedAt is when the guest was asked to reboot."""
+    asked_again_at: Timestamp | None = None
+    """askedAgainAt is when it was asked once more."""
+    agent_lost_at: Timestamp | None = None
+    """agentLostAt is when the agent was seen to be gone since."""
+    snapshot: DnsSubdomain | None = None
+    """snapshot is the VirtualMachineSnapshot that is taken."""
+    volume_snapshot: DnsSubdomain | None = None
+    """volumeSnapshot is the VolumeSnapshot that the new disk is made of."""
 
 
 class OperationStatus(KubernetesModel):

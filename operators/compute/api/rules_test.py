@@ -75,7 +75,7 @@ async def test_server_takes_what_makes_sense(
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"image": {}}, "exactly one of url, registry and dataSource"),
+        ({"image": {}}, "exactly one of url, registry, dataSource and snapshot"),
         ({"image": {**IMAGE, "registry": "docker://a/b"}}, "exactly one of url, registry"),
         ({"image": {"url": "file:///etc/passwd"}}, "spec.image.url"),
         ({"power": "On"}, "spec.power"),
@@ -83,7 +83,7 @@ async def test_server_takes_what_makes_sense(
         ({"publicIP": {"mode": "Auto"}}, "poolName is needed for mode Auto"),
         ({"publicIP": {"mode": "None", "claimName": "web"}}, "claimName is needed for mode Claim"),
         ({"privateIP": "10.0.0.300"}, "must be an IP address"),
-        ({"volumes": [{"name": "root", "claim": "a"}]}, "root and cloud-init are taken"),
+        ({"volumes": [{"name": "root", "claim": "a"}]}, "root, cloud-init and rescued are taken"),
         ({"volumes": [{"name": "a"}]}, "exactly one of demoVolume and claim"),
         ({"volumes": [{"name": "a", "claim": "b"}] * 2}, "Duplicate value"),
         ({"ssh": {"authorizedKeys": ["a\nb"]}}, "spec.ssh.authorizedKeys"),
@@ -141,6 +141,10 @@ async def test_size_is_immutable_and_has_sane_amounts(client: Client) -> None:
         ("Reboot", {"resize": {"size": "large"}}, "resize is needed for type Resize"),
         ("Reboot", {"rebuild": {}}, "rebuild is for type Rebuild alone"),
         ("Stop", {"migrate": {}}, "migrate is for type Migrate alone"),
+        ("Restore", {}, "restore is needed for type Restore"),
+        ("Rescue", {"rescue": {"image": {}}}, "image needs exactly one of"),
+        ("Reboot", {"softReboot": {}}, "softReboot is for type SoftReboot alone"),
+        ("Rebuild", {"snapshot": {}}, "snapshot is for type Snapshot alone"),
         ("Reinstall", {}, "spec.type"),
         ("Reboot", {"timeoutSeconds": 1}, "spec.timeoutSeconds"),
     ],

@@ -18,12 +18,8 @@ from libs.common.quantity import parse_quantity
 from libs.common.runtime import Cache, Context
 from libs.common.runtime.controller import Mapper
 from libs.common.runtime.store import IndexFunction
-from operators.compute.api.instance import (
-    INSTANCE,
-    DirectiveKind,
-    Instance,
-    PublicIPMode,
-)
+from operators.compute.api.directives import DirectiveKind
+from operators.compute.api.instance import INSTANCE, Instance, PublicIPMode
 from operators.compute.api.operation import OPERATION
 from operators.compute.api.size import INSTANCE_SIZE, InstanceSize
 from operators.compute.instance.observed import Capacity, DiskView, Machine, Observed, Run, Volumes

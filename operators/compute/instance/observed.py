@@ -13,7 +13,8 @@ from libs.common.contracts.kubevirt import RunStrategy, VmiView, VmView
 from libs.common.contracts.network import FirewallView, NetworkView
 from libs.common.contracts.reading import map_at, maps_at, quantity_at, text_at
 from libs.common.kinds import Kind, Manifest
-from operators.compute.api.instance import ROOT, Directive, DirectiveKind, DiskUse, Instance
+from operators.compute.api.directives import Directive, DirectiveKind, DiskUse
+from operators.compute.api.instance import ROOT, Instance
 from operators.compute.naming import root_disk_name
 
 

@@ -16,17 +16,13 @@ from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from libs.common.kinds import SECRET, Key, describe, key_of, uid_of
 from libs.common.plan import Apply, Create, Delete, Patch
-from operators.compute.api.instance import (
-    DeletionMode,
-    DirectiveKind,
-    Instance,
-    Power,
-    PublicIPMode,
-)
+from operators.compute.api.directives import DirectiveKind
+from operators.compute.api.instance import RESCUED, DeletionMode, Instance, Power, PublicIPMode
 from operators.compute.api.reasons import Reason
 from operators.compute.instance.observed import (
     Capacity,
     Observed,
+    find_boot,
     find_current_disk,
     find_wanted_disk,
     has_network,
@@ -153,20 +149,23 @@ def _plan_machine(instance: Instance, observed: Observed) -> list[Action]:
         instance,
         capacity,
         decision.disk,
-        _choose_claims(instance, observed),
+        _choose_claims(instance, observed, decision.disk),
         "" if network is None else network.attachment,
         run=decision.run,
     )
     return [Action(Apply(VIRTUAL_MACHINE, manifest), Reason.START_FAILED)]
 
 
-def _choose_claims(instance: Instance, observed: Observed) -> dict[str, str]:
+def _choose_claims(instance: Instance, observed: Observed, disk: str) -> dict[str, str]:
     """Choose the claims of the further volumes: one that is not ready stays as it was."""
     held = {} if observed.machine is None else observed.machine.claims
     found = {
         volume.name: observed.volumes.claims.get(volume.name, held.get(volume.name, ""))
         for volume in instance.spec.volumes
     }
+    directive = find_boot(instance)
+    if directive is not None and directive.disk == disk and directive.attach is not None:
+        found[RESCUED] = directive.attach
     return {name: claim for name, claim in found.items() if claim}
 
 

@@ -211,6 +211,9 @@ def _build_source(instance: Instance, image: Image) -> Manifest:
         return {"sourceRef": reference}
     if image.registry is not None:
         return {"source": {"registry": {"url": image.registry}}}
+    if image.snapshot is not None:
+        reference = {"name": image.snapshot, "namespace": instance.metadata.namespace}
+        return {"source": {"snapshot": reference}}
     http: Manifest = {"url": image.url}
     if image.checksum is not None:
         http["checksum"] = image.checksum

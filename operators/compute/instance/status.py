@@ -10,18 +10,14 @@ from typing import Final
 from libs.common.conditions import Condition, build_conditions
 from libs.common.crd import ObjectReference
 from libs.common.kinds import Manifest
-from operators.compute.api.instance import (
+from operators.compute.api.directives import (
     Directive,
     DirectiveKind,
     DirectiveState,
     DirectiveStatus,
     DiskUse,
-    Instance,
-    InstanceStatus,
-    Phase,
-    Power,
-    RootDiskStatus,
 )
+from operators.compute.api.instance import Instance, InstanceStatus, Phase, Power, RootDiskStatus
 from operators.compute.api.reasons import ConditionType, Reason
 from operators.compute.instance.ending import Ending
 from operators.compute.instance.facts import (
@@ -40,7 +36,10 @@ type Refusals = Mapping[StrEnum, str]
 
 _BUSY: Final = {
     "Reboot": Phase.REBOOTING,
+    "SoftReboot": Phase.REBOOTING,
     "Rebuild": Phase.REBUILDING,
+    "Restore": Phase.REBUILDING,
+    "Rescue": Phase.RESCUE,
     "Migrate": Phase.MIGRATING,
 }
 """Phase while an Operation of a type is at work."""

@@ -8,11 +8,14 @@ from typing import Any, Final
 from libs.common.actions import batches_of
 from libs.common.contracts.compute import INSTANCE_UID_LABEL
 from libs.common.contracts.kubevirt import (
+    RUNNING_MACHINE_ACTIONS,
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
+from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT
 from libs.common.contracts.reading import text_at
-from libs.common.kinds import LEASE, Manifest, is_deleting, uid_of
+from libs.common.errors import Conflict, Forbidden, SlipwayError
+from libs.common.kinds import LEASE, Key, Manifest, is_deleting, uid_of
 from libs.common.plan import Delete, Outcome
 from libs.common.runtime import Context, Controller, Result
 from operators.compute.api.instance import INSTANCE
@@ -30,17 +33,21 @@ from operators.compute.naming import FINALIZER
 from operators.compute.naming import OPERATIONS as NAME
 from operators.compute.operation.observe import (
     count_newer,
+    find_agent,
     map_lease,
     map_sibling,
+    map_snapshot,
     map_target,
     observe_operation,
+    observe_restorable,
     seconds_left,
     shrink_lease,
 )
 from operators.compute.operation.observed import Observed, Turn
+from operators.compute.operation.reboots import refuse_reboot
 from operators.compute.operation.reconcile import decide
+from operators.compute.operation.requests import BASELINE
 from operators.compute.operation.status import build_operation_status
-from operators.compute.operation.steps import BASELINE
 from operators.compute.settings import Settings
 
 _TURNS: Final = 16
@@ -66,6 +73,7 @@ def build_operations(settings: Settings) -> Controller:
         .watches(INSTANCE, map_target)
         .watches(VIRTUAL_MACHINE_INSTANCE, _map_run, optional=True)
         .owns(VIRTUAL_MACHINE_INSTANCE_MIGRATION, optional=True)
+        .watches(MACHINE_SNAPSHOT, map_snapshot, optional=True)
         .reads(INSTANCE_SIZE)
         .watches(
             LEASE,
@@ -121,6 +129,9 @@ async def _advance(ctx: Context) -> Result | None:
         operation = Operation.parse(_held(ctx))
         observed = await _observe(ctx, operation)
         turn = decide(operation, observed, ctx.now())
+        if turn.asks_guest:
+            await _ask_guest(ctx, operation, turn)
+            continue
         outcome = await ctx.execute(*batches_of(turn.actions))
         acted = bool(turn.actions) and outcome.ok
         if turn.changes or not acted:
@@ -132,18 +143,44 @@ async def _advance(ctx: Context) -> Result | None:
     return Result(requeue_after=_LOOK_SECONDS)
 
 
+async def _ask_guest(ctx: Context, operation: Operation, turn: Turn) -> None:
+    """Write down that the guest is asked to reboot, then ask it.
+
+    Whether the wish arrived is told by what the guest does; only a plain refusal ends the wait.
+    """
+    if not await ctx.apply_status(build_operation_status(operation, turn, now=ctx.now())):
+        return
+    uid = operation.observed.facts.vmi_uid
+    key = Key(ctx.key.namespace, operation.spec.target_ref.name)
+    live = await ctx.live_get(VIRTUAL_MACHINE_INSTANCE, key)
+    if live is None or uid_of(live) != uid:
+        return
+    try:
+        await ctx.client.raw(
+            "PUT", RUNNING_MACHINE_ACTIONS.path(key.namespace, key.name, "softreboot"), {}
+        )
+    except (Conflict, Forbidden) as err:
+        refusal = refuse_reboot(err.message)
+        await _write(ctx, Operation.parse(_held(ctx)), refusal, Outcome())
+    except SlipwayError as err:
+        ctx.log.warning("Asking the guest to reboot without an answer", error=str(err))
+
+
 async def _observe(ctx: Context, operation: Operation) -> Observed:
     """Look around; at the run itself where it is about to be written down for good."""
     observed = observe_operation(ctx, operation)
     target = observed.target
     if target is None or operation.observed.step != BASELINE:
         return observed
+    observed = replace(observed, restorable=await observe_restorable(ctx, operation))
     if not ctx.is_served(VIRTUAL_MACHINE_INSTANCE):
         return observed
     live = await ctx.live_get(VIRTUAL_MACHINE_INSTANCE, target.instance.key)
     uid = "" if live is None else uid_of(live)
     ending = live is not None and is_deleting(live)
-    return replace(observed, target=replace(target, run_uid=uid, run_ending=ending))
+    agent = None if live is None else find_agent(live)
+    run = replace(target, run_uid=uid, run_ending=ending, agent_since=agent)
+    return replace(observed, target=run)
 
 
 async def _write(ctx: Context, operation: Operation, turn: Turn, outcome: Outcome) -> None:

@@ -5,23 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+from libs.common.conditions import parse_time
 from libs.common.contracts.compute import FINAL_PHASES
 from libs.common.contracts.kubevirt import (
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+    VmCondition,
+)
+from libs.common.contracts.machine_snapshots import (
+    MACHINE_SNAPSHOT,
+    MACHINE_SNAPSHOT_CONTENT,
+    MachineSnapshotView,
+    find_volume_snapshot,
 )
 from libs.common.contracts.migrations import MigrationView
-from libs.common.contracts.reading import map_at, text_at
+from libs.common.contracts.reading import condition_at, map_at, text_at, text_map_at
 from libs.common.crd import ParseError
 from libs.common.kinds import LEASE, Key, Manifest, is_deleting, key_of, uid_of
 from libs.common.ownership import controller_uid
 from libs.common.runtime import Cache, Context
-from operators.compute.api.instance import INSTANCE, Instance
+from operators.compute.api.instance import INSTANCE, ROOT, Instance
 from operators.compute.api.operation import OPERATION, Operation
 from operators.compute.api.size import INSTANCE_SIZE
 from operators.compute.instance.observe import BY_TARGET
-from operators.compute.naming import lease_name, migration_name
-from operators.compute.operation.observed import Lock, Observed, Target
+from operators.compute.naming import MADE_IN, lease_name, migration_name
+from operators.compute.operation.observed import Lock, Observed, Restorable, Target
 from operators.compute.operation.resources import holder_of
 
 
@@ -36,7 +44,23 @@ def observe_operation(ctx: Context, operation: Operation) -> Observed:
         lock=_find_lock(ctx, operation, target),
         migration=_find_migration(ctx, operation),
         size_known=size is not None,
+        snapshot=_find_snapshot(ctx, operation),
     )
+
+
+async def observe_restorable(ctx: Context, operation: Operation) -> Restorable | None:
+    """Look at the snapshot that a Restore names, and at what it is made of; None for none."""
+    wanted = operation.spec.restore
+    if wanted is None or not ctx.is_served(MACHINE_SNAPSHOT):
+        return None
+    held = await ctx.live_get(MACHINE_SNAPSHOT, Key(ctx.key.namespace, wanted.snapshot))
+    if held is None:
+        return None
+    view = MachineSnapshotView.parse(held)
+    if not view.ready or not view.content:
+        return Restorable(ready=False, volume_snapshot="")
+    content = await ctx.live_get(MACHINE_SNAPSHOT_CONTENT, Key(ctx.key.namespace, view.content))
+    return Restorable(True, "" if content is None else find_volume_snapshot(content, ROOT))
 
 
 def count_newer(ctx: Context, operation: Manifest) -> int:
@@ -62,7 +86,14 @@ def _find_target(ctx: Context, operation: Operation) -> Target | None:
         run = ctx.get(VIRTUAL_MACHINE_INSTANCE, key)
     if run is None:
         return Target(held, instance)
-    return Target(held, instance, uid_of(run), is_deleting(run))
+    return Target(held, instance, uid_of(run), is_deleting(run), find_agent(run))
+
+
+def find_agent(run: Manifest) -> datetime | None:
+    """Find since when the agent of the guest is connected; None while it is not."""
+    condition = condition_at(run, VmCondition.AGENT_CONNECTED)
+    since = text_at(condition, "lastTransitionTime")
+    return parse_time(since) if text_at(condition, "status") == "True" and since else None
 
 
 def _find_before(ctx: Context, operation: Operation) -> Iterable[str]:
@@ -93,6 +124,14 @@ def _find_migration(ctx: Context, operation: Operation) -> MigrationView | None:
     if held is None or controller_uid(held) != ctx.uid:
         return None
     return MigrationView.parse(held)
+
+
+def _find_snapshot(ctx: Context, operation: Operation) -> MachineSnapshotView | None:
+    name = operation.observed.facts.snapshot
+    if name is None or not ctx.is_served(MACHINE_SNAPSHOT):
+        return None
+    held = ctx.get(MACHINE_SNAPSHOT, Key(ctx.key.namespace, name))
+    return None if held is None else MachineSnapshotView.parse(held)
 
 
 def _siblings(ctx: Context, operation: Manifest) -> list[Manifest]:
@@ -149,6 +188,12 @@ def map_lease(lease: Manifest, cache: Cache) -> Iterable[Key]:
         mine = uid_of(operation) == holder
         if mine or not _is_finished(operation):
             yield key_of(operation)
+
+
+def map_snapshot(snapshot: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the Operation that asked for a snapshot."""
+    name = text_map_at(snapshot, "metadata", "annotations").get(MADE_IN, "")
+    return (Key(key_of(snapshot).namespace, name),) if name else ()
 
 
 def shrink_lease(lease: Manifest) -> Manifest:

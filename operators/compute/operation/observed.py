@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from libs.common.actions import Action
+from libs.common.contracts.machine_snapshots import MachineSnapshotView
 from libs.common.contracts.migrations import MigrationView
 from libs.common.contracts.reading import condition_at, holds_at, text_at
 from libs.common.kinds import Manifest, uid_of
-from operators.compute.api.instance import (
-    Directive,
-    DirectiveState,
-    DirectiveStatus,
-    Instance,
-    Power,
-)
+from operators.compute.api.directives import Directive, DirectiveState, DirectiveStatus
+from operators.compute.api.instance import Instance, Power
 from operators.compute.api.operation import OperationPhase, OperationReason
 from operators.compute.api.reasons import ConditionType, Reason
 
@@ -45,12 +42,14 @@ class Target:
         instance: The same, read.
         run_uid: UID of the run of the machine that there is; empty for none.
         run_ending: Whether that run is being ended.
+        agent_since: Since when the agent of the guest is connected; None while it is not.
     """
 
     manifest: Manifest
     instance: Instance
     run_uid: str = ""
     run_ending: bool = False
+    agent_since: datetime | None = None
 
     @property
     def uid(self) -> str:
@@ -108,6 +107,19 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class Restorable:
+    """Show the snapshot that a Restore names.
+
+    Attributes:
+        ready: Whether disks can be made of it.
+        volume_snapshot: VolumeSnapshot of the root disk; empty where it has none.
+    """
+
+    ready: bool
+    volume_snapshot: str
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """Show what there is around one Operation.
 
@@ -117,6 +129,8 @@ class Observed:
         lock: Lease of the Instance; None when nobody holds it.
         migration: Migration of this Operation; None when there is none.
         size_known: Whether the InstanceSize that a Resize names exists.
+        snapshot: Snapshot that a Snapshot takes; None when there is none of that name.
+        restorable: Snapshot that a Restore names; None when there is none, or it was not asked for.
     """
 
     target: Target | None = None
@@ -124,6 +138,8 @@ class Observed:
     lock: Lock | None = None
     migration: MigrationView | None = None
     size_known: bool = True
+    snapshot: MachineSnapshotView | None = None
+    restorable: Restorable | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +152,7 @@ class Turn:
         message: What it is at, for people.
         again: Whether to decide anew at once, since the status says more now.
         look_again: Seconds until it has to be looked at though nothing happens.
+        asks_guest: Whether the guest is asked to reboot, once the changes are written.
     """
 
     changes: Mapping[str, Any] = field(default_factory=dict)
@@ -143,6 +160,7 @@ class Turn:
     message: str = ""
     again: bool = False
     look_again: float | None = None
+    asks_guest: bool = False
 
 
 def wait(message: str, *actions: Action) -> Turn:

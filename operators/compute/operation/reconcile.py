@@ -16,11 +16,13 @@ so that the API server gives it to one of them.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from libs.common.actions import Action
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE_MIGRATION
+from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT, MachineSnapshotView
 from libs.common.plan import Delete
 from operators.compute.api.instance import Power
 from operators.compute.api.operation import (
@@ -32,7 +34,7 @@ from operators.compute.api.operation import (
     QueuePolicy,
 )
 from operators.compute.api.reasons import ConditionType
-from operators.compute.naming import lease_name
+from operators.compute.naming import MADE_BY, lease_name
 from operators.compute.operation.observed import (
     ROLL_BACK,
     Observed,
@@ -43,6 +45,18 @@ from operators.compute.operation.observed import (
     is_done,
     wait,
 )
+from operators.compute.operation.requests import (
+    BASELINE,
+    HOLD,
+    PREPARE,
+    RESTART,
+    RETURN,
+    SWAP,
+    WAIT_RUNNING,
+    build_boot,
+    build_restart,
+    explain_wait,
+)
 from operators.compute.operation.resources import (
     drop_lock,
     set_directive,
@@ -50,20 +64,13 @@ from operators.compute.operation.resources import (
     take_lock,
     withdraw_directives,
 )
-from operators.compute.operation.steps import (
-    BASELINE,
-    FIRST,
-    PREPARE,
-    RESTART,
-    SWAP,
-    build_boot,
-    build_restart,
-    explain_wait,
-    take_step,
-)
+from operators.compute.operation.steps import FIRST, take_step
 
-_UNDONE: Final = frozenset({OperationType.REBUILD, OperationType.RESIZE})
+_DISKS: Final = frozenset({OperationType.REBUILD, OperationType.RESTORE, OperationType.RESCUE})
+"""Types that have the machine boot from another disk."""
+_UNDONE: Final = _DISKS | {OperationType.RESIZE}
 """Types that are rolled back once they have changed something."""
+_REBOOTS: Final = frozenset({OperationType.REBOOT, OperationType.SOFT_REBOOT})
 
 
 def decide(operation: Operation, observed: Observed, now: datetime) -> Turn:
@@ -91,8 +98,9 @@ def is_cancelled(operation: Operation) -> bool:
 
 def deadline_of(operation: Operation) -> datetime | None:
     """Return the time at which an Operation that is at work has to end; None before."""
-    started = operation.observed.started_at
-    return None if started is None else started + timedelta(seconds=operation.spec.timeout_seconds)
+    started, rescue = operation.observed.started_at, operation.spec.rescue
+    seconds = operation.spec.timeout_seconds + (0 if rescue is None else rescue.duration_seconds)
+    return None if started is None else started + timedelta(seconds=seconds)
 
 
 def _find_loss(operation: Operation, target: Target | None) -> Turn | None:
@@ -157,7 +165,7 @@ def _run(operation: Operation, target: Target, observed: Observed, now: datetime
     if ready is not None and now >= ready:
         message = "the machine was not ready in time on its new disk"
         return _give_up(operation, OperationReason.DEADLINE_EXCEEDED, _explain(message, target))
-    turn = take_step(operation, target, observed)
+    turn = take_step(operation, target, observed, now)
     soonest = min(deadline, ready) if ready is not None else deadline
     return _with_timer(turn, soonest, now)
 
@@ -166,12 +174,17 @@ def _cancel(operation: Operation, target: Target, observed: Observed) -> Turn | 
     """End early where that is possible; None where what was begun has to be ended."""
     kind, step = operation.spec.type, operation.observed.step
     message = "by spec.cancel" if operation.spec.cancel else "by its deletion"
-    if kind is OperationType.REBOOT and step != BASELINE:
+    if kind in _REBOOTS and step in (RESTART, WAIT_RUNNING):
         facts = operation.observed.facts
         untouched = step == RESTART and target.run_uid == facts.vmi_uid and not target.run_ending
         if not untouched:
             # The run is gone already. The machine starts again whether anybody waits or not.
             return None
+    if kind is OperationType.RESCUE and step in (HOLD, RETURN):
+        # That is how a rescue ends.
+        return None
+    if kind is OperationType.SNAPSHOT and observed.snapshot is not None:
+        return _cancel_snapshot(operation, observed.snapshot)
     migration = observed.migration
     if kind is OperationType.MIGRATE and migration is not None:
         if migration.succeeded:
@@ -181,6 +194,18 @@ def _cancel(operation: Operation, target: Target, observed: Observed) -> Turn | 
             actions = () if migration.deleting else (Action(delete, OperationReason.CANCELLED),)
             return wait("waiting for the migration to be given up", *actions)
     return _give_up(operation, OperationReason.CANCELLED, message)
+
+
+def _cancel_snapshot(operation: Operation, held: MachineSnapshotView) -> Turn | None:
+    """Delete a snapshot that is not ready yet; None for one that is."""
+    ours = held.annotations.get(MADE_BY) == operation.metadata.uid
+    if not ours:
+        return _give_up(operation, OperationReason.CANCELLED, "before the snapshot was taken")
+    if held.ready:
+        return None
+    delete = Delete(MACHINE_SNAPSHOT, held.key, held.uid)
+    actions = () if held.deleting else (Action(delete, OperationReason.CANCELLED),)
+    return wait("waiting for the snapshot to be given up", *actions)
 
 
 def _give_up(operation: Operation, reason: OperationReason, message: str) -> Turn:
@@ -206,7 +231,7 @@ def _roll_back(operation: Operation, target: Target, now: datetime) -> Turn:
     if now >= deadline:
         message = _explain("the Instance could not be brought back; look at it", target)
         return fail(OperationReason.ROLLBACK_FAILED, message)
-    rebuild = operation.spec.type is OperationType.REBUILD
+    rebuild = operation.spec.type in _DISKS
     undo = _undo_rebuild if rebuild else _undo_resize
     turn = undo(operation, target)
     if turn is not None:
@@ -268,10 +293,9 @@ def _finish(
 def _ready_deadline(operation: Operation) -> datetime | None:
     """Return the time at which a rebuilt machine has to be ready; None where none applies."""
     begun = operation.observed.step_started_at
-    if operation.spec.type is not OperationType.REBUILD or operation.observed.step != SWAP:
+    if operation.spec.type not in _DISKS or operation.observed.step != SWAP:
         return None
-    seconds = 900 if operation.spec.rebuild is None else operation.spec.rebuild.ready_seconds
-    return None if begun is None else begun + timedelta(seconds=seconds)
+    return None if begun is None else begun + timedelta(seconds=operation.spec.ready_seconds)
 
 
 def _explain(message: str, target: Target) -> str:
@@ -280,4 +304,5 @@ def _explain(message: str, target: Target) -> str:
 
 def _with_timer(turn: Turn, deadline: datetime, now: datetime) -> Turn:
     seconds = max((deadline - now).total_seconds(), 0.1)
-    return Turn(turn.changes, turn.actions, turn.message, turn.again, seconds)
+    soonest = seconds if turn.look_again is None else min(seconds, turn.look_again)
+    return replace(turn, look_again=soonest)

@@ -7,15 +7,17 @@ from typing import Any
 
 from libs.common.actions import Action
 from libs.common.contracts.compute import INSTANCE_LABEL, INSTANCE_UID_LABEL
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE_MIGRATION
+from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE_MIGRATION
+from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT
 from libs.common.kinds import LEASE, Manifest, key_of
 from libs.common.labels import MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.ownership import build_owner_reference
 from libs.common.plan import Create, Delete, Patch
-from operators.compute.api.instance import INSTANCE, Directive
+from operators.compute.api.directives import Directive
+from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION, Operation, OperationReason
-from operators.compute.naming import OPERATOR, lease_name, migration_name
+from operators.compute.naming import MADE_BY, MADE_IN, OPERATOR, lease_name, migration_name
 from operators.compute.operation.observed import Lock, Target
 
 
@@ -59,6 +61,35 @@ def build_migration(operation: Operation) -> Manifest:
         },
         "spec": spec,
     }
+
+
+def build_snapshot(operation: Operation, name: str) -> Manifest:
+    """Build the snapshot of an Operation; it belongs to nobody, so that it outlives all."""
+    notes = {MADE_BY: operation.metadata.uid, MADE_IN: operation.metadata.name}
+    source = {
+        "apiGroup": VIRTUAL_MACHINE.group,
+        "kind": VIRTUAL_MACHINE.kind,
+        "name": operation.spec.target_ref.name,
+    }
+    return {
+        "apiVersion": MACHINE_SNAPSHOT.api_version,
+        "kind": MACHINE_SNAPSHOT.kind,
+        "metadata": {
+            "name": name,
+            "namespace": operation.metadata.namespace,
+            "labels": {
+                MANAGED_BY: OPERATOR,
+                INSTANCE_LABEL: label_value(operation.spec.target_ref.name),
+            },
+            "annotations": notes,
+        },
+        "spec": {"source": source},
+    }
+
+
+def is_snapshot_of(manifest: Manifest, uid: str) -> bool:
+    """Tell whether an Operation made a snapshot."""
+    return (manifest["metadata"].get("annotations") or {}).get(MADE_BY) == uid
 
 
 def take_lock(operation: Operation, target: Target) -> Action:

@@ -7,12 +7,13 @@ before in this process. So the same step decided twice, by two processes, asks f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Final
 
 from libs.common.actions import Action
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE_MIGRATION
 from libs.common.plan import Create
-from operators.compute.api.instance import Directive, DirectiveKind, DiskUse, Power
+from operators.compute.api.instance import Power
 from operators.compute.api.operation import (
     Facts,
     Operation,
@@ -20,30 +21,34 @@ from operators.compute.api.operation import (
     OperationType,
 )
 from operators.compute.api.reasons import ConditionType
-from operators.compute.naming import rebuilt_disk_name
+from operators.compute.operation.disks import rebuild, rescue, restore
 from operators.compute.operation.observed import (
     Observed,
     Target,
     Turn,
     fail,
     is_done,
-    is_failed,
     proceed,
     succeed,
     wait,
 )
+from operators.compute.operation.reboots import reboot, soft_reboot
+from operators.compute.operation.requests import (
+    BASELINE,
+    MOVE,
+    RESTART,
+    SET_POWER,
+    SET_SIZE,
+    WAIT_RUNNING,
+    WAIT_SIZE,
+    WAIT_STOPPED,
+    build_restart,
+    explain_wait,
+)
 from operators.compute.operation.resources import build_migration, set_directive, set_field
+from operators.compute.operation.snapshots import snapshot
 
-BASELINE: Final = "Baseline"
-SET_POWER: Final = "SetPower"
-WAIT_RUNNING: Final = "WaitRunning"
-WAIT_STOPPED: Final = "WaitStopped"
-RESTART: Final = "Restart"
-PREPARE: Final = "Prepare"
-SWAP: Final = "Swap"
-SET_SIZE: Final = "SetSize"
-WAIT_SIZE: Final = "WaitSize"
-MOVE: Final = "Move"
+type _Step = Callable[[Operation, Target, Observed, datetime], Turn]
 
 FIRST: Final[Mapping[OperationType, str]] = {
     OperationType.START: SET_POWER,
@@ -52,36 +57,20 @@ FIRST: Final[Mapping[OperationType, str]] = {
     OperationType.REBUILD: BASELINE,
     OperationType.RESIZE: BASELINE,
     OperationType.MIGRATE: BASELINE,
+    OperationType.SOFT_REBOOT: BASELINE,
+    OperationType.SNAPSHOT: BASELINE,
+    OperationType.RESTORE: BASELINE,
+    OperationType.RESCUE: BASELINE,
 }
 """The step that each type begins with."""
 
 
-def take_step(operation: Operation, target: Target, observed: Observed) -> Turn:
+def take_step(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
     """Decide what an Operation that has its Instance does next."""
-    return _TYPES[operation.spec.type](operation, target, observed)
+    return _TYPES[operation.spec.type](operation, target, observed, now)
 
 
-def build_restart(operation: Operation, uid: str) -> Directive:
-    """Build the directive that ends one run."""
-    return Directive(kind=DirectiveKind.RESTART, token=operation.metadata.uid, vmi_uid=uid)
-
-
-def build_boot(operation: Operation, disk: str, use: DiskUse = DiskUse.BOOT) -> Directive:
-    """Build the directive to make a disk, or to boot from it."""
-    wanted = operation.spec.rebuild
-    image = None if wanted is None else wanted.image
-    token = operation.metadata.uid
-    return Directive(kind=DirectiveKind.ROOT_DISK, token=token, disk=disk, image=image, use=use)
-
-
-def explain_wait(target: Target, what: str) -> str:
-    """Say what is waited for, and what the Instance says is amiss."""
-    if target.holds(ConditionType.BLOCKED):
-        return f"{what}; {target.message(ConditionType.BLOCKED)}"
-    return what
-
-
-def _start(operation: Operation, target: Target, observed: Observed) -> Turn:
+def _start(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
     if operation.observed.step == SET_POWER:
         actions = set_field(target, "power", Power.RUNNING)
         if actions:
@@ -92,7 +81,7 @@ def _start(operation: Operation, target: Target, observed: Observed) -> Turn:
     return wait(explain_wait(target, "waiting for the machine to run"))
 
 
-def _stop(operation: Operation, target: Target, observed: Observed) -> Turn:
+def _stop(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
     if operation.observed.step == SET_POWER:
         actions = set_field(target, "power", Power.STOPPED)
         if actions:
@@ -103,56 +92,7 @@ def _stop(operation: Operation, target: Target, observed: Observed) -> Turn:
     return wait(explain_wait(target, "waiting for the guest to shut down"))
 
 
-def _reboot(operation: Operation, target: Target, observed: Observed) -> Turn:
-    facts = operation.observed.facts
-    match operation.observed.step:
-        case "Baseline":
-            if not target.powered or not target.run_uid:
-                return fail(OperationReason.NOT_RUNNING, "the machine does not run")
-            # Written down before anything is done: only this very run is ever ended.
-            return proceed(RESTART, facts=Facts(vmi_uid=target.run_uid))
-        case "Restart":
-            directive = build_restart(operation, facts.vmi_uid or "")
-            if is_done(target.answer(directive)):
-                return proceed(WAIT_RUNNING)
-            what = explain_wait(target, f"waiting for run {facts.vmi_uid} to end")
-            return wait(what, *set_directive(target, directive))
-        case _:
-            if target.running and target.run_uid != facts.vmi_uid:
-                return succeed("the machine runs again")
-            return wait(explain_wait(target, "waiting for the machine to run again"))
-
-
-def _rebuild(operation: Operation, target: Target, observed: Observed) -> Turn:
-    facts = operation.observed.facts
-    match operation.observed.step:
-        case "Baseline":
-            disk = target.instance.observed.root_disk
-            if disk is None:
-                return wait("waiting for the Instance to have a root disk")
-            new = rebuilt_disk_name(target.instance.metadata.name, operation.metadata.uid)
-            run = target.run_uid or None
-            return proceed(PREPARE, facts=Facts(vmi_uid=run, old_disk=disk.name, new_disk=new))
-        case "Prepare":
-            directive = build_boot(operation, facts.new_disk or "", DiskUse.PREPARE)
-            answer = target.answer(directive)
-            if is_failed(answer) and answer is not None:
-                return fail(
-                    OperationReason.DISK_FAILED, f"the machine is as before: {answer.message}"
-                )
-            if is_done(answer):
-                return proceed(SWAP)
-            what = f"filling disk {facts.new_disk} while the machine runs"
-            return wait(what, *set_directive(target, directive))
-        case _:
-            directive = build_boot(operation, facts.new_disk or "")
-            if is_done(target.answer(directive)) and (target.running or target.stopped):
-                return succeed(f"the machine boots from disk {facts.new_disk}")
-            what = explain_wait(target, f"waiting for the machine to run from {facts.new_disk}")
-            return wait(what, *set_directive(target, directive))
-
-
-def _resize(operation: Operation, target: Target, observed: Observed) -> Turn:
+def _resize(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
     facts, wanted = operation.observed.facts, operation.spec.resize
     size = "" if wanted is None else wanted.size
     match operation.observed.step:
@@ -186,7 +126,7 @@ def _has_size(target: Target, size: str) -> bool:
     return same and not restart and (target.running or target.stopped)
 
 
-def _migrate(operation: Operation, target: Target, observed: Observed) -> Turn:
+def _migrate(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
     facts = operation.observed.facts
     node = target.instance.observed.node_name
     if operation.observed.step == BASELINE:
@@ -214,11 +154,15 @@ def _migrate(operation: Operation, target: Target, observed: Observed) -> Turn:
     return wait(explain_wait(target, f"waiting for the guest to leave {facts.node_name}"))
 
 
-_TYPES: Final[Mapping[OperationType, Callable[[Operation, Target, Observed], Turn]]] = {
+_TYPES: Final[Mapping[OperationType, _Step]] = {
     OperationType.START: _start,
     OperationType.STOP: _stop,
-    OperationType.REBOOT: _reboot,
-    OperationType.REBUILD: _rebuild,
+    OperationType.REBOOT: reboot,
+    OperationType.REBUILD: rebuild,
     OperationType.RESIZE: _resize,
     OperationType.MIGRATE: _migrate,
+    OperationType.SOFT_REBOOT: soft_reboot,
+    OperationType.SNAPSHOT: snapshot,
+    OperationType.RESTORE: restore,
+    OperationType.RESCUE: rescue,
 }

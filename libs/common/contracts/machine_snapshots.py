@@ -1,0 +1,109 @@
+"""View of KubeVirt's snapshots of whole machines, and of what they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Self
+
+from libs.common.contracts.reading import is_set_at, map_at, maps_at, text_at, text_map_at, texts_at
+from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
+
+MACHINE_SNAPSHOT_GROUP: Final = "snapshot.kubevirt.io"
+"""API group of snapshots of machines."""
+MACHINE_SNAPSHOT: Final = Kind(
+    MACHINE_SNAPSHOT_GROUP, "v1beta1", "VirtualMachineSnapshot", "virtualmachinesnapshots"
+)
+"""The wish for a snapshot of a machine with all its volumes."""
+MACHINE_SNAPSHOT_CONTENT: Final = Kind(
+    MACHINE_SNAPSHOT_GROUP,
+    "v1beta1",
+    "VirtualMachineSnapshotContent",
+    "virtualmachinesnapshotcontents",
+)
+"""What a snapshot is made of."""
+
+
+class MachineSnapshotPhase(StrEnum):
+    """Phases of a snapshot of a machine."""
+
+    IN_PROGRESS = "InProgress"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    DELETING = "Deleting"
+    UNKNOWN = "Unknown"
+
+
+class SnapshotIndication(StrEnum):
+    """How a snapshot was taken, as far as operators tell people."""
+
+    ONLINE = "Online"
+    GUEST_AGENT = "GuestAgent"
+    NO_GUEST_AGENT = "NoGuestAgent"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSnapshotView:
+    """Show what matters of a VirtualMachineSnapshot.
+
+    Attributes:
+        key: Namespace and name.
+        uid: Which incarnation it is.
+        deleting: Whether its deletion was asked for.
+        annotations: Annotations, as they are.
+        machine: Name of the machine that it is taken of.
+        phase: Phase as KubeVirt says it. See `MachineSnapshotPhase`.
+        ready: Whether volumes can be made of it.
+        content: Name of its VirtualMachineSnapshotContent; empty before there is one.
+        indications: How it was taken. See `SnapshotIndication`.
+        error: What went wrong last, in the words of KubeVirt.
+    """
+
+    key: Key
+    uid: str
+    deleting: bool
+    annotations: Mapping[str, str]
+    machine: str
+    phase: str
+    ready: bool
+    content: str
+    indications: tuple[str, ...]
+    error: str
+
+    @classmethod
+    def parse(cls, manifest: Manifest) -> Self:
+        """Read a snapshot; fields that do not fit count as absent."""
+        return cls(
+            key=key_of(manifest),
+            uid=uid_of(manifest),
+            deleting=is_deleting(manifest),
+            annotations=text_map_at(map_at(manifest, "metadata"), "annotations"),
+            machine=text_at(manifest, "spec", "source", "name"),
+            phase=text_at(manifest, "status", "phase"),
+            ready=is_set_at(manifest, "status", "readyToUse"),
+            content=text_at(manifest, "status", "virtualMachineSnapshotContentName"),
+            indications=texts_at(manifest, "status", "indications"),
+            error=text_at(manifest, "status", "error", "message"),
+        )
+
+    @property
+    def failed(self) -> bool:
+        """Whether it never becomes ready."""
+        return self.phase == MachineSnapshotPhase.FAILED
+
+
+def find_volume_snapshot(content: Manifest, volume: str) -> str:
+    """Find the VolumeSnapshot of one volume of a machine.
+
+    Args:
+        content: A VirtualMachineSnapshotContent.
+        volume: Name of the volume within the machine.
+
+    Returns:
+        Name of the VolumeSnapshot; empty where that volume is not in the snapshot.
+    """
+    for backup in maps_at(content, "spec", "volumeBackups"):
+        if text_at(backup, "volumeName") == volume:
+            return text_at(backup, "volumeSnapshotName")
+    return ""

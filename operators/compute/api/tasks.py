@@ -1,0 +1,84 @@
+"""What each type of Operation is told beside its target."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from libs.common.contracts.images import Image
+from libs.common.crd import DnsSubdomain, KubernetesModel, LabelMap
+
+
+class TimeoutAction(StrEnum):
+    """TimeoutAction says what happens when a guest does not reboot although it was asked to."""
+
+    FAIL = "Fail"
+    REBOOT = "Reboot"
+
+
+ReadySeconds = Annotated[int, Field(ge=10, le=86_400)]
+"""Seconds that a machine has to be ready on another disk."""
+
+
+class Rebuild(KubernetesModel):
+    """Rebuild says how the machine gets a new root disk."""
+
+    image: Image | None = None
+    """image is what the new disk is filled with (default: that of the Instance)."""
+    ready_seconds: ReadySeconds = 900
+    """readySeconds is the time that the machine has to be ready on the new disk; then the old one
+    is put back."""
+
+
+class Resize(KubernetesModel):
+    """Resize says what size the machine gets."""
+
+    size: DnsSubdomain
+    """size is the name of an InstanceSize."""
+
+
+class Migrate(KubernetesModel):
+    """Migrate says where the guest moves."""
+
+    node_selector: LabelMap = {}
+    """nodeSelector are labels that the new node must have (default: any node)."""
+
+
+class SoftReboot(KubernetesModel):
+    """SoftReboot says how long a guest may take to reboot by itself."""
+
+    wait_seconds: Annotated[int, Field(ge=5, le=3600)] = 120
+    """waitSeconds is the time for a sign of the reboot; then the guest is asked once more."""
+    on_timeout: TimeoutAction = TimeoutAction.FAIL
+    """onTimeout is Fail, or Reboot to end the run as a Reboot does."""
+
+
+class Snapshot(KubernetesModel):
+    """Snapshot says what the snapshot of the machine is called."""
+
+    name: DnsSubdomain | None = None
+    """name is that of the VirtualMachineSnapshot (default: that of the Operation)."""
+
+
+class Restore(KubernetesModel):
+    """Restore says which snapshot the machine gets its root disk from."""
+
+    snapshot: DnsSubdomain
+    """snapshot is the name of a VirtualMachineSnapshot in the same namespace."""
+    ready_seconds: ReadySeconds = 900
+    """readySeconds is the time that the machine has to be ready on the restored disk; then the one
+    before is put back."""
+
+
+class Rescue(KubernetesModel):
+    """Rescue says what the machine is repaired with: its root disk is attached as a further one."""
+
+    image: Image
+    """image is what the disk is filled with that the machine boots from meanwhile."""
+    duration_seconds: Annotated[int, Field(ge=10, le=604_800)] = 3600
+    """durationSeconds is how long the rescue lasts, unless spec.cancel ends it before."""
+    ready_seconds: ReadySeconds = 900
+    """readySeconds is the time that the machine has to be ready on the rescue disk; then its own
+    is put back."""

@@ -1,0 +1,118 @@
+"""One life of an Instance with one Operation on it, for the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from libs.common.contracts.cdi import DATA_VOLUME
+from libs.common.contracts.kubevirt import (
+    VIRTUAL_MACHINE,
+    VIRTUAL_MACHINE_INSTANCE,
+    VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+)
+from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT
+from libs.common.kinds import LEASE, Key, Manifest, key_of, uid_of
+from libs.common.testing.fakeapi import FakeApi
+from operators.compute.api.instance import INSTANCE
+from operators.compute.api.operation import OPERATION
+from operators.compute.pretend import REBOOTS, pretend
+from operators.compute.samples import build_instance, build_size, build_snapshot
+from operators.compute.world import World
+
+WEB: Final = Key("default", "web")
+"""Key of the Instance."""
+OP: Final = Key("default", "op")
+"""Key of the Operation."""
+NEW: Final = {"registry": "docker://example.com/new"}
+"""An image that is not that of the Instance."""
+TIMED: Final = ("SoftReboot", "Rescue")
+"""Types for which time has to pass, or may have to after a crash."""
+
+
+class Life:
+    """One life of an Instance with one Operation on it, and what is watched all the while."""
+
+    def __init__(self, operation: Manifest, *, dead_disks: bool = False) -> None:
+        """Prepare; with dead disks, no disk but the first one boots."""
+        self.world = World(self.drive)
+        self.operation = operation
+        self.dead_disks = dead_disks
+        self.runs: list[str] = []
+        self.moves = 0
+        self.at_action: Callable[[FakeApi], None] = lambda _: None
+
+    def drive(self, api: FakeApi) -> None:
+        """Let the world go on, and hold what is seen against what is promised."""
+        pretend(api)
+        self.at_action(api)
+        run = api.find(VIRTUAL_MACHINE_INSTANCE, WEB)
+        if run is not None and uid_of(run) not in self.runs:
+            self.runs.append(uid_of(run))
+        assert len(api.objects(LEASE)) <= 1, "one Operation at a time"
+        machine = api.find(VIRTUAL_MACHINE, WEB)
+        if machine is not None:
+            volumes = machine["spec"]["template"]["spec"]["volumes"]
+            disk = volumes[0]["dataVolume"]["name"]
+            assert api.find(DATA_VOLUME, Key("default", disk)) is not None, "a disk in use is gone"
+        if run is not None and machine is not None:
+            used = run["spec"]["volumes"][0]["dataVolume"]["name"]
+            assert api.find(DATA_VOLUME, Key("default", used)) is not None, "the disk of a guest"
+
+    async def begin(self) -> None:
+        """Have an Instance that runs, and forget what it took."""
+        api = self.world.api
+        api.create(build_size())
+        api.create(build_size("large", cpus=4, memory="8Gi"))
+        api.create(build_instance("web"))
+        if self.operation["spec"]["type"] == "Restore":
+            api.create(build_snapshot("kept"))
+        await self.world.settle()
+        assert self.phase(INSTANCE) == "Running"
+        if self.dead_disks:
+            annotations = {"pretend/dead-disks": "true"}
+            api.patch(VIRTUAL_MACHINE, WEB, {"metadata": {"annotations": annotations}})
+        self.world.writes.clear()
+
+    async def live(self, kill_at: int | None = None, *, lose: bool = False) -> list[str]:
+        """Carry the Operation out; returns the writes that it took."""
+        await self.begin()
+        self.world.kill_at, self.world.lose = kill_at, lose
+        self.world.api.create(self.operation)
+        await self.world.settle()
+        if self.operation["spec"]["type"] in TIMED:
+            for _ in range(3):
+                self.world.clock.advance(500)
+                await self.world.settle()
+        return list(self.world.writes)
+
+    def phase(self, kind: Any) -> str:
+        """Return the phase of the Instance, or of the Operation."""
+        held = self.world.api.get(kind, WEB if kind == INSTANCE else OP)
+        return str(held["status"]["phase"])
+
+    def end(self) -> dict[str, Any]:
+        """Return what the world has come to."""
+        api = self.world.api
+        machine = api.get(VIRTUAL_MACHINE, WEB)
+        template = machine["spec"]["template"]["spec"]
+        return {
+            "phase": self.phase(OPERATION),
+            "reason": api.get(OPERATION, OP)["status"].get("reason"),
+            "instance": self.phase(INSTANCE),
+            "strategy": machine["spec"]["runStrategy"],
+            "size": template["domain"]["cpu"]["sockets"],
+            "directives": api.get(INSTANCE, WEB)["spec"].get("directives", []),
+            "leases": len(api.objects(LEASE)),
+            "runs": len(self.runs),
+            "disks": len(api.objects(DATA_VOLUME)),
+            "migrations": len(api.objects(VIRTUAL_MACHINE_INSTANCE_MIGRATION)),
+            "node": (api.get(INSTANCE, WEB)["status"]).get("nodeName"),
+            "snapshots": [key_of(each).name for each in api.objects(MACHINE_SNAPSHOT)],
+            "reboots": self.reboots(),
+        }
+
+    def reboots(self) -> int:
+        """Return how often the guest of the run that there is has rebooted by itself."""
+        run = self.world.api.find(VIRTUAL_MACHINE_INSTANCE, WEB) or {"metadata": {}}
+        return int((run["metadata"].get("annotations") or {}).get(REBOOTS) or 0)

@@ -1,0 +1,131 @@
+"""Rebuild, Restore and Rescue: the machine boots from another root disk; pure.
+
+The new disk is filled while the machine runs. Then the machine is halted, its template gets the
+new disk, and it starts; the old one is never touched before it has.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from operators.compute.api.directives import DiskUse
+from operators.compute.api.operation import Facts, Operation, OperationReason
+from operators.compute.naming import rebuilt_disk_name
+from operators.compute.operation.observed import (
+    Observed,
+    Target,
+    Turn,
+    fail,
+    is_done,
+    is_failed,
+    proceed,
+    succeed,
+    wait,
+)
+from operators.compute.operation.requests import (
+    BASELINE,
+    HOLD,
+    PREPARE,
+    RETURN,
+    SWAP,
+    build_boot,
+    explain_wait,
+)
+from operators.compute.operation.resources import set_directive
+
+
+def rebuild(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
+    """Boot from a disk that is filled anew."""
+    match operation.observed.step:
+        case "Baseline":
+            return _begin(operation, target, Facts())
+        case "Prepare":
+            return _prepare(operation, target)
+        case _:
+            return _swap(operation, target) or succeed(
+                f"the machine boots from disk {operation.observed.facts.new_disk}"
+            )
+
+
+def restore(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
+    """Boot from a disk that is made of a snapshot.
+
+    KubeVirt's own VirtualMachineRestore writes the template of the machine, which has one writer
+    here, and needs the machine to be off while the disk is copied.
+    """
+    if operation.observed.step != BASELINE:
+        return rebuild(operation, target, observed, now)
+    name = "" if operation.spec.restore is None else operation.spec.restore.snapshot
+    found = observed.restorable
+    if found is None or not found.ready:
+        state = "no VirtualMachineSnapshot" if found is None else "an unfinished snapshot"
+        return fail(OperationReason.SNAPSHOT_NOT_FOUND, f"spec.restore.snapshot: {state} {name}")
+    if not found.volume_snapshot:
+        message = f"spec.restore.snapshot: {name} has no root disk in it"
+        return fail(OperationReason.SNAPSHOT_NOT_FOUND, message)
+    return _begin(operation, target, Facts(volume_snapshot=found.volume_snapshot))
+
+
+def rescue(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
+    """Boot from another disk for a while, with the root disk beside it to be repaired."""
+    facts = operation.observed.facts
+    match operation.observed.step:
+        case "Baseline":
+            return _begin(operation, target, Facts())
+        case "Prepare":
+            return _prepare(operation, target)
+        case "Swap":
+            return _swap(operation, target) or proceed(HOLD)
+        case "Hold":
+            return _hold(operation, now)
+        case _:
+            directive = build_boot(operation, facts.old_disk or "")
+            if is_done(target.answer(directive)) and (target.running or target.stopped):
+                return succeed(f"the machine boots from its own disk {facts.old_disk} again")
+            what = explain_wait(target, f"waiting for the machine to run from {facts.old_disk}")
+            return wait(what, *set_directive(target, directive))
+
+
+def _begin(operation: Operation, target: Target, facts: Facts) -> Turn:
+    disk = target.instance.observed.root_disk
+    if disk is None:
+        return wait("waiting for the Instance to have a root disk")
+    new = rebuilt_disk_name(target.instance.metadata.name, operation.metadata.uid)
+    seen = {"vmi_uid": target.run_uid or None, "old_disk": disk.name, "new_disk": new}
+    return proceed(PREPARE, facts=facts.model_copy(update=seen))
+
+
+def _prepare(operation: Operation, target: Target) -> Turn:
+    disk = operation.observed.facts.new_disk or ""
+    directive = build_boot(operation, disk, DiskUse.PREPARE)
+    answer = target.answer(directive)
+    if is_failed(answer) and answer is not None:
+        return fail(OperationReason.DISK_FAILED, f"the machine is as before: {answer.message}")
+    if is_done(answer):
+        return proceed(SWAP)
+    return wait(f"filling disk {disk} while the machine runs", *set_directive(target, directive))
+
+
+def _swap(operation: Operation, target: Target) -> Turn | None:
+    """Have the machine boot from the new disk; None once it does."""
+    disk = operation.observed.facts.new_disk or ""
+    directive = build_boot(operation, disk)
+    if is_done(target.answer(directive)) and (target.running or target.stopped):
+        return None
+    what = explain_wait(target, f"waiting for the machine to run from {disk}")
+    return wait(what, *set_directive(target, directive))
+
+
+def _hold(operation: Operation, now: datetime) -> Turn:
+    """Leave the machine as it is until the time is over, or somebody says that it is repaired."""
+    wanted, facts = operation.spec.rescue, operation.observed.facts
+    since = operation.observed.step_started_at or now
+    seconds = 0 if wanted is None else wanted.duration_seconds
+    left = (since + timedelta(seconds=seconds) - now).total_seconds()
+    if left <= 0 or operation.spec.cancel or operation.metadata.is_deleting:
+        return proceed(RETURN)
+    message = (
+        f"the machine runs from {facts.new_disk}, with {facts.old_disk} beside it; "
+        "set spec.cancel when it is repaired"
+    )
+    return Turn(message=message, look_again=left)

@@ -1,0 +1,121 @@
+"""Reboot, and SoftReboot: the guest is asked to reboot, and a sign of it is waited for; pure.
+
+To ask cannot be made to happen once: what is sent goes to whatever guest runs then. So it is
+written down before it is sent, and sent again only when no sign of a reboot was seen in time.
+A sign is that the agent of the guest was gone and is back, or that there is another run.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from operators.compute.api.operation import Facts, Operation, OperationReason
+from operators.compute.api.tasks import SoftReboot, TimeoutAction
+from operators.compute.operation.observed import (
+    Observed,
+    Target,
+    Turn,
+    fail,
+    is_done,
+    proceed,
+    succeed,
+    wait,
+)
+from operators.compute.operation.requests import (
+    ASK,
+    RESTART,
+    WAIT_RUNNING,
+    build_restart,
+    explain_wait,
+)
+from operators.compute.operation.resources import set_directive
+
+
+def reboot(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
+    """End the run, by its UID; the machine starts anew by itself."""
+    facts = operation.observed.facts
+    match operation.observed.step:
+        case "Baseline":
+            if not target.powered or not target.run_uid:
+                return fail(OperationReason.NOT_RUNNING, "the machine does not run")
+            # Written down before anything is done: only this very run is ever ended.
+            return proceed(RESTART, facts=Facts(vmi_uid=target.run_uid))
+        case "Restart":
+            directive = build_restart(operation, facts.vmi_uid or "")
+            if is_done(target.answer(directive)):
+                return proceed(WAIT_RUNNING)
+            what = explain_wait(target, f"waiting for run {facts.vmi_uid} to end")
+            return wait(what, *set_directive(target, directive))
+        case _:
+            if target.running and target.run_uid != facts.vmi_uid:
+                return succeed("the machine runs again")
+            return wait(explain_wait(target, "waiting for the machine to run again"))
+
+
+def soft_reboot(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
+    """Ask the guest to reboot; end its run where that was asked for and it does not."""
+    facts = operation.observed.facts
+    match operation.observed.step:
+        case "Baseline":
+            if not target.powered or not target.run_uid:
+                return fail(OperationReason.NOT_RUNNING, "the machine does not run")
+            seen = Facts(vmi_uid=target.run_uid, agent_since=target.agent_since)
+            return proceed(ASK, facts=seen)
+        case "Ask":
+            if facts.asked_at is None:
+                return _ask(facts, asked_at=now)
+            return _look_for_signs(operation, target, now)
+        case _:
+            return reboot(operation, target, observed, now)
+
+
+def refuse_reboot(message: str) -> Turn:
+    """Write down that KubeVirt does not pass the wish on."""
+    return fail(OperationReason.NOT_REBOOTED, f"KubeVirt does not ask the guest: {message}")
+
+
+def _ask(facts: Facts, **changes: Any) -> Turn:
+    asked = facts.model_copy(update=changes)
+    return Turn({"facts": asked}, message="asking the guest to reboot", asks_guest=True)
+
+
+def _look_for_signs(operation: Operation, target: Target, now: datetime) -> Turn:
+    facts = operation.observed.facts
+    if target.run_uid != facts.vmi_uid:
+        if target.running:
+            return succeed("the machine runs again, as another run")
+        return wait(explain_wait(target, "waiting for the machine to run again"))
+    if facts.agent_since is None:
+        message = "the guest was asked to reboot; without an agent in it, nobody can tell if it did"
+        return Turn(_outcome_unverified(), message=message, again=True)
+    if target.agent_since is None and facts.agent_lost_at is None:
+        lost = facts.model_copy(update={"agent_lost_at": now})
+        return Turn({"facts": lost}, message="the guest is rebooting", again=True)
+    back = target.agent_since is not None
+    if back and (facts.agent_lost_at is not None or target.agent_since != facts.agent_since):
+        return succeed("the guest has rebooted: its agent answers again")
+    return _wait_or_insist(operation, now)
+
+
+def _wait_or_insist(operation: Operation, now: datetime) -> Turn:
+    facts = operation.observed.facts
+    wanted = operation.spec.soft_reboot or SoftReboot()
+    signs = (facts.asked_at, facts.asked_again_at, facts.agent_lost_at)
+    last = max(sign for sign in signs if sign is not None)
+    left = (last + timedelta(seconds=wanted.wait_seconds) - now).total_seconds()
+    if left > 0:
+        gone = facts.agent_lost_at is not None
+        what = "waiting for the guest to come back" if gone else "waiting for the guest to go"
+        return Turn(message=what, look_again=left)
+    if facts.agent_lost_at is None and facts.asked_again_at is None:
+        return _ask(facts, asked_again_at=now)
+    if wanted.on_timeout is TimeoutAction.REBOOT:
+        return proceed(RESTART, "the guest does not reboot by itself; ending its run")
+    message = f"the guest showed no sign of a reboot in {wanted.wait_seconds} s; try a Reboot"
+    return fail(OperationReason.NOT_REBOOTED, message)
+
+
+def _outcome_unverified() -> dict[str, Any]:
+    turn = succeed("")
+    return {**turn.changes, "reason": str(OperationReason.UNVERIFIED)}

@@ -1,0 +1,66 @@
+"""What Operations ask of an Instance, and the names of the steps in which they do; pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from libs.common.contracts.images import Image
+from operators.compute.api.directives import Directive, DirectiveKind, DiskUse
+from operators.compute.api.operation import Operation
+from operators.compute.api.reasons import ConditionType
+from operators.compute.operation.observed import Target
+
+BASELINE: Final = "Baseline"
+"""What there is at the beginning is written down."""
+SET_POWER: Final = "SetPower"
+WAIT_RUNNING: Final = "WaitRunning"
+WAIT_STOPPED: Final = "WaitStopped"
+RESTART: Final = "Restart"
+PREPARE: Final = "Prepare"
+"""A new disk is filled while the machine runs; nothing has changed yet."""
+SWAP: Final = "Swap"
+SET_SIZE: Final = "SetSize"
+WAIT_SIZE: Final = "WaitSize"
+MOVE: Final = "Move"
+ASK: Final = "Ask"
+"""The guest is asked to reboot."""
+TAKE: Final = "Take"
+"""KubeVirt takes the snapshot."""
+HOLD: Final = "Hold"
+"""The machine runs from the rescue disk."""
+RETURN: Final = "Return"
+"""The machine goes back to its own disk."""
+
+
+def build_restart(operation: Operation, uid: str) -> Directive:
+    """Build the directive that ends one run."""
+    return Directive(kind=DirectiveKind.RESTART, token=operation.metadata.uid, vmi_uid=uid)
+
+
+def build_boot(operation: Operation, disk: str, use: DiskUse = DiskUse.BOOT) -> Directive:
+    """Build the directive to make a disk, or to boot from it."""
+    facts = operation.observed.facts
+    rescue = operation.spec.rescue is not None and disk == facts.new_disk
+    return Directive(
+        kind=DirectiveKind.ROOT_DISK,
+        token=operation.metadata.uid,
+        disk=disk,
+        image=find_image(operation),
+        use=use,
+        attach=facts.old_disk if rescue and use is DiskUse.BOOT else None,
+    )
+
+
+def find_image(operation: Operation) -> Image | None:
+    """Find what a new disk is filled with; None for the image of the Instance."""
+    if operation.observed.facts.volume_snapshot is not None:
+        return Image(snapshot=operation.observed.facts.volume_snapshot)
+    wanted = operation.spec.rescue or operation.spec.rebuild
+    return None if wanted is None else wanted.image
+
+
+def explain_wait(target: Target, what: str) -> str:
+    """Say what is waited for, and what the Instance says is amiss."""
+    if target.holds(ConditionType.BLOCKED):
+        return f"{what}; {target.message(ConditionType.BLOCKED)}"
+    return what

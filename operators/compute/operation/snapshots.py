@@ -1,0 +1,62 @@
+"""Snapshot: KubeVirt takes a snapshot of the machine with its disks; pure.
+
+It belongs to nobody but the user: it outlives the Operation, and the Instance.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from libs.common.actions import Action
+from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT, SnapshotIndication
+from libs.common.plan import Create
+from operators.compute.api.operation import Facts, Operation, OperationReason
+from operators.compute.operation.observed import (
+    Observed,
+    Target,
+    Turn,
+    fail,
+    proceed,
+    succeed,
+    wait,
+)
+from operators.compute.operation.requests import BASELINE, TAKE, explain_wait
+from operators.compute.operation.resources import build_snapshot, is_snapshot_of
+
+
+def snapshot(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
+    """Have KubeVirt take a snapshot, and wait until it can be used."""
+    if operation.observed.step == BASELINE:
+        if target.instance.observed.vm_uid is None:
+            return fail(OperationReason.NOT_RUNNING, "there is no machine yet")
+        wanted = operation.spec.snapshot
+        name = (None if wanted is None else wanted.name) or operation.metadata.name
+        return proceed(TAKE, facts=Facts(snapshot=name))
+    name = operation.observed.facts.snapshot or ""
+    held = observed.snapshot
+    if held is None:
+        step = Create(
+            MACHINE_SNAPSHOT,
+            build_snapshot(operation, name),
+            ours=lambda manifest: is_snapshot_of(manifest, operation.metadata.uid),
+        )
+        note = f"Asked KubeVirt for VirtualMachineSnapshot {name}"
+        return wait(f"asking for snapshot {name}", Action(step, OperationReason.IN_PROGRESS, note))
+    if not is_snapshot_of({"metadata": {"annotations": held.annotations}}, operation.metadata.uid):
+        message = f"spec.snapshot.name: VirtualMachineSnapshot {name} exists; choose another name"
+        return fail(OperationReason.NAME_TAKEN, message)
+    if held.failed or held.deleting:
+        why = held.error or "KubeVirt does not say why"
+        return fail(OperationReason.SNAPSHOT_FAILED, f"snapshot {name}: {why}")
+    if held.ready:
+        return succeed(f"snapshot {name} is ready{_describe(held.indications)}")
+    return wait(explain_wait(target, f"waiting for snapshot {name}"))
+
+
+def _describe(indications: tuple[str, ...]) -> str:
+    """Say how far what the guest had in memory is in the snapshot."""
+    if SnapshotIndication.ONLINE not in indications:
+        return ""
+    if SnapshotIndication.GUEST_AGENT in indications:
+        return ", taken while the guest held still"
+    return ", taken of a running guest without agent: as after a power failure"

@@ -1,0 +1,167 @@
+"""What each type of Operation does, beside what the table of crashes shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from libs.common.contracts.cdi import DATA_VOLUME
+from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
+from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT
+from libs.common.kinds import Key, Manifest, key_of
+from operators.compute.api.instance import INSTANCE
+from operators.compute.api.operation import OPERATION
+from operators.compute.life import NEW, OP, WEB, Life
+from operators.compute.samples import build_operation, build_snapshot
+
+
+def status_of(life: Life) -> dict[str, Any]:
+    status: dict[str, Any] = life.world.api.get(OPERATION, OP)["status"]
+    return status
+
+
+def volumes_of(life: Life, kind: Any = VIRTUAL_MACHINE) -> dict[str, Any]:
+    manifest = life.world.api.get(kind, WEB)
+    spec = manifest["spec"]["template"]["spec"] if kind == VIRTUAL_MACHINE else manifest["spec"]
+    return {volume["name"]: volume for volume in spec["volumes"]}
+
+
+async def begin(life: Life, **annotations: str) -> Life:
+    """Have an Instance whose run has some annotations, and then its Operation."""
+    await life.begin()
+    if annotations:
+        notes = {f"pretend/{name}": value for name, value in annotations.items()}
+        patch = {"metadata": {"annotations": notes}}
+        life.world.api.patch(VIRTUAL_MACHINE_INSTANCE, WEB, patch)
+    life.world.api.create(life.operation)
+    await life.world.settle()
+    return life
+
+
+async def pass_time(life: Life, seconds: float, times: int = 1) -> None:
+    for _ in range(times):
+        life.world.clock.advance(seconds)
+        await life.world.settle()
+
+
+# SoftReboot.
+
+
+async def test_soft_reboot_keeps_the_run_and_is_told_by_the_agent() -> None:
+    life = await begin(Life(build_operation("SoftReboot")))
+
+    assert (status_of(life)["phase"], len(life.runs), life.reboots()) == ("Succeeded", 1, 1)
+    assert life.world.writes.count("softreboot") == 1
+
+
+async def test_guest_that_does_not_listen_is_asked_twice_and_left_alone() -> None:
+    life = await begin(Life(build_operation("SoftReboot")), deaf="true")
+    await pass_time(life, 130, times=3)
+
+    status = status_of(life)
+    assert (status["phase"], status["reason"]) == ("Failed", "NotRebooted")
+    assert (life.world.writes.count("softreboot"), len(life.runs)) == (2, 1)
+
+
+async def test_guest_that_does_not_listen_is_restarted_where_that_is_wanted() -> None:
+    operation = build_operation("SoftReboot", softReboot={"onTimeout": "Reboot"})
+    life = await begin(Life(operation), deaf="true")
+    await pass_time(life, 130, times=3)
+
+    assert (status_of(life)["phase"], len(life.runs)) == ("Succeeded", 2)
+
+
+async def test_soft_reboot_without_an_agent_says_that_nobody_can_tell() -> None:
+    life = Life(build_operation("SoftReboot"))
+    await life.begin()
+    run = life.world.api.get(VIRTUAL_MACHINE_INSTANCE, WEB)
+    kept = [each for each in run["status"]["conditions"] if each["type"] != "AgentConnected"]
+    life.world.api.patch(VIRTUAL_MACHINE_INSTANCE, WEB, {"status": {"conditions": kept}})
+    life.world.api.create(life.operation)
+    await life.world.settle()
+
+    status = status_of(life)
+    assert (status["phase"], status["reason"]) == ("Succeeded", "Unverified")
+
+
+# Snapshot and Restore.
+
+
+async def test_snapshot_is_named_and_outlives_its_operation() -> None:
+    life = await begin(Life(build_operation("Snapshot", snapshot={"name": "before"})))
+    life.world.api.delete(OPERATION, OP)
+    await life.world.settle()
+
+    snapshot = life.world.api.get(MACHINE_SNAPSHOT, Key("default", "before"))
+    assert snapshot["spec"]["source"]["name"] == "web"
+    assert "ownerReferences" not in snapshot["metadata"]
+
+
+async def test_snapshot_that_cannot_be_taken_says_why() -> None:
+    life = await begin(Life(build_operation("Snapshot", snapshot={"name": "broken"})))
+
+    status = status_of(life)
+    assert (status["phase"], status["reason"]) == ("Failed", "SnapshotFailed")
+    assert "the driver cannot take snapshots" in status["message"]
+
+
+async def test_snapshot_of_somebody_else_is_left_alone() -> None:
+    life = Life(build_operation("Snapshot", snapshot={"name": "theirs"}))
+    await life.begin()
+    theirs = life.world.api.create(build_snapshot("theirs"))
+    life.world.api.create(life.operation)
+    await life.world.settle()
+
+    status = status_of(life)
+    assert (status["phase"], status["reason"]) == ("Failed", "NameTaken")
+    held = life.world.api.get(MACHINE_SNAPSHOT, Key("default", "theirs"))
+    assert held["metadata"]["uid"] == theirs["metadata"]["uid"]
+
+
+async def test_restore_boots_from_a_disk_that_is_made_of_the_snapshot() -> None:
+    life = await begin(Life(build_operation("Restore", restore={"snapshot": "kept"})))
+
+    assert status_of(life)["phase"] == "Succeeded"
+    (disk,) = life.world.api.objects(DATA_VOLUME)
+    assert disk["spec"]["source"] == {"snapshot": {"name": "kept-root", "namespace": "default"}}
+    assert volumes_of(life)["root"]["dataVolume"]["name"] == key_of(disk).name
+
+
+async def test_restore_of_a_snapshot_that_is_not_there_does_not_touch_the_machine() -> None:
+    life = await begin(Life(build_operation("Restore", restore={"snapshot": "nothing"})))
+
+    status = status_of(life)
+    assert (status["phase"], status["reason"]) == ("Failed", "SnapshotNotFound")
+    assert "nothing" in status["message"]
+    assert (len(life.runs), life.phase(INSTANCE)) == (1, "Running")
+
+
+# Rescue.
+
+
+def build_rescue() -> Manifest:
+    return build_operation("Rescue", rescue={"image": NEW, "durationSeconds": 600})
+
+
+async def test_rescue_has_the_own_disk_beside_another_and_goes_back_by_itself() -> None:
+    life = await begin(Life(build_rescue()))
+
+    assert (status_of(life)["step"], life.phase(INSTANCE)) == ("Hold", "Rescue")
+    during = volumes_of(life, VIRTUAL_MACHINE_INSTANCE)
+    assert during["root"]["dataVolume"]["name"] != "web-root"
+    assert during["rescued"]["persistentVolumeClaim"]["claimName"] == "web-root"
+
+    await pass_time(life, 601)
+    assert (status_of(life)["phase"], life.phase(INSTANCE)) == ("Succeeded", "Running")
+    after = volumes_of(life, VIRTUAL_MACHINE_INSTANCE)
+    assert after["root"]["dataVolume"]["name"] == "web-root"
+    assert "rescued" not in after
+    assert [key_of(disk).name for disk in life.world.api.objects(DATA_VOLUME)] == ["web-root"]
+
+
+async def test_rescue_ends_well_as_soon_as_somebody_says_so() -> None:
+    life = await begin(Life(build_rescue()))
+    life.world.api.patch(OPERATION, OP, {"spec": {"cancel": True}})
+    await life.world.settle()
+
+    assert status_of(life)["phase"] == "Succeeded"
+    assert volumes_of(life)["root"]["dataVolume"]["name"] == "web-root"
