@@ -119,7 +119,7 @@ class FakeApi:
         self.collector.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         """Stop: open watches end, hanging requests are let go."""
         self.faults.clear()
         self.watches.close_all()
