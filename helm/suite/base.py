@@ -34,6 +34,8 @@ class SuiteBase:
     """Settings of the operator."""
     metrics: ClassVar[Sequence[MetricSpec]] = ()
     """Metrics of the operator, beside those of the framework."""
+    workload_metrics: ClassVar[Sequence[MetricSpec]] = ()
+    """Metrics of the pods that it runs for its users, where the dashboard shows those, too."""
     computed: ClassVar[frozenset[str]] = frozenset()
     """Variables that the chart computes where no setting gives them."""
 

@@ -11,6 +11,7 @@ from libs.common.metrics import Metrics
 from libs.common.runtime import Context
 from operators.pulsarconsumer.metrics import (
     BACKLOG,
+    CONNECTED,
     DEAD_LETTERS,
     DESIRED,
     LOOK_DURATION,
@@ -61,6 +62,7 @@ class Gauges:
             oldest = report.oldest
             values[BACKLOG] = float(sum(topic.messages for topic in report.topics))
             values[OLDEST] = 0.0 if oldest is None else max(0.0, now.timestamp() - oldest)
+            values[CONNECTED] = float(report.consumers)
             values[DEAD_LETTERS] = float(report.dead_letters or 0)
         for spec, value in values.items():
             self._metrics.gauge(spec).labels(key.namespace, key.name).set(value)

@@ -38,6 +38,12 @@ OLDEST: Final = MetricSpec(
     "Age of the oldest message that waits, in seconds; 0 when none does.",
     _OBJECT,
 )
+CONNECTED: Final = MetricSpec(
+    "pulsarconsumer_consumers_connected",
+    MetricKind.GAUGE,
+    "Number of consumers that the broker has in the subscription of a PulsarConsumer.",
+    _OBJECT,
+)
 DEAD_LETTERS: Final = MetricSpec(
     "pulsarconsumer_dead_letters",
     MetricKind.GAUGE,
@@ -51,7 +57,7 @@ DESIRED: Final = MetricSpec(
     _OBJECT,
 )
 
-OBJECT_GAUGES: Final = (REACHABLE, BACKLOG, OLDEST, DEAD_LETTERS, DESIRED)
+OBJECT_GAUGES: Final = (REACHABLE, BACKLOG, OLDEST, CONNECTED, DEAD_LETTERS, DESIRED)
 """Gauges with a series for each PulsarConsumer."""
 METRICS: Final[tuple[MetricSpec, ...]] = (LOOKS, LOOK_DURATION, *OBJECT_GAUGES)
 """What the process registers and the reference lists."""
