@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 
 from libs.common.plan import Outcome, Patch, Step
 from libs.common.runtime import Context
@@ -35,9 +36,18 @@ async def take_steps(
     return outcome
 
 
-def explain_refusal(outcome: Outcome) -> tuple[bool, str] | None:
-    """Tell why a step failed: whether a name is taken, and the words for people; None for none."""
+def explain_refusal[Reason: StrEnum](
+    outcome: Outcome, *, taken: Reason, refused: Reason
+) -> tuple[Reason, str] | None:
+    """Tell why a step failed, and the words for people; None when none did.
+
+    Args:
+        outcome: What became of the steps.
+        taken: Reason for a name that somebody else's object has.
+        refused: Reason for everything else.
+    """
     if not outcome.failures:
         return None
     failure = outcome.failures[0]
-    return isinstance(failure.error, ForeignObject), failure.message
+    reason = taken if isinstance(failure.error, ForeignObject) else refused
+    return reason, failure.message

@@ -83,12 +83,9 @@ class Reconciler:
             reason=FirewallReason.APPLIED,
             repaired=FirewallReason.REPAIRED,
         )
-        refused = explain_refusal(outcome)
-        refusal = None
-        if refused is not None:
-            taken, words = refused
-            reason = FirewallReason.NAME_TAKEN if taken else FirewallReason.WRITE_REFUSED
-            refusal = (reason, words)
+        refusal = explain_refusal(
+            outcome, taken=FirewallReason.NAME_TAKEN, refused=FirewallReason.WRITE_REFUSED
+        )
         observed = _observe(ctx, firewall)
         status = build_status(
             firewall, compiled, observed, refusal, current=conditions_of(ctx.primary), now=ctx.now()

@@ -88,12 +88,9 @@ class Reconciler:
             reason=NetworkReason.APPLIED,
             repaired=NetworkReason.REPAIRED,
         )
-        refused = explain_refusal(outcome)
-        refusal = None
-        if refused is not None:
-            taken, words = refused
-            reason = NetworkReason.NAME_TAKEN if taken else NetworkReason.WRITE_REFUSED
-            refusal = (reason, words)
+        refusal = explain_refusal(
+            outcome, taken=NetworkReason.NAME_TAKEN, refused=NetworkReason.WRITE_REFUSED
+        )
         observed = _observe(ctx)
         status = build_status(
             network, observed, refusal, current=conditions_of(ctx.primary), now=ctx.now()
