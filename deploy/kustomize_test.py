@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
 
+from libs.common import fastyaml
 from libs.common.kinds import Manifest
 from libs.common.testing.helm import find_charts, render_chart
 
@@ -41,7 +41,7 @@ def build(kustomize: Path, directory: Path) -> Objects:
         timeout=_TIMEOUT_SECONDS,
     )
     assert run.returncode == 0, run.stderr
-    return key_objects([one for one in yaml.safe_load_all(run.stdout) if one])
+    return key_objects(list(fastyaml.load_all(run.stdout)))
 
 
 def render(operator: str, values: Mapping[str, Any], namespace: str) -> Objects:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from helm.suite.base import SuiteBase, dig
+from libs.common import fastyaml
 from libs.common.testing.helm import CHARTS, HelmError, render_notes, run_helm
 
 _KEEP = {"helm.sh/resource-policy": "keep"}
@@ -52,7 +52,7 @@ class LifecycleSuite(SuiteBase):
     def test_crds_are_the_generated_ones_and_are_kept(self) -> None:
         rendered = self.render({}, "CustomResourceDefinition")
         paths = sorted((CHARTS / self.chart / "files" / "crds").glob("*.yaml"))
-        generated = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in paths]
+        generated = [fastyaml.load(path.read_text(encoding="utf-8")) for path in paths]
 
         assert rendered
         assert [crd["spec"] for crd in rendered] == [crd["spec"] for crd in generated]

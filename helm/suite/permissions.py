@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
 from helm.suite.base import EVERYTHING, NAMESPACE, SuiteBase, dig
+from libs.common import fastyaml
 from libs.common.kinds import Manifest
 from libs.common.testing.helm import CHARTS
 
@@ -22,7 +21,7 @@ class PermissionSuite(SuiteBase):
     def generated(self) -> Manifest:
         """Read the permissions that the chart is to grant."""
         path = CHARTS / self.chart / "files" / "rbac.yaml"
-        rules: Manifest = yaml.safe_load(path.read_text(encoding="utf-8"))
+        rules: Manifest = fastyaml.load(path.read_text(encoding="utf-8"))
         return rules
 
     def places(self, values: Mapping[str, Any] | None = None) -> dict[str, Manifest]:

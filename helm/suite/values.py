@@ -7,10 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-import yaml
 
 from helm.suite.base import EVERYTHING, SuiteBase, dig, nest
 from helm.suite.cases import CASES, ELSEWHERE, SWITCHES
+from libs.common import fastyaml
 from libs.common.kinds import Manifest
 from libs.common.settings import describe_settings
 from libs.common.testing.helm import CHARTS
@@ -22,7 +22,7 @@ class ValueSuite(SuiteBase):
     def defaults(self) -> Manifest:
         """Read the chart's values.yaml."""
         path = CHARTS / self.chart / "values.yaml"
-        values: Manifest = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values: Manifest = fastyaml.load(path.read_text(encoding="utf-8"))
         return values
 
     @pytest.mark.parametrize("value", CASES)
@@ -63,7 +63,7 @@ class ValueSuite(SuiteBase):
                 assert nested_default or before.lstrip().startswith("#") or "settings" in key, line
 
     def test_values_are_the_same_for_every_operator_but_for_image_and_settings(self) -> None:
-        theirs = yaml.safe_load((CHARTS / "podset" / "values.yaml").read_text(encoding="utf-8"))
+        theirs = fastyaml.load((CHARTS / "podset" / "values.yaml").read_text(encoding="utf-8"))
         ours = self.defaults()
         for values in (ours, theirs):
             values.pop("settings")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
-import yaml
-
+from libs.common import fastyaml
 from libs.common.kinds import Manifest
 from operators.clusters import scripts
 from operators.clusters.api.v1alpha1 import KubernetesCluster, Pool
@@ -23,8 +21,6 @@ runcmd:
   - [systemctl, daemon-reload]
   - [systemctl, enable, --now, --no-block, {scripts.UNIT_NAME}]
 """
-# Where PyYAML was built without libyaml the slow ones do the same.
-_DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class Role(StrEnum):
@@ -89,7 +85,7 @@ def render_user_data(member: Membership, role: Role, pool: Pool | None) -> str:
         f"/etc/systemd/system/{scripts.UNIT_NAME}": scripts.UNIT,
     }
     if role is not Role.INIT:
-        config = dump_yaml(build_kubeconfig(member, member.join, "join"))
+        config = fastyaml.dump(build_kubeconfig(member, member.join, "join"))
         files[f"{scripts.DIRECTORY}/discovery.conf"] = config
     if role is not Role.JOIN:
         width = 128 if ":" in member.address else 32
@@ -105,7 +101,7 @@ def render_kubeadm(member: Membership, role: Role, pool: Pool | None) -> str:
     registration = _build_registration(pool)
     if role is Role.INIT:
         parts = (_build_init(member, registration), _build_cluster(member))
-        return "---\n".join(dump_yaml(part) for part in parts)
+        return "---\n".join(fastyaml.dump(part) for part in parts)
     join: Manifest = {
         "apiVersion": _KUBEADM,
         "kind": "JoinConfiguration",
@@ -115,7 +111,7 @@ def render_kubeadm(member: Membership, role: Role, pool: Pool | None) -> str:
     if role is Role.JOIN_CONTROL_PLANE:
         port = member.cluster.spec.control_plane.endpoint.port
         join["controlPlane"] = {"localAPIEndpoint": {"bindPort": port}}
-    return dump_yaml(join)
+    return fastyaml.dump(join)
 
 
 def build_kubeconfig(member: Membership, user: Pair, name: str) -> Manifest:
@@ -199,9 +195,3 @@ def _render_file(path: str, content: str) -> str:
 def encode(text: str) -> str:
     """Encode a text as values of Secrets and kubeconfigs are."""
     return base64.b64encode(text.encode()).decode()
-
-
-def dump_yaml(value: Mapping[str, Any]) -> str:
-    """Render a map as YAML, its keys in their order."""
-    text: str = yaml.dump(value, Dumper=_DUMPER, sort_keys=False)
-    return text

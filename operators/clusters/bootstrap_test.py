@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from libs.common import fastyaml
 from operators.clusters import scripts
 from operators.clusters.api.v1alpha1 import Pool
 from operators.clusters.bootstrap import (
     Membership,
     Role,
     build_kubeconfig,
-    dump_yaml,
     render_endpoint,
     render_kubeadm,
     render_user_data,
@@ -44,7 +43,7 @@ def read_files(user_data: str) -> dict[str, str]:
     """Read what cloud-init would write, by path."""
     header, _, rest = user_data.partition("\n")
     assert header == "#cloud-config"
-    files: list[dict[str, Any]] = yaml.safe_load(rest)["write_files"]
+    files: list[dict[str, Any]] = fastyaml.load(rest)["write_files"]
     assert {each["permissions"] for each in files} == {"0600"}
     return {each["path"]: each["content"] for each in files}
 
@@ -86,7 +85,7 @@ def test_same_node_is_told_the_same_each_time(member: Membership) -> None:
 
 
 def test_node_says_its_pool_its_labels_and_its_taints(member: Membership) -> None:
-    registration = yaml.safe_load(render_kubeadm(member, Role.JOIN, WEB))["nodeRegistration"]
+    registration = fastyaml.load(render_kubeadm(member, Role.JOIN, WEB))["nodeRegistration"]
 
     labels = "clusters.slipway.dev/pool=web,tier=web"
     assert registration["kubeletExtraArgs"] == [{"name": "node-labels", "value": labels}]
@@ -103,7 +102,7 @@ def test_endpoint_is_rendered_for_both_families(address: str, endpoint: str) -> 
 
 def test_kubeconfig_reads_back(member: Membership) -> None:
     admin = credentials()[0]
-    text = dump_yaml(build_kubeconfig(member, admin, "admin"))
+    text = fastyaml.dump(build_kubeconfig(member, admin, "admin"))
 
     assert read_kubeconfig(text) == (member.server, member.authorities.ca, admin)
     assert read_kubeconfig("nonsense: [") == read_kubeconfig("") == ("", "", type(admin)("", ""))

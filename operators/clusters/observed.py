@@ -11,6 +11,7 @@ from typing import Final, Self
 
 import yaml
 
+from libs.common import fastyaml
 from libs.common.contracts.compute import InstanceView, OperationView
 from libs.common.contracts.ip_claims import IpClaimView
 from libs.common.contracts.reading import (
@@ -26,7 +27,6 @@ from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster, Po
 from operators.clusters.certificates import Authorities, Pair
 from operators.clusters.naming import DRAINING, POOL_LABEL, node_name, slot_of
 
-_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 DEFAULT_DRAIN_SECONDS: Final = 300
 """Time to drain a node whose pool is not in the spec any more."""
 
@@ -175,7 +175,7 @@ def read_pair(data: Mapping[str, str]) -> Pair:
 def read_kubeconfig(text: str) -> tuple[str, str, Pair]:
     """Read server, authority and credentials of a kubeconfig of ours; empty where there is none."""
     try:
-        config = yaml.load(text, Loader=_LOADER) or {}  # noqa: S506 a safe loader, the fast one
+        config = fastyaml.load(text) or {}
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         parts = [cluster["certificate-authority-data"]]
         parts += [user["client-certificate-data"], user["client-key-data"]]

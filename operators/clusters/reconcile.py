@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
+from libs.common import fastyaml
 from libs.common.actions import Action
 from libs.common.contracts.compute import INSTANCE, InstanceView
 from libs.common.contracts.ip_claims import IP_CLAIM
@@ -27,7 +28,6 @@ from operators.clusters.bootstrap import (
     Membership,
     Role,
     build_kubeconfig,
-    dump_yaml,
     render_user_data,
 )
 from operators.clusters.certificates import Authorities, Pair, is_valid
@@ -214,7 +214,7 @@ def _plan_credentials(
     valid = is_valid(admin, authorities.ca, now + RENEW_KUBECONFIG)
     if not valid or (server, ca) != (member.server, authorities.ca):
         config = build_kubeconfig(member, issuer.administrator(authorities), "admin")
-        manifest = build_kubeconfig_secret(cluster, dump_yaml(config))
+        manifest = build_kubeconfig_secret(cluster, fastyaml.dump(config))
         step = Apply(SECRET, manifest)
         note = f"Made the kubeconfig of the cluster, {describe(SECRET, step.key)}"
         actions.append(Action(step, Reason.RENEWED if text else Reason.CREATED, note))

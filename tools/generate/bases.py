@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
+from libs.common import fastyaml
 from libs.common.kinds import Manifest
 from tools.generate.errors import GenerateError
 from tools.generate.sources import ROOT, find_operators
@@ -60,7 +59,7 @@ def render_chart(
     )
     if run.returncode:
         raise GenerateError([f"helm/{operator_id}: {run.stderr.strip()}"])
-    documents = (document for document in yaml.safe_load_all(run.stdout) if document)
+    documents = fastyaml.load_all(run.stdout)
     return [document for document in documents if not _is_hook(document)]
 
 

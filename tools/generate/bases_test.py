@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
+from libs.common import fastyaml
 from libs.common.kinds import Manifest
 from libs.common.testing.helm import HelmMissing, find_helm
 from tools.cluster.binaries import ensure_tool
@@ -58,7 +58,7 @@ def test_monitoring_has_only_what_it_adds(bases: dict[Path, str], operator_id: s
 
     kinds = {manifest["kind"] for manifest in _load(bases, folder)}
     assert kinds == {"ServiceMonitor", "PrometheusRule", "ConfigMap"}
-    assert yaml.safe_load(bases[folder / "kustomization.yaml"])["kind"] == "Component"
+    assert fastyaml.load(bases[folder / "kustomization.yaml"])["kind"] == "Component"
 
 
 def test_words_of_helm_are_passed_on(helm: Path, tmp_path: Path) -> None:
@@ -75,4 +75,4 @@ def test_operator_without_a_chart_has_no_base(helm: Path, tmp_path: Path) -> Non
 
 
 def _load(bases: dict[Path, str], folder: Path) -> list[Manifest]:
-    return list(yaml.safe_load_all(bases[folder / "manifests.yaml"]))
+    return list(fastyaml.load_all(bases[folder / "manifests.yaml"]))

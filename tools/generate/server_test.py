@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-import yaml
 
+from libs.common import fastyaml
 from libs.common.client import Client
 from libs.common.kinds import CRD, Manifest, key_of
 from tools.generate.drift import OWNED
@@ -21,7 +21,7 @@ _CRDS = sorted(path.relative_to(ROOT) for path in ROOT.glob(OWNED[0]))
 
 @pytest.mark.parametrize("path", _CRDS, ids=str)
 async def test_server_establishes_the_crd(kube_client: Client, path: Path) -> None:
-    manifest = yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
+    manifest = fastyaml.load((ROOT / path).read_text(encoding="utf-8"))
 
     await kube_client.apply(CRD, manifest, field_manager="test")
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from pydantic.alias_generators import to_camel
 
+from libs.common import fastyaml
 from libs.common.kinds import Manifest
 from tools.generate.chart_values import ChartValues
 from tools.generate.errors import GenerateError
@@ -47,7 +47,7 @@ def build_values_schema(operator: OperatorSource, values: str = "") -> Manifest:
     """
     schema = _build_common_schema()
     if values:
-        _check_keys(operator, schema, yaml.safe_load(values))
+        _check_keys(operator, schema, fastyaml.load(values))
         _describe(schema, (), read_comments(values))
     properties = schema["properties"]
     properties["settings"] = {
@@ -68,7 +68,7 @@ def render_values_table(operator: OperatorSource, root: Path) -> str:
     comments = read_comments(text)
     rows = [
         (render_code(".".join(path)), render_code(json.dumps(default)), comments.get(path, ""))
-        for path, default in _walk_values(_build_common_schema(), (), yaml.safe_load(text) or {})
+        for path, default in _walk_values(_build_common_schema(), (), fastyaml.load(text) or {})
     ]
     rows += [
         (

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import yaml
-
+from libs.common import fastyaml
 from tools.cluster.errors import ToolError
 
 APP_SETTINGS: Final[Mapping[str, str]] = {"pulsarconsumer": "consumerImage"}
@@ -82,7 +81,7 @@ def replace_values(text: str, wanted: Mapping[str, Mapping[str, str]]) -> str:
             text, count = re.subn(pattern, rf'\g<1> "{value}"', text, flags=re.MULTILINE)
             if not count:
                 raise ToolError(f"values.yaml: {section}.{name}: no such field; check the chart")
-    held = yaml.safe_load(text)
+    held = fastyaml.load(text)
     for section, fields in wanted.items():
         assert all(held[section][name] == value for name, value in fields.items())
     return text

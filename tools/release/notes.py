@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import yaml
-
+from libs.common import fastyaml
 from tools.cluster.errors import ToolError
 
 _VERSION: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?")
@@ -43,7 +42,7 @@ def read_release(operator: str, root: Path) -> Release:
     chart = root / "helm" / operator / "Chart.yaml"
     if not chart.exists():
         raise ToolError(f"helm/{operator}/Chart.yaml: no such operator; check the id")
-    metadata = yaml.safe_load(chart.read_text())
+    metadata = fastyaml.load(chart.read_text())
     version, app_version = str(metadata.get("version")), str(metadata.get("appVersion"))
     if not _VERSION.fullmatch(version):
         raise ToolError(f"helm/{operator}/Chart.yaml: version: {version} is not a version")

@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
+from libs.common import fastyaml
 from tools.cluster.binaries import ensure_tool
 from tools.cluster.errors import ToolError
 from tools.cluster.progress import open_progress
@@ -36,7 +36,7 @@ def test_package_installs_the_images_that_were_pushed_with_it(
         [ensure_tool("helm"), "template", "x", chart], capture_output=True, text=True, check=True
     ).stdout
     deployments = [
-        each for each in yaml.safe_load_all(rendered) if each and each["kind"] == "Deployment"
+        each for each in fastyaml.load_all(rendered) if each and each["kind"] == "Deployment"
     ]
     (container,) = deployments[0]["spec"]["template"]["spec"]["containers"]
     assert container["image"] == str(images[operator])

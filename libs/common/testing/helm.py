@@ -14,8 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
+from libs.common import fastyaml
 from libs.common.kinds import Manifest
 
 HELM_VARIABLE: Final = "SLIPWAY_HELM"
@@ -82,7 +81,7 @@ def render_chart(
         HelmMissing: There is no helm.
     """
     text = _template(chart, json.dumps(values or {}), release or chart, namespace)
-    manifests: list[Manifest] = [one for one in yaml.safe_load_all(text) if one]
+    manifests: list[Manifest] = list(fastyaml.load_all(text))
     return [one for one in manifests if not show_only or one["kind"] in show_only]
 
 
