@@ -1,4 +1,4 @@
-"""Command line: `python -m tools.sweep [operator] [--tier gate|sorts|writes|full] [--replay FILE] ...`."""
+"""Command line: `python -m tools.sweep [operator] [--tier gate|sorts|writes|full] ...`."""
 
 from __future__ import annotations
 

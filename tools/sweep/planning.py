@@ -194,9 +194,9 @@ def choose_representatives(
     """Choose the plans of the tier `sorts`, by classes of what is alike.
 
     The usual modes are tried at one moment of each sort, so that every kind of write and of event
-    goes wrong in each of these ways, and at one moment of each workload. Each further mode is tried once for an operator. Which moment stands for its sort follows from a
-    hash of mode, sort, workload and seed: the same in each run, another one for each mode, so that
-    phases take turns.
+    goes wrong in each of these ways, and at one moment of each workload. Each further mode is tried
+    once for an operator. Which moment stands for its sort follows from a hash of mode, sort,
+    workload and seed: the same in each run, another one for each mode, so that phases take turns.
 
     Args:
         plans: What the full tier would try of one workload.
