@@ -38,6 +38,8 @@ def app_visibility(operator):
             "//3rdparty/**",
             "//operators/__init__.py",
             "//operators/" + operator + "/__init__.py",
+            # Fixtures of tests of both.
+            "//operators/" + operator + "/conftest.py",
             "//conftest.py",
             "!*",
         )
@@ -49,6 +51,7 @@ def app_visibility(operator):
             "//operators/" + operator + "/**",
             "//tools/**",
             "//tests/**",
+            "//helm/**",
             "!*",
         )
     )
