@@ -121,6 +121,16 @@ def build_kubeconfig(member: Membership, user: Pair, name: str) -> Manifest:
     )
 
 
+def build_kubeconfig_data(member: Membership, user: Pair) -> dict[str, str]:
+    """Build the values of the Secret with the kubeconfig: `value`, and what it is made of."""
+    return {
+        "value": fastyaml.dump(build_kubeconfig(member, user, "admin")),
+        "ca.crt": member.authorities.ca,
+        "tls.crt": user.certificate,
+        "tls.key": user.key,
+    }
+
+
 def render_config(cluster: str, server: str, ca: str, user: Pair, name: str) -> Manifest:
     """Build a kubeconfig from its parts."""
     return {

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from libs.common import fastyaml
 from operators.clusters import scripts
 from operators.clusters.api.v1alpha1 import Pool
 from operators.clusters.bootstrap import (
     Membership,
     Role,
-    build_kubeconfig,
+    build_kubeconfig_data,
     render_endpoint,
     render_kubeadm,
     render_user_data,
 )
-from operators.clusters.observed import read_kubeconfig
 from operators.clusters.samples import ADDRESS, authorities, credentials, parse_cluster
 
 WEB = Pool.model_validate(
@@ -43,7 +43,7 @@ def read_files(user_data: str) -> dict[str, str]:
     """Read what cloud-init would write, by path."""
     header, _, rest = user_data.partition("\n")
     assert header == "#cloud-config"
-    files: list[dict[str, Any]] = fastyaml.load(rest)["write_files"]
+    files: list[dict[str, Any]] = yaml.safe_load(rest)["write_files"]
     assert {each["permissions"] for each in files} == {"0600"}
     return {each["path"]: each["content"] for each in files}
 
@@ -85,7 +85,7 @@ def test_same_node_is_told_the_same_each_time(member: Membership) -> None:
 
 
 def test_node_says_its_pool_its_labels_and_its_taints(member: Membership) -> None:
-    registration = fastyaml.load(render_kubeadm(member, Role.JOIN, WEB))["nodeRegistration"]
+    registration = yaml.safe_load(render_kubeadm(member, Role.JOIN, WEB))["nodeRegistration"]
 
     labels = "clusters.slipway.dev/pool=web,tier=web"
     assert registration["kubeletExtraArgs"] == [{"name": "node-labels", "value": labels}]
@@ -100,12 +100,15 @@ def test_endpoint_is_rendered_for_both_families(address: str, endpoint: str) -> 
     assert render_endpoint(parse_cluster(), address) == endpoint
 
 
-def test_kubeconfig_reads_back(member: Membership) -> None:
+def test_kubeconfig_leads_to_the_address_with_the_certificate(member: Membership) -> None:
     admin = credentials()[0]
-    text = fastyaml.dump(build_kubeconfig(member, admin, "admin"))
+    config = yaml.safe_load(build_kubeconfig_data(member, admin)["value"])
 
-    assert read_kubeconfig(text) == (member.server, member.authorities.ca, admin)
-    assert read_kubeconfig("nonsense: [") == read_kubeconfig("") == ("", "", type(admin)("", ""))
+    (cluster,) = config["clusters"]
+    (user,) = config["users"]
+    assert cluster["cluster"]["server"] == f"https://{ADDRESS}:6443"
+    key = base64.b64decode(user["user"]["client-key-data"]).decode()
+    assert key == admin.key
 
 
 @pytest.mark.parametrize("name", ["INIT", "JOIN_CONTROL_PLANE", "JOIN"])

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from libs.common.actions import Action, done_of, refusals_of
+from libs.common.actions import Action
 from libs.common.conditions import conditions_of
 from libs.common.contracts.compute import INSTANCE, OPERATION
 from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.network import FIREWALL
-from libs.common.kinds import ENDPOINT_SLICE, SECRET, SERVICE
+from libs.common.kinds import ENDPOINT_SLICE, SECRET, SERVICE, Key
 from libs.common.labels import MANAGED_BY
 from libs.common.plan import Outcome
-from libs.common.runtime import Context, Controller, Operator, Result
+from libs.common.runtime import Context, Controller, ForeignObject, Operator, Result
 from operators.clusters.api.reasons import Reason
 from operators.clusters.api.v1alpha1 import (
     CONTROL_PLANE,
@@ -41,10 +41,10 @@ from operators.clusters.naming import (
 from operators.clusters.naming import OPERATOR as ID
 from operators.clusters.nodes import NodeStep, NodeStepKind
 from operators.clusters.observe import map_operation, observe
-from operators.clusters.observed import Observed, Workload, read_kubeconfig
+from operators.clusters.observed import Observed, Workload, read_pair
 from operators.clusters.reconcile import plan_cluster
 from operators.clusters.settings import Settings
-from operators.clusters.status import build_final_status, build_status
+from operators.clusters.status import Refusal, build_final_status, build_status
 from operators.clusters.workload import Access, KubernetesWorkloads, Workloads
 
 _KUBECONFIG_LIFETIME: Final = timedelta(days=365)
@@ -138,7 +138,7 @@ class Reconciler:
         status = build_status(
             cluster,
             observed,
-            refusals_of(plan.actions, outcome),
+            _explain(outcome),
             current=conditions_of(ctx.primary),
             now=ctx.now(),
         )
@@ -163,7 +163,7 @@ class Reconciler:
             cluster,
             observed,
             rest,
-            refusals_of(ending.actions, outcome),
+            _explain(outcome),
             current=conditions_of(ctx.primary),
             now=ctx.now(),
         )
@@ -175,7 +175,7 @@ class Reconciler:
     def _find_access(self, cluster: KubernetesCluster, observed: Observed) -> Access | None:
         """Say how the API of the cluster is reached; None before there is anybody to ask."""
         config = observed.data_of(SECRET, kubeconfig_name(cluster.metadata.name))
-        _, ca, user = read_kubeconfig(config.get("value", ""))
+        user = read_pair(config)
         planes = [each for each in observed.members(CONTROL_PLANE) if each.ready]
         if not user.key or not planes or not observed.address:
             return None
@@ -185,7 +185,7 @@ class Reconciler:
             address=f"[{observed.address}]" if ":" in observed.address else observed.address,
             port=cluster.spec.control_plane.endpoint.port,
         )
-        return Access(url, endpoint_host(cluster.key), ca, user)
+        return Access(url, endpoint_host(cluster.key), config.get("ca.crt", ""), user)
 
     async def _look(self, ctx: Context, access: Access | None, observed: Observed) -> Workload:
         if access is None:
@@ -201,6 +201,8 @@ class Reconciler:
 
     async def _take(self, ctx: Context, access: Access, steps: Sequence[NodeStep]) -> None:
         for step in steps:
+            if step.kind is NodeStepKind.REMOVE and await _has_machine(ctx, step):
+                continue
             problem = await self._workloads.take(access, step, ctx.now())
             result = "error" if problem else "ok"
             ctx.metrics.counter(NODE_STEPS).labels(str(step.kind), result).inc()
@@ -212,13 +214,26 @@ class Reconciler:
                 ctx.event("Normal", reason, note.format(step.node))
 
 
+async def _has_machine(ctx: Context, step: NodeStep) -> bool:
+    """Tell whether a Node has a machine after all.
+
+    The cache may be behind another leader that has just made it, and a kubelet whose Node is
+    removed does not come back by itself.
+    """
+    return await ctx.live_get(INSTANCE, Key(ctx.key.namespace, step.node)) is not None
+
+
+def _explain(outcome: Outcome) -> Refusal | None:
+    """Say why a step failed, where one did."""
+    for failure in outcome.failures:
+        taken = isinstance(failure.error, ForeignObject)
+        return Reason.NAME_TAKEN if taken else Reason.WRITE_REFUSED, failure.message
+    return None
+
+
 def _tell(ctx: Context, actions: Iterable[Action], outcome: Outcome) -> None:
-    if not outcome.changed:
-        return
-    for action in done_of(actions, outcome):
-        if action.note:
-            ctx.log.info(action.note, reason=str(action.reason))
-            ctx.event("Warning" if action.warning else "Normal", action.reason, action.note)
+    if outcome.changed:
+        for action in ctx.tell(actions, outcome):
             ctx.metrics.counter(ACTIONS).labels(str(action.reason)).inc()
 
 

@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Self
 
-import yaml
-
-from libs.common import fastyaml
 from libs.common.contracts.compute import InstanceView, OperationView
 from libs.common.contracts.ip_claims import IpClaimView
 from libs.common.contracts.reading import (
@@ -170,19 +167,6 @@ def read_data(secret: Mapping[str, object]) -> dict[str, str]:
 def read_pair(data: Mapping[str, str]) -> Pair:
     """Read a certificate and its key from a Secret of type kubernetes.io/tls."""
     return Pair(data.get("tls.crt", ""), data.get("tls.key", ""))
-
-
-def read_kubeconfig(text: str) -> tuple[str, str, Pair]:
-    """Read server, authority and credentials of a kubeconfig of ours; empty where there is none."""
-    try:
-        config = fastyaml.load(text) or {}
-        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-        parts = [cluster["certificate-authority-data"]]
-        parts += [user["client-certificate-data"], user["client-key-data"]]
-        ca, certificate, key = (base64.b64decode(part).decode() for part in parts)
-        return str(cluster["server"]), ca, Pair(certificate, key)
-    except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError):
-        return "", "", Pair("", "")
 
 
 def is_initialized(cluster: KubernetesCluster, observed: Observed) -> bool:

@@ -7,8 +7,9 @@ cluster: a Node joins once its Instance is ready, and the pods of a node leave w
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 
+from libs.common.conditions import render_time
 from libs.common.contracts.compute import INSTANCE, OPERATION, InstanceView
 from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.network import FIREWALL
@@ -63,7 +64,8 @@ def run_machine(api: FakeApi, key: Key, number: int, disk: str = "root") -> None
         "vmiUID": f"{key.name}-vmi",
         "privateIP": f"10.0.{sum(key.name.encode()) % 250}.{number + 1}",
         "rootDisk": {"name": f"{key.name}-{disk}"},
-        "conditions": READY,
+        # It has just started: a machine that has run for long and not joined is broken.
+        "conditions": [{**READY[0], "lastTransitionTime": render_time(datetime.now(UTC))}],
     }
     api.patch_status(INSTANCE, key, status)
 

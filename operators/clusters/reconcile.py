@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
-from libs.common import fastyaml
 from libs.common.actions import Action
 from libs.common.contracts.compute import INSTANCE, InstanceView
 from libs.common.contracts.ip_claims import IP_CLAIM
@@ -27,7 +26,7 @@ from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster, Po
 from operators.clusters.bootstrap import (
     Membership,
     Role,
-    build_kubeconfig,
+    build_kubeconfig_data,
     render_user_data,
 )
 from operators.clusters.certificates import Authorities, Pair, is_valid
@@ -43,7 +42,6 @@ from operators.clusters.observed import (
     control_plane_names,
     is_initialized,
     is_lost,
-    read_kubeconfig,
     read_pair,
     wanted_names,
 )
@@ -209,15 +207,15 @@ def _plan_credentials(
         secret = build_join_secret(cluster, join.certificate, join.key)
         actions.append(Action(Apply(SECRET, secret), Reason.RENEWED))
     member = Membership(cluster, observed.address, authorities, join)
-    text = observed.data_of(SECRET, kubeconfig_name(name)).get("value", "")
-    server, ca, admin = read_kubeconfig(text)
+    held = observed.data_of(SECRET, kubeconfig_name(name))
+    admin = read_pair(held)
     valid = is_valid(admin, authorities.ca, now + RENEW_KUBECONFIG)
-    if not valid or (server, ca) != (member.server, authorities.ca):
-        config = build_kubeconfig(member, issuer.administrator(authorities), "admin")
-        manifest = build_kubeconfig_secret(cluster, fastyaml.dump(config))
-        step = Apply(SECRET, manifest)
+    if not valid or held != build_kubeconfig_data(member, admin):
+        admin = admin if valid else issuer.administrator(authorities)
+        data = build_kubeconfig_data(member, admin)
+        step = Apply(SECRET, build_kubeconfig_secret(cluster, data))
         note = f"Made the kubeconfig of the cluster, {describe(SECRET, step.key)}"
-        actions.append(Action(step, Reason.RENEWED if text else Reason.CREATED, note))
+        actions.append(Action(step, Reason.RENEWED if held else Reason.CREATED, note))
     return tuple(actions), member
 
 

@@ -47,10 +47,10 @@ def build_authorities(cluster: KubernetesCluster, files: Mapping[str, str]) -> M
     }
 
 
-def build_kubeconfig_secret(cluster: KubernetesCluster, kubeconfig: str) -> Manifest:
+def build_kubeconfig_secret(cluster: KubernetesCluster, data: Mapping[str, str]) -> Manifest:
     """Build the Secret with the kubeconfig for administrators."""
     name = kubeconfig_name(cluster.metadata.name)
-    secret = build_secret(cluster, name, {"value": kubeconfig}, _KUBECONFIG_TYPE)
+    secret = build_secret(cluster, name, data, _KUBECONFIG_TYPE)
     secret["metadata"]["labels"]["cluster.x-k8s.io/cluster-name"] = cluster.metadata.name
     return secret
 

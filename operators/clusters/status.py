@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 from libs.common.conditions import Condition, build_conditions
@@ -34,14 +33,14 @@ from operators.clusters.observed import (
     wanted_names,
 )
 
-type Refusals = Mapping[StrEnum, str]
-"""What the API server said to steps that failed, by the reason of their action."""
+type Refusal = tuple[Reason, str]
+"""Why a step of this pass failed: the reason for machines, and the words for people."""
 
 
 def build_status(
     cluster: KubernetesCluster,
     observed: Observed,
-    refusals: Refusals,
+    refusal: Refusal | None,
     *,
     current: Iterable[Mapping[str, Any]],
     now: datetime,
@@ -51,7 +50,7 @@ def build_status(
     Args:
         cluster: What is asked for.
         observed: What there is, after the steps of this pass.
-        refusals: Steps of this pass that failed.
+        refusal: Why a step of this pass failed; None for none.
         current: Conditions as the object shows them.
         now: Time.
     """
@@ -63,7 +62,7 @@ def build_status(
         _judge_initialized(cluster, observed),
         _judge_remediation(cluster, observed, now),
     ]
-    conditions = [_judge_ready(cluster, observed, refusals, facts), *facts]
+    conditions = [_judge_ready(cluster, observed, refusal, facts), *facts]
     return _build(cluster, observed, conditions, list(current), now)
 
 
@@ -71,7 +70,7 @@ def build_final_status(
     cluster: KubernetesCluster,
     observed: Observed,
     ending: Ending,
-    refusals: Refusals,
+    refusal: Refusal | None,
     *,
     current: Iterable[Mapping[str, Any]],
     now: datetime,
@@ -80,7 +79,7 @@ def build_final_status(
     left = ending.leftovers
     more = f" and {len(left) - 3} more" if len(left) > 3 else ""
     waiting = f"left: {', '.join(left[:3])}{more}"
-    message = "; ".join([waiting, *dict.fromkeys(refusals.values())])
+    message = waiting if refusal is None else f"{waiting}; {refusal[1]}"
     conditions = [
         Condition.false(ConditionType.READY, Reason.TERMINATING, message),
         Condition.true(ConditionType.TERMINATING, Reason.TERMINATING, message),
@@ -137,7 +136,7 @@ def _count_pools(cluster: KubernetesCluster, observed: Observed) -> list[PoolSta
 def _judge_ready(
     cluster: KubernetesCluster,
     observed: Observed,
-    refusals: Refusals,
+    refusal: Refusal | None,
     facts: Sequence[Condition],
 ) -> Condition:
     type_ = ConditionType.READY
@@ -151,9 +150,8 @@ def _judge_ready(
     if observed.authorities is None and observed.instances:
         message = f"Secret {secret} is gone, and the cluster lives; restore it"
         return Condition.false(type_, Reason.PKI_LOST, message)
-    for words in refusals.values():
-        taken = "belongs to" in words or "already exists" in words
-        return Condition.false(type_, Reason.NAME_TAKEN if taken else Reason.WRITE_REFUSED, words)
+    if refusal is not None:
+        return Condition.false(type_, *refusal)
     needed = {ConditionType.ENDPOINT_READY, ConditionType.CONTROL_PLANE_READY}
     needed |= {ConditionType.NODES_READY, ConditionType.API_REACHABLE}
     for fact in facts:

@@ -14,6 +14,9 @@ from tools.dev.options import ContextName, Kubeconfig, Name, Namespace
 _FIRST: Final = ("podset", "volumes")
 """What a newcomer is shown: each further operator costs a minute to build."""
 
+_CLOUD: Final = "cloud"
+"""A story of several operators rather than one of them."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
@@ -23,7 +26,11 @@ def register(app: typer.Typer) -> None:
 def demo(
     operators: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ID]...", help="The operators; podset and volumes by default."),
+        typer.Argument(
+            metavar="[ID]...",
+            help="The operators; podset and volumes by default. cloud shows a Kubernetes cluster "
+            "of simulated machines that move, reboot, are rebuilt and go.",
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Show every operator.")] = False,
     namespace: Namespace = "default",
@@ -35,6 +42,10 @@ def demo(
     ] = False,
 ) -> None:
     """From a bare machine to running operators and their objects turning Ready."""
+    if operators == [_CLOUD]:
+        run_cloud_demo = importlib.import_module("tools.demo.cloud").run_cloud_demo
+        run_cloud_demo(namespace=namespace, name=name, build=not no_build)
+        return
     named = list_operators() if everything else operators or _FIRST
     chosen = [check_operator(one) for one in named]
     # Imported here, since the demo needs everything and --help must stay quick.

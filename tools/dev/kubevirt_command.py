@@ -66,8 +66,12 @@ def kubevirt_sim(
     os.execve(command[0], command, {**os.environ, "PYTHONPATH": str(ROOT)})
 
 
-def deploy_simulator(target: Target, progress: Progress, *, speed: float = 1.0) -> None:
+def deploy_simulator(
+    target: Target, progress: Progress, *, speed: float = 1.0, build: bool = True
+) -> None:
     """Run the simulator in a kind cluster and wait until it answers.
+
+    `build` False takes the image that was built last.
 
     Raises:
         ToolError: It is not a kind cluster, or the simulator does not start.
@@ -78,7 +82,7 @@ def deploy_simulator(target: Target, progress: Progress, *, speed: float = 1.0) 
 
     if target.kind is None:
         raise ToolError("--deploy loads an image into a kind cluster; leave --kubeconfig out")
-    image = load_operator(ID, target.kind, progress)
+    image = load_operator(ID, target.kind, progress, build=build)
     with tempfile.TemporaryDirectory() as folder:
         create_certificates(Path(folder), (service_name(),))
         certificates = {path.name: path.read_bytes() for path in Path(folder).iterdir()}

@@ -15,6 +15,7 @@ from libs.common.errors import ConfigError, SlipwayError
 from libs.common.logs import configure_logs, install_excepthooks
 from libs.common.settings import parse_settings
 from libs.common.settings.addresses import parse_bind_address
+from tools.kubevirt_sim.guests import GuestClusters
 from tools.kubevirt_sim.server import ActionServer
 from tools.kubevirt_sim.settings import SimulatorSettings
 from tools.kubevirt_sim.simulator import KubeVirtSim
@@ -39,6 +40,10 @@ async def run(settings: SimulatorSettings) -> int:
             log.info("Serving subresources and webhooks", port=server.port)
         else:
             log.info("Serving no subresources", hint="--action-address")
+        guests = build_guests(sim, settings)
+        if guests is not None:
+            await stack.enter_async_context(guests)
+            log.info("Serving the APIs of clusters of guests", port=guests.port)
         stopped = asyncio.create_task(stop.wait())
         ended = asyncio.create_task(sim.ended())
         await asyncio.wait({stopped, ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -55,6 +60,14 @@ def build_server(sim: KubeVirtSim, settings: SimulatorSettings) -> ActionServer 
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(settings.certificate_file, settings.key_file)
     return ActionServer(sim.client, sim.clock, address.host, address.port, tls)
+
+
+def build_guests(sim: KubeVirtSim, settings: SimulatorSettings) -> GuestClusters | None:
+    """Build the clusters that guests make as the settings say; None for none."""
+    address = parse_bind_address(settings.guest_address)
+    if address is None:
+        return None
+    return GuestClusters(sim.client, sim.list_instances, address.host, address.port)
 
 
 def main() -> int:

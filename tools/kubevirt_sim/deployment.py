@@ -10,6 +10,9 @@ from libs.common.kinds import Manifest
 from tools.kubevirt_sim.registration import NAME, build_registration
 
 PORT: Final = 8443
+"""Port of the subresources and webhooks."""
+GUEST_PORT: Final = 6443
+"""Port of the APIs of the clusters that guests make."""
 NAMESPACE: Final = "kubevirt-sim"
 _LABELS: Final = {"app.kubernetes.io/name": NAME}
 _CERTIFICATES: Final = "/certificates"
@@ -45,7 +48,13 @@ def build_manifests(
         },
         {
             **_build("v1", "Service", namespace),
-            "spec": {"selector": _LABELS, "ports": [{"port": 443, "targetPort": PORT}]},
+            "spec": {
+                "selector": _LABELS,
+                "ports": [
+                    {"name": "https", "port": 443, "targetPort": PORT},
+                    {"name": "guests", "port": GUEST_PORT, "targetPort": GUEST_PORT},
+                ],
+            },
         },
         _build_deployment(image, namespace, settings or {}),
         *build_registration(namespace, 443, certificates["ca.crt"]),
@@ -92,6 +101,12 @@ def _build_role() -> Manifest:
                 "verbs": writes,
             },
             {
+                # First settings of guests, by name, as a launcher reads them.
+                "apiGroups": [""],
+                "resources": ["secrets"],
+                "verbs": ["get"],
+            },
+            {
                 "apiGroups": ["apiextensions.k8s.io"],
                 "resources": ["customresourcedefinitions"],
                 "verbs": writes,
@@ -134,6 +149,7 @@ def _build_deployment(image: str, namespace: str, settings: Mapping[str, str]) -
         "watch-namespaces": "*",
         "leader-elect": "false",
         "action-address": f"0.0.0.0:{PORT}",
+        "guest-address": f"0.0.0.0:{GUEST_PORT}",
         "certificate-file": f"{_CERTIFICATES}/tls.crt",
         "key-file": f"{_CERTIFICATES}/tls.key",
         **settings,
@@ -143,7 +159,10 @@ def _build_deployment(image: str, namespace: str, settings: Mapping[str, str]) -
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "args": [f"--{name}={value}" for name, value in sorted(flags.items())],
-        "ports": [{"name": "https", "containerPort": PORT}],
+        "ports": [
+            {"name": "https", "containerPort": PORT},
+            {"name": "guests", "containerPort": GUEST_PORT},
+        ],
         "readinessProbe": {
             "httpGet": {"path": "/healthz", "port": PORT, "scheme": "HTTPS"},
             "periodSeconds": 2,
@@ -154,7 +173,10 @@ def _build_deployment(image: str, namespace: str, settings: Mapping[str, str]) -
             "capabilities": {"drop": ["ALL"]},
             "readOnlyRootFilesystem": True,
         },
-        "volumeMounts": [{"name": "certificates", "mountPath": _CERTIFICATES, "readOnly": True}],
+        "volumeMounts": [
+            {"name": "certificates", "mountPath": _CERTIFICATES, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
     }
     pod = {
         "serviceAccountName": NAME,
@@ -166,7 +188,11 @@ def _build_deployment(image: str, namespace: str, settings: Mapping[str, str]) -
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [container],
-        "volumes": [{"name": "certificates", "secret": {"secretName": NAME}}],
+        "volumes": [
+            {"name": "certificates", "secret": {"secretName": NAME}},
+            # OpenSSL reads certificates from files only.
+            {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "8Mi"}},
+        ],
     }
     return {
         **_build("apps/v1", "Deployment", namespace),

@@ -51,3 +51,7 @@ class SimulatorSettings(CommonSettings):
 
     key_file: str = ""
     """key_file is the private key of that server, as a PEM file."""
+
+    guest_address: str = ""
+    """guest_address is where the APIs of the clusters listen that guests make with kubeadm, such as
+    `0.0.0.0:6443`; empty means that guests make none."""

@@ -214,6 +214,11 @@ class KubeVirtSim:
         except NotFound:
             return None
 
+    def list_instances(self) -> list[Manifest]:
+        """List the virtual machine instances of all namespaces, as the controllers have them."""
+        informer = self.manager and self.manager.cache.find(VIRTUAL_MACHINE_INSTANCE)
+        return informer.store.list(None, None) if informer else []
+
     # Waiting.
 
     async def settled(self, seconds: float = 20.0) -> None:

@@ -1,0 +1,322 @@
+"""The clusters operator over HTTP, with clusters that simulated guests make over TLS.
+
+ipam, network and compute are pretended; what a guest does with its first settings is simulated by
+`tools.kubevirt_sim.guests`, which answers with certificates of the authorities of the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from libs.common.client import Client
+from libs.common.conditions import find_condition
+from libs.common.contracts.compute import INSTANCE, OPERATION
+from libs.common.contracts.ip_claims import IP_CLAIM
+from libs.common.contracts.network import FIREWALL
+from libs.common.crd import build_crd
+from libs.common.kinds import ENDPOINT_SLICE, NODE, POD, SECRET, SERVICE, Key, Manifest, key_of
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.harness import OperatorHarness
+from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER, KubernetesCluster
+from operators.clusters.controller import OPERATOR
+from operators.clusters.naming import DRAINING, user_data_name
+from operators.clusters.observed import read_data
+from operators.clusters.pretend import drive, run_machine
+from operators.clusters.samples import ADDRESS, build_cluster
+from tools.kubevirt_sim.guests import GuestClusters
+
+EDGE = Key("default", "edge")
+PLANE, WEB_0, WEB_1 = "edge-control-plane-0", "edge-web-0", "edge-web-1"
+
+
+@dataclass
+class Cloud:
+    """Hold the API server, the operator and the guests of a test."""
+
+    api: FakeApi
+    operator: OperatorHarness
+    guests: GuestClusters
+    driving: bool = True
+    off: set[str] = field(default_factory=set)
+
+    async def until(self, probe: Callable[[], bool], what: str) -> None:
+        """Let everybody work until something holds."""
+
+        def step() -> bool:
+            if self.driving:
+                drive(self.api)
+            return probe()
+
+        await self.operator.eventually(step, what, timeout=30)
+
+    async def ready(self) -> None:
+        """Wait until the cluster is as its spec asks."""
+        await self.until(lambda: self.condition("Ready").get("status") == "True", "it is ready")
+
+    def condition(self, type_: str) -> dict[str, Any]:
+        """Return a condition of the cluster, of the spec that it has now."""
+        held = self.api.get(KUBERNETES_CLUSTER, EDGE)
+        found = dict(find_condition(held, type_) or {})
+        current = found.get("observedGeneration") == held["metadata"]["generation"]
+        return found if current else {}
+
+    def instances(self) -> list[str]:
+        """Return the names of all machines."""
+        return [key_of(each).name for each in self.api.objects(INSTANCE)]
+
+    def workload(self) -> FakeApi:
+        """Return the API of the cluster that was made."""
+        (cluster,) = self.guests.clusters
+        return cluster.api
+
+    def list_machines(self) -> list[Manifest]:
+        """List the runs of machines as KubeVirt would."""
+        return [
+            {
+                "metadata": {
+                    "name": key_of(each).name,
+                    "namespace": "default",
+                    "uid": f"{key_of(each).name}-{each['metadata']['uid']}",
+                },
+                "spec": {
+                    "volumes": [
+                        {
+                            "name": "cloud-init",
+                            "cloudInitNoCloud": {
+                                "secretRef": {"name": user_data_name(key_of(each).name)}
+                            },
+                        }
+                    ]
+                },
+                "status": {"phase": "Running"},
+            }
+            for each in self.api.objects(INSTANCE)
+            if each.get("status") and key_of(each).name not in self.off
+        ]
+
+
+@pytest.fixture
+async def cloud(fake_api: FakeApi, fake_client: Client) -> AsyncIterator[Cloud]:
+    """Run the operator, and guests beside it."""
+    fake_api.register(build_crd(KubernetesCluster))
+    for kind in (INSTANCE, OPERATION, IP_CLAIM, FIREWALL):
+        fake_api.register(kind)
+    held: list[Cloud] = []
+    guests = GuestClusters(
+        fake_client, lambda: held[0].list_machines() if held else [], "127.0.0.1", 0
+    )
+    async with guests:
+        operator = OperatorHarness(
+            OPERATOR,
+            fake_api.config,
+            api_url=f"https://127.0.0.1:{guests.port}",
+            api_poll_seconds=1,
+            api_timeout_seconds=2,
+        )
+        async with operator:
+            held.append(Cloud(fake_api, operator, guests))
+            yield held[0]
+
+
+def create(cloud: Cloud, **options: Any) -> None:
+    cluster = build_cluster(**options)
+    for name in ("uid", "generation"):
+        del cluster["metadata"][name]
+    cloud.api.create(cluster)
+
+
+async def test_cluster_comes_up_node_by_node(cloud: Cloud) -> None:
+    create(cloud, workers=2)
+
+    await cloud.ready()
+
+    assert cloud.instances() == [PLANE, WEB_0, WEB_1]
+    status = cloud.api.get(KUBERNETES_CLUSTER, EDGE)["status"]
+    assert status["endpoint"] == f"{ADDRESS}:6443"
+    assert (status["controlPlane"]["summary"], status["nodes"]["summary"]) == ("1/1", "2/2")
+    assert [key_of(each).name for each in cloud.workload().objects(NODE)] == cloud.instances()
+    machine = cloud.api.get(INSTANCE, ("default", WEB_0))
+    assert machine["spec"]["firewallRef"] == {"name": "edge-nodes"}
+    slice_ = cloud.api.get(ENDPOINT_SLICE, ("default", "edge-api"))
+    plane = cloud.api.get(INSTANCE, ("default", PLANE))
+    assert slice_["endpoints"][0]["addresses"] == [plane["status"]["privateIP"]]
+
+
+async def test_smaller_pool_is_drained_first(cloud: Cloud) -> None:
+    create(cloud, workers=2)
+    await cloud.ready()
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "shop", "namespace": "default"},
+        "spec": {"nodeName": WEB_1, "containers": [{"name": "shop", "image": "shop"}]},
+    }
+    cloud.workload().create(pod)
+    seen: list[bool] = []
+
+    def gone() -> bool:
+        node = cloud.workload().find(NODE, ("", WEB_1))
+        if cloud.workload().find(POD, ("default", "shop")) is not None:
+            seen.append(WEB_1 in cloud.instances())
+            if node is not None and DRAINING in (node["metadata"].get("annotations") or {}):
+                assert node["spec"]["unschedulable"] is True
+                pod_now = cloud.workload().get(POD, ("default", "shop"))
+                if pod_now["metadata"].get("deletionTimestamp"):
+                    cloud.workload().finish_termination(POD, ("default", "shop"))
+        return node is None and WEB_1 not in cloud.instances()
+
+    cloud.api.patch(KUBERNETES_CLUSTER, EDGE, {"spec": {"pools": [pool(1)]}})
+    await cloud.until(gone, "the node has gone")
+
+    assert seen and all(seen), "the machine went before its pods"
+    await cloud.ready()
+    assert cloud.api.find(SECRET, ("default", user_data_name(WEB_1))) is None
+
+
+async def test_node_is_rebuilt_once_for_a_token(cloud: Cloud) -> None:
+    create(cloud, workers=1)
+    await cloud.ready()
+
+    ask = {"spec": {"recycle": [{"node": WEB_0, "token": "spring"}]}}
+    cloud.api.patch(KUBERNETES_CLUSTER, EDGE, ask)
+    notes = "clusters.slipway.dev/recycled"
+
+    def recorded() -> bool:
+        held = cloud.api.get(INSTANCE, ("default", WEB_0))
+        return (held["metadata"].get("annotations") or {}).get(notes) == "spring"
+
+    await cloud.until(recorded, "the rebuild is written down")
+    (operation,) = cloud.api.objects(OPERATION)
+    assert operation["spec"]["type"] == "Rebuild"
+    cloud.api.delete(OPERATION, key_of(operation))
+    await cloud.until(lambda: not _is_cordoned(cloud, WEB_0), "the node takes pods again")
+    await cloud.ready()
+    assert cloud.api.objects(OPERATION) == []
+
+
+async def test_unreachable_cluster_is_told_and_left_alone(cloud: Cloud) -> None:
+    create(cloud, workers=2)
+    await cloud.ready()
+    cloud.off.add(PLANE)
+
+    await cloud.until(
+        lambda: cloud.condition("APIReachable").get("status") == "False", "it is unreachable"
+    )
+    cloud.api.patch(KUBERNETES_CLUSTER, EDGE, {"spec": {"pools": [pool(1)]}})
+    await cloud.until(
+        lambda: cloud.condition("NodesReady").get("reason") == "Draining", "a node is to leave"
+    )
+
+    assert WEB_1 in cloud.instances()
+    assert cloud.condition("Ready")["status"] == "False"
+    cloud.off.clear()
+    await cloud.until(lambda: WEB_1 not in cloud.instances(), "the node has gone")
+
+
+async def test_lost_machine_of_a_pool_comes_back(cloud: Cloud) -> None:
+    create(cloud, workers=1)
+    await cloud.ready()
+
+    cloud.api.delete(INSTANCE, ("default", WEB_0))
+
+    await cloud.until(lambda: WEB_0 in cloud.instances(), "it is made again")
+    await cloud.ready()
+
+
+async def test_lost_control_plane_does_not_become_an_empty_cluster(cloud: Cloud) -> None:
+    create(cloud, workers=1)
+    await cloud.ready()
+
+    cloud.api.delete(INSTANCE, ("default", PLANE))
+
+    await cloud.until(
+        lambda: cloud.condition("ControlPlaneReady").get("reason") == "ControlPlaneLost",
+        "it is told",
+    )
+    assert cloud.instances() == [WEB_0]
+
+
+async def test_lost_authorities_are_told_and_never_made_anew(cloud: Cloud) -> None:
+    create(cloud, workers=1)
+    await cloud.ready()
+
+    cloud.api.delete(SECRET, ("default", "edge-authorities"))
+
+    await cloud.until(lambda: cloud.condition("Ready").get("reason") == "PKILost", "it is told")
+    assert cloud.api.find(SECRET, ("default", "edge-authorities")) is None
+    assert cloud.instances() == [PLANE, WEB_0]
+
+
+async def test_machine_of_somebody_else_is_left_alone(cloud: Cloud) -> None:
+    foreign = {
+        "apiVersion": INSTANCE.api_version,
+        "kind": INSTANCE.kind,
+        "metadata": {"name": WEB_0, "namespace": "default"},
+        "spec": {"size": "small"},
+    }
+    cloud.api.create(foreign)
+    create(cloud, workers=1)
+
+    await cloud.until(lambda: cloud.condition("Ready").get("reason") == "NameTaken", "it is told")
+
+    assert cloud.api.get(INSTANCE, ("default", WEB_0))["spec"] == {"size": "small"}
+
+
+async def test_control_plane_grows_one_by_one(cloud: Cloud) -> None:
+    create(cloud, count=3, workers=0)
+    cloud.driving = False
+    number = 0
+
+    def boot_one() -> bool:
+        nonlocal number
+        waiting = [each for each in cloud.api.objects(INSTANCE) if not each.get("status")]
+        assert len(waiting) <= 1, "two nodes of the control plane are being made at once"
+        for claim in cloud.api.objects(IP_CLAIM):
+            if not claim.get("status"):
+                cloud.api.patch_status(IP_CLAIM, key_of(claim), {"address": ADDRESS})
+        for each in waiting:
+            number += 1
+            run_machine(cloud.api, key_of(each), number)
+        return number == 3
+
+    await cloud.until(boot_one, "three nodes are there")
+    cloud.driving = True
+    await cloud.ready()
+    data = {
+        name: read_data(cloud.api.get(SECRET, ("default", user_data_name(name))))["userdata"]
+        for name in cloud.instances()
+    }
+    assert not any("kubeadm init" in text for text in data.values())
+
+
+async def test_deletion_goes_in_order_and_shows_what_is_left(cloud: Cloud) -> None:
+    create(cloud, workers=1)
+    await cloud.ready()
+    held = {"metadata": {"finalizers": ["example.com/hold"]}}
+    cloud.api.patch(INSTANCE, ("default", WEB_0), held)
+
+    cloud.api.delete(KUBERNETES_CLUSTER, EDGE)
+    await cloud.until(
+        lambda: bool(cloud.api.get(KUBERNETES_CLUSTER, EDGE)["status"].get("leftovers")), "told"
+    )
+
+    left = cloud.api.get(KUBERNETES_CLUSTER, EDGE)["status"]["leftovers"]
+    assert left[0] == "Instance default/edge-web-0"
+    assert cloud.instances() == [PLANE, WEB_0], "the control plane went before the nodes"
+    cloud.api.patch(INSTANCE, ("default", WEB_0), {"metadata": {"finalizers": []}})
+    await cloud.until(lambda: cloud.api.find(KUBERNETES_CLUSTER, EDGE) is None, "it is gone")
+    for kind in (INSTANCE, IP_CLAIM, FIREWALL, SERVICE, ENDPOINT_SLICE, SECRET):
+        assert [key_of(each).name for each in cloud.api.objects(kind)] == []
+
+
+def pool(count: int) -> Manifest:
+    return {"name": "web", "count": count, "size": "large"}
+
+
+def _is_cordoned(cloud: Cloud, name: str) -> bool:
+    node = cloud.workload().get(NODE, ("", name))
+    return bool(node.get("spec", {}).get("unschedulable"))
