@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from libs.common.actions import Action
 from libs.common.contracts.compute import INSTANCE, OPERATION, InstanceView, OperationView
@@ -28,7 +29,7 @@ from operators.clusters.observed import (
 )
 from operators.clusters.resources import build_rebuild
 
-_LOOK_AT_DRAIN: float = 3.0
+_LOOK_AT_DRAIN: Final = 3.0
 """Seconds until another look at a node whose pods are leaving."""
 
 

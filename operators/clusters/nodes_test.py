@@ -1,0 +1,209 @@
+"""Which nodes are drained, removed, rebuilt and given back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from libs.common.contracts.compute import OPERATION, InstanceView, OperationView
+from libs.common.plan import Create, Delete
+from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
+from operators.clusters.health import State, judge
+from operators.clusters.naming import RECYCLED
+from operators.clusters.nodes import NodePlan, NodeStepKind, list_causes, plan_nodes
+from operators.clusters.observed import Node, Observed, Workload
+from operators.clusters.samples import (
+    NOW,
+    build_node,
+    build_operation,
+    parse_cluster,
+    view_instance,
+)
+
+WEB = [f"edge-web-{slot}" for slot in range(4)]
+PLANE = "edge-control-plane-0"
+
+
+def observe(*nodes: Node, instances: list[InstanceView] | None = None, **around: Any) -> Observed:
+    """Show a cluster of a control plane and some web nodes, all ready unless said otherwise."""
+    found = {name: node_of(name) for name in (*WEB[:2], PLANE)} | {
+        each.name: each for each in nodes
+    }
+    views = instances or [view_instance(name) for name in WEB[:2]]
+    views.append(view_instance(PLANE, CONTROL_PLANE))
+    defaults = {"workload": Workload(True, True, nodes=found)}
+    return Observed(instances={each.key.name: each for each in views}, **{**defaults, **around})
+
+
+def node_of(name: str, pods: int = 0, **options: Any) -> Node:
+    labels: dict[str, str] | None = {} if name == PLANE else None
+    return Node.parse(build_node(name, labels=labels, **options), pods)
+
+
+def plan(observed: Observed, **spec: Any) -> NodePlan:
+    return plan_nodes(cluster(**spec), observed, NOW)
+
+
+def cluster(**spec: Any) -> KubernetesCluster:
+    return parse_cluster(**{"workers": 2, **spec})
+
+
+def broken(name: str) -> Node:
+    """Return a Node that is not ready for longer than it may be."""
+    return node_of(name, ready=False, since=NOW - timedelta(minutes=10))
+
+
+def kinds(result: NodePlan) -> list[tuple[NodeStepKind, str]]:
+    return [(step.kind, step.node) for step in result.steps]
+
+
+def test_settled_cluster_needs_nothing() -> None:
+    assert plan(observe()) == NodePlan()
+
+
+def test_excess_node_is_cordoned_then_drained_then_deleted() -> None:
+    start = NOW - timedelta(seconds=5)
+
+    first = plan(observe(), workers=1)
+    second = plan(observe(node_of(WEB[1], 2, draining=start)), workers=1)
+    third = plan(observe(node_of(WEB[1], 0, draining=start)), workers=1)
+
+    assert kinds(first) == [(NodeStepKind.CORDON, WEB[1])] and first.actions == ()
+    assert kinds(second) == [(NodeStepKind.EVICT, WEB[1])] and second.actions == ()
+    (action,) = third.actions
+    assert isinstance(action.step, Delete) and action.step.uid == "edge-web-1-uid"
+
+
+def test_node_whose_pods_do_not_leave_goes_when_its_time_is_over() -> None:
+    late = node_of(WEB[1], 2, draining=NOW - timedelta(seconds=301))
+
+    (action,) = plan(observe(late), workers=1).actions
+
+    assert isinstance(action.step, Delete)
+
+
+def test_nothing_is_removed_while_the_cluster_does_not_answer() -> None:
+    silent = observe(workload=Workload(asked=True))
+
+    assert plan(silent, workers=1) == NodePlan()
+
+
+def test_pool_that_does_not_drain_asks_nobody() -> None:
+    silent = observe(workload=Workload(asked=True))
+    pools = [{"name": "web", "count": 1, "size": "large", "drainSeconds": 0}]
+
+    (action,) = plan(silent, pools=pools).actions
+
+    assert isinstance(action.step, Delete)
+
+
+def test_node_that_is_wanted_again_takes_pods_again() -> None:
+    drained = node_of(WEB[1], draining=NOW - timedelta(seconds=5))
+
+    assert kinds(plan(observe(drained))) == [(NodeStepKind.UNCORDON, WEB[1])]
+
+
+def test_node_that_somebody_else_cordoned_stays_so() -> None:
+    theirs = replace(node_of(WEB[1]), cordoned=True)
+
+    assert plan(observe(theirs)) == NodePlan()
+
+
+def test_broken_node_is_drained_and_then_rebuilt_once() -> None:
+    start = NOW - timedelta(seconds=5)
+    sick = broken(WEB[0])
+
+    first = plan(observe(sick))
+    ready = observe(replace(sick, cordoned=True, draining_since=start))
+    (action,) = plan(ready).actions
+
+    assert kinds(first) == [(NodeStepKind.CORDON, WEB[0])]
+    assert isinstance(action.step, Create) and action.step.kind == OPERATION
+    name = action.step.key.name
+    for phase in ("Running", "Failed"):
+        made = OperationView.parse(build_operation(name, WEB[0], phase))
+        assert plan(replace(ready, operations={name: made})).actions == ()
+
+
+def test_more_broken_nodes_than_the_budget_stop_all_repairs() -> None:
+    both = observe(broken(WEB[0]), broken(WEB[1]))
+
+    assert plan(both, health={"maxUnhealthy": 1}).steps == ()
+    assert len(plan(both, health={"maxUnhealthy": 2}).steps) == 1
+
+
+def test_budget_of_nothing_repairs_nothing() -> None:
+    assert plan(observe(broken(WEB[0])), health={"maxUnhealthy": 0}).steps == ()
+
+
+def test_broken_control_plane_is_left_alone() -> None:
+    assert plan(observe(broken(PLANE))).steps == ()
+
+
+def test_new_disk_is_another_cause() -> None:
+    before = list_causes(cluster(), observe(broken(WEB[0])), NOW)
+    rebuilt = replace(view_instance(WEB[0]), root_disk="other")
+    after = list_causes(
+        cluster(), observe(broken(WEB[0]), instances=[rebuilt, view_instance(WEB[1])]), NOW
+    )
+
+    assert before[0].operation != after[0].operation
+
+
+def test_token_that_was_carried_out_asks_for_nothing() -> None:
+    asked = {"recycle": [{"node": WEB[0], "token": "a"}]}
+    done = view_instance(WEB[0], annotations={RECYCLED: "a"})
+
+    assert kinds(plan(observe(), **asked)) == [(NodeStepKind.CORDON, WEB[0])]
+    assert plan(observe(instances=[done, view_instance(WEB[1])]), **asked) == NodePlan()
+
+
+def test_node_without_machine_is_removed() -> None:
+    gone = observe(node_of("edge-web-7"))
+
+    assert kinds(plan(gone)) == [(NodeStepKind.REMOVE, "edge-web-7")]
+
+
+def test_node_of_another_name_is_left_alone() -> None:
+    assert plan(observe(node_of("brought-by-hand"))) == NodePlan()
+
+
+@pytest.mark.parametrize(
+    ("instance", "node", "state"),
+    [
+        (view_instance(WEB[0]), node_of(WEB[0]), State.HEALTHY),
+        (view_instance(WEB[0]), broken(WEB[0]), State.BROKEN),
+        (view_instance(WEB[0]), None, State.BROKEN),
+        (view_instance(WEB[0], since=NOW - timedelta(minutes=5)), None, State.PENDING),
+        (view_instance(WEB[0], since=NOW - timedelta(minutes=5)), broken(WEB[0]), State.PENDING),
+        (view_instance(WEB[0], ready=False), node_of(WEB[0]), State.BROKEN),
+        (replace(view_instance(WEB[0], ready=False), vmi_uid=""), None, State.PENDING),
+        (replace(view_instance(WEB[0]), deleting=True), None, State.PENDING),
+    ],
+    ids=[
+        "ready",
+        "not ready for long",
+        "never joined",
+        "just started",
+        "on its way up after a restart",
+        "machine not ready",
+        "machine cannot start",
+        "going",
+    ],
+)
+def test_node_is_judged(instance: InstanceView, node: Node | None, state: State) -> None:
+    nodes = {} if node is None else {node.name: node}
+    observed = Observed(workload=Workload(True, True, nodes=nodes))
+
+    assert judge(instance, observed, cluster().spec.health, NOW).state is state
+
+
+def test_verdict_says_when_it_will_be_another() -> None:
+    young = view_instance(WEB[0], since=NOW - timedelta(seconds=200))
+
+    verdict = judge(young, Observed(workload=Workload(True, True)), cluster().spec.health, NOW)
+
+    assert (verdict.state, verdict.seconds) == (State.PENDING, 1000)
