@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -14,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from tools.bench.pages import ROOT, describe_machine
 from tools.bench.processes import percentile
 from tools.bench.report import OURS, UNLIMITED, Report
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = Path("docs/reference/benchmarks.md")
 FIGURES: Final = Path("docs/reference/benchmarks")
 _COLORS: Final = ("#2563eb", "#9ca3af", "#374151")
@@ -42,7 +40,8 @@ def render_page(report: Report) -> str:
         [
             "# Benchmarks",
             "",
-            f"Measured by `./dev bench podset --write` on {_machine()}. The machine is shared:",
+            f"Measured by `./dev bench podset --write` on {describe_machine()}.",
+            "The machine is shared:",
             "read the ratios of contenders that took turns in one run, not the seconds.",
             "",
             "## PodSet beside the ReplicaSet controller",
@@ -91,14 +90,6 @@ _BOUNDS: Final = (
     "* **ReplicaSet with default limits** is bound by its client's 20 requests a second, which is",
     "  what a cluster has unless its administrator changes it.",
 )
-
-
-def _machine() -> str:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return (
-        f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.machine()}, "
-        f"Python {platform.python_version()}"
-    )
 
 
 def _scale_table(report: Report) -> list[str]:

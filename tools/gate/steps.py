@@ -11,7 +11,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 REPORTS: Final = Path("dist/gate")
 PANTS_REPORTS: Final = Path("dist/test/reports")
 
-PLAIN_TESTS: Final = ("helm", "deploy", "docs", "tools", "tests/security")
+PLAIN_TESTS: Final = ("helm", "deploy", "docs", "tools", "tests/security", "tests/interplay")
 """Tests that read the whole checkout, and so run on it rather than in a sandbox of Pants."""
 
 BROKER_TESTS: Final = ("operators/pulsarconsumer",)

@@ -1,0 +1,39 @@
+"""Counts of requests, as the API server makes them."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import Final
+
+import aiohttp
+
+from libs.common.config import ConnectionConfig
+
+_LINE: Final = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
+_LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
+_WRITES: Final = frozenset({"POST", "PUT", "PATCH", "APPLY", "DELETE"})
+_QUIET: Final = frozenset({"leases", "events"})
+
+
+def parse_writes(text: str) -> dict[str, float]:
+    """Parse the metrics of an API server: writes that were carried out, by verb and resource."""
+    counts: defaultdict[str, float] = defaultdict(float)
+    for match in _LINE.finditer(text):
+        labels = dict(_LABEL.findall(match[1]))
+        verb, resource = labels.get("verb", ""), labels.get("resource", "")
+        if verb in _WRITES and resource not in _QUIET and labels.get("code", "")[:1] == "2":
+            counts[f"{verb} {resource}"] += float(match[2])
+    return dict(counts)
+
+
+async def count_writes(config: ConnectionConfig) -> dict[str, float]:
+    """Ask an API server for its counts; arguments and result as `parse_writes`."""
+    headers = {"Authorization": await config.authorization()}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(
+            f"{config.server}/metrics", headers=headers, ssl=config.ssl_context() or True
+        ) as response,
+    ):
+        return parse_writes(await response.text())

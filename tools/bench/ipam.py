@@ -1,0 +1,272 @@
+"""Time how claims get their addresses: `./dev bench ipam`.
+
+The operator is a process of its own beside a real kube-apiserver; claims come from one client, 64
+at a time. A claim is timed from the answer to its create until a watch shows its address.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from libs.common.client import Client
+from libs.common.config import ConnectionConfig
+from libs.common.contracts.reading import text_at
+from libs.common.crd import build_crd
+from libs.common.errors import Expired, SlipwayError, Unreachable
+from libs.common.kinds import CRD, Manifest, key_of
+from libs.common.testing.apiserver import ControlPlane
+from operators.ipam.api import RESOURCES
+from operators.ipam.api.v1alpha1.claims import IP_CLAIM
+from operators.ipam.api.v1alpha1.pools import IP_POOL
+from tools.bench.counters import count_writes
+from tools.bench.pages import describe_machine, write_page
+from tools.bench.pods import make_namespace
+from tools.bench.processes import OperatorProcess, percentile, read_usage
+
+_PATIENCE: Final = 300.0
+_AT_ONCE: Final = 64
+_FULL: Final = 3190
+"""Claims that make a /19, of 8,190 addresses, have just 5,000 left."""
+_GROWTH: Final = ("10.64.0.0/24", "10.65.0.0/20", "10.66.0.0/16")
+"""Pools of 254, 4,094 and 65,534 addresses."""
+
+
+@dataclass(slots=True)
+class Row:
+    """Hold what one scenario measured.
+
+    Attributes:
+        scenario: What was done.
+        claims: How many claims came at once.
+        waits: Seconds from the create of each claim to its address.
+        seconds: Seconds from the first create to the last address.
+        writes: Writes of the operator, by resource.
+        cpu_seconds: CPU time of the operator.
+    """
+
+    scenario: str
+    claims: int
+    waits: list[float]
+    seconds: float
+    writes: Mapping[str, float]
+    cpu_seconds: float
+
+    @property
+    def writes_each(self) -> float:
+        """Writes of the operator for each claim."""
+        return sum(self.writes.values()) / self.claims
+
+
+@dataclass(slots=True)
+class Report:
+    """Hold what a run measured."""
+
+    rows: list[Row] = field(default_factory=list)
+
+
+class Requester:
+    """Make claims, and watch when they get their addresses.
+
+    Args:
+        client: The user.
+        namespace: Where the claims are.
+    """
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        """Begin with nothing made and nothing seen."""
+        self._client = client
+        self._namespace = namespace
+        self._made: dict[str, float] = {}
+        self._served: dict[str, float] = {}
+
+    async def request(self, pool: str, count: int, prefix: str) -> list[float]:
+        """Make claims of one pool and wait for all; returns the seconds that each waited.
+
+        Raises:
+            TimeoutError: Some got none.
+        """
+        version = (await self._client.list(IP_CLAIM, self._namespace)).resource_version
+        watch = asyncio.create_task(self._follow(version, f"{prefix}-", count))
+        names = iter([f"{prefix}-{number}" for number in range(count)])
+
+        async def make() -> None:
+            for name in names:
+                await self._client.create(IP_CLAIM, self._build(name, pool))
+                self._made[name] = time.monotonic()
+
+        await asyncio.gather(*(make() for _ in range(_AT_ONCE)))
+        async with asyncio.timeout(_PATIENCE):
+            await watch
+        mine = [name for name in self._made if name.startswith(f"{prefix}-")]
+        # An address may be seen before the answer to the create is.
+        return [max(0.0, self._served[name] - self._made[name]) for name in mine]
+
+    async def _follow(self, version: str, prefix: str, count: int) -> None:
+        """Note when claims get their addresses, also after the server has ended a stream."""
+        seen = len(self._served)
+        while len(self._served) - seen < count:
+            with contextlib.suppress(Expired, Unreachable):
+                async for event in self._client.watch(
+                    IP_CLAIM, self._namespace, resource_version=version
+                ):
+                    if event.type != "BOOKMARK":
+                        self._note(event.object, prefix)
+                    if len(self._served) - seen >= count:
+                        return
+            listing = await self._client.list(IP_CLAIM, self._namespace)
+            version = listing.resource_version
+            for item in listing.items:
+                self._note(item, prefix)
+
+    def _note(self, claim: Manifest, prefix: str) -> None:
+        name = key_of(claim).name
+        if name.startswith(prefix) and text_at(claim, "status", "address"):
+            self._served.setdefault(name, time.monotonic())
+
+    def _build(self, name: str, pool: str) -> Manifest:
+        return {
+            "apiVersion": IP_CLAIM.api_version,
+            "kind": IP_CLAIM.kind,
+            "metadata": {"name": name, "namespace": self._namespace},
+            "spec": {"poolRef": {"name": pool}},
+        }
+
+
+def build_pool(name: str, *addresses: str) -> Manifest:
+    """Build a pool."""
+    return {
+        "apiVersion": IP_POOL.api_version,
+        "kind": IP_POOL.kind,
+        "metadata": {"name": name},
+        "spec": {"family": "IPv4", "addresses": list(addresses)},
+    }
+
+
+async def measure(
+    config: ConnectionConfig, requester: Requester, pid: int, scenario: str, pool: str, count: int
+) -> Row:
+    """Make claims of a pool at once and measure what it took."""
+    before, cpu = await count_writes(config), read_usage(pid).cpu_seconds
+    started = time.monotonic()
+    waits = await requester.request(pool, count, f"{pool}-{scenario.split(maxsplit=1)[0]}".lower())
+    seconds = time.monotonic() - started
+    await asyncio.sleep(1.0)
+    writes = Counter(await count_writes(config))
+    writes.subtract(before)
+    # The creates of the claims are ours.
+    writes["POST ipclaims"] -= count
+    kept = {name: number for name, number in writes.items() if number}
+    used = read_usage(pid).cpu_seconds - cpu
+    return Row(scenario, count, waits, seconds, kept, used)
+
+
+async def run(plane: ControlPlane, folder: Path, claims: int, growth: int) -> Report:
+    """Measure each scenario, one after the other."""
+    report, console = Report(), Console()
+    kubeconfig = plane.write_kubeconfig(folder / "ipam.kubeconfig")
+    settings = {"WATCH_NAMESPACES": "*"}
+    async with Client(plane.config, user_agent="bench") as client:
+        for model in RESOURCES:
+            await client.create(CRD, build_crd(model))
+        await _wait_served(client)
+        requester = Requester(client, await make_namespace(client, "bench"))
+        pools = [("empty", "10.32.0.0/17"), ("full", "10.0.0.0/19")]
+        pools += [(f"pool{cidr[-2:]}", cidr) for cidr in _GROWTH]
+        for name, cidr in pools:
+            await client.create(IP_POOL, build_pool(name, cidr))
+        with OperatorProcess("ipam", kubeconfig, settings, folder / "ipam.log") as process:
+            await requester.request("empty", 20, "warm")
+            scenarios = [("empty pool", "empty", claims)]
+            await requester.request("full", max(8190 - claims, 0), "fill")
+            scenarios.append(("last of a pool", "full", claims))
+            scenarios += [(cidr[-3:], f"pool{cidr[-2:]}", growth) for cidr in _GROWTH]
+            for scenario, pool, count in scenarios:
+                console.print(f"{scenario}: {count} claims")
+                row = await measure(plane.config, requester, process.pid, scenario, pool, count)
+                report.rows.append(row)
+    return report
+
+
+async def _wait_served(client: Client) -> None:
+    while True:
+        try:
+            await client.list(IP_CLAIM)
+            await client.list(IP_POOL)
+        except SlipwayError:
+            await asyncio.sleep(0.1)
+        else:
+            return
+
+
+def render(report: Report) -> list[str]:
+    """Render the table of a report."""
+    lines = [
+        "| scenario | claims | all served, s | p50 ms | p99 ms | writes a claim | CPU ms a claim |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in report.rows:
+        p50, p99 = (percentile(row.waits, share) * 1000 for share in (0.5, 0.99))
+        cpu = row.cpu_seconds * 1000 / row.claims
+        lines.append(
+            f"| {row.scenario} | {row.claims} | {row.seconds:.1f} | {p50:.0f} | {p99:.0f} "
+            f"| {row.writes_each:.2f} | {cpu:.1f} |"
+        )
+    return lines
+
+
+def render_page(report: Report) -> list[str]:
+    """Render the page of the benchmark."""
+    return [
+        "# Benchmark of ipam",
+        "",
+        f"Measured by `./dev bench ipam --write` on {describe_machine()}. All claims come at once,",
+        "64 creates in flight, so the waits are those of a queue: a claim in the middle waits for",
+        "those before it. API server, etcd, operator and client share the cores.",
+        "",
+        *render(report),
+        "",
+        "* **empty pool**: claims of a /17 of which nothing is taken.",
+        "* **last of a pool**: a /19 with as many free addresses as there are claims: the last",
+        "  claim gets the last address.",
+        "* **/24, /20, /16**: the cost of a claim does not grow with the pool.",
+        "* **writes**: the finalizer of the claim, the entry in the ledger, the status of the",
+        "  claim, and the status of the pool now and then. The aim is at most 3.",
+        "",
+    ]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print, and write the page when asked to."""
+    parser = argparse.ArgumentParser(prog="./dev bench ipam", description=__doc__)
+    parser.add_argument("--claims", type=int, default=5000, help="claims at once")
+    parser.add_argument("--growth", type=int, default=200, help="claims of each growing pool")
+    parser.add_argument("--write", action="store_true", help="write the page of benchmarks")
+    options = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as name, ControlPlane() as plane:
+        folder = Path(name)
+        report = asyncio.run(run(plane, folder, options.claims, options.growth))
+        print((folder / "ipam.log").read_text()[-2000:])
+    print("\n".join(render(report)))
+    for row in report.rows:
+        print(row.scenario, dict(row.writes))
+    Path("dist").mkdir(exist_ok=True)
+    Path("dist/bench-ipam.json").write_text(json.dumps(asdict(report), indent=1))
+    if options.write:
+        write_page("ipam", render_page(report))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,29 @@
+"""Pages of benchmarks that are one file each, and the words that all of them have."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+_FOLDER: Final = Path("docs/reference/benchmarks")
+
+
+def describe_machine() -> str:
+    """Describe the machine that something was measured on."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.machine()}, "
+        f"Python {platform.python_version()}"
+    )
+
+
+def write_page(name: str, lines: Sequence[str], root: Path = ROOT) -> Path:
+    """Write the page of one benchmark; returns where it is."""
+    path = root / _FOLDER / f"{name}.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines))
+    return path
