@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -276,3 +277,30 @@ def test_app_that_is_set_up_wrong_says_so_and_ends(
         assert process.process.wait(20) == 2
 
     assert expected in process.errors
+
+
+def test_handler_of_the_example_books_retries_and_rejects(
+    pulsar_broker: Broker, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    folder = Path(__file__).parents[1] / "examples" / "own_handler"
+    environ = build_environment(
+        pulsar_broker.service_url,
+        topic,
+        handler="orders:handle",
+        schema_type="JSON",
+        retry_strategy="RetryTopic",
+        retry_max_attempts=2,
+        dead_letter="Enabled",
+    ) | {"PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])}
+    orders: list[object] = [{"id": "a"}, {"id": "a"}, {"id": "b", "stock": 0}, ["no order"]]
+    peer.send(topic, [json.dumps(order).encode() for order in orders])
+    with app(environ, tmp_path) as process:
+        dead = peer.read(f"{topic}-{SUBSCRIPTION}-DLQ", 2)
+        process.terminate()
+
+    assert process.errors.count("Booked order a, try 1") == 1
+    assert {message.properties()["DEAD_LETTER_REASON"] for message in dead} == {
+        "Rejected",
+        "AttemptsExhausted",
+    }
+    wait_until(lambda: backlog(pulsar_broker, topic) == 0, "nothing is left")

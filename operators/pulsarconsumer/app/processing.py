@@ -78,7 +78,8 @@ class Processor:
         self._meters.receive(source.name, raw.publish_timestamp())
         message = receive_message(source, raw, self._settler.count_tries)
         mismatch = self._decode(message) if source.session.payloads.decodes else ""
-        if self._logs and is_sampled(self._lines, message.message_id):
+        if self._logs and is_sampled(self._lines, message.origin.message_id):
+            message.read()
             self._stream.write(render_line(self._lines, message, time.time()))
         if mismatch:
             self._settle_mismatch(message, mismatch)

@@ -103,6 +103,18 @@ class Received(Message):
         """Which try this is."""
         return self.origin.attempt
 
+    def read(self) -> None:
+        """Read what a line of the log needs, in one go: quicker than one after the other."""
+        raw, origin = self.raw, self.origin
+        self.__dict__.update(
+            data=raw.data(),
+            topic=origin.topic,
+            message_id=origin.message_id,
+            key=raw.partition_key(),
+            publish_time=raw.publish_timestamp(),
+            attempt=origin.attempt,
+        )
+
     def __reduce__(self) -> tuple[type[Message], tuple[object, ...]]:
         """Be copied, and sent to other processes, as a message with all its fields."""
         return Message, tuple(getattr(self, field.name) for field in fields(Message))

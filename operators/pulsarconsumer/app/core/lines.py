@@ -86,7 +86,7 @@ def render_line(options: LineOptions, message: Message, now: float) -> bytes:
     fields["size"] = len(message.data)
     fields |= _render_payload(options, message)
     if options.format is Format.JSON:
-        return orjson.dumps(fields, default=str, option=orjson.OPT_NON_STR_KEYS) + b"\n"
+        return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
     return _render_text(fields)
 
 
