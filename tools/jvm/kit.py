@@ -10,11 +10,13 @@ A machine without a JDK or Maven gets both from Debian.
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import os
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -71,6 +73,19 @@ def ensure_kit(
     return cache.ensure(
         "jvm", key, build, lambda: progress.say("Waiting for another run that builds the agent.")
     )
+
+
+def find_differences(kit: Path, progress: Progress) -> list[str]:
+    """Build the jars once more, and name those whose bytes differ from the kit's.
+
+    Raises:
+        ToolError: The build failed.
+    """
+    with tempfile.TemporaryDirectory() as folder, progress.step("Building the jars again"):
+        again = Path(folder)
+        _build_jars(again, _ensure_jdk(progress), progress)
+        names = [f"{name}.jar" for name in JARS]
+        return [name for name in names if not filecmp.cmp(kit / name, again / name, shallow=False)]
 
 
 def list_sources() -> list[Path]:

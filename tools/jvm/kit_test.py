@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from tools.cluster.errors import ToolError
-from tools.jvm.kit import KIT_VARIABLE, ensure_kit, find_jdk, list_sources, parse_java_release
+from tools.jvm.kit import (
+    JARS,
+    KIT_VARIABLE,
+    ensure_kit,
+    find_jdk,
+    list_sources,
+    parse_java_release,
+)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +57,20 @@ def test_sources_are_those_of_the_guard_without_what_maven_made() -> None:
 
     assert {"pom.xml", "Agent.java", "Engine.java", "Shop.java"} <= names
     assert not any("target" in path.parts for path in list_sources())
+
+
+@pytest.mark.skipif(KIT_VARIABLE not in os.environ, reason="no kit: see python -m tools.jvm")
+@pytest.mark.parametrize("name", JARS)
+def test_jars_tell_nothing_of_when_and_where_they_were_built(name: str) -> None:
+    with zipfile.ZipFile(Path(os.environ[KIT_VARIABLE]) / f"{name}.jar") as jar:
+        # What comes from other jars has the times of those.
+        ours = [entry for entry in jar.infolist() if entry.filename.startswith("dev/slipway")]
+        lines = jar.read("META-INF/MANIFEST.MF").decode().splitlines()
+
+    # The one that guard/pom.xml names.
+    assert {entry.date_time for entry in ours} == {(2026, 1, 1, 0, 0, 0)}
+    told = {line.partition(":")[0] for line in lines}
+    assert not told & {"Built-By", "Build-Jdk", "Created-By", "Bnd-LastModified"}
 
 
 def test_kit_that_is_named_is_taken(tmp_path: Path) -> None:
