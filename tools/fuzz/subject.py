@@ -18,7 +18,15 @@ from libs.common.testing.conformance import Subject
 from tools.fuzz.fields import Field, put, walk_fields
 from tools.fuzz.generators import Generator, generate
 
-OPERATORS: Final = ("network", "podset", "volumes")
+OPERATORS: Final = (
+    "compute",
+    "ipam",
+    "jmxexporter",
+    "network",
+    "podset",
+    "pulsarconsumer",
+    "volumes",
+)
 """Operators that have subjects."""
 NAMESPACE: Final = "default"
 UID: Final = "11111111-1111-4111-8111-111111111111"
@@ -62,6 +70,7 @@ class FuzzSubject:
         passthrough: Fields whose content is given on as it is, so that children may be refused.
         pinned: Specs that once showed a bug, tried ever since.
         live: How its operator is run, for the state machine; None for a kind that is not.
+        name: Name of the valid object.
     """
 
     operator: str
@@ -71,6 +80,7 @@ class FuzzSubject:
     passthrough: tuple[str, ...] = ()
     pinned: tuple[Mapping[str, Any], ...] = ()
     live: Subject | None = None
+    name: str = "data"
 
     @property
     def kind(self) -> Kind:
@@ -95,9 +105,9 @@ class FuzzSubject:
         root: Mapping[str, Any] = self.crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
         return root
 
-    def build(self, name: str = "data") -> Manifest:
-        """Build the valid object."""
-        metadata = {"name": name, "uid": UID, "generation": 1}
+    def build(self, name: str = "") -> Manifest:
+        """Build the valid object, under its own name or another one."""
+        metadata = {"name": name or self.name, "uid": UID, "generation": 1}
         if self.kind.namespaced:
             metadata["namespace"] = NAMESPACE
         return {

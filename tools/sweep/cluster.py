@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
 from libs.common.client import Client
-from libs.common.errors import AlreadyExists, Forbidden, NotFound
+from libs.common.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from libs.common.kinds import (
     CLUSTER_ROLE,
     CONFIG_MAP,
@@ -19,7 +20,10 @@ from libs.common.kinds import (
     SERVICE_ACCOUNT,
     Kind,
     Manifest,
+    key_of,
+    uid_of,
 )
+from libs.common.naming import short_hash
 from libs.common.rbac import (
     READ_VERBS,
     PolicyRule,
@@ -37,6 +41,8 @@ _CLUSTER_ROLE_BINDING: Final = Kind(
     _RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False
 )
 _POLL: Final = 0.02
+_MADE_OF: Final = "sweep.slipway.dev/made-of"
+"""Annotation on a CRD: hash of what it was made of."""
 _TOKEN_SECONDS: Final = 7200
 _SERVED_SECONDS: Final = 60
 
@@ -174,7 +180,7 @@ async def prepare_cluster(
 ) -> AsyncIterator[Client]:
     """Install what workloads need and yield a client with all rights."""
     async with Client(control_plane.config, max_in_flight=64) as client:
-        await install_crds(client, workloads)
+        await install_crds(client, workloads, renew=True)
         for workload in workloads:
             for kind, manifest in workload.world:
                 with contextlib.suppress(AlreadyExists):
@@ -182,16 +188,45 @@ async def prepare_cluster(
         yield client
 
 
-async def install_crds(client: Client, workloads: Sequence[Workload]) -> None:
-    """Install the CRDs of workloads and wait until objects of theirs can be owners."""
-    for workload in workloads:
-        for crd in workload.crds:
-            with contextlib.suppress(AlreadyExists):
-                await client.create(CRD, crd)
+async def install_crds(
+    client: Client, workloads: Sequence[Workload], *, renew: bool = False
+) -> None:
+    """Install the CRDs of workloads and wait until objects of theirs can be owners.
+
+    Args:
+        client: Connection with all rights.
+        workloads: Whose CRDs.
+        renew: Whether to put a CRD in the place of a different one of its name: what one operator
+            defines is to another a kind of others, which takes anything.
+    """
+    crds = {crd["metadata"]["name"]: crd for each in workloads for crd in each.crds}
     async with asyncio.timeout(_SERVED_SECONDS):
-        for kind in dict.fromkeys(workload.primary for workload in workloads):
+        for crd in crds.values():
+            await _install(client, crd, renew=renew)
+        for kind in dict.fromkeys(kind for workload in workloads for kind in workload.kinds):
             await _wait_served(client, kind)
+        for kind in dict.fromkeys(workload.primary for workload in workloads):
             await _wait_owner(client, kind)
+
+
+async def _install(client: Client, crd: Manifest, *, renew: bool) -> None:
+    text = json.dumps(crd, sort_keys=True)
+    annotations = {**(crd["metadata"].get("annotations") or {}), _MADE_OF: short_hash(text)}
+    wanted = {**crd, "metadata": {**crd["metadata"], "annotations": annotations}}
+    while True:
+        try:
+            await client.create(CRD, wanted)
+            return
+        except AlreadyExists:
+            pass
+        with contextlib.suppress(NotFound, Conflict):
+            live = await client.get(CRD, key_of(crd))
+            if not renew or (live["metadata"].get("annotations") or {}).get(_MADE_OF) == (
+                annotations[_MADE_OF]
+            ):
+                return
+            await client.delete(CRD, key_of(crd), uid=uid_of(live))
+        await asyncio.sleep(_POLL)
 
 
 async def _wait_owner(client: Client, kind: Kind) -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from libs.common.kinds import uid_of
 from tools.sweep.belonging import belongs
 from tools.sweep.modes import EXCLUSIVE, Mode
 from tools.sweep.normalize import describe_difference
@@ -144,7 +145,7 @@ def _check_counts(outcome: Outcome, reference: Outcome, workload: Workload) -> l
     )
     removed = Counter(
         _fold(title.replace(outcome.namespace, "<namespace>"), workload)
-        for title in outcome.removed
+        for title in outcome.removed | _find_dependents(outcome)
     )
     unheard = _is_end_unheard(outcome, workload)
     for verb, counted, wanted in pairs:
@@ -156,6 +157,21 @@ def _check_counts(outcome: Outcome, reference: Outcome, workload: Workload) -> l
                 times = f"{counts[title]} times instead of {asked[title]}"
                 found.append(f"{title} was {verb} {times}")
     return found
+
+
+def _find_dependents(outcome: Outcome) -> set[str]:
+    """Return what belonged to an object that the fault removed: it went with it."""
+    gone = {
+        uid_of(version.manifest)
+        for version in outcome.history
+        if version.action == "DELETED" and version.title in outcome.removed
+    }
+    return {
+        version.title
+        for version in outcome.history
+        for owner in version.manifest["metadata"].get("ownerReferences") or ()
+        if owner["uid"] in gone
+    }
 
 
 def _is_end_unheard(outcome: Outcome, workload: Workload) -> bool:
