@@ -59,6 +59,7 @@ class Arena:
         settings |= dict(self._live.settings)
         harness = OperatorHarness(self._live.operator, self.api.config, **settings)
         self.harness = await self._stack.enter_async_context(harness)
+        await self.settle()
 
     async def close(self) -> None:
         """End both."""

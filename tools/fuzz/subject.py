@@ -71,6 +71,8 @@ class FuzzSubject:
         pinned: Specs that once showed a bug, tried ever since.
         live: How its operator is run, for the state machine; None for a kind that is not.
         name: Name of the valid object.
+        alternatives: Fields in place of which the valid spec has others: a value of one of their
+            fields alone is never let in, for the rest of them is missing.
     """
 
     operator: str
@@ -81,6 +83,7 @@ class FuzzSubject:
     pinned: tuple[Mapping[str, Any], ...] = ()
     live: Subject | None = None
     name: str = "data"
+    alternatives: tuple[str, ...] = ()
 
     @property
     def kind(self) -> Kind:

@@ -42,5 +42,7 @@ SUBJECTS: Final = (
         ),
         render,
         passthrough=("spec.template",),
+        alternatives=("spec.authentication.oauth2.",),
+        pinned=(build_spec(),),  # What the kind always had.
     ),
 )
