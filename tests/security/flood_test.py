@@ -11,10 +11,10 @@ from libs.common.runtime import queue
 from libs.common.testing.conformance import Subject
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
-from tests.security.trial import build_trial
+from tests.security.trial import build_trial, list_makers
 from tools.fuzz.subject import load_subjects
 
-SUBJECTS = [subject.live for subject in load_subjects() if subject.live is not None]
+SUBJECTS = list_makers(load_subjects())
 _FLOOD = 60
 
 

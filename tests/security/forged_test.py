@@ -8,10 +8,10 @@ import pytest
 
 from libs.common.kinds import key_of
 from libs.common.testing.conformance import NAMESPACE, Subject
-from tests.security.trial import build_trial
+from tests.security.trial import build_trial, list_makers
 from tools.fuzz.subject import load_subjects
 
-SUBJECTS = [subject.live for subject in load_subjects() if subject.live is not None]
+SUBJECTS = list_makers(load_subjects())
 _HANDLED = {"success": True, "purpose": "create", "started": "2026-01-31T12:00:00Z"}
 
 

@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from libs.common.testing.conformance import OperatorConformance, Subject
+from tools.fuzz.subject import FuzzSubject
+
+
+def list_makers(subjects: Iterable[FuzzSubject]) -> list[Subject]:
+    """List the workloads in which every child that there is was made by the operator.
+
+    Left out are those whose world has objects of such kinds before, as pods are to jmxexporter and
+    Services of users to ipam: what is there says nothing of the operator.
+    """
+    live = [subject.live for subject in subjects if subject.live is not None]
+    return [
+        subject
+        for subject in live
+        if not {each["kind"] for each in subject.world()} & {each.kind for each in subject.children}
+    ]
 
 
 def build_trial(subject: Subject) -> OperatorConformance:
