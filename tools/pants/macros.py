@@ -70,6 +70,7 @@ def python_package(
     overrides=None,
     exclude=(),
     broker_tests=False,
+    alone=(),
 ):
     # One Python package with its subpackages: the code, its tests, the data files beside them.
     #
@@ -79,6 +80,7 @@ def python_package(
     # data: Globs of data files that the tests read; they are no part of an image.
     # overrides: Fields of single files, such as `dependencies: [":data"]` of code that reads data.
     # exclude: Globs of folders that have a BUILD file of their own.
+    # alone: Globs of test files that take long: each has a process of its own, beside the others.
     # broker_tests: Files *_broker_test.py want a Pulsar broker, and processes of the app beside it.
     without = ["!" + glob for glob in exclude]
     if data:
@@ -99,6 +101,13 @@ def python_package(
             dependencies=[":data"] if data else [],
         )
         without.append("!**/*_broker_test.py")
+    if alone:
+        python_tests(
+            name="long_tests",
+            sources=[*alone, *without],
+            dependencies=[":data"] if data else [],
+        )
+        without += ["!" + glob for glob in alone]
     if tests:
         python_tests(
             name="tests",

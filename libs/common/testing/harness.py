@@ -13,6 +13,7 @@ the API server has. Tests that use it need neither sleeps nor guesses.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
@@ -21,6 +22,7 @@ from libs.common.client import Client
 from libs.common.clock import Clock
 from libs.common.conditions import render_time
 from libs.common.config import ConnectionConfig
+from libs.common.errors import Conflict
 from libs.common.kinds import LEASE, Key, Kind, Manifest, key_of, uid_of
 from libs.common.runtime.informer import Informer
 from libs.common.runtime.manager import Manager
@@ -198,6 +200,12 @@ class OperatorHarness:
 
     async def lose_lease(self, holder: str = "somebody-else") -> None:
         """Write another holder into the Lease, as a replica does that took it over."""
+        while True:
+            with contextlib.suppress(Conflict):
+                # A conflict: the leader has renewed it since the look.
+                return await self._take_lease(holder)
+
+    async def _take_lease(self, holder: str) -> None:
         lease = await self.client.get(LEASE, self._lease_key())
         moment = render_time(self.manager.clock.now()).replace("Z", ".000000Z")
         lease["spec"] = {

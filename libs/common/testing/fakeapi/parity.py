@@ -110,12 +110,19 @@ class Recorder:
                 out[name] = "<token>"
             elif child is None or name == "storageVersionHash":
                 continue
+            elif name == "managedFields":
+                # Their order hangs on which writes were within one second.
+                out[name] = sorted((self._clean(entry) for entry in child), key=_by_manager)
             elif name == "causes":
                 # Go visits fields in random order.
                 out[name] = sorted((self._clean(cause) for cause in child), key=str)
             else:
                 out[name] = self._clean(child)
         return out
+
+
+def _by_manager(entry: Manifest) -> list[str]:
+    return [str(entry.get(name)) for name in ("operation", "manager", "subresource", "fieldsV1")]
 
 
 def _blur(body: Manifest) -> Manifest:
