@@ -32,7 +32,15 @@ from operators.compute.rbac import RULES
 from operators.compute.samples import IMAGE
 from tools.sweep.recorder import Book, Version
 from tools.sweep.virtualization import STUCK, VIRTUALIZATION
-from tools.sweep.workload import Phase, User, Workload, build_open_crd, is_empty, is_observed
+from tools.sweep.workload import (
+    Phase,
+    State,
+    User,
+    Workload,
+    build_open_crd,
+    is_empty,
+    is_observed,
+)
 
 _BLURRED: Final = (
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "uid"),
@@ -224,6 +232,15 @@ def _blur(text: str) -> str:
     return text
 
 
+def _fold(state: State) -> State:
+    """Leave out lists that are empty: an apply that takes the last item away leaves one behind."""
+    for value in state.values():
+        status = value.get("status") or {}
+        for name in [name for name, held in status.items() if held == []]:
+            del status[name]
+    return state
+
+
 def _estrange(lock: Manifest) -> Manifest:
     """Let somebody else hold what tells its owner by its content."""
     if lock.get("kind") != LEASE.kind:
@@ -261,6 +278,7 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
         unwatched=(SECRET,),
         rewrite=_blur,
         estrange=_estrange,
+        fold=_fold,
     )
 
 
