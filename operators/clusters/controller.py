@@ -118,9 +118,12 @@ class Reconciler:
     """
 
     def __init__(self, settings: Settings, workloads: Workloads) -> None:
-        """Keep the settings and the connections; there is no other state."""
+        """Keep the settings and the connections."""
         self._settings = settings
         self._workloads = workloads
+        # Which clusters gave no answer, until when they are left alone, by UID: each look at one
+        # holds a worker to the end of its time, and passes for other reasons come in numbers.
+        self._silent: dict[str, tuple[datetime, Workload]] = {}
 
     async def reconcile(self, ctx: Context) -> Result | None:
         """Make one pass over a cluster that is to be there."""
@@ -150,6 +153,7 @@ class Reconciler:
     async def finalize(self, ctx: Context) -> Result | None:
         """Make one pass over a cluster that is being deleted; None lets it go."""
         cluster = KubernetesCluster.parse(ctx.primary)
+        self._silent.pop(ctx.uid, None)
         ending = plan_ending(cluster, observe(ctx, Workload()))
         if ending.done:
             return None
@@ -192,11 +196,18 @@ class Reconciler:
             # That no machine runs says nothing of a cluster that was there: it cannot be asked.
             begun = any(each.vmi_uid for each in observed.members(CONTROL_PLANE))
             return Workload(asked=begun, message="no node of the control plane is ready")
+        until, held = self._silent.pop(ctx.uid, (ctx.now(), Workload()))
+        if ctx.now() < until:
+            self._silent[ctx.uid] = (until, held)
+            return held
         started = time.perf_counter()
         workload = await self._workloads.look(access)
         result = "ok" if workload.reachable else "error"
         spent = time.perf_counter() - started
         ctx.metrics.histogram(LOOK_SECONDS).labels(result).observe(spent)
+        if not workload.reachable:
+            pause = timedelta(seconds=self._settings.api_timeout_seconds)
+            self._silent[ctx.uid] = (ctx.now() + pause, workload)
         return workload
 
     async def _take(self, ctx: Context, access: Access, steps: Sequence[NodeStep]) -> None:

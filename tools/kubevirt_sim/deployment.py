@@ -82,8 +82,13 @@ def _build_role() -> Manifest:
         "metadata": {"name": NAME, "labels": dict(_LABELS)},
         "rules": [
             {
-                "apiGroups": ["kubevirt.io", "cdi.kubevirt.io"],
+                "apiGroups": ["kubevirt.io", "cdi.kubevirt.io", "snapshot.kubevirt.io"],
                 "resources": ["*"],
+                "verbs": writes,
+            },
+            {
+                "apiGroups": ["snapshot.storage.k8s.io"],
+                "resources": ["volumesnapshots", "volumesnapshots/status"],
                 "verbs": writes,
             },
             {
