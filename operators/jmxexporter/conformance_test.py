@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from libs.common.crd import build_crd
-from libs.common.kinds import ENDPOINT_SLICE, POD, SERVICE, Manifest
+from libs.common.kinds import POD, Manifest
 from libs.common.testing.conformance import OperatorConformance, Subject
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.outcome import Run
@@ -26,8 +26,8 @@ from operators.jmxexporter.samples import (
 
 
 def build_objects() -> list[Manifest]:
-    """Build an exporter whose endpoints are published."""
-    return [build_exporter(service={})]
+    """Build an exporter."""
+    return [build_exporter()]
 
 
 def build_world() -> list[Manifest]:
@@ -41,7 +41,7 @@ class TestJmxExporterConformance(OperatorConformance):
         crds=(build_crd(PrometheusJmxExporter),),
         objects=build_objects,
         change={"spec": {"port": 9500}},
-        children=(POD, SERVICE, ENDPOINT_SLICE),
+        children=(POD,),
         rules=RULES,
         world=build_world,
         drive=run_injectors,
