@@ -14,6 +14,7 @@ import structlog
 
 from operators.pulsarconsumer.app.client import build_client
 from operators.pulsarconsumer.app.core.retry import Strategy
+from operators.pulsarconsumer.app.intake import build_batch_policy
 from operators.pulsarconsumer.app.schemas import Payloads
 from operators.pulsarconsumer.app.settings import (
     DecryptFailure,
@@ -154,7 +155,7 @@ class Session:
             is_read_compacted=settings.read_compacted,
             replicate_subscription_state_enabled=settings.replicate_subscription_state,
             unacked_messages_timeout_ms=round(settings.ack_timeout_seconds * 1000) or None,
-            batch_receive_policy=self._build_batch_policy(),
+            batch_receive_policy=build_batch_policy(self._settings),
             **self._common(),
         )
 
@@ -165,7 +166,7 @@ class Session:
             # Only shared subscriptions wait for the time of a delayed message.
             consumer_type=pulsar.ConsumerType.Shared,
             initial_position=pulsar.InitialPosition.Earliest,
-            batch_receive_policy=self._build_batch_policy(),
+            batch_receive_policy=build_batch_policy(self._settings),
             **self._common(),
         )
 
@@ -179,16 +180,6 @@ class Session:
             "crypto_key_reader": self._build_key_reader(),
             "crypto_failure_action": _DECRYPT[settings.encryption_on_failure],
         }
-
-    def _build_batch_policy(self) -> pulsar.ConsumerBatchReceivePolicy | None:
-        settings = self._settings
-        if not settings.batch_max_messages:
-            return None
-        return pulsar.ConsumerBatchReceivePolicy(
-            settings.batch_max_messages,
-            settings.batch_max_bytes,
-            settings.batch_timeout_milliseconds,
-        )
 
     def _build_key_reader(self) -> pulsar.CryptoKeyReader | None:
         settings = self._settings

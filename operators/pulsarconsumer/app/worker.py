@@ -19,6 +19,7 @@ import structlog
 from libs.common.telemetry import Telemetry
 from operators.pulsarconsumer.app.client import CredentialsMissing
 from operators.pulsarconsumer.app.core.rate import RateLimit
+from operators.pulsarconsumer.app.intake import Intake
 from operators.pulsarconsumer.app.lanes import build_lanes
 from operators.pulsarconsumer.app.meters import Meters
 from operators.pulsarconsumer.app.processing import Fatal, Processor
@@ -27,7 +28,6 @@ from operators.pulsarconsumer.app.settings import Settings, SubscriptionType
 from operators.pulsarconsumer.app.settle import Settler
 from operators.pulsarconsumer.app.streams import MessageStream
 
-_POLL_MILLISECONDS: Final = 200
 _WATCH_SECONDS: Final = 0.2
 _BROKEN_SECONDS: Final = 30.0
 """A session that is not connected for so long is replaced; the client retries by itself before."""
@@ -68,7 +68,6 @@ class Worker:
         ordered = settings.subscription_type is not SubscriptionType.SHARED
         self._lanes = build_lanes(self._process, settings.max_in_flight, ordered=ordered)
         self._keyed = ordered and settings.max_in_flight > 1
-        self._batched = settings.batch_max_messages > 0
         rate = settings.rate_limit_per_second
         self._rate = RateLimit(rate, time.monotonic()) if rate else None
         self._rate_lock = threading.Lock()
@@ -189,9 +188,10 @@ class Worker:
     def _pump(self, source: Source) -> None:
         """Receive, and have handled, until the session ends."""
         broken, stopping = source.session.broken, self._stopping
+        intake = Intake(source.consumer, self._settings)
         try:
             while not (stopping.is_set() or broken.is_set()):
-                for unit in self._receive(source):
+                for unit in self._receive(source, intake):
                     if self._rate is not None:
                         self._wait_turn(self._rate, len(unit))
                     if stopping.is_set():
@@ -202,12 +202,10 @@ class Worker:
             log.exception(_UNEXPECTED)
             self._end(source, f"{type(err).__name__}: {err}")
 
-    def _receive(self, source: Source) -> Sequence[Unit]:
+    def _receive(self, source: Source, intake: Intake) -> Sequence[Unit]:
         """Return units of work: single messages, or lists for a handler that takes them."""
         try:
-            if not self._batched:
-                return ((source.consumer.receive(_POLL_MILLISECONDS),),)
-            batch = source.consumer.batch_receive()
+            batch = intake.receive()
         except pulsar.Timeout:
             return ()
         except pulsar.PulsarException as err:
