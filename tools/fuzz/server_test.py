@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -27,6 +28,9 @@ from tools.fuzz.subject import NAMESPACE, Case, FuzzSubject, load_subjects
 pytestmark = pytest.mark.apiserver
 SUBJECTS = load_subjects()
 _AT_ONCE: Final = 16
+_SHARE: Final = 5
+"""One of so many values is offered for a field that has the schema of another one."""
+_WORDS: Final = ("description", "default", "message")
 _SERVED_SECONDS: Final = 20.0
 
 
@@ -41,9 +45,34 @@ async def test_server_model_and_types_agree_on_each_value(
         async with turns:
             return [f"{case}: {line}" for line in await find_problems(kube_client, subject, case)]
 
-    found = await asyncio.gather(*map(judge, subject.cases()))
+    found = await asyncio.gather(*map(judge, choose_cases(subject)))
     problems = [line for lines in found for line in lines]
     assert not problems, f"{len(problems)} disagreements:\n" + "\n".join(problems[:40])
+
+
+def choose_cases(subject: FuzzSubject) -> list[Case]:
+    """Choose all values for one field of each schema, and a share of them for its likes.
+
+    To the API server such fields are the same. The pure core gets all values of all fields.
+    """
+    fields: dict[str, list[str]] = {}
+    chosen = []
+    for number, case in enumerate(subject.cases()):
+        likes = fields.setdefault(json.dumps(_bare(case.field.schema), sort_keys=True), [])
+        if case.field.name not in likes:
+            likes.append(case.field.name)
+        if case.field.name == likes[0] or number % _SHARE == 0:
+            chosen.append(case)
+    return chosen
+
+
+def _bare(schema: Any) -> Any:
+    """Leave the words out of a schema."""
+    if isinstance(schema, list):
+        return [_bare(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {name: _bare(held) for name, held in schema.items() if name not in _WORDS}
 
 
 async def install(client: Client, subject: FuzzSubject) -> None:
