@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import ssl
 import types
 from pathlib import Path
 
@@ -164,6 +165,12 @@ async def test_service_account_without_a_token_is_told(service_account: Path) ->
 
 def test_plain_http_has_no_tls() -> None:
     assert ConnectionConfig("http://localhost").ssl_context() is None
+
+
+def test_tls_that_is_given_is_used_as_it_is() -> None:
+    tls = ssl.create_default_context()
+
+    assert ConnectionConfig("https://localhost", tls=tls).ssl_context() is tls
 
 
 def test_certificate_that_cannot_be_read_is_told() -> None:

@@ -128,6 +128,17 @@ def test_broken_node_is_drained_and_then_rebuilt_once() -> None:
         assert plan(replace(ready, operations={name: made})).actions == ()
 
 
+def test_rebuild_takes_the_image_that_the_pool_has_now() -> None:
+    sick = replace(broken(WEB[0]), cordoned=True, draining_since=NOW)
+    image = {"registry": "docker://registry.example.com/node:new"}
+    pools = [{"name": "web", "count": 2, "size": "large", "image": image}]
+
+    (action,) = plan(observe(sick), pools=pools).actions
+
+    assert isinstance(action.step, Create)
+    assert action.step.manifest["spec"]["rebuild"] == {"image": image}
+
+
 def test_more_broken_nodes_than_the_budget_stop_all_repairs() -> None:
     both = observe(broken(WEB[0]), broken(WEB[1]))
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from libs.common.contracts.compute import INSTANCE, OPERATION, InstanceView
+from libs.common.contracts.images import Image
 from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.network import FIREWALL
 from libs.common.kinds import ENDPOINT_SLICE, SECRET, SERVICE, Kind, Manifest
@@ -167,7 +168,7 @@ def build_instance(cluster: KubernetesCluster, node: str, pool: Pool | None) -> 
     manifest["metadata"]["labels"][POOL_LABEL] = pool_name
     manifest["spec"] = {
         "size": shape.size,
-        "image": image.model_dump(by_alias=True, exclude_none=True, mode="json"),
+        "image": _render_image(image),
         "networkRef": {"name": cluster.spec.network_ref.name},
         "firewallRef": {"name": firewall},
         "userDataSecretName": user_data_name(node),
@@ -177,13 +178,21 @@ def build_instance(cluster: KubernetesCluster, node: str, pool: Pool | None) -> 
 
 
 def build_rebuild(cluster: KubernetesCluster, name: str, instance: InstanceView) -> Manifest:
-    """Build the Operation that rebuilds a node."""
+    """Build the Operation that rebuilds a node, with the image that its pool has now."""
+    pool = cluster.spec.pool(instance.labels.get(POOL_LABEL, ""))
+    image = (pool.image if pool is not None else None) or cluster.spec.image
     manifest = _build(cluster, OPERATION, name)
     manifest["spec"] = {
         "type": "Rebuild",
         "targetRef": {"name": instance.key.name, "uid": instance.uid},
+        "rebuild": {"image": _render_image(image)},
     }
     return manifest
+
+
+def _render_image(image: Image) -> Manifest:
+    rendered: Manifest = image.model_dump(by_alias=True, exclude_none=True, mode="json")
+    return rendered
 
 
 def _build(cluster: KubernetesCluster, kind: Kind, name: str) -> Manifest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from hypothesis import given
@@ -49,6 +50,18 @@ def test_instance_shows_where_it_runs_and_under_which_addresses() -> None:
     assert (view.vmi_uid, view.node, view.public_ip) == ("vmi", "n1", "203.0.113.7")
     assert (view.ready, view.message) == (True, "runs")
     assert INSTANCE_UID_LABEL == "compute.slipway.dev/instance-uid"
+
+
+def test_instance_shows_since_when_it_is_ready_and_which_disk_it_has() -> None:
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-03-01T12:00:00Z"}
+    view = InstanceView.parse(build(status={"conditions": [ready], "rootDisk": {"name": "disk"}}))
+    broken = InstanceView.parse(
+        build(status={"conditions": [{**ready, "lastTransitionTime": "?"}]})
+    )
+
+    assert view.ready_since == datetime(2026, 3, 1, 12, tzinfo=UTC)
+    assert (view.root_disk, view.created) == ("disk", None)
+    assert (broken.ready_since, broken.root_disk) == (None, "")
 
 
 def test_condition_of_an_older_generation_does_not_hold() -> None:
