@@ -10,11 +10,13 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
@@ -31,14 +33,14 @@ from operators.ipam.api import RESOURCES
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
 from tools.bench.counters import count_writes
-from tools.bench.pages import describe_machine, write_page
+from tools.bench.pages import describe_load, describe_machine, write_page
 from tools.bench.pods import make_namespace
 from tools.bench.processes import OperatorProcess, percentile, read_usage
 
 _PATIENCE: Final = 300.0
 _AT_ONCE: Final = 64
-_FULL: Final = 3190
-"""Claims that make a /19, of 8,190 addresses, have just 5,000 left."""
+_TAKEN: Final = 0.1
+"""Share of a pool that is taken before the rest is asked for at once."""
 _GROWTH: Final = ("10.64.0.0/24", "10.65.0.0/20", "10.66.0.0/16")
 """Pools of 254, 4,094 and 65,534 addresses."""
 
@@ -71,8 +73,14 @@ class Row:
 
 @dataclass(slots=True)
 class Report:
-    """Hold what a run measured."""
+    """Hold what a run measured.
 
+    Attributes:
+        load: Processes that wanted a core in the minute before.
+        rows: One for each scenario.
+    """
+
+    load: float = 0.0
     rows: list[Row] = field(default_factory=list)
 
 
@@ -160,7 +168,7 @@ async def measure(
     """Make claims of a pool at once and measure what it took."""
     before, cpu = await count_writes(config), read_usage(pid).cpu_seconds
     started = time.monotonic()
-    waits = await requester.request(pool, count, f"{pool}-{scenario.split(maxsplit=1)[0]}".lower())
+    waits = await requester.request(pool, count, f"{pool}-claim")
     seconds = time.monotonic() - started
     await asyncio.sleep(1.0)
     writes = Counter(await count_writes(config))
@@ -174,7 +182,7 @@ async def measure(
 
 async def run(plane: ControlPlane, folder: Path, claims: int, growth: int) -> Report:
     """Measure each scenario, one after the other."""
-    report, console = Report(), Console()
+    report, console = Report(load=os.getloadavg()[0]), Console()
     kubeconfig = plane.write_kubeconfig(folder / "ipam.kubeconfig")
     settings = {"WATCH_NAMESPACES": "*"}
     async with Client(plane.config, user_agent="bench") as client:
@@ -182,14 +190,16 @@ async def run(plane: ControlPlane, folder: Path, claims: int, growth: int) -> Re
             await client.create(CRD, build_crd(model))
         await _wait_served(client)
         requester = Requester(client, await make_namespace(client, "bench"))
-        pools = [("empty", "10.32.0.0/17"), ("full", "10.0.0.0/19")]
+        taken = int(claims * _TAKEN / (1 - _TAKEN))
+        last = ip_address("10.0.0.0") + claims + taken
+        pools = [("empty", "10.32.0.0/17"), ("full", f"10.0.0.1-{last}")]
         pools += [(f"pool{cidr[-2:]}", cidr) for cidr in _GROWTH]
         for name, cidr in pools:
             await client.create(IP_POOL, build_pool(name, cidr))
         with OperatorProcess("ipam", kubeconfig, settings, folder / "ipam.log") as process:
             await requester.request("empty", 20, "warm")
             scenarios = [("empty pool", "empty", claims)]
-            await requester.request("full", max(8190 - claims, 0), "fill")
+            await requester.request("full", taken, "fill")
             scenarios.append(("last of a pool", "full", claims))
             scenarios += [(cidr[-3:], f"pool{cidr[-2:]}", growth) for cidr in _GROWTH]
             for scenario, pool, count in scenarios:
@@ -231,15 +241,18 @@ def render_page(report: Report) -> list[str]:
     return [
         "# Benchmark of ipam",
         "",
-        f"Measured by `./dev bench ipam --write` on {describe_machine()}. All claims come at once,",
-        "64 creates in flight, so the waits are those of a queue: a claim in the middle waits for",
-        "those before it. API server, etcd, operator and client share the cores.",
+        f"Measured by `./dev bench ipam --claims {report.rows[0].claims} --write`",
+        f"on {describe_machine()}.",
+        "All claims come at once, 64 creates in flight, so the waits are those of a queue: a claim",
+        "in the middle waits for those before it. API server, etcd, operator and client share the",
+        "cores.",
         "",
+        *describe_load(report.load),
         *render(report),
         "",
         "* **empty pool**: claims of a /17 of which nothing is taken.",
-        "* **last of a pool**: a /19 with as many free addresses as there are claims: the last",
-        "  claim gets the last address.",
+        "* **last of a pool**: a range of which a tenth is taken, with as many free addresses as",
+        "  there are claims: the last claim gets the last address.",
         "* **/24, /20, /16**: the cost of a claim does not grow with the pool.",
         "* **writes**: the finalizer of the claim, the entry in the ledger, the status of the",
         "  claim, and the status of the pool now and then. The aim is at most 3.",

@@ -21,6 +21,17 @@ def describe_machine() -> str:
     )
 
 
+def describe_load(load: float) -> list[str]:
+    """Say how far the times of a run can be trusted, as lines of a page."""
+    if load < 1:
+        return []
+    return [
+        f"The machine was busy with other work (load {load:.0f} before the run): the seconds are",
+        "those of waiting for a core, the CPU times and counts of writes are what to read.",
+        "",
+    ]
+
+
 def write_page(name: str, lines: Sequence[str], root: Path = ROOT) -> Path:
     """Write the page of one benchmark; returns where it is."""
     path = root / _FOLDER / f"{name}.md"
