@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-_FOLDER: Final = Path("docs/reference/benchmarks")
+_FOLDER: Final = Path("docs/reference")
 
 
 def describe_machine() -> str:
@@ -34,7 +34,7 @@ def describe_load(load: float) -> list[str]:
 
 def write_page(name: str, lines: Sequence[str], root: Path = ROOT) -> Path:
     """Write the page of one benchmark; returns where it is."""
-    path = root / _FOLDER / f"{name}.md"
+    path = root / _FOLDER / f"benchmarks-{name}.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines))
     return path
