@@ -1,0 +1,281 @@
+"""Time Instances and their Operations in the simulator of KubeVirt: `./dev bench compute`.
+
+Compute and ipam are processes of their own beside a real kube-apiserver; the simulator runs in this
+process and does each thing in no time, so that what is measured is what the operators add.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+import structlog
+from rich.console import Console
+
+from libs.common.client import Client
+from libs.common.contracts.compute import FINAL_PHASES, INSTANCE, OPERATION
+from libs.common.contracts.ip_claims import IP_CLAIM
+from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
+from libs.common.contracts.reading import text_at
+from libs.common.crd import build_crd
+from libs.common.errors import SlipwayError
+from libs.common.kinds import CRD, Key, Kind, Manifest, key_of
+from libs.common.testing.apiserver import ControlPlane
+from operators.compute.api import RESOURCES as COMPUTE_RESOURCES
+from operators.compute.samples import build_instance, build_operation, build_size
+from operators.ipam.api import RESOURCES as IPAM_RESOURCES
+from operators.ipam.samples import build_pool
+from tools.bench.pages import describe_load, describe_machine, write_page
+from tools.bench.pods import make_namespace
+from tools.bench.processes import OperatorProcess, percentile, read_usage
+from tools.kubevirt_sim.simulator import KubeVirtSim
+
+_PATIENCE: Final = 600.0
+_POLL: Final = 0.05
+_AT_ONCE: Final = 32
+_TYPES: Final = ("Reboot", "Rebuild", "Migrate")
+
+
+@dataclass(slots=True)
+class Report:
+    """Hold what a run measured.
+
+    Attributes:
+        load: Processes that wanted a core in the minute before.
+        instances: How many were made at once.
+        seconds: Until all of them ran.
+        cpu_seconds: CPU time of compute until then.
+        operations: Seconds of each Operation, by type.
+        handovers: Seconds from the move of a guest until its address followed.
+    """
+
+    load: float
+    instances: int
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    operations: dict[str, list[float]] = field(default_factory=dict)
+    handovers: list[float] = field(default_factory=list)
+
+
+async def start_instances(client: Client, namespace: str, count: int) -> float:
+    """Make Instances at once; returns the seconds until all run."""
+    names = iter([f"vm-{number}" for number in range(count)])
+
+    async def make() -> None:
+        for name in names:
+            public = {"mode": "Auto", "poolName": "public"}
+            await client.create(INSTANCE, build_instance(name, namespace, publicIP=public))
+
+    started = time.monotonic()
+    await asyncio.gather(*(make() for _ in range(_AT_ONCE)))
+    await wait_for(client, INSTANCE, namespace, is_running, count)
+    return time.monotonic() - started
+
+
+async def wait_for(
+    client: Client, kind: Kind, namespace: str, test: Callable[[Manifest], bool], count: int
+) -> None:
+    """Wait until so many objects pass a test.
+
+    Raises:
+        TimeoutError: They never did.
+    """
+    async with asyncio.timeout(_PATIENCE):
+        while True:
+            items = (await client.list(kind, namespace)).items
+            if sum(map(test, items)) >= count:
+                return
+            await asyncio.sleep(_POLL * (1 + len(items) / 50))
+
+
+def is_running(instance: Manifest) -> bool:
+    """Tell whether an Instance runs and its address leads to it."""
+    conditions = (instance.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def has_ended(operation: Manifest) -> bool:
+    """Tell whether an Operation has ended."""
+    return text_at(operation, "status", "phase") in FINAL_PHASES
+
+
+async def operate(client: Client, key: Key, type_: str, number: int) -> float:
+    """Do one Operation to the end; returns its seconds.
+
+    Raises:
+        RuntimeError: It did not succeed.
+    """
+    name = f"{key.name}-{type_}-{number}".lower()
+    started = time.monotonic()
+    await client.create(OPERATION, build_operation(type_, name, key.name, key.namespace))
+    while True:
+        held = await client.get(OPERATION, Key(key.namespace, name))
+        if has_ended(held):
+            break
+        await asyncio.sleep(0.01)
+    if text_at(held, "status", "phase") != "Succeeded":
+        raise RuntimeError(f"{type_} of {key}: {held['status'].get('message')}")
+    return time.monotonic() - started
+
+
+class Follower:
+    """Watch when guests move, and when their addresses follow.
+
+    Attributes:
+        handovers: Seconds between the two.
+    """
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        """Begin with nothing seen."""
+        self.handovers: list[float] = []
+        self._client = client
+        self._namespace = namespace
+        self._nodes: dict[str, str] = {}
+        self._moved: dict[str, tuple[str, float]] = {}
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        await asyncio.gather(self._follow(VIRTUAL_MACHINE_INSTANCE), self._follow(IP_CLAIM))
+
+    async def _follow(self, kind: Kind) -> None:
+        listing = await self._client.list(kind, self._namespace)
+        for item in listing.items:
+            self._note(kind, item)
+        async for event in self._client.watch(
+            kind, self._namespace, resource_version=listing.resource_version
+        ):
+            if event.type != "BOOKMARK":
+                self._note(kind, event.object)
+
+    def _note(self, kind: Kind, manifest: Manifest) -> None:
+        name, now = key_of(manifest).name, time.monotonic()
+        if kind == IP_CLAIM:
+            name, node = name.removesuffix("-public"), text_at(
+                manifest, "status", "binding", "nodeName"
+            )
+            target, since = self._moved.get(name, ("", 0.0))
+            if target and node == target:
+                self.handovers.append(now - since)
+                del self._moved[name]
+            return
+        node, before = text_at(manifest, "status", "nodeName"), self._nodes.get(name, "")
+        if before and node and node != before:
+            self._moved[name] = (node, now)
+        self._nodes[name] = node
+
+
+async def run(plane: ControlPlane, folder: Path, instances: int, rounds: int) -> Report:
+    """Measure everything, one after the other."""
+    report, console = Report(os.getloadavg()[0], instances), Console()
+    kubeconfig = plane.write_kubeconfig(folder / "kubeconfig")
+    everywhere = {"WATCH_NAMESPACES": "*"}
+    compute = OperatorProcess("compute", kubeconfig, everywhere, folder / "compute.log")
+    ipam = OperatorProcess("ipam", kubeconfig, everywhere, folder / "ipam.log")
+    async with Client(plane.config, user_agent="bench") as client, KubeVirtSim(plane.config):
+        for model in (*IPAM_RESOURCES, *COMPUTE_RESOURCES):
+            await client.create(CRD, build_crd(model))
+        await _wait_served(client)
+        namespace = await make_namespace(client, "bench")
+        await client.create(_kind_of(build_size()), build_size())
+        pool = build_pool(addresses=["10.0.0.0/20"])
+        await client.create(_kind_of(pool), pool)
+        with compute, ipam:
+            await asyncio.sleep(3.0)
+            console.print(f"{instances} Instances")
+            before = read_usage(compute.pid).cpu_seconds
+            report.seconds = await start_instances(client, namespace, instances)
+            report.cpu_seconds = read_usage(compute.pid).cpu_seconds - before
+            follower = Follower(client, namespace)
+            following = asyncio.create_task(follower.run())
+            for number in range(rounds):
+                for type_ in _TYPES:
+                    console.print(f"{type_} {number + 1}")
+                    key = Key(namespace, f"vm-{number % instances}")
+                    seconds = await operate(client, key, type_, number)
+                    report.operations.setdefault(type_, []).append(seconds)
+            following.cancel()
+            report.handovers = follower.handovers
+    return report
+
+
+def _kind_of(manifest: Manifest) -> Kind:
+    group, _, version = manifest["apiVersion"].partition("/")
+    plural = {"IPPool": "ippools", "InstanceSize": "instancesizes"}[manifest["kind"]]
+    return Kind(group, version, manifest["kind"], plural, namespaced=False)
+
+
+async def _wait_served(client: Client) -> None:
+    while True:
+        try:
+            for kind in (INSTANCE, OPERATION, IP_CLAIM):
+                await client.list(kind)
+        except SlipwayError:
+            await asyncio.sleep(0.1)
+        else:
+            return
+
+
+def render(report: Report) -> list[str]:
+    """Render the table of a report."""
+    cpu = report.cpu_seconds * 1000 / report.instances
+    lines = [
+        f"{report.instances} Instances with an address each ran after {report.seconds:.1f} s;",
+        f"compute used {cpu:.0f} ms of CPU for each.",
+        "",
+        "| what | times | p50 ms | p99 ms |",
+        "|---|---|---|---|",
+    ]
+    rows = {**report.operations, "address follows a migrated guest": report.handovers}
+    for name, times in rows.items():
+        if times:
+            p50, p99 = (percentile(times, share) * 1000 for share in (0.5, 0.99))
+            lines.append(f"| {name} | {len(times)} | {p50:.0f} | {p99:.0f} |")
+    return lines
+
+
+def render_page(report: Report) -> list[str]:
+    """Render the page of the benchmark."""
+    return [
+        "# Benchmark of compute",
+        "",
+        f"Measured by `./dev bench compute --instances {report.instances} --write`",
+        f"on {describe_machine()}.",
+        "KubeVirt is simulated and takes no time for anything: what is left is what the operators,",
+        "the API server and the controllers of the simulator take, which share the cores.",
+        "",
+        *describe_load(report.load),
+        *render(report),
+        "",
+    ]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print, and write the page when asked to."""
+    parser = argparse.ArgumentParser(prog="./dev bench compute", description=__doc__)
+    parser.add_argument("--instances", type=int, default=500, help="Instances at once")
+    parser.add_argument("--rounds", type=int, default=10, help="Operations of each type")
+    parser.add_argument("--write", action="store_true", help="write the page of the benchmark")
+    options = parser.parse_args(argv)
+    # Each step of the simulator has a line, and lines cost time.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    with tempfile.TemporaryDirectory() as name, ControlPlane() as plane:
+        report = asyncio.run(run(plane, Path(name), options.instances, options.rounds))
+    print("\n".join(render(report)))
+    Path("dist").mkdir(exist_ok=True)
+    Path("dist/bench-compute.json").write_text(json.dumps(asdict(report), indent=1))
+    if options.write:
+        write_page("compute", render_page(report))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
