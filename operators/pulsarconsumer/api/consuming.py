@@ -255,6 +255,11 @@ class MessageSchema(
             "configMapKeyRef is needed when type is Avro",
             field_path=".configMapKeyRef",
         ),
+        Rule(
+            "!has(self.configMapKeyRef) || self.type in ['JSON', 'Avro']",
+            "configMapKeyRef says nothing to types other than JSON and Avro",
+            field_path=".configMapKeyRef",
+        ),
     ),
 ):
     """MessageSchema tells how messages are read."""

@@ -221,6 +221,13 @@ class PulsarConsumerSpec(
             field_path=".autoscaling",
         ),
         Rule(
+            "!has(self.encryption) || has(self.encryption.publicKeySecretRef) || "
+            "(!has(self.deadLetter) && (!has(self.retry) || self.retry.strategy != 'RetryTopic'))",
+            "encryption.publicKeySecretRef is needed with deadLetter and with retry by RetryTopic, "
+            "whose copies would not be encrypted",
+            field_path=".encryption",
+        ),
+        Rule(
             "!has(self.consumption.batch) || self.consumption.batch.delivery != 'Whole' || "
             "has(self.handler) || has(self.image)",
             "consumption.batch.delivery Whole needs a handler, or an image of your own",

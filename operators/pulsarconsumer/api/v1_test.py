@@ -93,6 +93,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "must not exceed maxDelaySeconds",
     ),
     "avro without schema": ({"schema": {"type": "Avro"}}, "configMapKeyRef is needed"),
+    "definition of bytes": (
+        {"schema": {"type": "String", "configMapKeyRef": {"name": "own", "key": "value"}}},
+        "other than JSON and Avro",
+    ),
+    "copies in the clear": (
+        {"encryption": {"privateKeySecretRef": SECRET}, "deadLetter": {}},
+        "publicKeySecretRef is needed",
+    ),
     "handler that is no function": ({"handler": "rm -rf /"}, "handler"),
     "two budgets": (
         {"podDisruptionBudget": {"minAvailable": 1, "maxUnavailable": 1}},
