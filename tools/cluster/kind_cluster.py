@@ -28,6 +28,8 @@ from tools.cluster.progress import Progress, open_progress
 
 DEFAULT_NAME: Final = "slipway"
 _READY_SECONDS: Final = 300.0
+_NODES: Final = ("nodes", "--selector", "!sim.slipway.dev/node")
+"""Nodes that are containers; the simulator of KubeVirt plays further ones."""
 _POLL_SECONDS: Final = 0.5
 _LABEL: Final = "io.x-k8s.kind.cluster"
 _STORAGE_NAMESPACE: Final = "local-path-storage"
@@ -186,7 +188,7 @@ class KindCluster:
         deadline = time.monotonic() + _READY_SECONDS
         kubectl = self.kubectl()
         while True:
-            networks = parse_node_networks(kubectl.get("nodes")) if kubectl.answers() else []
+            networks = parse_node_networks(kubectl.get(*_NODES)) if kubectl.answers() else []
             if len(networks) == created.workers + 1:
                 break
             if time.monotonic() > deadline:
@@ -220,7 +222,7 @@ class KindCluster:
         ]
         names = " ".join(item["metadata"]["name"] for item in workloads)
         missing = [name for name in _EXPECTED if name not in names]
-        return missing or list_unready([*kubectl.items("nodes"), *workloads])
+        return missing or list_unready([*kubectl.items(*_NODES), *workloads])
 
 
 def up(
