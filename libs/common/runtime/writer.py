@@ -203,10 +203,10 @@ class Writer:
         desired = build_desired(step.manifest)
         informer = self._cache.find(step.kind)
         held = informer.store.get(step.key) if informer is not None else None
-        if held is not None:
-            self._refuse_foreign(step, held)
-            if self._is_settled(held, desired):
-                return False
+        # That somebody else has the name is for the server to say: of an object that its selector
+        # leaves out a watch never tells that it is gone.
+        if held is not None and self._is_ours(step, held) and self._is_settled(held, desired):
+            return False
         try:
             live = await self._client.get(step.kind, step.key)
         except NotFound:
@@ -329,8 +329,13 @@ class Writer:
         self._wrote(step.kind, answer)
         return True
 
+    def _is_ours(self, step: Create | Apply, held: Manifest) -> bool:
+        return controller_uid(held) == self._owner_uid or (
+            step.ours is not None and step.ours(held)
+        )
+
     def _refuse_foreign(self, step: Create | Apply, live: Manifest) -> None:
-        if controller_uid(live) == self._owner_uid or (step.ours is not None and step.ours(live)):
+        if self._is_ours(step, live):
             return
         reference = controller_of(live)
         holder = (

@@ -113,6 +113,23 @@ async def test_object_of_somebody_else_is_left_alone(
     assert bench.api.get(CONFIG_MAP, KEY) == before
 
 
+async def test_name_that_became_free_without_a_word_is_taken(bench: Bench) -> None:
+    """Found by the sweep: a watch by label never tells of the end of what its selector leaves out.
+
+    The create had met the object, so it was in the cache, and every later apply took it from there.
+    """
+    bench.api.create(build_map(owner=OTHER, x="theirs"))
+    met = await bench.take(Apply(CONFIG_MAP, build_map(x="ours")))
+    bench.see()
+    bench.api.delete(CONFIG_MAP, KEY)
+
+    outcome = await bench.take(Apply(CONFIG_MAP, build_map(x="ours")))
+
+    assert isinstance(met.first_error(), ForeignObject)
+    assert (outcome.ok, outcome.changed) == (True, 1)
+    assert bench.api.get(CONFIG_MAP, KEY)["data"] == {"x": "ours"}
+
+
 async def test_name_that_becomes_free_while_we_look_is_taken(bench: Bench) -> None:
     bench.api.fail("create", status=409, reason="AlreadyExists", times=1)
 
