@@ -335,6 +335,9 @@ class Trial:
 
     async def _probe(self) -> None:
         """Ask the newest process whether it is alive and ready, and look into its metrics."""
+        deadline = self._pace.now() + _DEADLINE
+        while not self._is_at_rest() and self._pace.now() < deadline:
+            await asyncio.sleep(_POLL)  # One that lost its lead may just have been started again.
         probes = await read_probes(self._ports[-1])
         self.outcome.unready = probes.problems
         self._session.leaks += find_leaks(probes.metrics, self._session.canaries, "/metrics")
