@@ -9,8 +9,9 @@ from operators.network.api.v1alpha1 import FIREWALL, NETWORK
 _WRITES = ("create", "patch", "delete")
 
 RULES: tuple[PolicyRule, ...] = (
-    *own(NETWORK),
-    *own(FIREWALL),
+    # What they own does not keep them from going, so no right to block that is needed.
+    *own(NETWORK, owner=False),
+    *own(FIREWALL, owner=False),
     *children(NETWORK_POLICY, *_WRITES, why="close instances, and open what firewalls allow"),
     *children(MULTI_NETWORK_POLICY, *_WRITES, why="do the same on interfaces that Multus attaches"),
     *children(
