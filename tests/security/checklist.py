@@ -8,6 +8,7 @@ from typing import Final
 _SUITE: Final = "helm/suite"
 _HERE: Final = "tests/security"
 _E2E: Final = "tests/e2e"
+_WEBHOOKS: Final = "libs/common/webhooks"
 _ORACLES: Final = "tools/sweep/oracles_test.py"
 
 
@@ -198,11 +199,34 @@ ROWS: Final = (
         (_RIGHT,),
         "By RBAC alone; there is no ValidatingAdmissionPolicy.",
     ),
-    Row(21, "Webhooks fail well", note="Not applicable: no operator has a webhook."),
+    Row(
+        21,
+        "Webhooks fail well",
+        (
+            "helm/jmxexporter/chart_test.py::test_webhook_is_made_only_where_it_is_asked_for",
+            "operators/jmxexporter/startup_test.py::test_container_in_doubt_is_left_as_it_is",
+        ),
+        (
+            f"{_WEBHOOKS}/server_test.py::test_api_server_trusts_asks_and_follows_the_verdict",
+            f"{_WEBHOOKS}/server_test.py::test_what_is_no_review_is_refused",
+        ),
+        "One operator has a webhook, jmxexporter, off by default.",
+    ),
     Row(
         22,
         "TLS for webhooks and metrics",
-        note="Not done: metrics are plain HTTP without login. They hold counts and names of kinds; "
+        (
+            f"{_WEBHOOKS}/server_test.py::test_api_server_trusts_asks_and_follows_the_verdict",
+            (
+                f"{_WEBHOOKS}/keeper_test.py::"
+                "test_certificate_is_renewed_and_the_one_before_stays_trusted"
+            ),
+        ),
+        (
+            f"{_WEBHOOKS}/server_test.py::test_other_certificate_is_shown_without_a_restart",
+            f"{_WEBHOOKS}/certificates_test.py::test_certificate_of_no_use_is_replaced",
+        ),
+        "Metrics are plain HTTP without login. They hold counts and names; "
         "the sweep looks for secrets in them, and networkPolicy.enabled confines who reads them.",
     ),
     Row(

@@ -11,6 +11,7 @@ _REACHES = {
     "libs/common/transport.py": "the API server; follows no redirect",
     "libs/common/election/seams.py": "nobody: it asks for the name of the host",
     "libs/common/health.py": "nobody: it serves probes and metrics",
+    "libs/common/webhooks/server.py": "nobody: it answers the API server",
     "libs/common/runtime/operator.py": "nobody: it looks for settings of a proxy",
     "operators/jmxexporter/injector/": "the JVM in its own pod, and a free port there",
     "operators/pulsarconsumer/app/": "the broker that it consumes from",
