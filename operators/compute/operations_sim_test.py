@@ -155,8 +155,10 @@ async def test_stop_and_start_go_by_the_power_of_the_instance(cloud: Cloud) -> N
 
 
 async def test_rebuild_boots_from_another_disk_and_keeps_the_identity(cloud: Cloud) -> None:
-    """Upstream: a disk made again under its name sticks (kubevirt/kubevirt#12544, #18424), one of a
-    template comes back by itself (#11637), and a MAC address that KubeVirt draws changes (#16696).
+    """Upstream: kubevirt/kubevirt#12544, #18424, #11637 and #16696.
+
+    A disk made again under its name sticks, one of a template comes back by itself, and a MAC
+    address that KubeVirt draws changes.
     """
     before, machine = cloud.run(), cloud.machine()
     old = machine.disks["root"]
