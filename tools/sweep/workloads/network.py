@@ -104,14 +104,52 @@ def _has_port(port: int, *, joined: bool) -> Any:
     return check
 
 
+async def _create_attached(user: User) -> None:
+    lan = {"cidrs": ["10.0.0.0/16"], "backend": "Multus", "bridge": "br0", "vlan": 42}
+    await user.create(NETWORK, "lan", lan)
+    spec = {"networkRef": {"name": "lan"}, "rules": [_rule(22)]}
+    await user.create(FIREWALL, "web", spec)
+
+
+async def _change_attached(user: User) -> None:
+    await _change(user)
+    await user.patch(NETWORK, "lan", {"spec": {"mtu": 1400}})
+
+
+def _is_attached(port: int, *, joined: bool, mtu: int = 0) -> Any:
+    """Return a condition: interfaces that Multus attaches are open at the port, and configured."""
+
+    def check(book: Book) -> bool:
+        policy, firewall = book.get(MULTI_NETWORK_POLICY, "firewall-web"), book.get(FIREWALL, "web")
+        networks, attachments = book.list(NETWORK), book.list(NETWORK_ATTACHMENT_DEFINITION)
+        instance = book.get(INSTANCE, "vm")
+        if policy is None or firewall is None or len(attachments) != 1:
+            return False
+        opened = [each.get("ports") for each in policy["spec"].get("ingress") or ()]
+        members = {uid_of(instance)} if instance is not None and joined else set()
+        return (
+            opened == [[{"protocol": "TCP", "port": port}]]
+            and FirewallView.parse(firewall).protected == members
+            and is_observed(firewall)
+            and all(map(is_observed, networks))
+            and (f'"mtu":{mtu}' in _config_of(attachments[0])) == bool(mtu)
+        )
+
+    return check
+
+
+def _config_of(attachment: Manifest) -> str:
+    return str(attachment["spec"]["config"]).replace(" ", "")
+
+
 def _blur_uids(text: str) -> str:
     """Take UIDs out: policies name instances by them."""
     return _UID.sub("uid", text)
 
 
-WORKLOADS: Final = (
-    Workload(
-        id="firewall",
+def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
+    return Workload(
+        id=name,
         operator=OPERATOR,
         rules=RULES,
         crds=(
@@ -122,8 +160,20 @@ WORKLOADS: Final = (
             build_open_crd(NETWORK_ATTACHMENT_DEFINITION),
         ),
         primary=FIREWALL,
-        children=(NETWORK_POLICY, NETWORK, INSTANCE),
-        phases=(
+        children=(
+            *(NETWORK_POLICY, MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION),
+            *(NETWORK, INSTANCE),
+        ),
+        phases=phases,
+        invariants=(check_closed, check_rules),
+        rewrite=_blur_uids,
+    )
+
+
+WORKLOADS: Final = (
+    _build(
+        "firewall",
+        (
             Phase("create", _create, _has_port(22, joined=False)),
             Phase("join", _join, _has_port(22, joined=True)),
             Phase("change", _change, _has_port(443, joined=True)),
@@ -131,7 +181,15 @@ WORKLOADS: Final = (
             Phase("probe", _probe, _has_port(8443, joined=False), quiet=True),
             Phase("delete", _delete, is_empty),
         ),
-        invariants=(check_closed, check_rules),
-        rewrite=_blur_uids,
+    ),
+    _build(
+        "multus",
+        (
+            Phase("create", _create_attached, _is_attached(22, joined=False)),
+            Phase("join", _join, _is_attached(22, joined=True)),
+            Phase("change", _change_attached, _is_attached(443, joined=True, mtu=1400)),
+            Phase("probe", _probe, _is_attached(8443, joined=True, mtu=1400), quiet=True),
+            Phase("delete", _delete, is_empty),
+        ),
     ),
 )
