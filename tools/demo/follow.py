@@ -41,7 +41,7 @@ class Follower:
     def show(self, *what: str) -> None:
         """Show objects once."""
         self._console.print(f"[dim]$ kubectl get {' '.join(what)}[/dim]")
-        self._console.print(Text(self._table(what)))
+        self._console.print(Text(self._table(what)), soft_wrap=True)
 
     def follow(self, what: tuple[str, ...], probe: Probe, *, seconds: float) -> None:
         """Show objects until something holds.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -136,9 +136,13 @@ def build_kubelet(stage: Stage) -> Controller:
         async def turn(held: Manifest) -> Turned:
             waits.clear()
             steps = _keep_node(ctx, held, stage)
-            for pod in ctx.indexed(POD, BY_NODE, ctx.key.name):
-                if is_ours(pod):
-                    steps += _run_pod(ctx, held, pod, stage, waits)
+            pods = [each for each in ctx.indexed(POD, BY_NODE, ctx.key.name) if is_ours(each)]
+            for number, pod in enumerate(pods):
+                status, taken = _run_pod(ctx, held, pod, pods, stage, waits)
+                steps += taken
+                if status is not None:
+                    # The next pod must see the address of this one before the cache does.
+                    pods[number] = {**pod, "status": status}
             return Turned(steps)
 
         result, _ = await take_turns(ctx, NODE, turn)
@@ -166,12 +170,17 @@ def _keep_node(ctx: Context, node: Manifest, stage: Stage) -> list[Step]:
 
 
 def _run_pod(
-    ctx: Context, node: Manifest, pod: Manifest, stage: Stage, waits: list[float]
-) -> list[Step]:
+    ctx: Context,
+    node: Manifest,
+    pod: Manifest,
+    pods: Sequence[Manifest],
+    stage: Stage,
+    waits: list[float],
+) -> tuple[Manifest | None, list[Step]]:
     plan = plan_pod(
         pod,
         node,
-        [each for each in ctx.indexed(POD, BY_NODE, ctx.key.name) if is_ours(each)],
+        pods,
         Guest.parse(_instance_of(ctx, pod) or pod, stage.timing),
         stage.timing,
         stage.watch(uid_of(pod)),
@@ -180,10 +189,12 @@ def _run_pod(
     if plan.finish:
         stage.watches.forget(uid_of(pod))
         stage.placements.pop(uid_of(pod), None)
-        return [Delete.of(POD, pod, grace_seconds=0)]
+        return None, [Delete.of(POD, pod, grace_seconds=0)]
     if plan.wait:
         waits.append(plan.wait)
-    return [] if plan.status is None else [patch_status(POD, pod, plan.status)]
+    if plan.status is None:
+        return None, []
+    return plan.status, [patch_status(POD, pod, plan.status)]
 
 
 def _instance_of(ctx: Context, pod: Manifest) -> Manifest | None:

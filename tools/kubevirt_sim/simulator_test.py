@@ -5,6 +5,8 @@ What is expected is what KubeVirt's source does; README.md names the places.
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from libs.common.contracts.cdi import DATA_VOLUME, DataVolumeView
@@ -64,6 +66,20 @@ async def test_machine_runs_once_its_disk_is_full(kubevirt_sim: KubeVirtSim) -> 
     assert [pod.uid for pod in pods] == list(vmi.active_pods)
     assert vmi.interfaces[0].addresses == (pods[0].address,)
     assert vmi.interfaces[0].mac == "02:00:00:00:00:01"
+
+
+async def test_machines_that_start_at_once_have_an_address_each(
+    kubevirt_sim: KubeVirtSim,
+) -> None:
+    machines = [build_machine(f"vm-{number}") for number in range(12)]
+    await asyncio.gather(
+        *(kubevirt_sim.client.create(VIRTUAL_MACHINE, machine) for machine in machines)
+    )
+    await kubevirt_sim.settled()
+
+    addresses = [pod.address for pod in await launchers(kubevirt_sim)]
+    assert len(addresses) == len(machines)
+    assert len(set(addresses)) == len(machines)
 
 
 async def test_instance_goes_through_each_phase_in_its_order(
