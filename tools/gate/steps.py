@@ -102,7 +102,8 @@ def build_steps(python: str) -> tuple[Step, ...]:
             (python, "-m", "tools.sweep", f"--junit={REPORTS}/sweep.xml"),
             reports=f"{REPORTS}/sweep.xml",
             needs=("assets",),
-            # Not yet in every run: on a busy machine a trial in fifty ends later than its deadline.
+            # Not yet in every run: no workload of compute takes snapshots or reboots softly, and a
+            # right that nothing uses is a failure.
             by_name=True,
         ),
     )

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from libs.common.conditions import find_condition
 from libs.common.contracts.cdi import DATA_VOLUME
 from libs.common.contracts.compute import INSTANCE_UID_LABEL
 from libs.common.contracts.ip_claims import IP_CLAIM
@@ -184,7 +185,9 @@ def _is_marked(book: Book) -> bool:
     machines = book.list(VIRTUAL_MACHINE)
     large = [each["spec"]["template"]["spec"]["domain"]["cpu"]["sockets"] == 4 for each in machines]
     free = not any(each["metadata"].get("ownerReferences") for each in held)
-    return len(held) == 2 and free and large == [True]
+    stale = find_condition(book.get(INSTANCE, "web") or {}, "RestartRequired")
+    told = stale is not None and stale["status"] == "True"
+    return len(held) == 2 and free and large == [True] and told
 
 
 def _is_filled(book: Book) -> bool:
