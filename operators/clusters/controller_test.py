@@ -115,7 +115,7 @@ async def cloud(fake_api: FakeApi, fake_client: Client) -> AsyncIterator[Cloud]:
             fake_api.config,
             api_url=f"https://127.0.0.1:{guests.port}",
             api_poll_seconds=1,
-            api_timeout_seconds=4,
+            api_timeout_seconds=20,
         )
         async with operator:
             held.append(Cloud(fake_api, operator, guests))
