@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -43,7 +44,8 @@ class Place:
         """
         path = self.outside / name
         if not path.exists() or path.read_bytes() != content:
-            partial = self.outside / f".{name}.{os.getpid()}"
+            # No process id: two injectors may have the same one, each in a namespace of its own.
+            partial = self.outside / f".{name}.{secrets.token_hex(8)}"
             with partial.open("wb") as file:
                 file.write(content)
             partial.rename(path)

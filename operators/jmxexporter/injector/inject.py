@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import secrets
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -251,7 +252,7 @@ class Job:
 
     def _ask(self, place: Place, request: dict[str, str]) -> dict[str, str]:
         """Give the guard a request, and wait for its answer."""
-        stem = f"{self.process.pid}-{os.getpid()}-{time.monotonic_ns()}"
+        stem = f"{self.process.pid}-{secrets.token_hex(8)}"
         answer = f"answer-{stem}.properties"
         request |= {"id": self.request.id, "answer": f"{place.inside}/{answer}"}
         name = f"request-{stem}.properties"
