@@ -12,6 +12,7 @@ SUBJECTS = load_subjects()
 _OPEN = {
     "PodSet spec.template.spec": "the API server checks it when it takes the pod",
     "PodSet spec.template.spec.containers[]": "the same",
+    "PulsarConsumer spec.template.spec": "the API server checks it when it takes the Deployment",
 }
 """Places that take any fields, and who checks them."""
 
