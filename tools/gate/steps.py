@@ -70,7 +70,8 @@ def build_steps(python: str) -> tuple[Step, ...]:
         Step(
             "e2e",
             "End to end on kind",
-            _pytest(python, "e2e", "tests/e2e"),
+            # A line for each test: they take long, and the log is where one looks meanwhile.
+            (*_pytest(python, "e2e", "tests/e2e"), "-vv"),
             reports=f"{REPORTS}/e2e.xml",
             needs=("helm", "images", "cluster"),
             beside=True,
