@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tools.cluster.kubectl import Kubectl
+from tools.dev import cluster_commands
 from tools.dev.app import app
 from tools.dev.operator_commands import build_local_settings
 from tools.dev.operators import ROOT
@@ -19,7 +20,7 @@ from tools.dev.options import Target
 COMMANDS = [
     *("demo", "up", "down", "status", "kubeconfig", "kubectl", "kubevirt-sim"),
     *("load", "install", "uninstall", "logs", "run"),
-    *("test", "generate", "bench", "sweep"),
+    *("test", "generate", "release", "bench", "sweep"),
 ]
 
 
@@ -49,6 +50,18 @@ def test_kubectl_without_a_cluster_says_how_to_get_one(tmp_path: Path) -> None:
 
     assert done.returncode == 1
     assert "run `./dev up`" in done.stderr
+
+
+def test_kubectl_is_given_all_words_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["-n", "a", "exec", "web-pod-0", "--stdin", "--", "ls", "--help"]
+    target = Target(Kubectl(Path("/bin/kubectl")), None)
+    ran: list[list[str]] = []
+    monkeypatch.setattr(cluster_commands, "find_target", lambda *_: target)
+    monkeypatch.setattr(os, "execv", lambda _path, command: ran.append(command))
+
+    CliRunner().invoke(app, ["kubectl", *words], catch_exceptions=False)
+
+    assert ran[0][-len(words) :] == words
 
 
 def test_debug_variable_shows_the_traceback(tmp_path: Path) -> None:

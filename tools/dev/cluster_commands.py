@@ -26,8 +26,13 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     for function in (up, down, status, kubeconfig):
         app.command(rich_help_panel=_PANEL)(function)
-    # All that follows goes to kubectl, options too.
-    passing = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    # All that follows goes to kubectl, options too, and the `--` of `kubectl exec`.
+    passing = {
+        "allow_extra_args": True,
+        "allow_interspersed_args": False,
+        "ignore_unknown_options": True,
+        "help_option_names": [],
+    }
     app.command(rich_help_panel=_PANEL, context_settings=passing, add_help_option=False)(kubectl)
 
 
