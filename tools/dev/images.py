@@ -11,8 +11,8 @@ from tools.cluster.docker import Docker, ensure_docker
 from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.progress import Progress
-from tools.dev.operators import ROOT
 from tools.images import build as build_image
+from tools.images import list_images
 
 BUILT_VARIABLE: Final = "SLIPWAY_IMAGES_BUILT"
 """Set where all images were built from this checkout already: they are only loaded."""
@@ -35,12 +35,6 @@ def load_operator(
     for image in list_images(operator)[1:]:
         _load(image, cluster, progress, build=build)
     return _load(operator, cluster, progress, build=build)
-
-
-def list_images(operator: str, root: Path = ROOT) -> list[str]:
-    """Return the names of the images of an operator: its own, and that of its app if it has one."""
-    app = root / "operators" / operator / "app" / "BUILD"
-    return [operator, f"{operator}-app"] if app.exists() else [operator]
 
 
 def _load(operator: str, cluster: KindCluster, progress: Progress, *, build: bool) -> str:

@@ -22,7 +22,7 @@ from tools.cluster.progress import Progress
 from tools.dev.images import BUILT_VARIABLE
 from tools.gate.counts import Counts, read_counts
 from tools.gate.steps import ROOT, Step
-from tools.images import build_together, list_images
+from tools.images import build_together, list_all_images
 from tools.jvm import KIT_VARIABLE, ensure_kit
 from tools.pulsar import ensure_pulsar
 
@@ -156,7 +156,7 @@ def prepare_step(step: Step, progress: Progress) -> Mapping[str, str]:
         environment["PATH"] = os.pathsep.join([path, os.environ.get("PATH", "")])
     if "images" in step.needs:
         # All at once and before the step: Pants does one thing at a time, and goes on to the tests.
-        build_together(list_images(), progress=progress)
+        build_together(list_all_images(), progress=progress)
         environment[BUILT_VARIABLE] = "1"
     if "cluster" in step.needs:
         ensure_docker(progress, Cache())

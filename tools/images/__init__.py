@@ -1,5 +1,12 @@
 """Images of operators: a base from Debian packages, the packages of the lockfile, the code."""
 
-from tools.images.build import build, build_together, ensure_base, list_images, push
+from tools.images.build import (
+    build,
+    build_together,
+    ensure_base,
+    list_all_images,
+    list_images,
+    push,
+)
 
-__all__ = ["build", "build_together", "ensure_base", "list_images", "push"]
+__all__ = ["build", "build_together", "ensure_base", "list_all_images", "list_images", "push"]

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from tools.cluster.errors import ToolError
-from tools.images import build_together, list_images, push
+from tools.images import build_together, list_all_images, push
 
 
 def main() -> int:
@@ -22,7 +22,7 @@ def main() -> int:
         command.add_argument("--tag", default="dev")
     options = parser.parse_args()
     try:
-        chosen = list_images() if options.all else options.operators
+        chosen = list_all_images() if options.all else options.operators
         if not chosen:
             parser.error(f"{options.command}: name operators, or --all")
         if options.command == "build":

@@ -67,11 +67,16 @@ def build_together(
     return references
 
 
-def list_images(root: Path = ROOT) -> list[str]:
+def list_images(operator: str, root: Path = ROOT) -> list[str]:
+    """Return the names of the images of an operator: its own, and that of its app if it has one."""
+    app = root / "operators" / operator / "app" / "BUILD"
+    return [operator, f"{operator}-app"] if app.exists() else [operator]
+
+
+def list_all_images(root: Path = ROOT) -> list[str]:
     """Return the names of all images that are built here, those of operators first."""
     operators = sorted(path.parent.name for path in root.glob("operators/*/BUILD"))
-    apps = [f"{path.parts[-3]}-app" for path in sorted(root.glob("operators/*/app/BUILD"))]
-    return [*operators, *apps, *_TOOLS]
+    return [*(image for operator in operators for image in list_images(operator, root)), *_TOOLS]
 
 
 def folder_of(image: str) -> str:

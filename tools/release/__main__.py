@@ -16,8 +16,7 @@ from tools.cluster.binaries import ensure_tool
 from tools.cluster.docker import Docker, ensure_docker
 from tools.cluster.errors import ToolError
 from tools.cluster.progress import Progress, open_progress
-from tools.dev.images import list_images
-from tools.images import build_together, push
+from tools.images import build_together, list_images, push
 from tools.release.chart import Image, build_chart
 from tools.release.notes import Release, read_release
 from tools.sbom.document import build_document

@@ -11,8 +11,8 @@ from libs.common import fastyaml
 from tools.cluster.binaries import ensure_tool
 from tools.cluster.errors import ToolError
 from tools.cluster.progress import open_progress
-from tools.dev.images import list_images
 from tools.dev.operators import ROOT, list_operators
+from tools.images import list_images
 from tools.release.__main__ import check_clean, write_files
 from tools.release.chart import Image, replace_values
 from tools.release.notes import Release, read_release
