@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import logging
 import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -34,7 +33,7 @@ from operators.compute.api import RESOURCES as COMPUTE_RESOURCES
 from operators.compute.samples import build_instance, build_operation, build_size
 from operators.ipam.api import RESOURCES as IPAM_RESOURCES
 from operators.ipam.samples import build_pool
-from tools.bench.pages import describe_load, describe_machine, write_page
+from tools.bench.pages import describe_load, describe_machine, save_report, write_page
 from tools.bench.pods import make_namespace
 from tools.bench.processes import OperatorProcess, percentile, read_usage
 from tools.kubevirt_sim.simulator import KubeVirtSim
@@ -270,8 +269,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as name, ControlPlane() as plane:
         report = asyncio.run(run(plane, Path(name), options.instances, options.rounds))
     print("\n".join(render(report)))
-    Path("dist").mkdir(exist_ok=True)
-    Path("dist/bench-compute.json").write_text(json.dumps(asdict(report), indent=1))
+    save_report("compute", report)
     if options.write:
         write_page("compute", render_page(report))
     return 0

@@ -9,13 +9,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -33,7 +32,7 @@ from operators.ipam.api import RESOURCES
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
 from tools.bench.counters import count_writes
-from tools.bench.pages import describe_load, describe_machine, write_page
+from tools.bench.pages import describe_load, describe_machine, save_report, write_page
 from tools.bench.pods import make_namespace
 from tools.bench.processes import OperatorProcess, percentile, read_usage
 
@@ -274,8 +273,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print("\n".join(render(report)))
     for row in report.rows:
         print(row.scenario, dict(row.writes))
-    Path("dist").mkdir(exist_ok=True)
-    Path("dist/bench-ipam.json").write_text(json.dumps(asdict(report), indent=1))
+    save_report("ipam", report)
     if options.write:
         write_page("ipam", render_page(report))
     return 0

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _FOLDER: Final = Path("docs/reference")
@@ -30,6 +35,12 @@ def describe_load(load: float) -> list[str]:
         "those of waiting for a core, the CPU times and counts of writes are what to read.",
         "",
     ]
+
+
+def save_report(name: str, report: DataclassInstance) -> None:
+    """Save the figures of a run as JSON, in dist/."""
+    Path("dist").mkdir(exist_ok=True)
+    Path(f"dist/bench-{name}.json").write_text(json.dumps(asdict(report), indent=1))
 
 
 def write_page(name: str, lines: Sequence[str], root: Path = ROOT) -> Path:
