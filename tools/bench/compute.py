@@ -13,7 +13,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -269,7 +269,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as name, ControlPlane() as plane:
         report = asyncio.run(run(plane, Path(name), options.instances, options.rounds))
     print("\n".join(render(report)))
-    save_report("compute", report)
+    save_report("compute", asdict(report))
     if options.write:
         write_page("compute", render_page(report))
     return 0

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -273,7 +273,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print("\n".join(render(report)))
     for row in report.rows:
         print(row.scenario, dict(row.writes))
-    save_report("ipam", report)
+    save_report("ipam", asdict(report))
     if options.write:
         write_page("ipam", render_page(report))
     return 0

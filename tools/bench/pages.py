@@ -5,13 +5,9 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _FOLDER: Final = Path("docs/reference")
@@ -37,10 +33,10 @@ def describe_load(load: float) -> list[str]:
     ]
 
 
-def save_report(name: str, report: DataclassInstance) -> None:
+def save_report(name: str, report: Mapping[str, Any]) -> None:
     """Save the figures of a run as JSON, in dist/."""
     Path("dist").mkdir(exist_ok=True)
-    Path(f"dist/bench-{name}.json").write_text(json.dumps(asdict(report), indent=1))
+    Path(f"dist/bench-{name}.json").write_text(json.dumps(report, indent=1))
 
 
 def write_page(name: str, lines: Sequence[str], root: Path = ROOT) -> Path:
