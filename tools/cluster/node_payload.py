@@ -79,9 +79,11 @@ def _single(program: Path) -> list[Entry]:
 
 
 def _kube_entries(kube: Path, rootfs: Path) -> list[Entry]:
-    # kube-proxy calls nft, the one program here that is not static.
+    # kube-proxy calls nft, the one program here that is not static. Without /etc/protocols nft
+    # lists the keys of a map with 6 for tcp; kube-proxy looks for "tcp", takes each for a leftover
+    # and deletes it at its next full synchronization: at its restart, or an hour after it.
     libraries = parse_ldd(commands.read(["chroot", rootfs, "ldd", "/usr/sbin/nft"]))
-    files = ["/usr/sbin/nft", *libraries]
+    files = ["/usr/sbin/nft", "/etc/protocols", *libraries]
     return [
         *_BASIC,
         Entry("/usr/local/bin/kube", kube),

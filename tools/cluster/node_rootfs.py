@@ -31,6 +31,7 @@ PACKAGES: Final = [
     "kmod",
     "libseccomp2",
     "mount",
+    "netbase",
     "nftables",
     "pigz",
     "procps",
