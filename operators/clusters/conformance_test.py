@@ -74,7 +74,6 @@ class TestClustersConformance(OperatorConformance):
         rules=RULES,
         drive=drive,
         settings={"api_poll_seconds": 3600},
-        turns=True,
     )
 
     async def test_child_deleted_in_a_gap_comes_back(self) -> None:

@@ -25,7 +25,7 @@ import pytest
 from libs.common.kinds import Key, Kind, Manifest, key_of
 from libs.common.rbac import event_rules, operator_namespace_rules
 from libs.common.testing.fakeapi import FakeApi, Request
-from libs.common.testing.harms import CRASH_MODES, Crash, Fail, Harm
+from libs.common.testing.harms import CRASH_MODES, Crash, Fail, Harm, spread
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.outcome import (
     Run,
@@ -76,30 +76,29 @@ class OperatorConformance:
             assert writes_of_the_operator(api, mark) == [], "writes after a re-apply"
 
     async def test_crash_at_each_write_changes_nothing(self) -> None:
-        """A crash before, inside and after each write ends where an undisturbed run ends."""
+        """A crash before, inside or after each write ends where an undisturbed run ends."""
 
-        def harms(index: int) -> Iterator[tuple[str, Hurt]]:
-            for number, mode in enumerate(CRASH_MODES):
-                if not self.subject.turns or index % len(CRASH_MODES) == number:
-                    yield f"crash {mode} at write {index}", partial(Crash, index=index, mode=mode)
+        def harms(writes: int) -> Iterator[tuple[str, Hurt]]:
+            for index, mode in spread(writes, CRASH_MODES):
+                yield f"crash {mode} at write {index}", partial(Crash, index=index, mode=mode)
 
         await self._assert_harmless(harms)
 
     async def test_lost_answer_at_each_write_changes_nothing(self) -> None:
         """A write whose answer is lost is looked up, never repeated blindly."""
 
-        def harms(index: int) -> Iterator[tuple[str, Hurt]]:
-            yield f"answer of write {index} lost", partial(Fail, index=index, lost_answer=True)
+        def harms(writes: int) -> Iterator[tuple[str, Hurt]]:
+            for index in range(writes):
+                yield f"answer of write {index} lost", partial(Fail, index=index, lost_answer=True)
 
         await self._assert_harmless(harms)
 
-    @pytest.mark.parametrize("status", _REFUSALS)
-    async def test_refused_writes_are_tried_again(self, status: int) -> None:
+    async def test_refused_writes_are_tried_again(self) -> None:
         """A refusal of each write ends where an undisturbed run ends."""
-        retry = 0.01 if status == 429 else None
 
-        def harms(index: int) -> Iterator[tuple[str, Hurt]]:
-            if not self.subject.turns or _REFUSALS[index % len(_REFUSALS)] == status:
+        def harms(writes: int) -> Iterator[tuple[str, Hurt]]:
+            for index, status in spread(writes, _REFUSALS):
+                retry = 0.01 if status == 429 else None
                 harm = partial(Fail, index=index, status=status, retry_after=retry)
                 yield f"{status} at write {index}", harm
 
@@ -309,10 +308,14 @@ class OperatorConformance:
                 return self.outcome(api, 0)
 
     async def _assert_harmless(self, harms: Callable[[int], Iterator[tuple[str, Hurt]]]) -> None:
-        """Hold runs that are harmed at each write, some side by side, against a calm one."""
+        """Hold runs that are harmed, some side by side, against a calm one.
+
+        Args:
+            harms: Gives the harms for a number of writes, each with words for it.
+        """
         expected = await self.run()
         assert expected.writes, "a workload without writes proves nothing"
-        pending = (each for index in range(len(expected.writes)) for each in harms(index))
+        pending = harms(len(expected.writes))
 
         async def work() -> None:
             for how, harm in pending:

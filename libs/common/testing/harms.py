@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal
 
 from libs.common.testing.fakeapi import FakeApi, Request
@@ -12,6 +13,8 @@ from libs.common.testing.outcome import is_of_the_operator
 type CrashMode = Literal["dropped", "lost", "after"]
 """When the operator dies: before the server acts, before it answers, or after the answer."""
 CRASH_MODES: Final[tuple[CrashMode, ...]] = ("dropped", "lost", "after")
+_TRIALS: Final = 18
+"""About as many runs a test makes of a workload with fewer writes than that."""
 
 
 class Harm:
@@ -79,3 +82,16 @@ class Crash(Harm):
         while self._mode == "after" and not request.status:
             await asyncio.sleep(0)
         await self.harness.restart(crash=True)
+
+
+def spread[T](writes: int, modes: Sequence[T]) -> Iterator[tuple[int, T]]:
+    """Pair the writes of a workload with modes of harm.
+
+    Each write of a short workload meets each mode. In a long one the modes take turns, so that each
+    write still meets one of them: what a mode does to every write is the matter of the fault sweep,
+    which has a real API server.
+    """
+    each = min(len(modes), max(1, _TRIALS // max(1, writes)))
+    for index in range(writes):
+        for turn in range(each):
+            yield index, modes[(index * each + turn) % len(modes)]

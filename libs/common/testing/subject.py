@@ -29,8 +29,6 @@ class Subject:
         world: Objects that are there before, such as storage classes; built anew each time.
         drive: What the rest of the cluster does, called again and again.
         settings: Settings of the operator.
-        turns: Whether the harms take turns instead of each being done at each write: for a long
-            workload, or one whose table of crashes is tried elsewhere.
         alone: Whether runs share something, such as the server of an outside system, and so have to
             go one after the other.
         horizon: Seconds; a key that is to be looked at again sooner is waited for, as that of an
@@ -47,7 +45,6 @@ class Subject:
     world: Callable[[], Sequence[Manifest]] = tuple
     drive: Drive = lambda _: None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    turns: bool = False
     alone: bool = False
     horizon: float = 0.0
 

@@ -85,7 +85,6 @@ class TestInstanceConformance(BlurredConformance):
         rules=RULES,
         world=build_world,
         drive=pretend,
-        turns=True,
     )
 
 
@@ -100,7 +99,6 @@ class TestEndingInstanceConformance(BlurredConformance):
         rules=RULES,
         world=build_world,
         drive=pretend_and_end,
-        turns=True,
     )
 
     async def test_child_deleted_in_a_gap_comes_back(self) -> None:

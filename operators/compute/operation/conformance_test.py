@@ -58,7 +58,6 @@ def build_subject(type_: str, **spec: Any) -> Subject:
         rules=RULES,
         world=build_world,
         drive=partial(drive, operation=build_operation(type_, **spec)),
-        turns=True,
     )
 
 
