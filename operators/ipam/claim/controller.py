@@ -33,6 +33,7 @@ from operators.ipam.claim.observe import (
     CLAIM_INDEXES,
     POD_INDEXES,
     SLICE_INDEXES,
+    has_target,
     map_launcher,
     map_machine,
     map_service,
@@ -118,7 +119,7 @@ class Reconciler:
         """Take the address off its target and let the claim go; its entry is then released."""
         claim = IPClaim.parse(ctx.primary)
         keeps = claim.spec.deletion_policy is DeletionPolicy.REFUSE_WHILE_ASSIGNED
-        if keeps and claim.spec.target is not None:
+        if keeps and await has_target(ctx, claim):
             message = (
                 f"spec.deletionPolicy keeps the claim while spec.target is {claim.spec.target}; "
                 "remove spec.target"

@@ -47,6 +47,7 @@ BY_RUN: Final = "run"
 BY_SERVICE: Final = "service"
 """Index of EndpointSlices by their Service: `default/web`."""
 
+_KINDS: Final = {TargetKind.INSTANCE: INSTANCE, TargetKind.SERVICE: SERVICE}
 _ENDPOINTS_LIMIT: Final = 100
 """Most endpoints of a Service that are mirrored: what one slice of Kubernetes holds by default."""
 
@@ -83,6 +84,21 @@ def observe_target(ctx: Context, claim: IPClaim, families: Collection[bool]) -> 
             return _observe_service(ctx, target, named, families)
         case TargetKind.ADDRESS:
             return Target(_observe_address(ctx, claim, target, named, families))
+
+
+async def has_target(ctx: Context, claim: IPClaim) -> bool:
+    """Tell whether a claim leads to something that is there, by asking the API server.
+
+    A target that is gone holds no claim: a namespace that is deleted with both would never go.
+    """
+    target = claim.spec.target
+    if target is None:
+        return False
+    kind = _KINDS.get(target.kind)
+    if kind is None or not ctx.is_served(kind):
+        # A plain address is there for good, and a machine without an Instance may just be off.
+        return True
+    return await ctx.live_get(kind, Key(ctx.key.namespace, target.name or "")) is not None
 
 
 def observe_slices(ctx: Context) -> list[Manifest]:

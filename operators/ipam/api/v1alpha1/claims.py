@@ -139,8 +139,8 @@ class ClaimReason(StrEnum):
     BINDING_FAILED = "BindingFailed"
     """BindingFailed means that the API server refused the Service or its EndpointSlice."""
     STILL_ASSIGNED = "StillAssigned"
-    """StillAssigned means that spec.deletionPolicy refuses the deletion while spec.target is set;
-    remove spec.target to let the claim go."""
+    """StillAssigned means that spec.deletionPolicy refuses the deletion while what spec.target
+    names is there; remove spec.target to let the claim go."""
     WITHDRAWING = "Withdrawing"
     """Withdrawing means that the address is being taken off its target."""
     RELEASED = "Released"
@@ -215,7 +215,8 @@ class IPClaimSpec(KubernetesModel):
     """ports are what the address answers on. Without any no Service is made for an Instance:
     status.binding alone tells where it is."""
     deletion_policy: DeletionPolicy = DeletionPolicy.RELEASE
-    """deletionPolicy is Release, or RefuseWhileAssigned to keep a claim while it has a target."""
+    """deletionPolicy is Release, or RefuseWhileAssigned to keep a claim while its target is
+    there."""
 
 
 class ClaimBinding(KubernetesModel):
