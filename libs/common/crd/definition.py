@@ -245,7 +245,8 @@ def _field_errors(err: ValidationError) -> list[FieldError]:
 
 def _render_path(location: Sequence[int | str]) -> str:
     path = ""
-    for part in location:
+    # A key of a map that does not fit is said in the message, and the map is the place.
+    for part in location[:-2] if location[-1:] == ("[key]",) else location:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
     return path
 

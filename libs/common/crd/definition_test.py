@@ -235,6 +235,15 @@ def test_parse_names_every_field_that_does_not_fit() -> None:
     assert caught.value.reason == "InvalidSpec"
 
 
+def test_parse_names_the_map_and_its_key_that_no_label_can_have() -> None:
+    template = {"metadata": {"labels": {"bad key!": ""}}, "spec": {}}
+    with pytest.raises(ParseError) as caught:
+        Fleet.parse({**FLEET, "spec": {"template": template}})
+
+    assert caught.value.field == "spec.template.metadata.labels"
+    assert "labels: key 'bad key!' must be as app or" in str(caught.value)
+
+
 def test_parse_survives_a_manifest_without_metadata() -> None:
     with pytest.raises(ParseError, match=r"^Fleet: spec: is required$"):
         Fleet.parse({})

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
 from libs.common.crd.errors import SchemaError
 from libs.common.crd.markers import (
@@ -233,6 +233,32 @@ def test_map_has_a_schema_for_its_values() -> None:
     assert schema["additionalProperties"]["maxLength"] == 63
     assert schema["x-kubernetes-map-type"] == "atomic"
     assert "default" not in schema
+
+
+@pytest.mark.parametrize("key", ["app", "A_b.c", "example.com/team", "a" * 63, "b" * 253 + "/a"])
+def test_key_that_the_api_server_takes_for_a_label_is_one(key: str) -> None:
+    assert TypeAdapter(LabelMap).validate_python({key: "shop"}) == {key: "shop"}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "bad key!",
+        "-app",
+        "a" * 64,
+        "a/b/c",
+        "/team",
+        "Example.com/team",
+        "a\n",
+        "b" * 254 + "/a",
+    ],
+)
+def test_key_that_no_label_can_have_is_refused(key: str) -> None:
+    with pytest.raises(ValidationError, match="must be as app or") as caught:
+        TypeAdapter(LabelMap).validate_python({"app": "shop", key: "shop"})
+
+    assert repr(key) in str(caught.value)
 
 
 def test_free_object_keeps_unknown_fields() -> None:

@@ -214,6 +214,18 @@ async def test_object_that_the_model_renders_is_taken_and_read_back(
         ({"names": ["a", "a"]}, "spec.names[1]"),
         ({"names": ["A"]}, "spec.names[0]"),
         ({"labels": {"a": "b" * 64}}, "spec.labels.a"),
+        ({"labels": {"bad key!": ""}}, "spec.labels"),
+        ({"labels": {"a" * 64: ""}}, "spec.labels"),
+        ({"labels": {"a" * 254 + "/b": ""}}, "spec.labels"),
+        (
+            {
+                "template": {
+                    "metadata": {"annotations": {"": ""}},
+                    "spec": {"containers": [{"name": "a"}]},
+                }
+            },
+            "spec.template.metadata.annotations",
+        ),
         ({"limits": {"low": 6}}, "spec.limits"),
         ({"memory": "much"}, "spec.memory"),
         ({"surge": 1.5}, "spec.surge"),

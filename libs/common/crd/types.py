@@ -7,13 +7,14 @@ an object without bounds can grow until etcd refuses it. Pick a type from here, 
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
 from libs.common.conditions import render_time
-from libs.common.crd.markers import INT_OR_STRING, PRESERVE_UNKNOWN, IntFormat, Verbatim
+from libs.common.crd.markers import INT_OR_STRING, PRESERVE_UNKNOWN, IntFormat, Rule, Verbatim
 from libs.common.kinds import Manifest
 from libs.common.quantity import parse_quantity
 
@@ -22,7 +23,10 @@ QUANTITY_PATTERN: Final = (
 )
 """What the API server takes as a quantity; RE2 reads it as well."""
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
 _QUALIFIED: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+_LABEL_KEY: Final = rf"^({_SUBDOMAIN}/)?{_QUALIFIED.replace('*', '{0,61}')}$"
+_LONGEST_PREFIX: Final = 253
 
 Int32 = Annotated[int, IntFormat("int32"), Field(ge=-(2**31), le=2**31 - 1)]
 """A 32-bit number."""
@@ -39,14 +43,10 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 DnsLabel = Annotated[str, Field(min_length=1, max_length=63, pattern=f"^{_LABEL}$")]
 """A name of at most 63 lower-case letters, digits and dashes (RFC 1123 label)."""
 
-DnsSubdomain = Annotated[
-    str, Field(min_length=1, max_length=253, pattern=rf"^{_LABEL}(\.{_LABEL})*$")
-]
+DnsSubdomain = Annotated[str, Field(min_length=1, max_length=253, pattern=f"^{_SUBDOMAIN}$")]
 """The name of most objects: labels joined by dots, at most 253 characters (RFC 1123 subdomain)."""
 
-LabelKey = Annotated[
-    str, Field(min_length=1, max_length=317, pattern=rf"^({_LABEL}(\.{_LABEL})*/)?{_QUALIFIED}$")
-]
+LabelKey = Annotated[str, Field(min_length=1, max_length=317, pattern=_LABEL_KEY)]
 """The key of a label or annotation, with or without a prefix."""
 
 LabelValue = Annotated[str, Field(max_length=63, pattern=f"^({_QUALIFIED})?$")]
@@ -64,11 +64,29 @@ LongText = Annotated[str, Field(max_length=32_768)]
 Selector = Annotated[str, Field(max_length=4_096)]
 """A label selector as text, as the scale subresource wants it."""
 
-LabelMap = Annotated[dict[str, LabelValue], Field(max_length=64)]
-"""Labels."""
+# A structural schema says nothing of the keys of a map, so a rule does.
+_KEYS_MESSAGE: Final = (
+    "must be as app or example.com/team, the part after the slash at most 63 long"
+)
+_KEYS_RULE: Final = Rule(
+    f"self.all(key, key.matches(r'{_LABEL_KEY}') && key.indexOf('/') <= {_LONGEST_PREFIX})",
+    f"keys {_KEYS_MESSAGE}",
+)
 
-AnnotationMap = Annotated[dict[str, LongText], Field(max_length=64)]
-"""Annotations."""
+
+def _check_key(value: str) -> str:
+    if not re.fullmatch(_LABEL_KEY, value) or value.find("/") > _LONGEST_PREFIX:
+        raise ValueError(f"key {value!r} {_KEYS_MESSAGE}")
+    return value
+
+
+_MapKey = Annotated[str, AfterValidator(_check_key)]
+
+LabelMap = Annotated[dict[_MapKey, LabelValue], Field(max_length=64), _KEYS_RULE]
+"""Labels; their keys are checked as those of any object are."""
+
+AnnotationMap = Annotated[dict[_MapKey, LongText], Field(max_length=64), _KEYS_RULE]
+"""Annotations; their keys are those that labels may have."""
 
 
 def _as_text(value: Any) -> Any:

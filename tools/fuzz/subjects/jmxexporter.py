@@ -37,8 +37,6 @@ SUBJECTS: Final = (
             },
         },
         render,
-        # Keys of labels are the business of the API server, whose refusal the status shows.
-        passthrough=("spec.service.labels", "spec.service.monitor.labels"),
         pinned=(build_exporter()["spec"],),  # What the kind always had.
         live=TestJmxExporterConformance.subject,
     ),
