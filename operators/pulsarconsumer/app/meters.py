@@ -10,7 +10,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
@@ -52,9 +52,9 @@ class Meters:
         self.waiting = metrics.gauge(specs.WAITING)
         metrics.registry.register(_Collector(self))
 
-    def receive(self, source: str, publish_time: int) -> None:
-        """Note a message and its age; publish_time is in milliseconds since 1970."""
-        self._new_ages[source].append(time.time() - publish_time / 1000)
+    def receive(self, source: str, age: float) -> None:
+        """Note a message of a source, and the seconds since it was published."""
+        self._new_ages[source].append(age)
 
     def settle(self, result: str) -> None:
         """Note what became of a message."""
@@ -64,13 +64,15 @@ class Meters:
         """Note a request to the broker that failed."""
         self._new_errors.append(operation)
 
-    def begin(self) -> None:
-        """Note that this thread calls the handler."""
-        self._running[threading.get_ident()] = time.monotonic()
-
-    def end(self) -> None:
-        """Note that the call has ended."""
-        self._new_seconds.append(time.monotonic() - self._running.pop(threading.get_ident()))
+    def call[T](self, handler: Callable[[T], object], argument: T) -> None:
+        """Call the handler, and note how long it takes; it raises what the handler raises."""
+        thread, started = threading.get_ident(), time.monotonic()
+        self._running[thread] = started
+        try:
+            handler(argument)
+        finally:
+            del self._running[thread]
+            self._new_seconds.append(time.monotonic() - started)
 
     def longest_call(self) -> float:
         """Return the seconds that the oldest call of the handler has been under way; 0 for none."""
@@ -140,7 +142,7 @@ class _Buckets:
             below = up_to
         self._counts[-1] += len(values) - below
         # Clocks of two machines differ, and a sum that falls would look like a restart.
-        self._sum += sum(value for value in values if value > 0)
+        self._sum += sum(values[bisect_right(values, 0.0) :])
 
     def render(self, spec: MetricSpec) -> HistogramMetricFamily:
         family = HistogramMetricFamily(spec.name, spec.help)

@@ -54,28 +54,25 @@ class Processor:
         self._logs = self._lines.sample_ratio > 0
         self._traced = telemetry.enabled
 
-    def process(self, source: Source, unit: Sequence[pulsar.Message]) -> None:
-        """Handle messages and settle each of them.
+    def process(self, source: Source, raw: pulsar.Message) -> None:
+        """Handle one message and settle it.
 
         Raises:
             Fatal: A payload is not what the schema says, and schema_on_mismatch is Fail.
         """
-        taken = [one for raw in unit if (one := self._accept(source, raw)) is not None]
-        if not taken:
-            return
-        if self._traced:
-            first = taken[0]
-            name = f"process {first.topic.rpartition('/')[2]}"
-            values = ("pulsar", first.topic, self._settings.subscription_name, first.message_id)
-            attributes = dict(zip(SPAN_ATTRIBUTES, values, strict=True))
-            with self._telemetry.message_span(name, first.properties, attributes) as span:
-                self._handle(taken, span)
-        else:
-            self._handle(taken, None)
+        message = self._accept(source, raw)
+        if message is not None:
+            self._handle(message, (message,))
+
+    def process_list(self, source: Source, batch: Sequence[pulsar.Message]) -> None:
+        """Handle messages by one call of the handler and settle each of them; raises likewise."""
+        taken = [one for raw in batch if (one := self._accept(source, raw)) is not None]
+        if taken:
+            self._handle(taken, taken)
 
     def _accept(self, source: Source, raw: pulsar.Message) -> Received | None:
         """Make a message of what was received; one that has no value is settled at once."""
-        self._meters.receive(source.name, raw.publish_timestamp())
+        self._meters.receive(source.name, time.time() - raw.publish_timestamp() / 1000)
         message = receive_message(source, raw, self._settler.count_tries)
         mismatch = self._decode(message) if source.session.payloads.decodes else ""
         if self._logs and is_sampled(self._lines, message.origin.message_id):
@@ -109,21 +106,26 @@ class Processor:
             case Mismatch.FAIL:
                 raise Fatal(f"Message {where}: is not {expected}: {error}")
 
-    def _handle(self, taken: Sequence[Received], span: MessageSpan | None) -> None:
-        argument = list(taken) if self._settings.handler_batch else taken[0]
-        error: BaseException | None = None
-        self._meters.begin()
-        try:
-            self._handler(argument)
-        except (Exception, SystemExit) as err:  # noqa: BLE001  # Whatever it raises, it failed.
-            error = err
-        finally:
-            self._meters.end()
-        if error is None:
-            for message in taken:
-                self._settler.succeed(message)
+    def _handle(self, argument: object, taken: Sequence[Received]) -> None:
+        """Call the handler for messages, in a span where there are any, and settle them."""
+        if not self._traced:
+            self._call(argument, taken, None)
             return
-        if span:
-            span.set_error(error)
+        first = taken[0]
+        name = f"process {first.topic.rpartition('/')[2]}"
+        values = ("pulsar", first.topic, self._settings.subscription_name, first.message_id)
+        attributes = dict(zip(SPAN_ATTRIBUTES, values, strict=True))
+        with self._telemetry.message_span(name, first.properties, attributes) as span:
+            self._call(argument, taken, span)
+
+    def _call(self, argument: object, taken: Sequence[Received], span: MessageSpan | None) -> None:
+        try:
+            self._meters.call(self._handler, argument)
+        except (Exception, SystemExit) as err:  # noqa: BLE001  # Whatever it raises, it failed.
+            if span:
+                span.set_error(err)
+            for message in taken:
+                self._settler.fail(message, err, span.properties() if span else {})
+            return
         for message in taken:
-            self._settler.fail(message, error, span.properties() if span else {})
+            self._settler.succeed(message)

@@ -6,9 +6,9 @@ handled and acknowledged needs none of the rest; to read them all takes longer t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from functools import cached_property
+from typing import Any, Final
 
 import pulsar
 
@@ -28,92 +28,37 @@ class Received(Message):
     Attributes:
         source: The consumer that received it.
         raw: The message of the client.
+        origin: Where it was first sent, and which try this is.
+        count_tries: Says which try a message of the topic itself is.
     """
 
-    # What is read is kept in the instance's dictionary, which the slots of Message give way to.
+    # No dictionary: to make one for each message takes longer than the handler of most.
+    __slots__ = ("count_tries", "origin", "raw", "source")
+
     source: Source
     raw: pulsar.Message
-    _count_tries: CountTries
+    origin: Origin
+    count_tries: CountTries
 
-    @cached_property
-    def origin(self) -> Origin:
-        """Where it was first sent, and which try this is."""
-        raw = self.raw
-        # The client shows (ledger,entry,partition,batch), in one call instead of four.
-        shown = str(raw.message_id())[1:-1].replace(",", ":")
-        topic = without_partition(raw.topic_name())
-        if self.source.is_retry:
-            return parse_origin(raw.properties(), Origin(topic, shown))
-        tries = self._count_tries(topic, shown, raw.redelivery_count())
-        return Origin(topic, shown, version_of(raw), tries)
-
-    @cached_property
-    def data(self) -> bytes:
-        """The payload as it was sent."""
-        data: bytes = self.raw.data()
-        return data
-
-    @cached_property
-    def value(self) -> object:
-        """The payload, until `set_value`."""
-        return self.data
-
-    @cached_property
-    def topic(self) -> str:
-        """The topic that it was first sent to."""
-        return self.origin.topic
-
-    @cached_property
-    def message_id(self) -> str:
-        """Its id in that topic."""
-        return self.origin.message_id
-
-    @cached_property
-    def key(self) -> str:
-        """The partition key."""
-        key: str = self.raw.partition_key()
-        return key
-
-    @cached_property
-    def ordering_key(self) -> str:
-        """What Key_Shared goes by in place of the key."""
-        key: str = self.raw.ordering_key()
-        return key
-
-    @cached_property
-    def properties(self) -> dict[str, str]:
-        """The properties that the producer set."""
-        properties: dict[str, str] = self.raw.properties()
-        return strip_own(properties) if self.source.is_retry else properties
-
-    @cached_property
-    def publish_time(self) -> int:
-        """When it was sent, in milliseconds since 1970."""
-        time: int = self.raw.publish_timestamp()
-        return time
-
-    @cached_property
-    def event_time(self) -> int:
-        """What the producer says when it happened."""
-        time: int = self.raw.event_timestamp()
-        return time
-
-    @cached_property
-    def attempt(self) -> int:
-        """Which try this is."""
-        return self.origin.attempt
+    def __getattr__(self, name: str) -> Any:
+        """Read a field that was not asked for before, and keep it."""
+        read = _READERS.get(name)
+        if read is None:
+            raise AttributeError(name=name, obj=self)
+        value = read(self)
+        object.__setattr__(self, name, value)
+        return value
 
     def read(self) -> None:
         """Read what a line of the log needs, in one go: quicker than one after the other."""
         raw, origin = self.raw, self.origin
-        self.__dict__.update(
-            data=raw.data(),
-            topic=origin.topic,
-            message_id=origin.message_id,
-            key=raw.partition_key(),
-            publish_time=raw.publish_timestamp(),
-            attempt=origin.attempt,
-        )
+        keep = object.__setattr__
+        keep(self, "data", raw.data())
+        keep(self, "topic", origin.topic)
+        keep(self, "message_id", origin.message_id)
+        keep(self, "key", raw.partition_key())
+        keep(self, "publish_time", raw.publish_timestamp())
+        keep(self, "attempt", origin.attempt)
 
     def __reduce__(self) -> tuple[type[Message], tuple[object, ...]]:
         """Be copied, and sent to other processes, as a message with all its fields."""
@@ -122,11 +67,49 @@ class Received(Message):
 
 def receive_message(source: Source, raw: pulsar.Message, count_tries: CountTries) -> Received:
     """Return what a source received; its value is the payload until `set_value`."""
-    message = object.__new__(Received)
-    message.__dict__.update(source=source, raw=raw, _count_tries=count_tries)
+    message = _NEW(Received)
+    _SET_SOURCE(message, source)
+    _SET_RAW(message, raw)
+    _SET_COUNT(message, count_tries)
     return message
 
 
 def set_value(message: Received, value: object) -> None:
     """Set the value that the schema gave a message, before anybody else has seen it."""
-    message.__dict__["value"] = value
+    object.__setattr__(message, "value", value)
+
+
+def _read_origin(message: Received) -> Origin:
+    raw = message.raw
+    # The client shows (ledger,entry,partition,batch), in one call instead of four.
+    shown = str(raw.message_id())[1:-1].replace(",", ":")
+    topic = without_partition(raw.topic_name())
+    if message.source.is_retry:
+        return parse_origin(raw.properties(), Origin(topic, shown))
+    tries = message.count_tries(topic, shown, raw.redelivery_count())
+    return Origin(topic, shown, version_of(raw), tries)
+
+
+def _read_properties(message: Received) -> dict[str, str]:
+    properties: dict[str, str] = message.raw.properties()
+    return strip_own(properties) if message.source.is_retry else properties
+
+
+_READERS: Final[Mapping[str, Callable[[Received], object]]] = {
+    "origin": _read_origin,
+    "data": lambda message: message.raw.data(),
+    "value": lambda message: message.data,
+    "topic": lambda message: message.origin.topic,
+    "message_id": lambda message: message.origin.message_id,
+    "key": lambda message: message.raw.partition_key(),
+    "ordering_key": lambda message: message.raw.ordering_key(),
+    "properties": _read_properties,
+    "publish_time": lambda message: message.raw.publish_timestamp(),
+    "event_time": lambda message: message.raw.event_timestamp(),
+    "attempt": lambda message: message.origin.attempt,
+}
+# A message is frozen; these are the quickest way past that, while nobody else has seen it.
+_NEW: Final = object.__new__
+_SET_SOURCE: Final = Received.__dict__["source"].__set__
+_SET_RAW: Final = Received.__dict__["raw"].__set__
+_SET_COUNT: Final = Received.__dict__["count_tries"].__set__

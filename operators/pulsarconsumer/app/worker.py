@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pulsar
 import structlog
@@ -35,8 +35,8 @@ _FIRST_RETRY_SECONDS: Final = 0.5
 _LAST_RETRY_SECONDS: Final = 15.0
 _UNEXPECTED: Final = "Ending on an error that nobody expected"
 
-type Unit = Sequence[pulsar.Message]
-"""Messages that are handled together: one, or what a handler of lists is given."""
+type Unit = pulsar.Message | Sequence[pulsar.Message]
+"""What is handled by one call: a message, or the list that a handler of lists is given."""
 
 log = structlog.get_logger("worker")
 
@@ -64,7 +64,10 @@ class Worker:
         self._settings = settings
         self._meters = meters
         self._settler = Settler(settings, meters)
-        self._processor = Processor(settings, handler, stream, self._settler, meters, telemetry)
+        processor = Processor(settings, handler, stream, self._settler, meters, telemetry)
+        self._handle: Callable[[Source, Any], None] = (
+            processor.process_list if settings.handler_batch else processor.process
+        )
         ordered = settings.subscription_type is not SubscriptionType.SHARED
         self._lanes = build_lanes(self._process, settings.max_in_flight, ordered=ordered)
         self._keyed = ordered and settings.max_in_flight > 1
@@ -189,23 +192,26 @@ class Worker:
         """Receive, and have handled, until the session ends."""
         broken, stopping = source.session.broken, self._stopping
         intake = Intake(source.consumer, self._settings)
+        whole = self._settings.handler_batch
         try:
             while not (stopping.is_set() or broken.is_set()):
-                for unit in self._receive(source, intake):
+                batch = self._receive(source, intake)
+                units: Sequence[Unit] = (batch,) if whole and batch else batch
+                for unit in units:
                     if self._rate is not None:
-                        self._wait_turn(self._rate, len(unit))
+                        self._wait_turn(self._rate, len(batch) if whole else 1)
                     if stopping.is_set():
                         return
-                    key = _key_of(unit[0]) or source.name if self._keyed else ""
+                    key = _key_of(batch[0] if whole else unit) or source.name if self._keyed else ""
                     self._lanes.submit((source, unit), key)
         except Exception as err:
             log.exception(_UNEXPECTED)
             self._end(source, f"{type(err).__name__}: {err}")
 
-    def _receive(self, source: Source, intake: Intake) -> Sequence[Unit]:
-        """Return units of work: single messages, or lists for a handler that takes them."""
+    def _receive(self, source: Source, intake: Intake) -> Sequence[pulsar.Message]:
+        """Return what came; nothing, too, where the connection is broken."""
         try:
-            batch = intake.receive()
+            return intake.receive()
         except pulsar.Timeout:
             return ()
         except pulsar.PulsarException as err:
@@ -214,9 +220,6 @@ class Worker:
                 log.warning("Failing to receive", source=source.name, error=str(err))
                 source.session.broken.set()
             return ()
-        if self._settings.handler_batch:
-            return (batch,) if batch else ()
-        return [(message,) for message in batch]
 
     def _wait_turn(self, rate: RateLimit, count: int) -> None:
         """Wait as the rate limit asks, or until the app stops."""
@@ -226,15 +229,14 @@ class Worker:
             self._stopping.wait(seconds)
 
     def _process(self, item: tuple[Source, Unit]) -> None:
-        source, unit = item
         try:
-            self._processor.process(source, unit)
+            self._handle(*item)
         except Fatal as err:
             log.error("Ending", reason=str(err))
-            self._end(source, str(err))
+            self._end(item[0], str(err))
         except Exception as err:
             log.exception(_UNEXPECTED)
-            self._end(source, f"{type(err).__name__}: {err}")
+            self._end(item[0], f"{type(err).__name__}: {err}")
 
     def _end(self, source: Source, failure: str) -> None:
         self.failure = failure
