@@ -24,7 +24,8 @@ class Subject:
         crds: CRDs of its kinds.
         objects: Builds what a user applies, in that order; the first is the primary.
         change: Merge patch that a user applies to the primary later.
-        children: Kinds that the operator makes.
+        children: Kinds that the operator makes or changes.
+        foreign: Those of the children that only others make: what vanishes stays away.
         rules: Rights that its service account has, beside those of the framework.
         world: Objects that are there before, such as storage classes; built anew each time.
         drive: What the rest of the cluster does, called again and again.
@@ -41,6 +42,7 @@ class Subject:
     objects: Callable[[], Sequence[Manifest]]
     change: Mapping[str, Any]
     children: Sequence[Kind]
+    foreign: Sequence[Kind] = ()
     rules: Sequence[PolicyRule] = ()
     world: Callable[[], Sequence[Manifest]] = tuple
     drive: Drive = lambda _: None
