@@ -6,7 +6,7 @@ ipam, network and compute are pretended; what a guest does with its first settin
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,7 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER, KubernetesCluster
 from operators.clusters.controller import OPERATOR
-from operators.clusters.naming import DRAINING, user_data_name
+from operators.clusters.naming import DRAINING, FINALIZER, user_data_name
 from operators.clusters.observed import read_data
 from operators.clusters.pretend import drive, run_machine
 from operators.clusters.samples import ADDRESS, build_cluster
@@ -122,10 +122,11 @@ async def cloud(fake_api: FakeApi, fake_client: Client) -> AsyncIterator[Cloud]:
             yield held[0]
 
 
-def create(cloud: Cloud, **options: Any) -> None:
+def create(cloud: Cloud, *, finalizers: Sequence[str] = (), **options: Any) -> None:
     cluster = build_cluster(**options)
     for name in ("uid", "generation"):
         del cluster["metadata"][name]
+    cluster["metadata"]["finalizers"] = list(finalizers)
     cloud.api.create(cluster)
 
 
@@ -144,6 +145,16 @@ async def test_cluster_comes_up_node_by_node(cloud: Cloud) -> None:
     slice_ = cloud.api.get(ENDPOINT_SLICE, ("default", "edge-api"))
     plane = cloud.api.get(INSTANCE, ("default", PLANE))
     assert slice_["endpoints"][0]["addresses"] == [plane["status"]["privateIP"]]
+
+
+async def test_cluster_goes_on_after_its_authorities_when_nothing_else_happens(
+    cloud: Cloud,
+) -> None:
+    # As a process finds it that is started after a crash: no write of the primary is left to do.
+    create(cloud, finalizers=[FINALIZER])
+    cloud.driving = False
+
+    await cloud.until(lambda: bool(cloud.api.objects(IP_CLAIM)), "an address is asked for")
 
 
 async def test_smaller_pool_is_drained_first(cloud: Cloud) -> None:

@@ -61,6 +61,8 @@ RENEW_KUBECONFIG: Final = timedelta(days=90)
 """A kubeconfig with less time left is made anew."""
 RENEW_JOIN: Final = timedelta(hours=12)
 """Credentials to join with less time left are made anew."""
+_FOLLOW: Final = 0.05
+"""Seconds until the pass after one that made the authorities."""
 
 
 class Issuer(Protocol):
@@ -165,7 +167,8 @@ def _plan_authorities(cluster: KubernetesCluster, observed: Observed, issuer: Is
     secret = build_authorities(cluster, issuer.authorities(name).files)
     step = Create(SECRET, secret)
     note = f"Made the certificate authorities of the cluster, {describe(SECRET, step.key)}"
-    return Plan(((Action(step, Reason.CREATED, note),),))
+    # Everything else follows from them, and nobody tells a pass of what it wrote itself.
+    return Plan(((Action(step, Reason.CREATED, note),),), seconds=_FOLLOW)
 
 
 def _plan_access(cluster: KubernetesCluster, observed: Observed) -> tuple[Action, ...]:
