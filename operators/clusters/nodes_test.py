@@ -15,6 +15,7 @@ from operators.clusters.health import State, judge
 from operators.clusters.naming import RECYCLED
 from operators.clusters.nodes import NodePlan, NodeStepKind, list_causes, plan_nodes
 from operators.clusters.observed import Node, Observed, Workload
+from operators.clusters.resources import build_instance as build_machine
 from operators.clusters.samples import (
     NOW,
     build_node,
@@ -170,6 +171,15 @@ def test_token_that_was_carried_out_asks_for_nothing() -> None:
 
     assert kinds(plan(observe(), **asked)) == [(NodeStepKind.CORDON, WEB[0])]
     assert plan(observe(instances=[done, view_instance(WEB[1])]), **asked) == NodePlan()
+
+
+def test_new_machine_is_not_rebuilt_for_a_token_that_was_there_before() -> None:
+    asked = cluster(recycle=[{"node": WEB[0], "token": "a"}])
+    built = build_machine(asked, WEB[0], asked.spec.pools[0])
+    other = build_machine(asked, WEB[1], asked.spec.pools[0])
+
+    assert built["metadata"]["annotations"] == {RECYCLED: "a"}
+    assert "annotations" not in other["metadata"]
 
 
 def test_node_without_machine_is_removed() -> None:

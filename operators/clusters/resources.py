@@ -24,6 +24,7 @@ from operators.clusters.naming import (
     CLUSTER_LABEL,
     OPERATOR,
     POOL_LABEL,
+    RECYCLED,
     authorities_name,
     endpoint_name,
     firewall_name,
@@ -166,6 +167,10 @@ def build_instance(cluster: KubernetesCluster, node: str, pool: Pool | None) -> 
     firewall = firewall_name(cluster.metadata.name, control_plane=pool is None)
     manifest = _build(cluster, INSTANCE, node)
     manifest["metadata"]["labels"][POOL_LABEL] = pool_name
+    tokens = [each.token for each in cluster.spec.recycle if each.node == node]
+    if tokens:
+        # It is new: a rebuild that was asked of the node before it has nothing to renew.
+        manifest["metadata"]["annotations"] = {RECYCLED: tokens[0]}
     manifest["spec"] = {
         "size": shape.size,
         "image": _render_image(image),
