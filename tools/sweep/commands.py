@@ -128,10 +128,7 @@ async def _try_mutant(
         # A mutant may have moments of its own, such as names.
         own = await runner.refer(reference.workload, mutant)
         reference = replace(reference, moments=own.moments)
-        quiet = [phase.name for phase in reference.workload.phases if phase.quiet]
-        plans = plan_trials(
-            plain, reference.moments, "full", quiet=quiet, modes=modes, seed=options.seed
-        )
+        plans = _plan(reference, plain, "full", modes, options.seed)
         for start in range(0, len(plans), options.jobs):
             part = plans[start : start + options.jobs]
             verdicts = await runner.try_plans(reference, part, lambda _: None)
@@ -177,15 +174,7 @@ async def _sweep_workload(
     result = report.Result(workload.operator.id, workload.id, reference)
     for finding in reference.findings:
         print(f"{workload.operator.id}/{workload.id} without faults: {finding}")
-    quiet = [phase.name for phase in workload.phases if phase.quiet]
-    plans = plan_trials(
-        reference.outcome.plan,
-        reference.moments,
-        options.tier,
-        quiet=quiet,
-        modes=options.modes,
-        seed=options.seed,
-    )
+    plans = _plan(reference, reference.outcome.plan, options.tier, options.modes, options.seed)
     if options.tier == "gate" and not options.modes:
         names = [each.id for each in load_workloads(workload.operator.id)]
         plans = choose_gate(plans, workload.id, names, options.seed)
@@ -209,6 +198,22 @@ async def _sweep_workload(
     result.verdicts = await runner.try_plans(reference, plans, tell)
     result.seconds = now() - started
     return result
+
+
+def _plan(
+    reference: Reference, plain: Plan, tier: Tier, modes: Sequence[Mode], seed: int
+) -> list[Plan]:
+    """Plan the trials of a workload."""
+    workload = reference.workload
+    return plan_trials(
+        plain,
+        reference.moments,
+        tier,
+        quiet=[phase.name for phase in workload.phases if phase.quiet],
+        modes=modes,
+        spares=workload.spares,
+        seed=seed,
+    )
 
 
 def _find(plan: Plan) -> Workload:

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 import aiohttp
 
+from libs.common.client import Client
 from libs.common.kinds import Manifest
 
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -73,14 +74,16 @@ class Outside:
 
     Attributes:
         id: Its one word; names it in moments.
-        build: Builds the system of one trial, which has the namespace for its name.
+        build: Builds the system of one trial, which has the namespace for its name; it gets a
+            connection with all rights, for what it does to objects of the trial.
         arguments: Flags of the operator that say where it is.
         prefixes: Paths of the API server that it serves; empty for a system with an own address.
+            The API server says who may ask there, as it does for its extensions.
         is_write: Tells whether a request changes something.
     """
 
     id: str
-    build: Callable[[str], System]
+    build: Callable[[str, Client], System]
     arguments: Callable[[str], Sequence[str]] = lambda url: ()
     prefixes: tuple[str, ...] = ()
     is_write: Callable[[Request], bool] = changes_something

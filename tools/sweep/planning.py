@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import zlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
@@ -92,6 +92,7 @@ def plan_trials(
     *,
     quiet: Collection[str] = (),
     modes: Collection[Mode] = (),
+    spares: Callable[[Mode, Trigger], bool] = lambda *_: False,
     seed: int = 0,
 ) -> list[Plan]:
     """Plan a trial for each mode at each moment.
@@ -102,6 +103,7 @@ def plan_trials(
         tier: How much is tried; `choose_gate` and `choose_representatives` cut it down further.
         quiet: Phases that faults stay out of.
         modes: Modes to confine the trials to; empty for those of the tier.
+        spares: Tells which are left out.
         seed: Seed of what is sampled.
     """
     rng = random.Random(seed)
@@ -112,7 +114,7 @@ def plan_trials(
     for mode in modes or wanted:
         seen: set[MomentClass] = set()
         for moment in aimed:
-            if not applies(mode, moment, first=moment in writes[:1]):
+            if not applies(mode, moment, first=moment in writes[:1]) or spares(mode, moment):
                 continue
             if mode in BY_CLASS and class_of(moment) in seen:
                 continue

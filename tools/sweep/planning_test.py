@@ -36,6 +36,17 @@ def test_kill_before_a_write_is_tried_at_the_first_alone() -> None:
     assert [plan.trigger for plan in plans if plan.mode is Mode.K0] == WRITES[:1]
 
 
+def test_fault_that_a_workload_spares_is_left_out() -> None:
+    plans = plan_trials(
+        REFERENCE,
+        MOMENTS,
+        "full",
+        spares=lambda mode, moment: mode is Mode.E409 and moment == WRITES[0],
+    )
+
+    assert [plan.trigger for plan in plans if plan.mode is Mode.E409] == [WRITES[1], PROBE]
+
+
 def test_full_tier_has_every_mode() -> None:
     plans = plan_trials(REFERENCE, MOMENTS, "full")
 

@@ -63,9 +63,14 @@ class Exchange:
 
     async def forward(self) -> Answer:
         """Send it to the API server with the operator's rights, or to the outside system."""
-        if self.system is not None:
-            return await self._ask(self.system)
-        return await self.proxy.forward(self)
+        if self.system is None:
+            return await self.proxy.forward(self)
+        if self.call is not None and self.call.group:
+            # A path of the API server: whoever has no right to it never gets to the extension.
+            answer = await self.proxy.forward(self)
+            if answer.status == 403:
+                return answer
+        return await self._ask(self.system)
 
     async def _ask(self, system: System) -> Answer:
         reply = await system.answer(self.outside_request())

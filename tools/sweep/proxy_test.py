@@ -12,6 +12,7 @@ from libs.common.errors import (
     AlreadyExists,
     Conflict,
     Expired,
+    Forbidden,
     ServerError,
     SlipwayError,
     UnknownOutcome,
@@ -93,7 +94,7 @@ async def test_outside_system_is_behind_the_proxy_too(
         fault = None if mode is Mode.NONE else moment
         session = Session(NAMESPACE, "token", mode, fault, phase="create", armed=True)
         broker = Broker()
-        session.systems["pulsar"] = (Outside("pulsar", lambda _: broker), broker)
+        session.systems["pulsar"] = (Outside("pulsar", lambda *_: broker), broker)
         proxy.open(session)
         url = proxy.outside_url(session, "pulsar")
         async with client.get(f"{url}/topics") as read, client.put(f"{url}/topics/a") as write:
@@ -106,7 +107,7 @@ async def test_outside_system_is_behind_the_proxy_too(
 async def test_part_of_the_api_server_can_be_an_outside_system(api: FakeApi, connect: Open) -> None:
     broker = Broker()
     session, client = connect(Mode.NONE, None)
-    outside = Outside("vms", lambda _: broker, prefixes=("/apis/subresources.example.com/",))
+    outside = Outside("vms", lambda *_: broker, prefixes=("/apis/subresources.example.com/",))
     session.systems["vms"] = (outside, broker)
     path = "/apis/subresources.example.com/v1/namespaces/default/machines/a/restart"
 
@@ -114,6 +115,24 @@ async def test_part_of_the_api_server_can_be_an_outside_system(api: FakeApi, con
 
     assert broker.topics == [path]
     assert ("subresources.example.com", "machines/restart", "update") in session.used
+
+
+async def test_outside_system_is_not_asked_without_the_right_to_it(
+    api: FakeApi, connect: Open
+) -> None:
+    broker = Broker()
+    session, client = connect(Mode.NONE, None)
+    outside = Outside("vms", lambda *_: broker, prefixes=("/apis/subresources.example.com/",))
+    session.systems["vms"] = (outside, broker)
+    api.allow([])
+
+    with pytest.raises(Forbidden):
+        await client.raw(
+            "PUT", "/apis/subresources.example.com/v1/namespaces/default/machines/a/restart"
+        )
+
+    assert broker.topics == []
+    assert session.refused
 
 
 async def test_secret_in_a_written_object_is_noted_but_not_in_a_secret(

@@ -195,6 +195,14 @@ class Session:
         self.fired = True
         return True
 
+    def look_outside(self) -> dict[str, Manifest]:
+        """Return what outside systems show, by title."""
+        return {
+            f"{name} {title}": shown
+            for name, (_, system) in self.systems.items()
+            for title, shown in system.show().items()
+        }
+
     def series_of(self, call: Call) -> Series:
         """Return the series of a request: a Lease that is no vote is a child like others."""
         is_child = call.series == "lease" and self.operator and call.name != self.operator

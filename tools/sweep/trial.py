@@ -110,7 +110,8 @@ class Trial:
         session.group, session.operator = workload.primary.group, workload.operator.id
         session.scoped = frozenset(each.plural for each in workload.kinds if not each.namespaced)
         session.systems = {
-            each.id: (each, each.build(session.namespace)) for each in workload.outside
+            each.id: (each, each.build(session.namespace, bench.client))
+            for each in workload.outside
         }
         self._token = build_canary(session.namespace)
         session.canaries = (self._token, build_canary(session.namespace, "secret"))
@@ -259,9 +260,7 @@ class Trial:
             await asyncio.sleep(_POLL)
         kinds = self._workload.kinds
         state = build_state(self._book, kinds, self._session.namespace)
-        for name, (_, system) in self._session.systems.items():
-            state |= {f"{name} {title}": shown for title, shown in system.show().items()}
-        self.outcome.states[phase.name] = state
+        self.outcome.states[phase.name] = state | self._session.look_outside()
         return True
 
     def _is_over(self, phase: Phase) -> bool:
@@ -271,6 +270,7 @@ class Trial:
             and not self._session.fouled
             and not self._world.pending
             and phase.until(self._book)
+            and phase.outside(self._session.look_outside())
         )
 
     async def _is_booked(self) -> bool:
@@ -350,16 +350,14 @@ class Trial:
             for primary in self._book.list(self._workload.primary)
             for condition in (primary.get("status") or {}).get("conditions") or ()
         ]
-        lines = f"not over after {_DEADLINE:.0f} s; {state}; there is {present}"
-        return "; ".join([lines, *said])
+        return "; ".join([f"not over after {_DEADLINE:.0f} s; {state}; there is {present}", *said])
 
     async def _clean_up(self) -> None:
         """Leave nothing behind that the next trials would have to carry."""
         for kind in self._workload.kinds:
             for manifest in self._book.list(kind):
-                key = key_of(manifest)
+                key, uid = key_of(manifest), uid_of(manifest)
                 with contextlib.suppress(SlipwayError):
-                    uid = uid_of(manifest)
                     await self._bench.client.delete(kind, key, uid=uid, grace_seconds=0)
                     patch = {"metadata": {"finalizers": None}}
                     await self._bench.client.patch(kind, key, patch)

@@ -6,7 +6,8 @@ For workloads whose operator makes machines or asks for them. The simulator of K
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from libs.common.client import Client
@@ -14,26 +15,71 @@ from libs.common.contracts.cdi import DATA_VOLUME
 from libs.common.contracts.compute import INSTANCE
 from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.kubevirt import (
+    SUBRESOURCES_GROUP,
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+    VmCondition,
+)
+from libs.common.contracts.machine_snapshots import (
+    MACHINE_SNAPSHOT,
+    MACHINE_SNAPSHOT_CONTENT,
+    MachineSnapshotPhase,
 )
 from libs.common.contracts.network import FIREWALL
 from libs.common.contracts.reading import text_at
-from libs.common.kinds import Kind, Manifest, is_deleting, key_of, uid_of
+from libs.common.errors import AlreadyExists, NotFound
+from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
 from libs.common.ownership import build_owner_reference
+from tools.sweep.outside import Outside, Reply, Request
 from tools.sweep.recorder import Book
 from tools.sweep.world import BINDER, Tender
 
 STUCK: Final = "stuck"
-"""What the names of migrations that never end begin with."""
+"""What the names of migrations and snapshots that never end begin with."""
+_AGENT: Final = VmCondition.AGENT_CONNECTED
 _NODES: Final = ("node-1", "node-2")
+_BOOTED: Final = "2026-01-31T12:00:00Z"
+_BACK: Final = "2026-01-31T12:01:00Z"
 
 type Expect = Callable[[Manifest, Book], Manifest]
 """Say what the status of an object is to be."""
 
 
-def _show(kind: Kind, expect: Expect) -> Tender:
+class PlayedGuests:
+    """Play the part of KubeVirt's API that asks guests to reboot: each does so at once.
+
+    Args:
+        trial: Namespace of the trial.
+        client: Connection with all rights.
+    """
+
+    def __init__(self, trial: str, client: Client) -> None:
+        """Keep them; what guests do shows on their machines."""
+        self._trial = trial
+        self._client = client
+
+    async def answer(self, request: Request) -> Reply:
+        """Let the agent of a guest come back later than it was there."""
+        key = Key(self._trial, request.path.split("/")[-2])
+        try:
+            run = await self._client.get(VIRTUAL_MACHINE_INSTANCE, key)
+        except NotFound:
+            return Reply(404)
+        conditions = [
+            {**each, "lastTransitionTime": _BACK} if each["type"] == _AGENT else each
+            for each in run["status"]["conditions"]
+        ]
+        patch = {"metadata": {"uid": uid_of(run)}, "status": {"conditions": conditions}}
+        await self._client.patch(VIRTUAL_MACHINE_INSTANCE, key, patch)
+        return Reply(202)
+
+    def show(self) -> Mapping[str, Manifest]:
+        """Return nothing beside the machines."""
+        return {}
+
+
+def show_status(kind: Kind, expect: Expect) -> Tender:
     """Return a tender that brings the status of objects to what it is to be."""
 
     def needs(manifest: Manifest, book: Book) -> bool:
@@ -84,7 +130,7 @@ async def _keep_machine(client: Client, machine: Manifest, book: Book) -> None:
 
 def _build_run(machine: Manifest) -> Manifest:
     key, template = key_of(machine), machine["spec"]["template"]
-    ready = ("Ready", "LiveMigratable", "AgentConnected")
+    ready = ("Ready", "LiveMigratable", _AGENT)
     return {
         "apiVersion": VIRTUAL_MACHINE_INSTANCE.api_version,
         "kind": VIRTUAL_MACHINE_INSTANCE.kind,
@@ -98,7 +144,9 @@ def _build_run(machine: Manifest) -> Manifest:
         "status": {
             "phase": "Running",
             "nodeName": _NODES[0],
-            "conditions": [{"type": each, "status": "True"} for each in ready],
+            "conditions": [
+                {"type": each, "status": "True", "lastTransitionTime": _BOOTED} for each in ready
+            ],
             "interfaces": [{"name": "default", "ipAddress": "10.0.0.7"}],
         },
     }
@@ -123,6 +171,34 @@ async def _move(client: Client, migration: Manifest, book: Book) -> None:
     await client.patch(VIRTUAL_MACHINE_INSTANCE_MIGRATION, key, patch, subresource="status")
 
 
+def _needs_snapshot(snapshot: Manifest, _: Book) -> bool:
+    done = text_at(snapshot, "status", "phase") == MachineSnapshotPhase.SUCCEEDED
+    return not (is_deleting(snapshot) or done or key_of(snapshot).name.startswith(STUCK))
+
+
+async def _take_snapshot(client: Client, snapshot: Manifest, _: Book) -> None:
+    key, name = key_of(snapshot), f"content-{uid_of(snapshot)}"
+    backup = {"volumeName": "root", "volumeSnapshotName": f"{key.name}-root"}
+    content = {
+        "apiVersion": MACHINE_SNAPSHOT_CONTENT.api_version,
+        "kind": MACHINE_SNAPSHOT_CONTENT.kind,
+        "metadata": {
+            "name": name,
+            "namespace": key.namespace,
+            "ownerReferences": [build_owner_reference(MACHINE_SNAPSHOT, snapshot)],
+        },
+        "spec": {"volumeBackups": [backup]},
+    }
+    with contextlib.suppress(AlreadyExists):
+        await client.create(MACHINE_SNAPSHOT_CONTENT, content)
+    status = {
+        "phase": MachineSnapshotPhase.SUCCEEDED,
+        "readyToUse": True,
+        "virtualMachineSnapshotContentName": name,
+    }
+    await client.patch(MACHINE_SNAPSHOT, key, {"status": status}, subresource="status")
+
+
 def _expect_address(claim: Manifest, book: Book) -> Manifest:
     run = book.get(VIRTUAL_MACHINE_INSTANCE, text_at(claim, "spec", "target", "name"))
     bound = {"state": "Bound", "vmiUID": "" if run is None else uid_of(run)}
@@ -144,10 +220,13 @@ def _expect_cover(firewall: Manifest, book: Book) -> Manifest:
 
 VIRTUALIZATION: Final = (
     BINDER,
-    _show(DATA_VOLUME, lambda _, __: {"phase": "Succeeded"}),
+    show_status(DATA_VOLUME, lambda _, __: {"phase": "Succeeded"}),
     Tender(VIRTUAL_MACHINE, _needs_kubevirt, _keep_machine),
     Tender(VIRTUAL_MACHINE_INSTANCE_MIGRATION, _needs_move, _move),
-    _show(IP_CLAIM, _expect_address),
-    _show(FIREWALL, _expect_cover),
+    Tender(MACHINE_SNAPSHOT, _needs_snapshot, _take_snapshot),
+    show_status(IP_CLAIM, _expect_address),
+    show_status(FIREWALL, _expect_cover),
 )
 """Tenders of all of them, and of claims."""
+GUESTS: Final = Outside("guests", PlayedGuests, prefixes=(f"/apis/{SUBRESOURCES_GROUP}/",))
+"""Where guests are asked to reboot."""

@@ -19,11 +19,14 @@ from libs.common.rbac import PolicyRule
 from libs.common.runtime.operator import Operator
 from tools.sweep.belonging import belongs, nickname
 from tools.sweep.canaries import build_canary
+from tools.sweep.modes import Mode
 from tools.sweep.outside import Outside
 from tools.sweep.recorder import Book, Version
+from tools.sweep.triggers import Trigger
 from tools.sweep.world import EVERYBODY, Tender
 
 OPERATORS: Final = (
+    "clusters",
     "compute",
     "ipam",
     "jmxexporter",
@@ -114,6 +117,8 @@ class User:
 
 type Act = Callable[[User], Awaitable[None]]
 type Until = Callable[[Book], bool]
+type Shown = Mapping[str, Manifest]
+"""What outside systems show, by title."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +130,14 @@ class Phase:
         act: What the user does.
         until: Tells whether the operator has done what was asked; it must have said so too.
         quiet: Whether faults stay out of it: it only shows that the operator still reacts.
+        outside: Tells the same of outside systems.
     """
 
     name: str
     act: Act
     until: Until
     quiet: bool = False
+    outside: Callable[[Shown], bool] = lambda _: True
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +164,8 @@ class Workload:
         estrange: Makes an object that a fault puts in the way one of somebody else, where that is
             said by more than labels and owners.
         scaled: Waits of the operator that are shorter in trials: seconds by name, by module.
+        spares: Tells which faults are left out, as another end than that of the fault-free run is
+            right after them: a task that is done once was refused for good, data was lost.
     """
 
     id: str
@@ -176,6 +185,7 @@ class Workload:
     rewrite: Callable[[str], str] = str
     estrange: Callable[[Manifest], Manifest] = lambda manifest: manifest
     scaled: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    spares: Callable[[Mode, Trigger], bool] = lambda *_: False
 
     @property
     def kinds(self) -> tuple[Kind, ...]:

@@ -19,6 +19,7 @@ from libs.common.contracts.kubevirt import (
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
+from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT
 from libs.common.contracts.network import FIREWALL, NETWORK
 from libs.common.contracts.reading import text_at
 from libs.common.contracts.volumes import DEMO_VOLUME
@@ -31,8 +32,9 @@ from operators.compute.api.size import INSTANCE_SIZE
 from operators.compute.controller import OPERATOR
 from operators.compute.rbac import RULES
 from operators.compute.samples import IMAGE
+from tools.sweep.modes import Mode
 from tools.sweep.recorder import Book, Version
-from tools.sweep.virtualization import STUCK, VIRTUALIZATION
+from tools.sweep.virtualization import GUESTS, STUCK, VIRTUALIZATION
 from tools.sweep.workload import (
     Phase,
     State,
@@ -46,10 +48,19 @@ from tools.sweep.workload import (
 _BLURRED: Final = (
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "uid"),
     (re.compile(r"02(:[0-9a-f]{2}){5}"), "mac"),
-    (re.compile(r"\b(web-root|reboot|move|stuck|anew)-[0-9a-f]{8}\b"), r"\1-hash"),
+    (re.compile(r"\b(web-root|reboot|move|stuck|anew|back)-[0-9a-f]{8}\b"), r"\1-hash"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "time"),
     (re.compile(r'"duration": "\w+"'), '"duration": "some"'),
 )
+_SOON: Final = {"waitSeconds": 5}
+_TAKEN: Final = {"snapshot": "take"}
+_FINAL: Final = {
+    # KubeVirt says that this guest cannot be asked, or not by us.
+    "virtualmachineinstances.subresources.kubevirt.io/softreboot": {Mode.E409, Mode.E403},
+    # Somebody else has the name that the user chose for the snapshot.
+    "virtualmachinesnapshots.snapshot.kubevirt.io": {Mode.E409},
+}
+"""Answers to writes that end an Operation, which asks once."""
 
 
 def check_runs(history: Sequence[Version]) -> list[str]:
@@ -164,6 +175,12 @@ def _ask(type_: str, name: str, **spec: Any) -> Callable[[User], Any]:
     return act
 
 
+async def _delete_snapshots(user: User) -> None:
+    await _delete(user)
+    for snapshot in await user.list(MACHINE_SNAPSHOT):
+        await user.delete(MACHINE_SNAPSHOT, snapshot["metadata"]["name"])
+
+
 async def _cancel(user: User) -> None:
     await user.patch(OPERATION, STUCK, {"spec": {"cancel": True}})
 
@@ -209,19 +226,18 @@ def has_ended(name: str, phase: str = "Succeeded") -> Any:
     return has_phase("Running", ended)
 
 
+def _list_stuck(book: Book) -> list[str]:
+    asked = [*book.list(VIRTUAL_MACHINE_INSTANCE_MIGRATION), *book.list(MACHINE_SNAPSHOT)]
+    return [name for name in (key_of(each).name for each in asked) if name.startswith(STUCK)]
+
+
 def _is_stuck(book: Book) -> bool:
     at_work = text_at(book.get(OPERATION, STUCK) or {}, "status", "phase") == "Running"
-    return at_work and any(
-        key_of(each).name.startswith(STUCK)
-        for each in book.list(VIRTUAL_MACHINE_INSTANCE_MIGRATION)
-    )
+    return at_work and bool(_list_stuck(book))
 
 
 def _is_given_up(book: Book) -> bool:
-    return book.get(OPERATION, STUCK) is None and not any(
-        key_of(each).name.startswith(STUCK)
-        for each in book.list(VIRTUAL_MACHINE_INSTANCE_MIGRATION)
-    )
+    return book.get(OPERATION, STUCK) is None and not _list_stuck(book)
 
 
 def _one_disk(book: Book) -> bool:
@@ -260,6 +276,8 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
         NETWORK,
         FIREWALL,
         DEMO_VOLUME,
+        MACHINE_SNAPSHOT,
+        MACHINE_SNAPSHOT_CONTENT,
     )
     return Workload(
         id=name,
@@ -274,14 +292,17 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
         children=(
             *(INSTANCE_SIZE, OPERATION, FIREWALL, IP_CLAIM, SECRET, PVC, DATA_VOLUME),
             *(VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE, VIRTUAL_MACHINE_INSTANCE_MIGRATION),
+            *(MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT),
         ),
         phases=phases,
         invariants=(check_runs, check_disks),
         tenders=VIRTUALIZATION,
-        unwatched=(SECRET,),
+        unwatched=(SECRET, MACHINE_SNAPSHOT_CONTENT),
+        outside=(GUESTS,),
         rewrite=_blur,
         estrange=_estrange,
         fold=_fold,
+        spares=lambda mode, moment: mode in _FINAL.get(moment.target, ()),
     )
 
 
@@ -321,6 +342,19 @@ WORKLOADS: Final = (
             Phase("retire", _stop, has_phase("Stopped", _one_disk)),
             Phase("probe", _start, has_phase("Running"), quiet=True),
             Phase("delete", _delete, is_empty),
+        ),
+    ),
+    _build(
+        "snapshots",
+        (
+            Phase("create", _create_plain, has_phase("Running")),
+            Phase("ask", _ask("SoftReboot", "ask", softReboot=_SOON), has_ended("ask")),
+            Phase("take", _ask("Snapshot", "take"), has_ended("take")),
+            Phase("restore", _ask("Restore", "back", restore=_TAKEN), has_ended("back")),
+            Phase("stick", _ask("Snapshot", STUCK, ttlSecondsAfterFinished=0), _is_stuck),
+            Phase("cancel", _cancel, has_phase("Running", _is_given_up)),
+            Phase("probe", _stop, has_phase("Stopped"), quiet=True),
+            Phase("delete", _delete_snapshots, is_empty),
         ),
     ),
 )

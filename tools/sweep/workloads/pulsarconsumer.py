@@ -64,11 +64,12 @@ class PlayedBroker:
 
     Args:
         trial: Name of the trial; each has a broker of its own.
+        client: Not used: a broker knows nothing of Kubernetes.
     """
 
-    def __init__(self, trial: str) -> None:
+    def __init__(self, trial: str, client: Client) -> None:
         """Begin with a topic in which entries wait for a subscription of others."""
-        del trial
+        del trial, client
         self._broker = RecordedBroker()
         self._broker.topics = {"my-topic": RecordedTopic(subscriptions={"others": _BACKLOG})}
 

@@ -1,0 +1,379 @@
+"""Workloads of the clusters operator: a cluster that grows, has a node rebuilt, shrinks and goes.
+
+The operators beside and the API of the cluster are played, each at once: a node joins as soon as
+its machine runs, and its pods leave when they are evicted. `operators/clusters/apiserver_test.py`
+has the API of a real cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from libs.common.client import Client
+from libs.common.contracts.compute import INSTANCE, OPERATION
+from libs.common.contracts.ip_claims import IP_CLAIM
+from libs.common.contracts.network import FIREWALL
+from libs.common.contracts.reading import holds_at, text_at
+from libs.common.crd import build_crd
+from libs.common.kinds import (
+    ENDPOINT_SLICE,
+    NODE,
+    POD,
+    SECRET,
+    SERVICE,
+    Manifest,
+    is_deleting,
+    key_of,
+    uid_of,
+)
+from operators.clusters.api.reasons import ConditionType
+from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KUBERNETES_CLUSTER, KubernetesCluster
+from operators.clusters.controller import OPERATOR
+from operators.clusters.naming import POOL_LABEL, authorities_name, endpoint_name, join_name
+from operators.clusters.rbac import RULES
+from tools.sweep.faults import is_foreign
+from tools.sweep.modes import Mode
+from tools.sweep.outside import Outside, Reply, Request
+from tools.sweep.recorder import Book, Version
+from tools.sweep.virtualization import show_status
+from tools.sweep.workload import (
+    Phase,
+    Shown,
+    State,
+    User,
+    Workload,
+    build_open_crd,
+    is_empty,
+    is_observed,
+)
+
+_NAME: Final = "edge"
+_MOMENT: Final = "2026-01-31T12:00:00Z"
+_READY: Final = {
+    "type": "Ready",
+    "status": "True",
+    "reason": "Running",
+    "lastTransitionTime": _MOMENT,
+}
+_REBUILD: Final = re.compile(r"-rebuild-[0-9a-f]{8}")
+"""What the names of Operations end with: a hash that covers the UID of the node."""
+_LOST: Final = (authorities_name(_NAME), f"{_NAME}-{CONTROL_PLANE}-0")
+"""What is not made again: a cluster without it has lost its data."""
+_NODES: Final = NODE.path()
+_PODS: Final = POD.path()
+
+
+class PlayedCluster:
+    """Play the API of the cluster that is made: its Nodes, and a pod on each node of a pool.
+
+    Args:
+        trial: Namespace of the trial.
+        client: Connection with all rights, to see which machines run.
+    """
+
+    def __init__(self, trial: str, client: Client) -> None:
+        """Begin without nodes."""
+        self._trial = trial
+        self._client = client
+        self._nodes: dict[str, Manifest] = {}
+        self._pods: dict[str, str] = {}
+
+    async def answer(self, request: Request) -> Reply:
+        """Answer a request; whoever asks is let in, as there is no TLS on the way."""
+        await self._let_join()
+        path, _, name = request.path.rpartition("/")
+        match request.method, request.path:
+            case "GET", found if found == _NODES:
+                return _list(self._nodes.values())
+            case "GET", found if found == _PODS:
+                node = request.query.get("fieldSelector", "").removeprefix("spec.nodeName=")
+                return _list(_build_pod(pod) for pod, on in self._pods.items() if on == node)
+            case "POST", found if found.endswith("/eviction"):
+                self._pods.pop(found.split("/")[-2], None)
+                return Reply(201, b"{}")
+            case ("PATCH" | "DELETE") as method, _ if path == _NODES:
+                return self._change(method, name, json.loads(request.body or b"{}"))
+        return Reply(404)
+
+    def show(self) -> Mapping[str, Manifest]:
+        """Return the nodes, each with the pods that it has."""
+        pods = Counter(self._pods.values())
+        return {
+            f"node {name}": {**node["spec"], "pods": pods[name]}
+            for name, node in self._nodes.items()
+        }
+
+    async def _let_join(self) -> None:
+        """Let the node of each machine that runs join."""
+        for machine in (await self._client.list(INSTANCE, self._trial)).items:
+            name, pool = key_of(machine).name, _pool_of(machine)
+            if name in self._nodes or not holds_at(machine, "Ready") or is_deleting(machine):
+                continue
+            labels = {} if pool == CONTROL_PLANE else {POOL_LABEL: pool}
+            metadata = {"name": name, "uid": f"node-{uid_of(machine)}", "labels": labels}
+            self._nodes[name] = {
+                "apiVersion": NODE.api_version,
+                "kind": NODE.kind,
+                "metadata": {**metadata, "annotations": {}},
+                "spec": {},
+                "status": {"conditions": [_READY]},
+            }
+            if labels:
+                self._pods[f"pod-of-{name}"] = name
+
+    def _change(self, method: str, name: str, body: Manifest) -> Reply:
+        node = self._nodes.get(name)
+        if node is None:
+            return Reply(404)
+        named = (body if method == "PATCH" else {"metadata": body["preconditions"]})["metadata"]
+        if named["uid"] != node["metadata"]["uid"]:
+            return Reply(409)
+        if method == "DELETE":
+            del self._nodes[name]
+            return Reply(200, b"{}")
+        for held, changes in (
+            (node["metadata"]["annotations"], named["annotations"]),
+            (node["spec"], body["spec"]),
+        ):
+            held.update(changes)
+            for field in [field for field, value in changes.items() if value is None]:
+                del held[field]
+        return Reply(200, json.dumps(node).encode())
+
+
+def _list(items: Any) -> Reply:
+    listing = {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": list(items)}
+    return Reply(200, json.dumps(listing).encode())
+
+
+def _build_pod(name: str) -> Manifest:
+    metadata = {"name": name, "namespace": "default", "uid": name}
+    return {"metadata": metadata, "status": {"phase": "Running"}}
+
+
+def _pool_of(machine: Manifest) -> str:
+    return text_at(machine, "metadata", "labels", POOL_LABEL)
+
+
+def check_nodes(history: Sequence[Version]) -> list[str]:
+    """Check that no pool ever has more machines than were ever asked of it."""
+    asked: Counter[str] = Counter({CONTROL_PLANE: 1})
+    live: dict[str, str] = {}
+    found = []
+    for version in history:
+        if version.kind == KUBERNETES_CLUSTER:
+            for pool in version.manifest["spec"]["pools"]:
+                asked[pool["name"]] = max(asked[pool["name"]], pool["count"])
+        elif version.kind == INSTANCE and not is_foreign(version):
+            live[version.name] = _pool_of(version.manifest)
+            if version.action == "DELETED":
+                del live[version.name]
+            counts = Counter(live.values())
+            found += [f"pool {pool} has {counts[pool]} machines" for pool in counts - asked]
+    return found
+
+
+def check_order(history: Sequence[Version]) -> list[str]:
+    """Check that the control plane outlives the pools, and that its address outlives both."""
+    live: dict[str, str] = {}
+    found = []
+    for version in history:
+        going = is_deleting(version.manifest) or version.action == "DELETED"
+        pools = set(live.values())
+        if version.kind == INSTANCE and not is_foreign(version):
+            pool = _pool_of(version.manifest)
+            if (
+                version.phase == "delete"
+                and going
+                and pool == CONTROL_PLANE
+                and pools - {CONTROL_PLANE}
+            ):
+                found.append(f"{version.title} goes before the nodes of the pools")
+            live[version.name] = pool
+            if version.action == "DELETED":
+                del live[version.name]
+        elif version.kind == IP_CLAIM and version.phase == "delete" and going and pools:
+            found.append(f"{version.title} goes before the nodes")
+    return found
+
+
+def check_authorities(history: Sequence[Version]) -> list[str]:
+    """Check that a cluster has the same authorities for as long as it has any machine."""
+    held = ""
+    found = []
+    for version in history:
+        if version.kind != SECRET or version.name != authorities_name(_NAME):
+            continue
+        data = json.dumps(version.manifest.get("data"), sort_keys=True)
+        if is_foreign(version) or version.action == "DELETED":
+            continue
+        if held and data != held:
+            found.append(f"{version.title} has other authorities than before")
+        held = data
+    return found
+
+
+def check_rebuilds(history: Sequence[Version]) -> list[str]:
+    """Check that nodes are rebuilt one at a time."""
+    open_: set[str] = set()
+    found = []
+    for version in history:
+        if version.kind != OPERATION or is_foreign(version):
+            continue
+        ended = text_at(version.manifest, "status", "phase") == "Succeeded"
+        open_ -= {version.name}
+        if not ended and version.action != "DELETED":
+            open_ |= {version.name}
+        if len(open_) > 1:
+            found.append(f"{len(open_)} nodes are rebuilt at a time")
+    return found
+
+
+def _expect_machine(machine: Manifest, _: Book) -> Manifest:
+    name = key_of(machine).name
+    last = 1 + sum(name.encode()) % 250
+    return {
+        "vmiUID": f"run-of-{name}",
+        "privateIP": f"10.0.0.{last}",
+        "rootDisk": {"name": f"{name}-root"},
+        "conditions": [{**_READY, "observedGeneration": machine["metadata"]["generation"]}],
+    }
+
+
+def _expect_claim(claim: Manifest, book: Book) -> Manifest:
+    led = (book.get(ENDPOINT_SLICE, key_of(claim).name) or {}).get("endpoints")
+    bound = {**_READY, "type": "Bound", "status": "True" if led else "False"}
+    return {"address": "203.0.113.7", "conditions": [_READY, bound]}
+
+
+def _build_spec(user: User, count: int) -> Manifest:
+    return {
+        "version": "v1.34.2",
+        "image": {"registry": "docker://registry.example.com/kubernetes-node:v1.34.2"},
+        "networkRef": {"name": "lan"},
+        "controlPlane": {"size": "medium", "endpoint": {"poolName": "public"}},
+        "pools": _pools(count),
+    }
+
+
+def _pools(count: int) -> list[Manifest]:
+    return [{"name": "web", "count": count, "size": "large"}]
+
+
+async def _create(user: User) -> None:
+    await user.create(KUBERNETES_CLUSTER, _NAME, _build_spec(user, 1))
+
+
+async def _scale(user: User, count: int) -> None:
+    await user.patch(KUBERNETES_CLUSTER, _NAME, {"spec": {"pools": _pools(count)}})
+
+
+async def _grow(user: User) -> None:
+    await _scale(user, 2)
+
+
+async def _shrink(user: User) -> None:
+    await _scale(user, 1)
+
+
+async def _recycle(user: User) -> None:
+    recycle = [{"node": f"{_NAME}-web-1", "token": "one"}]
+    await user.patch(KUBERNETES_CLUSTER, _NAME, {"spec": {"recycle": recycle}})
+
+
+async def _spoil(user: User) -> None:
+    """Change what the operator keeps, and lose what it can make again."""
+    spoiled = {"metadata": {"labels": {"app.kubernetes.io/instance": "spoiled"}}}
+    for kind in (SERVICE, IP_CLAIM):
+        await user.patch(kind, endpoint_name(_NAME), spoiled)
+    await user.delete(SECRET, join_name(_NAME))
+
+
+async def _delete(user: User) -> None:
+    await user.delete(KUBERNETES_CLUSTER, _NAME)
+
+
+def has_nodes(count: int, *, rebuilt: bool = False) -> Any:
+    """Return a condition: the cluster is ready, with so many nodes in its pool.
+
+    Args:
+        count: Number of nodes.
+        rebuilt: Whether a node was rebuilt.
+    """
+
+    def check(book: Book) -> bool:
+        workers = [each for each in book.list(INSTANCE) if _pool_of(each) != CONTROL_PLANE]
+        cluster = book.get(KUBERNETES_CLUSTER, _NAME)
+        at_work = holds_at(cluster or {}, ConditionType.REMEDIATING)
+        begun = bool(book.list(OPERATION))
+        ready = is_observed(cluster) and not at_work
+        return ready and len(workers) == count and begun is rebuilt
+
+    return check
+
+
+def serves(count: int) -> Any:
+    """Return a condition: so many nodes of the pool take pods, and no others are there."""
+
+    def check(shown: Shown) -> bool:
+        cordoned = any(node.get("unschedulable") for node in shown.values())
+        return not cordoned and len(shown) == count + 1
+
+    return check
+
+
+def _is_mended(book: Book) -> bool:
+    kept = [book.get(kind, endpoint_name(_NAME)) for kind in (SERVICE, IP_CLAIM)]
+    labels = [
+        text_at(each or {}, "metadata", "labels", "app.kubernetes.io/instance") for each in kept
+    ]
+    return set(labels) == {_NAME} and book.get(SECRET, join_name(_NAME)) is not None
+
+
+def _fold(state: State) -> State:
+    """Leave out keys and certificates, which are others each time."""
+    for value in state.values():
+        if value.get("kind") == SECRET.kind:
+            value["data"] = sorted(value.get("data") or {})
+    return state
+
+
+WORKLOADS: Final = (
+    Workload(
+        id="cluster",
+        operator=OPERATOR,
+        rules=RULES,
+        crds=(
+            build_crd(KubernetesCluster),
+            *map(build_open_crd, (INSTANCE, OPERATION, IP_CLAIM, FIREWALL)),
+        ),
+        primary=KUBERNETES_CLUSTER,
+        children=(INSTANCE, OPERATION, IP_CLAIM, FIREWALL, SERVICE, ENDPOINT_SLICE, SECRET),
+        phases=(
+            Phase("create", _create, has_nodes(1), outside=serves(1)),
+            Phase("grow", _grow, has_nodes(2), outside=serves(2)),
+            Phase("recycle", _recycle, has_nodes(2, rebuilt=True), outside=serves(2)),
+            Phase("spoil", _spoil, _is_mended),
+            Phase("shrink", _shrink, has_nodes(1, rebuilt=True), outside=serves(1)),
+            Phase("probe", _grow, has_nodes(2, rebuilt=True), quiet=True, outside=serves(2)),
+            Phase("delete", _delete, is_empty),
+        ),
+        invariants=(check_nodes, check_order, check_authorities, check_rebuilds),
+        tenders=(
+            show_status(INSTANCE, _expect_machine),
+            show_status(OPERATION, lambda _, __: {"phase": "Succeeded"}),
+            show_status(IP_CLAIM, _expect_claim),
+            show_status(FIREWALL, lambda _, __: {"conditions": [_READY]}),
+        ),
+        outside=(
+            Outside("api", PlayedCluster, lambda url: (f"--api-url={url}", "--api-poll-seconds=1")),
+        ),
+        spares=lambda mode, moment: mode is Mode.GONE and moment.name in _LOST,
+        rewrite=lambda text: _REBUILD.sub("-rebuild-hash", text),
+        fold=_fold,
+    ),
+)
