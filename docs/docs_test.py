@@ -16,10 +16,12 @@ import typer.main
 import yaml
 
 from tools.dev.app import app
+from tools.scaffold.names import Names
+from tools.scaffold.tutorial import PAGE, follow
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 DOCS: Final = ROOT / "docs"
-TUTORIAL: Final = DOCS / "tutorial" / "write-an-operator.md"
+TUTORIAL: Final = ROOT / PAGE
 PAGES: Final = sorted(
     [
         *ROOT.glob("*.md"),
@@ -30,8 +32,7 @@ PAGES: Final = sorted(
 )
 _LINK: Final = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
-_FENCE: Final = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
-_TITLED: Final = re.compile(r'^```(\w+) title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+_FENCE: Final = re.compile(r"^( *)(`{3,}).*?^\1\2$", re.MULTILINE | re.DOTALL)
 _COMMAND: Final = re.compile(r"\./dev (?!-)([a-z]+(?:-[a-z]+)*)")
 _OPTION: Final = re.compile(r"\./dev ([a-z]+(?:-[a-z]+)*)([^`\n|#;&>]*)")
 _CODE: Final = re.compile(r"`([^`\n]+)`")
@@ -178,19 +179,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("libs", "operators", "helm", "tools"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=ignored)
-    files = {path: text for _, path, text in _TITLED.findall(TUTORIAL.read_text())}
-    for path in sorted(files, key=lambda path: path.startswith("helm/")):
-        # The chart is copied first, then its notes are written over.
-        if path.startswith("helm/"):
-            follow(copy, files["steps/chart.sh"])
-        (copy / path).parent.mkdir(parents=True, exist_ok=True)
-        (copy / path).write_text(files[path])
-    follow(copy, files["steps/image.sh"])
+    names = Names("greeter", "Greeting", "greetings", "tutorial.slipway.dev")
+    follow(copy, names, TUTORIAL.read_text())
     return copy
-
-
-def follow(checkout: Path, script: str) -> None:
-    subprocess.run(["sh", "-eu", "-c", script], cwd=checkout, check=True)
 
 
 def run_in(checkout: Path, *words: str) -> str:

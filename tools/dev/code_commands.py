@@ -1,4 +1,4 @@
-"""Commands on the code, each a package of tools: test, generate, release, bench, sweep, pulsar."""
+"""Commands on the code, each a package of tools: new, test, generate, release, bench, sweep, pulsar."""
 
 from __future__ import annotations
 
@@ -18,8 +18,13 @@ _PASSING = {"allow_extra_args": True, "ignore_unknown_options": True, "help_opti
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line; their arguments are passed on as they are."""
-    for function in (test, generate, release, bench, sweep, pulsar):
+    for function in (new, test, generate, release, bench, sweep, pulsar):
         app.command(rich_help_panel=_PANEL, context_settings=_PASSING)(function)
+
+
+def new(context: typer.Context) -> None:
+    """Start a new operator that works, with its chart and tests, from the tutorial's."""
+    delegate("tools.scaffold", context.args)
 
 
 def test(context: typer.Context) -> None:

@@ -1,0 +1,1 @@
+"""A new operator that works, from the files of the tutorial: `./dev new`."""

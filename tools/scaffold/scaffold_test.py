@@ -1,0 +1,98 @@
+"""A new operator: its names, and a checkout that takes it whole or not at all."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tools.cluster.errors import ToolError
+from tools.scaffold.create import create
+from tools.scaffold.names import Names
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+COPIED: Final = ("operators/podset/BUILD", "docs/tutorial", "helm/podset", "pyproject.toml")
+GENERATED: Final = ("README.md", "values.yaml", "values.schema.json")
+"""Files of a chart with parts that are written after these."""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Make a checkout with as much as a new operator is made from."""
+    for name in (*COPIED, "README.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, tmp_path / name, symlinks=True)
+        else:
+            shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "tests/e2e").mkdir(parents=True)
+    return tmp_path
+
+
+def list_files(root: Path) -> set[Path]:
+    return {path for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "plural"),
+    [("Backup", "backups"), ("Policy", "policies"), ("Gateway", "gateways"), ("Class", "classes")],
+)
+def test_plural_follows_from_the_kind(kind: str, plural: str) -> None:
+    assert Names.build("backups", kind).plural == plural
+
+
+def test_each_name_of_the_tutorial_has_one_in_its_place() -> None:
+    names = Names.build("archives", "BackupPolicy")
+
+    renamed = names.rename("greeter: GREETING, Greeting, greetings.tutorial.slipway.dev")
+
+    assert renamed == "archives: BACKUP_POLICY, BackupPolicy, backuppolicies.archives.slipway.dev"
+    assert names.rename("plan_greeting", python=True) == "plan_backup_policy"
+    assert names.rename("examples/greeting.yaml") == "examples/backuppolicy.yaml"
+
+
+def test_all_names_that_cannot_be_used_are_told_at_once() -> None:
+    with pytest.raises(ToolError, match=r"id 'My-Backups' .*; the kind 'backup'"):
+        Names.build("My-Backups", "backup", group="backups.example.com")
+
+
+def test_nothing_of_the_tutorial_is_left_in_a_new_operator(checkout: Path) -> None:
+    before = list_files(checkout)
+    create(checkout, Names.build("archives", "BackupPolicy"))
+
+    made = list_files(checkout) - before
+    assert checkout / "operators/archives/conformance_test.py" in made
+    assert checkout / "helm/archives/templates/NOTES.txt" in made
+    assert checkout / "tests/e2e/archives_test.py" in made
+    left = {
+        path.relative_to(checkout)
+        for path in made
+        for word in ("greeting", "greeter", "podset")
+        if path.name not in GENERATED
+        if word in str(path.relative_to(checkout)).lower() or word in path.read_text().lower()
+    }
+    assert left == set()
+
+
+def test_operator_is_named_where_operators_are_listed(checkout: Path) -> None:
+    create(checkout, Names.build("archives", "BackupPolicy"))
+
+    assert (
+        '  "operators.archives",\n  "operators.clusters",'
+        in (checkout / "pyproject.toml").read_text()
+    )
+    assert (
+        "| [archives](operators/archives/README.md) | `BackupPolicy` |"
+        in (checkout / "README.md").read_text()
+    )
+
+
+def test_operator_that_is_there_is_left_alone(checkout: Path) -> None:
+    before = list_files(checkout)
+
+    with pytest.raises(ToolError, match="already operators/podset and helm/podset"):
+        create(checkout, Names.build("podset", "PodSet"))
+
+    assert list_files(checkout) == before
