@@ -125,7 +125,7 @@ def test_commands_that_are_named_exist(page: Path) -> None:
 
     assert set(_COMMAND.findall(text)) <= set(commands)
     for name, rest in _OPTION.findall(text):
-        if name in ("test", "generate", "release", "bench", "sweep", "pulsar", "run"):
+        if name in ("new", "test", "generate", "release", "bench", "sweep", "pulsar", "run"):
             continue  # These pass their options on.
         known = {option for each in commands[name].params for option in each.opts}
         used = set(re.findall(r"(?<!\S)(--[a-z-]+)", rest))
