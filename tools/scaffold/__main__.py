@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ToolError as err:
         print(err, file=sys.stderr)
         return 1
-    command = [sys.executable, "-m", "tools.generate", "--operator", names.id]
+    command = [sys.executable, "-m", "tools.generate"]
     done = subprocess.run(command, cwd=_ROOT, check=False)
     if done.returncode == 0:
         print(_NEXT.format(page=PAGE, id=names.id), end="")

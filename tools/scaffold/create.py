@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tools.cluster.errors import ToolError
 from tools.scaffold.names import Names
-from tools.scaffold.tutorial import PAGE, follow
+from tools.scaffold.tutorial import PAGE, SOURCES, follow
 
 
 def create(root: Path, names: Names) -> list[Path]:
@@ -23,24 +23,14 @@ def create(root: Path, names: Names) -> list[Path]:
     Raises:
         ToolError: The checkout has something of that name already.
     """
-    places = [Path("operators", names.id), Path("helm", names.id)]
-    end_to_end = Path("tests/e2e", f"{names.id}_test.py")
-    taken = [path for path in (*places, end_to_end) if (root / path).exists()]
-    if taken:
-        raise ToolError(f"There is already {' and '.join(map(str, taken))}: choose another id")
-    lists = {
-        Path("pyproject.toml"): add_layers((root / "pyproject.toml").read_text(), names),
-        Path("README.md"): add_row((root / "README.md").read_text(), names),
-    }
+    places = ("operators", "helm", "deploy/kustomize/overlays/kind")
+    found = [f"{place}/{names.id}" for place in places if (root / place / names.id).exists()]
+    if found:
+        raise ToolError(f"There is already {' and '.join(found)}: choose another id")
     with tempfile.TemporaryDirectory() as directory:
         draft = Path(directory)
         _write_draft(root, draft, names)
-        for place in places:
-            shutil.copytree(draft / place, root / place, symlinks=True)
-        shutil.copy(draft / end_to_end, root / end_to_end)
-    for path, text in lists.items():
-        (root / path).write_text(text)
-    return [*places, end_to_end, *lists]
+        return _take_over(draft, root)
 
 
 def add_layers(project: str, names: Names) -> str:
@@ -66,16 +56,34 @@ def add_row(readme: str, names: Names) -> str:
 
 
 def _write_draft(root: Path, draft: Path, names: Names) -> None:
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(root / "helm/podset", draft / "helm/podset", symlinks=True, ignore=ignored)
-    (draft / "operators/podset").mkdir(parents=True)
-    shutil.copy(root / "operators/podset/BUILD", draft / "operators/podset")
+    """Write what a checkout will have, so that a failure leaves the checkout as it was."""
+    for source in SOURCES:
+        (draft / source).parent.mkdir(parents=True, exist_ok=True)
+        if (root / source).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(root / source, draft / source, symlinks=True, ignore=ignored)
+        else:
+            shutil.copy(root / source, draft / source)
     follow(draft, names, (root / PAGE).read_text())
+    for name, change in (("pyproject.toml", add_layers), ("README.md", add_row)):
+        (draft / name).write_text(change((root / name).read_text(), names))
     # Other names have another order and another length.
-    settings = ("--config", str(root / "pyproject.toml"))
     written = [str(draft / "operators" / names.id), str(draft / "tests")]
     for words in (
-        ("ruff", "check", "--quiet", "--select=I", "--fix", *settings, *written),
-        ("black", "--quiet", *settings, *written),
+        ("ruff", "check", "--quiet", "--select=I", "--fix", *written),
+        ("black", "--quiet", *written),
     ):
         subprocess.run([sys.executable, "-m", *words], cwd=draft, check=True)
+
+
+def _take_over(draft: Path, root: Path) -> list[Path]:
+    taken = []
+    for source in sorted(draft.rglob("*")):
+        target = root / source.relative_to(draft)
+        if source.is_symlink() or source.is_file():
+            if target.exists() and target.read_bytes() == source.read_bytes():
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, target, follow_symlinks=False)
+            taken.append(target.relative_to(root))
+    return taken

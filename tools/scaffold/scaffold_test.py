@@ -11,9 +11,10 @@ import pytest
 from tools.cluster.errors import ToolError
 from tools.scaffold.create import create
 from tools.scaffold.names import Names
+from tools.scaffold.tutorial import PAGE, SOURCES
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-COPIED: Final = ("operators/podset/BUILD", "docs/tutorial", "helm/podset", "pyproject.toml")
+COPIED: Final = (*SOURCES, str(PAGE), "pyproject.toml", "README.md")
 GENERATED: Final = ("README.md", "values.yaml", "values.schema.json")
 """Files of a chart with parts that are written after these."""
 
@@ -21,13 +22,12 @@ GENERATED: Final = ("README.md", "values.yaml", "values.schema.json")
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """Make a checkout with as much as a new operator is made from."""
-    for name in (*COPIED, "README.md"):
+    for name in COPIED:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, tmp_path / name, symlinks=True)
         else:
             shutil.copy(ROOT / name, tmp_path / name)
-    (tmp_path / "tests/e2e").mkdir(parents=True)
     return tmp_path
 
 
@@ -92,7 +92,7 @@ def test_operator_is_named_where_operators_are_listed(checkout: Path) -> None:
 def test_operator_that_is_there_is_left_alone(checkout: Path) -> None:
     before = list_files(checkout)
 
-    with pytest.raises(ToolError, match="already operators/podset and helm/podset"):
+    with pytest.raises(ToolError, match="already operators/podset and helm/podset and"):
         create(checkout, Names.build("podset", "PodSet"))
 
     assert list_files(checkout) == before

@@ -16,7 +16,9 @@ from tools.scaffold.names import Names
 PAGE: Final = Path("docs/tutorial/write-an-operator.md")
 """The tutorial, from the root of a checkout."""
 _TITLED: Final = re.compile(r'^(`{3,})\w+ title="([^"]+)"\n(.*?)^\1$', re.MULTILINE | re.DOTALL)
-_STEPS: Final = ("steps/chart.sh", "steps/image.sh")
+SOURCES: Final = ("helm/podset", "operators/podset/BUILD", "deploy/kustomize/overlays")
+"""What the steps of the tutorial copy or change, from the root of a checkout."""
+_STEPS: Final = ("steps/chart.sh", "steps/overlays.sh", "steps/image.sh")
 
 
 def read_files(page: str) -> dict[str, str]:
@@ -28,7 +30,7 @@ def follow(root: Path, names: Names, page: str) -> None:
     """Do in a checkout what the tutorial says, under other names.
 
     Args:
-        root: The checkout; it has the chart and the package of podset.
+        root: The checkout; it has the `SOURCES`.
         names: Names in the place of those of the tutorial.
         page: Text of the tutorial.
     """
