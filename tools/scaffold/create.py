@@ -77,13 +77,15 @@ def _write_draft(root: Path, draft: Path, names: Names) -> None:
 
 
 def _take_over(draft: Path, root: Path) -> list[Path]:
+    """Copy what is new or other in the draft; links are new where they are not there."""
     taken = []
     for source in sorted(draft.rglob("*")):
         target = root / source.relative_to(draft)
-        if source.is_symlink() or source.is_file():
-            if target.exists() and target.read_bytes() == source.read_bytes():
-                continue
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(source, target, follow_symlinks=False)
-            taken.append(target.relative_to(root))
+        if source.is_dir() and not source.is_symlink():
+            continue
+        if target.exists() and (source.is_symlink() or target.read_bytes() == source.read_bytes()):
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, target, follow_symlinks=False)
+        taken.append(target.relative_to(root))
     return taken
