@@ -83,7 +83,7 @@ def _take_over(draft: Path, root: Path) -> list[Path]:
         target = root / source.relative_to(draft)
         if source.is_dir() and not source.is_symlink():
             continue
-        if target.exists() and (source.is_symlink() or target.read_bytes() == source.read_bytes()):
+        if target.is_symlink() or (target.exists() and target.read_bytes() == source.read_bytes()):
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, target, follow_symlinks=False)
