@@ -70,7 +70,7 @@ def _write_draft(root: Path, draft: Path, names: Names) -> None:
     # Other names have another order and another length.
     written = [str(draft / "operators" / names.id), str(draft / "tests")]
     for words in (
-        ("ruff", "check", "--quiet", "--select=I", "--fix", *written),
+        ("ruff", "check", "--quiet", "--no-cache", "--select=I", "--fix", *written),
         ("black", "--quiet", *written),
     ):
         subprocess.run([sys.executable, "-m", *words], cwd=draft, check=True)
