@@ -264,7 +264,6 @@ async def test_several_pods_at_once_are_found_by_a_service_and_nothing_stays_beh
 async def test_container_that_ends_while_it_is_worked_on_is_served_once_it_is_back(
     cluster: Cluster, namespace: str, kind_cluster: KindCluster
 ) -> None:
-    """The same is seen of a node that starts anew: containers with other ids, and nothing kept."""
     key = Key(namespace, "shop")
     await cluster.client.create(POD, build_pod(namespace))
     await cluster.client.create(PROMETHEUS_JMX_EXPORTER, build_exporter(namespace))
@@ -300,3 +299,50 @@ async def test_container_that_ends_while_it_is_worked_on_is_served_once_it_is_ba
     assert "shop_orders" in await scrape(cluster, namespace)
     (status,) = (await cluster.client.get(POD, key))["status"]["containerStatuses"]
     assert status["restartCount"] == 1, "nobody but the test ended it"
+
+
+async def test_pod_that_a_node_sets_up_anew_after_its_restart_is_served_again(
+    cluster: Cluster, namespace: str, kind_cluster: KindCluster
+) -> None:
+    """What the kubelet does after a reboot: another sandbox and address, other containers.
+
+    The node of this cluster is its control plane, so the sandbox alone is ended here.
+    """
+    key = Key(namespace, "shop")
+    await cluster.client.create(POD, build_pod(namespace))
+    await cluster.client.create(PROMETHEUS_JMX_EXPORTER, build_exporter(namespace, service={}))
+
+    async def find_published() -> list[str]:
+        slices = await cluster.client.list(ENDPOINT_SLICE, namespace)
+        endpoints = [each for held in slices.items for each in held.get("endpoints") or []]
+        return [address for each in endpoints for address in each["addresses"]]
+
+    async def is_published() -> bool:
+        held = await cluster.client.get(POD, key)
+        return await find_published() == [held["status"].get("podIP")]
+
+    await eventually(is_published, "the pod is published")
+    before = (await cluster.client.get(POD, key))["status"]
+    docker = ensure_docker(open_progress("e2e-jmx"), kind_cluster.cache)
+    node = kind_cluster.nodes(docker)[0]["Names"]
+    words = ("exec", node, "crictl")
+    sandbox = docker.read(*words, "pods", "--quiet", "--namespace", namespace, "--name", "^shop$")
+    docker.read(*words, "stopp", sandbox.strip())
+
+    async def is_served_anew() -> bool:
+        status = (await cluster.client.get(POD, key))["status"]
+        (container,) = status["containerStatuses"]
+        held = await cluster.client.get(PROMETHEUS_JMX_EXPORTER, key)
+        served = [each["containerId"] for each in held["status"].get("metricsEndpoints") or []]
+        return (
+            status.get("podIP") not in (None, before["podIP"])
+            and [container["containerID"].rpartition("//")[2]] == served
+            and served[0] not in before["containerStatuses"][0]["containerID"]
+        )
+
+    await eventually(is_served_anew, "the new container is served")
+    await eventually(is_published, "its new address is published")
+    assert "shop_orders" in await scrape(cluster, namespace)
+    (status,) = (await cluster.client.get(POD, key))["status"]["containerStatuses"]
+    assert status["restartCount"] == 1, "nobody but the node ended it"
+    assert "running" in status["state"]
