@@ -7,6 +7,7 @@ from typing import ClassVar, Protocol
 
 from libs.common.kinds import Kind
 from libs.common.runtime.informer import Handler, Informer, Origin
+from libs.common.runtime.statuses import ForeignConditions
 from libs.common.runtime.store import Change, Store
 
 
@@ -29,6 +30,7 @@ class Cache:
 
     def __init__(self) -> None:
         """Start without informers."""
+        self.foreign = ForeignConditions()
         self._informers: dict[tuple[str, str], Informer] = {}
         self._projections: dict[type[Projection], Projection] = {}
 

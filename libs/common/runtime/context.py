@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, Protocol, TypeIs
+from typing import Any, Literal, Protocol
 
 import structlog
 
@@ -21,6 +21,7 @@ from libs.common.ownership import build_owner_reference, controller_uid
 from libs.common.plan import Apply, Create, Delete, Outcome, Step
 from libs.common.runtime.cache import Cache, Projection
 from libs.common.runtime.informer import Origin
+from libs.common.runtime.statuses import same_status
 from libs.common.runtime.store import strip_noise
 from libs.common.runtime.writer import Writer
 
@@ -278,7 +279,11 @@ class Context:
             ApiError: The server refused; let it out of the pass, which is then tried again.
         """
         held = self._cache.store(self.kind).get(self.key)
-        if held is None or uid_of(held) != self.uid or _same_status(held.get("status"), status):
+        if held is None or uid_of(held) != self.uid:
+            return False
+        foreign = self._cache.foreign
+        explained = foreign.explain(self._manager, held, status)
+        if explained and same_status(held.get("status"), status):
             return False
         manifest: Manifest = {
             "apiVersion": self.kind.api_version,
@@ -295,6 +300,7 @@ class Context:
         except NotFound:
             # Deleted since the look. (Deleted and created again is a conflict: the next pass sees.)
             return False
+        foreign.learn(self._manager, answer, status)
         # Told to everybody but this pass, unless the answer shows that somebody changed more than
         # the status meanwhile: then its event is old news by now, and this is how we hear of it.
         alone = _is_same_but_status(held, answer)
@@ -351,31 +357,3 @@ def _is_same_but_status(held: Mapping[str, Any], answer: Mapping[str, Any]) -> b
             name: value for name, value in manifest["metadata"].items() if name != "resourceVersion"
         }
     return first == second
-
-
-def _same_status(held: object, wanted: object) -> bool:
-    """Compare a status but for absent and empty members, and conditions of other writers."""
-    if isinstance(held, Mapping) and isinstance(wanted, Mapping):
-        names = {*held, *wanted}
-        return all(_same_status(held.get(name), wanted.get(name)) for name in names)
-    if _are_conditions(held) and _are_conditions(wanted):
-        types = {condition["type"] for condition in wanted}
-        ours = [condition for condition in held if condition["type"] in types]
-        return sorted(ours, key=_type_of) == sorted(wanted, key=_type_of)
-    return held == wanted or (not held and not wanted and _is_nothing(held) and _is_nothing(wanted))
-
-
-def _are_conditions(value: object) -> TypeIs[Objects]:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(item, Mapping) and "lastTransitionTime" in item for item in value)
-    )
-
-
-def _type_of(condition: Mapping[str, Any]) -> str:
-    return str(condition["type"])
-
-
-def _is_nothing(value: object) -> bool:
-    return value is None or value in ("", [], {})

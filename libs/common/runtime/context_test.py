@@ -4,19 +4,44 @@ from __future__ import annotations
 
 import pytest
 
-from libs.common.conditions import Condition, build_conditions
+from libs.common.conditions import Condition, build_conditions, conditions_of
 from libs.common.errors import ServerError
-from libs.common.kinds import CONFIG_MAP, NODE, POD, Key, Manifest
+from libs.common.kinds import CONFIG_MAP, CRD, NODE, POD, Key, Manifest, key_of
 from libs.common.plan import Apply, Create
 from libs.common.runtime import Context, Controller, Operator, Result
 from libs.common.runtime.context import PrimaryGone
 from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.fakeapi.registry import build_crd
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.script import Script, running
 from libs.common.testing.waiting import until
 from libs.common.testing.widget import WIDGET, Settings, build_widget
 
 KEY = Key("default", "w")
+
+CONDITIONS: Manifest = {
+    "type": "object",
+    "x-kubernetes-preserve-unknown-fields": True,
+    "properties": {
+        "status": {
+            "type": "object",
+            "x-kubernetes-preserve-unknown-fields": True,
+            "properties": {
+                "conditions": {
+                    "type": "array",
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["type"],
+                    "items": {
+                        "type": "object",
+                        "required": ["type"],
+                        "properties": {"type": {"type": "string"}},
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    },
+                }
+            },
+        }
+    },
+}
 
 
 async def state(context: Context) -> Result | None:
@@ -48,6 +73,9 @@ async def test_equal_status_is_not_written_again(fake_api: FakeApi) -> None:
 async def test_conditions_of_others_neither_go_nor_make_us_write(fake_api: FakeApi) -> None:
     script = Script(state)
     async with running(fake_api, script) as harness:
+        # A list of conditions is a map by type, as in each generated CRD.
+        crd = build_crd(WIDGET, CONDITIONS, ("status",))
+        fake_api.patch(CRD, key_of(crd), {"spec": crd["spec"]})
         fake_api.create(build_widget())
         await harness.settled()
         ours = fake_api.get(WIDGET, KEY)["status"]["conditions"]
@@ -56,8 +84,43 @@ async def test_conditions_of_others_neither_go_nor_make_us_write(fake_api: FakeA
         mark = fake_api.mark()
         await until(lambda: script.count["w"] == 2)
         await harness.settled()
+        fake_api.patch(WIDGET, KEY, {"metadata": {"annotations": {"touched": "yes"}}})
+        await until(lambda: script.count["w"] == 3)
+        await harness.settled()
 
-        assert status_writes(fake_api, mark) == 0
+        written = [each for each in fake_api.writes(mark, WIDGET) if each.subresource == "status"]
+        assert len(written) <= 1, "asked whose it is, once"
+        kept = conditions_of(fake_api.get(WIDGET, KEY))
+        assert sorted(each["type"] for each in kept) == ["Ready", "Theirs"]
+
+
+async def test_condition_that_is_not_stated_any_more_goes_also_after_a_restart(
+    fake_api: FakeApi,
+) -> None:
+    async def tell(context: Context) -> Result | None:
+        held = conditions_of(context.primary)
+        stated = [Condition.true("Ready", "Done")]
+        if context.primary["spec"].get("text") == "busy":
+            stated.append(Condition.true("Busy", "AtWork"))
+        ours = build_conditions(held, stated, generation=1, now=context.now())
+        await context.apply_status({"conditions": ours})
+        return None
+
+    def types() -> list[str]:
+        return [each["type"] for each in conditions_of(fake_api.get(WIDGET, KEY))]
+
+    async with running(fake_api, Script(tell)) as harness:
+        for restart in (False, True):
+            fake_api.create(build_widget(text="busy"))
+            await harness.settled()
+            assert types() == ["Ready", "Busy"]
+            if restart:
+                await harness.restart()
+            fake_api.patch(WIDGET, KEY, {"spec": {"text": "idle"}})
+            await harness.settled()
+            assert types() == ["Ready"]
+            fake_api.delete(WIDGET, KEY)
+            await harness.settled()
 
 
 async def test_own_status_asks_for_no_further_pass(fake_api: FakeApi) -> None:

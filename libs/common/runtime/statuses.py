@@ -1,0 +1,73 @@
+"""Whether a status is to be written: what of it is ours, and what others keep in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeIs
+
+from libs.common.conditions import conditions_of
+from libs.common.kinds import Manifest, uid_of
+
+_REMEMBERED: Final = 10_000
+"""Most objects of which it is remembered what others keep in their status."""
+
+
+class ForeignConditions:
+    """Remember whose the conditions are that a status shows beside the stated ones.
+
+    The cache has no managed fields, so a further condition is either that of somebody else, or one
+    that was stated before. An apply tells: what is still there in its answer is not ours.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing known."""
+        self._types: dict[tuple[str, str], frozenset[str]] = {}
+
+    def explain(self, manager: str, held: Manifest, status: Mapping[str, Any]) -> bool:
+        """Tell whether all further conditions of an object are known to be those of others."""
+        further = _list_further(held, status)
+        return further == self._types.get((manager, uid_of(held)), frozenset())
+
+    def learn(self, manager: str, answer: Manifest, status: Mapping[str, Any]) -> None:
+        """Learn from the answer to an apply of a status."""
+        key, further = (manager, uid_of(answer)), _list_further(answer, status)
+        self._types.pop(key, None)
+        if further:
+            self._types[key] = further
+        if len(self._types) > _REMEMBERED:
+            # Forgetting costs a request that changes nothing: the oldest goes.
+            del self._types[next(iter(self._types))]
+
+
+def same_status(held: object, wanted: object) -> bool:
+    """Compare a status but for absent and empty members, and conditions of other writers."""
+    if isinstance(held, Mapping) and isinstance(wanted, Mapping):
+        names = {*held, *wanted}
+        return all(same_status(held.get(name), wanted.get(name)) for name in names)
+    if _are_conditions(held) and _are_conditions(wanted):
+        types = {condition["type"] for condition in wanted}
+        ours = [condition for condition in held if condition["type"] in types]
+        return sorted(ours, key=_type_of) == sorted(wanted, key=_type_of)
+    return held == wanted or (not held and not wanted and _is_nothing(held) and _is_nothing(wanted))
+
+
+def _list_further(held: Manifest, status: Mapping[str, Any]) -> frozenset[str]:
+    """List the types of conditions that an object has and a status does not."""
+    wanted = {_type_of(condition) for condition in status.get("conditions") or ()}
+    return frozenset(_type_of(condition) for condition in conditions_of(held)) - wanted
+
+
+def _are_conditions(value: object) -> TypeIs[list[Manifest]]:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(item, Mapping) and "lastTransitionTime" in item for item in value)
+    )
+
+
+def _type_of(condition: Mapping[str, Any]) -> str:
+    return str(condition["type"])
+
+
+def _is_nothing(value: object) -> bool:
+    return value is None or value in ("", [], {})
