@@ -54,8 +54,10 @@ def build_instances(settings: Settings) -> Controller:
     ).reads(INSTANCE, indexes=INSTANCE_INDEXES)
     for kind in (VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE):
         controller.watches(kind, map_named, optional=True)
-    controller.watches(DATA_VOLUME, map_disk, optional=True, indexes=DISK_INDEXES)
-    controller.watches(PVC, map_used(PVC), transform=shrink_claim, source="reflector")
+    controller.watches(DATA_VOLUME, map_disk(DATA_VOLUME), optional=True, indexes=DISK_INDEXES)
+    controller.watches(
+        PVC, map_disk(PVC), transform=shrink_claim, source="reflector", indexes=DISK_INDEXES
+    )
     for kind in (IP_CLAIM, NETWORK, FIREWALL, DEMO_VOLUME):
         controller.watches(kind, map_used(kind), optional=True)
     controller.watches(INSTANCE_SIZE, map_used(INSTANCE_SIZE))

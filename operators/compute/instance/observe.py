@@ -139,12 +139,14 @@ def _find_disks(ctx: Context, instance: Instance) -> dict[str, DiskView]:
         if is_ours(held, ctx.uid):
             disk = _show_volume(held)
             disks[disk.name] = disk
-    for name in _disk_names(instance):
-        held_claim = _get(ctx, PVC, name)
-        if name in disks or held_claim is None or _get(ctx, DATA_VOLUME, name) is not None:
+    named = _disk_names(instance)
+    for held in ctx.indexed(PVC, BY_UID, ctx.uid):
+        name = key_of(held).name
+        if name in disks or _get(ctx, DATA_VOLUME, name) is not None:
             continue
-        if _instance_uid(held_claim) == ctx.uid:
-            disks[name] = _show_claim(held_claim)
+        # One that nothing names any more is a disk of before, if it is really ours.
+        if name in named or is_ours(held, ctx.uid):
+            disks[name] = _show_claim(held)
     return disks
 
 
@@ -276,12 +278,17 @@ def map_named(manifest: Manifest, cache: Cache) -> Iterable[Key]:
     return (key_of(manifest),)
 
 
-def map_disk(disk: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the Instances that use a disk, and the one that it was made for."""
-    yield from map_used(DATA_VOLUME)(disk, cache)
-    instance = text_map_at(disk, "metadata", "labels").get("compute.slipway.dev/instance", "")
-    if instance:
-        yield Key(key_of(disk).namespace, instance)
+def map_disk(kind: Kind) -> Mapper:
+    """Return a mapper that names the Instances that use a disk, and the one that it is of."""
+    map_named_disk = map_used(kind)
+
+    def map_object(disk: Manifest, cache: Cache) -> Iterable[Key]:
+        yield from map_named_disk(disk, cache)
+        instance = text_map_at(disk, "metadata", "labels").get("compute.slipway.dev/instance", "")
+        if instance:
+            yield Key(key_of(disk).namespace, instance)
+
+    return map_object
 
 
 def map_operation(operation: Manifest, cache: Cache) -> Iterable[Key]:

@@ -1,0 +1,150 @@
+"""Bugs that others had with KubeVirt, on a simulated one: evictions, disks, lost machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from libs.common.conditions import find_condition
+from libs.common.contracts.cdi import DATA_VOLUME
+from libs.common.contracts.kubevirt import (
+    SUBRESOURCES_GROUP,
+    VIRTUAL_MACHINE,
+    VIRTUAL_MACHINE_INSTANCE,
+)
+from libs.common.kinds import PVC, Key, Manifest
+from operators.compute.api.instance import INSTANCE
+from operators.compute.cloud import WEB, Cloud
+
+DATA = Key("default", "data")
+
+
+async def test_eviction_that_is_called_off_leaves_the_guest_alone(cloud: Cloud) -> None:
+    """Upstream: kubevirt/kubevirt#9585, an eviction that could not move a guest never ended."""
+    await _set_strategy(cloud, "External")
+    before = cloud.run()
+    await cloud.sim.evict(WEB)
+    await cloud.compute.eventually(lambda: _holds(cloud, "Evicting"), "the eviction is told")
+
+    path = f"/apis/{SUBRESOURCES_GROUP}/v1/namespaces/default/virtualmachineinstances/web"
+    await cloud.sim.client.raw("PUT", f"{path}/evacuate/cancel")
+    await cloud.compute.eventually(lambda: not _holds(cloud, "Evicting"), "it is called off")
+
+    assert (cloud.run().uid, cloud.run().node_name) == (before.uid, before.node_name)
+
+
+@pytest.mark.parametrize(("strategy", "moves"), [("External", False), ("LiveMigrate", True)])
+async def test_drained_node_ends_no_run(cloud: Cloud, strategy: str, moves: bool) -> None:
+    """Upstream: kubermatic/kubermatic#14449, a guest was deleted while it was being moved.
+
+    Who drains with `External` moves the guest himself, as by an Operation.
+    """
+    await _set_strategy(cloud, strategy)
+    before = cloud.run()
+
+    await cloud.sim.evict(WEB)
+    await cloud.settled()
+    assert (cloud.run().node_name != before.node_name) is moves
+    if not moves:
+        assert (await cloud.operate("Migrate"))["phase"] == "Succeeded"
+
+    after = await cloud.running()
+    assert after.uid == before.uid and after.node_name != before.node_name
+    assert cloud.deletions() == 0
+
+
+async def test_disk_whose_data_volume_was_collected_is_replaced_and_deleted(cloud: Cloud) -> None:
+    """Upstream: kubermatic/kubermatic#11827: CDI before 1.62 leaves the claim alone behind."""
+    _collect_finished(cloud)
+    for name in ("first", "second"):
+        status = await cloud.operate("Rebuild", name)
+        assert status["phase"] == "Succeeded", status
+    assert cloud.machine().disks["root"] not in _list_disks(cloud), "it was not collected"
+
+    def is_replaced() -> bool:
+        names = [each["metadata"]["name"] for each in cloud.api.objects(PVC)]
+        return names == [cloud.machine().disks["root"]]
+
+    await cloud.compute.eventually(is_replaced, "the claims of both earlier disks are gone")
+    cloud.api.delete(INSTANCE, WEB)
+    await cloud.compute.eventually(lambda: not cloud.api.objects(PVC), "its disk goes with it")
+
+
+async def test_volume_of_a_machine_that_vanished_is_used_by_the_next(cloud: Cloud) -> None:
+    """Upstream: kubevirt/csi-driver#83: no volume could be detached from a machine that was gone.
+
+    Nothing here keeps a list of what is attached: the template of the machine is the list.
+    """
+    cloud.api.create(_build_claim())
+    volumes = [{"name": "data", "claim": "data"}]
+    cloud.api.patch(INSTANCE, WEB, {"spec": {"volumes": volumes}})
+    await cloud.compute.eventually(lambda: "data" in _list_volumes(cloud), "it is attached")
+    before, volumes_before = cloud.machine(), _list_volumes(cloud)
+
+    for kind in (VIRTUAL_MACHINE_INSTANCE, VIRTUAL_MACHINE):
+        cloud.api.vanish(kind, WEB)
+    await cloud.compute.eventually(lambda: _is_anew(cloud, before.uid), "there is another machine")
+    await cloud.settled()
+
+    assert cloud.run().ready
+    assert _list_volumes(cloud) == volumes_before
+    cloud.api.delete(INSTANCE, WEB)
+    await cloud.compute.eventually(lambda: cloud.api.find(INSTANCE, WEB) is None, "it can go")
+    assert cloud.api.get(PVC, DATA), "the claim of the user stays"
+
+
+async def _set_strategy(cloud: Cloud, strategy: str) -> None:
+    """Give the machine an eviction strategy, which a run has from its beginning."""
+    cloud.api.patch(INSTANCE, WEB, {"spec": {"evictionStrategy": strategy}})
+    await cloud.settled()
+    cloud.api.delete(VIRTUAL_MACHINE_INSTANCE, WEB)
+    await cloud.settled()
+    await cloud.running()
+    vmi = cloud.api.get(VIRTUAL_MACHINE_INSTANCE, WEB)
+    assert vmi["spec"]["evictionStrategy"] == strategy
+    cloud.api.requests.clear()
+
+
+def _holds(cloud: Cloud, condition: str) -> bool:
+    found = find_condition(cloud.api.get(INSTANCE, WEB), condition)
+    return found is not None and found["status"] == "True"
+
+
+def _is_anew(cloud: Cloud, uid: str) -> bool:
+    held = cloud.api.find(VIRTUAL_MACHINE, WEB)
+    return held is not None and held["metadata"]["uid"] != uid
+
+
+def _list_disks(cloud: Cloud) -> list[str]:
+    return [each["metadata"]["name"] for each in cloud.api.objects(DATA_VOLUME)]
+
+
+def _list_volumes(cloud: Cloud) -> list[str]:
+    machine = cloud.api.get(VIRTUAL_MACHINE, WEB)
+    return [each["name"] for each in machine["spec"]["template"]["spec"]["volumes"]]
+
+
+def _collect_finished(cloud: Cloud) -> None:
+    """Have each disk that is made from now on be collected once it is filled."""
+
+    def mark(change: Any) -> None:
+        obj = change.record.obj
+        notes = obj["metadata"].get("annotations") or {}
+        if change.table[1] == DATA_VOLUME.plural and "sim.slipway.dev/collect" not in notes:
+            obj["metadata"]["annotations"] = {**notes, "sim.slipway.dev/collect": "true"}
+
+    cloud.api.store.listeners.insert(0, mark)
+
+
+def _build_claim() -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": DATA.name, "namespace": DATA.namespace},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+        "status": {"phase": "Bound"},
+    }
