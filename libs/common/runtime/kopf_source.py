@@ -21,8 +21,9 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
+import aiohttp
 import kopf
 import structlog
 
@@ -90,10 +91,10 @@ class KopfSource:
             stopping.cancel()
             # The flag lives in kopf's loop, which may still be starting.
             await asyncio.to_thread(ready.wait, _EXIT_SECONDS)
-            for kopf_loop, wanted in flags:
+            for kopf_loop, flag in flags:
                 # A loop that has ended has nothing left to stop.
                 with contextlib.suppress(RuntimeError):
-                    kopf_loop.call_soon_threadsafe(wanted.set)
+                    kopf_loop.call_soon_threadsafe(flag.set)
             early = ended.done()
             await asyncio.wait({ended}, timeout=_EXIT_SECONDS)
         if early and not stop.is_set():
@@ -106,55 +107,77 @@ class KopfSource:
         flags: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]],
         ready: threading.Event,
     ) -> None:
-        wanted, started, flag = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        # Made before kopf's own tasks, hence not taken for one of them.
-        relay = asyncio.create_task(_relay_stop(wanted, started, flag))
-        flags.append((asyncio.get_running_loop(), wanted))
+        flag = asyncio.Event()
+        flags.append((asyncio.get_running_loop(), flag))
         ready.set()
         namespaces = sorted({scope for informer in informers for scope in informer.namespaces})
-        await kopf.operator(
-            registry=self._build_registry(informers, loop),
-            settings=_build_settings(informers),
-            standalone=True,
-            clusterwide=not namespaces,
-            namespaces=namespaces,
-            ready_flag=started,
-            stop_flag=flag,
-        )
-        relay.cancel()
+        async with _Sessions(self._config) as sessions:
+            await kopf.operator(
+                registry=_build_registry(informers, sessions, loop),
+                settings=_build_settings(informers),
+                standalone=True,
+                clusterwide=not namespaces,
+                namespaces=namespaces,
+                stop_flag=flag,
+            )
+
+
+class _Sessions:
+    """The sessions that kopf talks by.
+
+    They are ours: a kopf that is stopped while it looks at what the server has opens others that it
+    never closes, and those of its own know neither our TLS context nor a proxy.
+    """
+
+    def __init__(self, config: ConnectionConfig) -> None:
+        self._config = config
+        self._opened: list[aiohttp.ClientSession] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        for session in self._opened:
+            await session.close()
         if self._config.server.startswith("https:"):
-            # kopf closes its TLS streams politely, which takes a round trip that the loop must see.
+            # The streams close politely, which takes a round trip that the loop must see.
             await asyncio.sleep(_GOODBYE_SECONDS)
 
-    def _build_registry(
-        self, informers: Sequence[Informer], loop: asyncio.AbstractEventLoop
-    ) -> kopf.OperatorRegistry:
-        registry = kopf.OperatorRegistry()
-
-        @kopf.on.login(registry=registry)
-        async def login(**_: object) -> kopf.ConnectionInfo:
-            return await self._login()
-
-        for informer in informers:
-            kind = informer.kind
-            kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)(
-                _build_handler(informer, loop)
-            )
-        return registry
-
-    async def _login(self) -> kopf.ConnectionInfo:
+    async def login(self) -> kopf.AiohttpSession:
+        """Open a session with the credentials of now; kopf asks again when they are refused."""
         config = self._config
-        scheme, _, token = (await config.authorization()).partition(" ")
-        return kopf.ConnectionInfo(
-            server=config.server,
-            ca_path=config.ca_file or None,
-            insecure=not config.verify,
-            certificate_path=config.cert_file or None,
-            private_key_path=config.key_file or None,
-            scheme=scheme or None,
-            token=token or None,
-            default_namespace=config.namespace,
+        authorization = await config.authorization()
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=config.ssl_context() or True),
+            headers={"Authorization": authorization} if authorization else None,
+            proxy=config.proxy or None,
+            trust_env=False,
         )
+        self._opened.append(session)
+        return kopf.AiohttpSession(
+            server=config.server, default_namespace=config.namespace, aiohttp_session=session
+        )
+
+
+def _build_registry(
+    informers: Sequence[Informer], sessions: _Sessions, loop: asyncio.AbstractEventLoop
+) -> kopf.OperatorRegistry:
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    async def login(**_: object) -> kopf.AiohttpSession:
+        return await sessions.login()
+
+    for informer in informers:
+        kind = informer.kind
+        kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)(
+            _build_handler(informer, loop)
+        )
+    return registry
 
 
 class _NullDiffBase(kopf.DiffBaseStorage):
@@ -231,14 +254,6 @@ def _deliver(informer: Informer, event_type: str | None, manifest: Manifest) -> 
         if held is not None and uid_of(held) == uid_of(manifest):
             informer.relisted.set()
     informer.put(manifest)
-
-
-async def _relay_stop(wanted: asyncio.Event, started: asyncio.Event, flag: asyncio.Event) -> None:
-    """Stop kopf once it has started: stopped earlier, it leaves its connections open."""
-    await wanted.wait()
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(started.wait(), _EXIT_SECONDS / 2)
-    flag.set()
 
 
 def _finish(ended: asyncio.Future[None], error: BaseException | None) -> None:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import itertools
+import threading
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -107,6 +110,27 @@ async def test_many_objects_are_synced_at_once(api: FakeApi, client: Client) -> 
         await until(lambda: watcher.informer.synced)
 
         assert len(watcher.names()) == 50
+
+
+@pytest.mark.parametrize("number", range(1, 8))
+async def test_stop_at_any_request_of_the_start_leaves_no_connection_open(
+    api: FakeApi, client: Client, number: int
+) -> None:
+    """Kopf that is stopped while it scans logs in once more, and never closes that session."""
+    stop = asyncio.Event()
+    numbers = itertools.count(1)
+
+    def stop_at(_: object) -> bool:
+        if next(numbers) == number:
+            stop.set()
+        return False
+
+    api.fail(where=stop_at)
+    informer = Informer(CONFIG_MAP, namespaces=("default",))
+    await KopfSource(client.config).run([informer], stop)
+
+    gc.collect()  # What was left open warns when it goes, and a warning is a failure.
+    assert not [thread for thread in threading.enumerate() if thread.name == "kopf"]
 
 
 async def test_first_listing_is_neither_streamed_nor_cut_in_pages(
