@@ -1,4 +1,4 @@
-"""Run steps: one after the other, and those that mostly wait beside the others."""
+"""Run steps: one after the other, and those that leave a core free beside the others."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 REPORTS: Final = Path("dist/gate")
 PANTS_REPORTS: Final = Path("dist/test/reports")
 
-PLAIN_TESTS: Final = ("helm", "deploy", "docs", "tools", "tests/security", "tests/interplay")
+CHART_TESTS: Final = ("helm", "deploy", "docs")
+TOOL_TESTS: Final = ("tools", "tests/security", "tests/interplay")
 """Tests that read the whole checkout, and so run on it rather than in a sandbox of Pants."""
 
 BROKER_TESTS: Final = ("operators/pulsarconsumer",)
@@ -31,7 +32,8 @@ class Step:
         needs: Tools that are made before it: `assets`, `helm`, `jvm`, `pulsar`, `images`,
             `cluster`.
         by_name: Runs only where `--only` names it.
-        beside: Runs beside the steps after it: it waits more than it computes.
+        beside: Runs beside the steps after it: it waits more than it computes, or has but one
+            process.
     """
 
     name: str
@@ -89,12 +91,21 @@ def build_steps(python: str) -> tuple[Step, ...]:
             (*_pytest(python, "broker", *BROKER_TESTS), "-o", "python_files=*_broker_test.py"),
             reports=f"{REPORTS}/broker.xml",
             needs=("pulsar",),
+            beside=True,
         ),
         Step(
-            "plain",
-            "Charts, kustomize, docs and tools",
-            _pytest(python, "plain", *PLAIN_TESTS),
-            reports=f"{REPORTS}/plain.xml",
+            "charts",
+            "Charts, kustomize and docs",
+            _pytest(python, "charts", *CHART_TESTS),
+            reports=f"{REPORTS}/charts.xml",
+            needs=("assets", "helm"),
+            beside=True,
+        ),
+        Step(
+            "tools",
+            "Tools, security, and operators together",
+            _pytest(python, "tools", *TOOL_TESTS),
+            reports=f"{REPORTS}/tools.xml",
             needs=("assets", "helm"),
         ),
         Step(
