@@ -8,6 +8,8 @@ from typing import Final
 _SUITE: Final = "helm/suite"
 _HERE: Final = "tests/security"
 _E2E: Final = "tests/e2e"
+_IPAM: Final = "operators/ipam/controller_test.py"
+_NAMESPACES: Final = f"{_HERE}/namespaces_test.py"
 _WEBHOOKS: Final = "libs/common/webhooks"
 _ORACLES: Final = "tools/sweep/oracles_test.py"
 
@@ -147,14 +149,23 @@ ROWS: Final = (
     Row(
         14,
         "References to other namespaces are refused",
-        (_FUZZ,),
-        (f"{_ORACLES}::test_write_against_good_manners_is_told",),
-        "No kind refers to another namespace; the sweep watches every request for it.",
+        (_FUZZ, f"{_NAMESPACES}::test_every_field_that_names_a_namespace_is_known"),
+        (
+            f"{_ORACLES}::test_write_against_good_manners_is_told",
+            f"{_NAMESPACES}::test_field_that_names_a_namespace_is_found",
+        ),
+        "The sweep watches every request for it.",
     ),
     Row(
         15,
         "Other namespaces opt in",
-        note="Not applicable while no kind of a tenant refers to another namespace.",
+        (
+            f"{_IPAM}::test_namespace_gets_addresses_once_its_labels_say_so",
+            f"{_NAMESPACES}::test_operators_of_machines_clone_only_where_a_namespace_lets_them",
+        ),
+        (f"{_NAMESPACES}::test_right_to_clone_from_anywhere_is_found",),
+        "That CDI refuses a clone from a namespace that does not let the account of compute clone "
+        "is from its documentation, untried: there is no CDI here.",
     ),
     Row(
         16,
