@@ -26,9 +26,15 @@ from operators.clusters.pretend import PretendWorkloads, drive
 from operators.clusters.rbac import RULES
 from operators.clusters.samples import build_cluster
 from operators.clusters.settings import Settings
+from operators.clusters.workload import Workloads
 
 # Runs go side by side, each in a task of its own with its own fake API and pretended cluster.
-_playing: ContextVar[PretendWorkloads] = ContextVar("playing")
+_playing: ContextVar[Workloads] = ContextVar("playing")
+
+
+def play(workloads: Workloads) -> None:
+    """Let controllers that are built from now on reach these clusters."""
+    _playing.set(workloads)
 
 
 def build_played_controller(settings: Settings) -> Controller:
@@ -89,7 +95,7 @@ class TestClustersConformance(OperatorConformance):
     async def api(self) -> AsyncIterator[FakeApi]:
         """Run the fake API of a test, and the pretended cluster beside it."""
         async with super().api() as api:
-            _playing.set(PretendWorkloads(api, {}, {}))
+            play(PretendWorkloads(api, {}, {}))
             yield api
 
 

@@ -16,7 +16,7 @@ from libs.common.contracts.network import FIREWALL
 from libs.common.kinds import ENDPOINT_SLICE, Key, key_of
 from libs.common.testing.fakeapi import FakeApi
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KUBERNETES_CLUSTER
-from operators.clusters.naming import POOL_LABEL
+from operators.clusters.naming import CLUSTER_LABEL, POOL_LABEL, endpoint_host
 from operators.clusters.nodes import NodeStep, NodeStepKind
 from operators.clusters.observed import Node, Workload
 from operators.clusters.samples import ADDRESS
@@ -89,7 +89,9 @@ class PretendWorkloads:
     async def look(self, access: Access) -> Workload:
         """Tell of the nodes, as long as the API can be reached."""
         views = {
-            each.key.name: each for each in map(InstanceView.parse, self.api.objects(INSTANCE))
+            each.key.name: each
+            for each in map(InstanceView.parse, self.api.objects(INSTANCE))
+            if is_node_at(access, each)
         }
         running = [
             each
@@ -123,6 +125,12 @@ class PretendWorkloads:
             case NodeStepKind.REMOVE:
                 del self.nodes[step.node]
         return ""
+
+
+def is_node_at(access: Access, instance: InstanceView) -> bool:
+    """Tell whether an Instance is of the cluster that is asked."""
+    cluster = Key(instance.key.namespace, instance.labels.get(CLUSTER_LABEL, ""))
+    return access.host == endpoint_host(cluster)
 
 
 def join(name: str, pool: str) -> Node:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from contextvars import Context, copy_context
 from typing import Any, Final, Literal
 
 from libs.common.conditions import find_condition
@@ -45,6 +47,8 @@ class Arena:
         self._live: Subject = subject.live
         self._stack = AsyncExitStack()
         self._crash: asyncio.Task[None] | None = None
+        self._fixed: Mapping[str, Any] = {}
+        self._context: Context | None = None
         self.api = FakeApi()
         self.harness: OperatorHarness | None = None
 
@@ -55,6 +59,8 @@ class Arena:
             self.api.register(dict(crd))
         for manifest in self._live.world():
             self.api.create(manifest)
+        self._fixed = self._stack.enter_context(self._subject.beside(self.api))
+        self._context = copy_context()
         settings: dict[str, Any] = {"watch_namespaces": (NAMESPACE,), "pod_namespace": NAMESPACE}
         settings |= dict(self._live.settings)
         harness = OperatorHarness(self._live.operator, self.api.config, **settings)
@@ -74,6 +80,7 @@ class Arena:
 
     async def write(self, name: str, spec: Manifest) -> None:
         """Create an object, or replace its spec."""
+        spec = {**spec, **self._fixed}
         held = self.find(name)
         if held is None:
             manifest = self._subject.build(name)
@@ -114,7 +121,9 @@ class Arena:
         if not is_of_the_operator(request) or self.harness is None or self.harness.restarting:
             return False
         self.harness.restarting = True
-        self._crash = asyncio.create_task(self.harness.restart(crash=True))
+        # A request is served in the context of the server; what is beside was set in that of users.
+        restart = self.harness.restart(crash=True)
+        self._crash = asyncio.create_task(restart, context=self._context)
         return True
 
     async def restart(self) -> None:
@@ -124,15 +133,18 @@ class Arena:
 
     def lose_child(self, number: int) -> None:
         """Let a child vanish while no watch is open."""
-        for kind in self._live.children:
-            children = self.api.objects(kind, NAMESPACE)
-            if children:
-                child = children[number % len(children)]
-                self.api.watches.pause(kind)
-                self.api.vanish(kind, key_of(child))
-                self.api.watches.expire(kind)
-                self.api.watches.resume(kind)
-                return
+        children = [
+            (kind, key_of(child))
+            for kind in self._live.children
+            for child in self.api.objects(kind, NAMESPACE)
+        ]
+        if not children:
+            return
+        kind, key = children[number % len(children)]
+        self.api.watches.pause(kind)
+        self.api.vanish(kind, key)
+        self.api.watches.expire(kind)
+        self.api.watches.resume(kind)
 
     # What must hold.
 
@@ -148,7 +160,8 @@ class Arena:
                 await harness.settled()
                 version = self.api.store.version
                 self._live.drive(self.api)
-                if self.api.store.version == version and not harness.failing and not self._crash:
+                at_rest = self.api.store.version == version and not harness.failing
+                if at_rest and not harness.is_due_within(self._live.horizon) and not self._crash:
                     return
                 await asyncio.sleep(_POLL)
 

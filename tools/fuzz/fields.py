@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
+
+from hypothesis import HealthCheck, Phase, find, settings
+from hypothesis import strategies as st
 
 from libs.common.kinds import Manifest
 
@@ -101,7 +106,22 @@ def build_sample(schema: Mapping[str, Any]) -> Any:
         return int(schema.get("minimum", 1))
     if kind == "boolean":
         return True
-    return "a" * max(1, int(schema.get("minLength") or 0))
+    return find_fit(schema.get("pattern", ""), max(1, int(schema.get("minLength") or 0)))
+
+
+@cache
+def find_fit(pattern: str, length: int = 1) -> str:
+    """Find a simple text that fits a pattern and is not shorter than some length."""
+    if re.search(pattern, "a" * length):
+        return "a" * length
+    chosen = settings(
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],  # The first to be tried is simple enough.
+        suppress_health_check=list(HealthCheck),
+    )
+    texts = st.from_regex(pattern, fullmatch=True)
+    return find(texts, lambda text: len(text) >= length, settings=chosen)
 
 
 def _child_of(schema: Mapping[str, Any], step: str) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, Final
 
-from tools.fuzz.fields import ABSENT, INT_OR_STRING, PRESERVE, Field, build_sample
+from tools.fuzz.fields import ABSENT, INT_OR_STRING, PRESERVE, Field, build_sample, find_fit
 
 
 class Generator(StrEnum):
@@ -20,6 +20,7 @@ class Generator(StrEnum):
     INTEGER = "integer"
     QUANTITY = "quantity"
     STRING = "string"
+    PATTERN = "pattern"
     INJECTION = "injection"
     NAME = "name"
     ADDRESS = "address"
@@ -103,10 +104,18 @@ def _generate_texts(schema: Mapping[str, Any]) -> Iterator[tuple[Generator, Any]
         yield from ((Generator.ENUM, value) for value in (*values, *wrong))
         return
     yield from ((Generator.STRING, value) for value in (*_STRINGS, *_lengths(schema)))
+    yield from ((Generator.PATTERN, value) for value in _near(schema.get("pattern", "")))
     yield from ((Generator.INJECTION, value) for value in INJECTIONS)
     yield from ((Generator.NAME, value) for value in _NAMES)
     yield from ((Generator.ADDRESS, value) for value in _ADDRESSES)
     yield Generator.LARGE, "x" * _LARGE
+
+
+def _near(pattern: str) -> Iterator[str]:
+    """Yield a text that fits a pattern, and texts that are an edit away from it."""
+    if pattern:
+        text = find_fit(pattern)
+        yield from (text, text[1:], text[:-1], f"{text}!", f" {text}", text.swapcase(), text * 2)
 
 
 def _lengths(schema: Mapping[str, Any]) -> list[str]:

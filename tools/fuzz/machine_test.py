@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -30,6 +30,8 @@ SUBJECTS = [subject for subject in load_subjects() if subject.live is not None]
 _NAMES = st.sampled_from(["data", "web"])
 _MISFORTUNES = st.sampled_from(MISFORTUNES)
 _NUMBERS = st.integers(0, 1000)
+_COUNTS = ("replicas", "count")
+_MANY = 5
 _SETTINGS = settings(
     max_examples=int(os.environ.get("SLIPWAY_FUZZ_EXAMPLES", "1")),
     stateful_step_count=8,
@@ -102,6 +104,7 @@ class Operations(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
+        self._arena.hurt("none")
         self._loop.run(self._arena.restart())
 
     @invariant()
@@ -134,8 +137,20 @@ class Operations(RuleBasedStateMachine):
 
 def is_small(manifest: Mapping[str, Any]) -> bool:
     """Tell whether an object asks for no more than a test should make."""
-    replicas = manifest["spec"].get("replicas")
-    return not isinstance(replicas, int) or replicas <= 5
+    return all(number <= _MANY for number in _list_counts(manifest["spec"]))
+
+
+def _list_counts(value: Any) -> Iterator[int]:
+    """Yield how many of something a spec asks for, at any depth."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _list_counts(each)
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            if name in _COUNTS and isinstance(each, int):
+                yield each
+            else:
+                yield from _list_counts(each)
 
 
 def is_lasting(case: Case) -> bool:
@@ -154,7 +169,7 @@ def run(subject: FuzzSubject, chosen: settings) -> None:
         case
         for case in subject.cases()
         if is_lasting(case)
-        and not case.field.name.startswith(subject.passthrough or ("//",))
+        and not case.field.name.startswith((*subject.passthrough, *subject.ruled))
         and not find_offenses(subject.root, case.manifest)
     ]
     machine = type("Machine", (Operations,), {"subject": subject, "cases": cases})

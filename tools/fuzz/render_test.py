@@ -21,6 +21,14 @@ SUBJECTS = load_subjects()
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _LONGEST_NAME = 253
 _LONGEST_LABEL = 63
+_SETTINGS = settings(
+    max_examples=150,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 
 
 def render(subject: FuzzSubject, manifest: Manifest) -> list[Manifest] | None:
@@ -75,34 +83,20 @@ def test_each_value_of_each_field_is_rendered_or_refused_by_name(subject: FuzzSu
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda each: each.kind.kind)
-@settings(
-    max_examples=150,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-@given(data=st.data())
-def test_several_values_together_are_rendered_or_refused(
-    subject: FuzzSubject, data: st.DataObject
-) -> None:
-    cases = data.draw(st.lists(st.sampled_from(_cases_of(subject)), min_size=2, max_size=4))
-    manifest = subject.build()
-    for case in cases:
-        try:
-            manifest = put(manifest, subject.schema, case.field, case.value)
-        except (AttributeError, TypeError, KeyError, IndexError):
-            return  # An earlier value left no place for this one.
-    children = render(subject, manifest)
-    if children is not None and is_valid(subject, manifest):
-        check_children(subject, manifest, children)
+def test_several_values_together_are_rendered_or_refused(subject: FuzzSubject) -> None:
+    chosen = st.lists(st.sampled_from(list(subject.cases())), min_size=2, max_size=4)
 
+    @_SETTINGS
+    @given(cases=chosen)
+    def try_together(cases: list[Case]) -> None:
+        manifest = subject.build()
+        for case in cases:
+            try:
+                manifest = put(manifest, subject.schema, case.field, case.value)
+            except (AttributeError, TypeError, KeyError, IndexError):
+                return  # An earlier value left no place for this one.
+        children = render(subject, manifest)
+        if children is not None and is_valid(subject, manifest):
+            check_children(subject, manifest, children)
 
-_CASES: dict[str, list[Case]] = {}
-
-
-def _cases_of(subject: FuzzSubject) -> list[Case]:
-    if subject.kind.kind not in _CASES:
-        _CASES[subject.kind.kind] = list(subject.cases())
-    return _CASES[subject.kind.kind]
+    try_together()

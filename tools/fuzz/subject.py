@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -15,10 +16,12 @@ from typing import Any, Final
 from libs.common.crd import CustomResource, build_crd, kind_of
 from libs.common.kinds import Kind, Manifest
 from libs.common.testing.conformance import Subject
+from libs.common.testing.fakeapi import FakeApi
 from tools.fuzz.fields import Field, put, walk_fields
 from tools.fuzz.generators import Generator, generate
 
 OPERATORS: Final = (
+    "clusters",
     "compute",
     "ipam",
     "jmxexporter",
@@ -31,8 +34,15 @@ OPERATORS: Final = (
 NAMESPACE: Final = "default"
 UID: Final = "11111111-1111-4111-8111-111111111111"
 
+type Beside = Callable[[FakeApi], AbstractContextManager[Mapping[str, Any]]]
+"""Runs what an operator reaches beside the API server; yields the fields that lead there."""
 type Render = Callable[[Manifest], Sequence[Manifest]]
 """Make children of an object, as a first pass does; raises TerminalError for a bad spec."""
+
+
+def run_nothing(_: FakeApi) -> AbstractContextManager[Mapping[str, Any]]:
+    """Run nothing beside the API server."""
+    return nullcontext({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +83,10 @@ class FuzzSubject:
         name: Name of the valid object.
         alternatives: Fields in place of which the valid spec has others: a value of one of their
             fields alone is never let in, for the rest of them is missing.
+        ruled: Fields that rules in CEL bind to others. The fake API server does not know the rules,
+            so the state machine leaves these fields as they are.
+        beside: Runs what the operator reaches beside the API server, for the state machine. The
+            fields of the spec that it yields are in every object there, whatever was generated.
     """
 
     operator: str
@@ -84,6 +98,8 @@ class FuzzSubject:
     live: Subject | None = None
     name: str = "data"
     alternatives: tuple[str, ...] = ()
+    ruled: tuple[str, ...] = ()
+    beside: Beside = run_nothing
 
     @property
     def kind(self) -> Kind:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Final
+import base64
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
 
-from libs.common.kinds import DEPLOYMENT, Manifest
+from libs.common.kinds import DEPLOYMENT, SECRET, Manifest
 from libs.common.ownership import build_owner_reference
 from libs.common.plan import Apply
+from libs.common.testing.fakeapi import FakeApi
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer
+from operators.pulsarconsumer.conformance_test import TestEndingConsumerConformance, run_deployments
 from operators.pulsarconsumer.observed import Observed
 from operators.pulsarconsumer.reconcile import OPTIONAL_KINDS, plan_consumer
+from operators.pulsarconsumer.recorded_broker import RecordedBroker, RecordedTopic
 from operators.pulsarconsumer.samples import build_spec
-from tools.fuzz.subject import FuzzSubject
+from tools.fuzz.subject import NAMESPACE, FuzzSubject
+
+_PASS: Final = "let-me-in"  # noqa: S105 a token of the stand-in
+_SOON: Final = 5.0
+"""Seconds; what failed at the broker is tried again later than that, an answer comes sooner."""
 
 
 def render(manifest: Manifest) -> list[Manifest]:
@@ -24,6 +35,29 @@ def render(manifest: Manifest) -> list[Manifest]:
     )
     made = [step.manifest for batch in plan.batches for step in batch if isinstance(step, Apply)]
     return sorted(made, key=lambda child: child["kind"] != DEPLOYMENT.kind)
+
+
+def build_world() -> list[Manifest]:
+    """Build the Secrets that the valid object names."""
+    return [_build_secret("login", "token", _PASS), _build_secret("ca", "ca.crt", "unused")]
+
+
+def _build_secret(name: str, key: str, value: str) -> Manifest:
+    return {
+        "apiVersion": SECRET.api_version,
+        "kind": SECRET.kind,
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "data": {key: base64.b64encode(value.encode()).decode()},
+    }
+
+
+@contextmanager
+def run_broker(_: FakeApi) -> Iterator[Mapping[str, Any]]:
+    """Run an admin API that was recorded; whatever else a spec says leads to it."""
+    with RecordedBroker() as broker:
+        broker.topics = {"my-topic": RecordedTopic(subscriptions={"my-subscription": 150})}
+        broker.token = _PASS
+        yield {"adminAddress": broker.address}
 
 
 SUBJECTS: Final = (
@@ -44,5 +78,20 @@ SUBJECTS: Final = (
         passthrough=("spec.template",),
         alternatives=("spec.authentication.oauth2.",),
         pinned=(build_spec(),),  # What the kind always had.
+        live=replace(
+            TestEndingConsumerConformance.subject,
+            objects=tuple,
+            world=build_world,
+            drive=run_deployments,
+            settings={
+                "allow_loopback_brokers": True,
+                "poll_seconds": 3600,
+                # On a busy machine an answer may be late, which the status would tell of.
+                "broker_patience_seconds": 5,
+            },
+            horizon=_SOON,
+        ),
+        ruled=("spec.authentication.",),
+        beside=run_broker,
     ),
 )

@@ -1,0 +1,99 @@
+"""KubernetesCluster, fuzzed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from libs.common.contracts.compute import InstanceView
+from libs.common.contracts.ip_claims import IpClaimView
+from libs.common.kinds import SERVICE, Manifest
+from libs.common.plan import Apply, Create
+from libs.common.testing.fakeapi import FakeApi
+from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
+from operators.clusters.conformance_test import TestClustersConformance, play
+from operators.clusters.naming import endpoint_name, node_name
+from operators.clusters.nodes import NodeStep
+from operators.clusters.observed import Observed, Workload
+from operators.clusters.pretend import PretendWorkloads, join
+from operators.clusters.reconcile import plan_cluster
+from operators.clusters.samples import (
+    ADDRESS,
+    NOW,
+    SameIssuer,
+    authorities,
+    build_cluster,
+    build_instance,
+)
+from operators.clusters.workload import Access
+from tools.fuzz.subject import FuzzSubject
+
+_SOON: Final = 1.0
+"""Seconds; the next step of a deletion comes sooner, a node is looked at again later."""
+
+
+def render(manifest: Manifest) -> list[Manifest]:
+    """Make all that a cluster has whose first node has joined: access, credentials, machines."""
+    cluster = KubernetesCluster.parse(manifest)
+    name = cluster.metadata.name
+    first = node_name(name, CONTROL_PLANE, 0)
+    claim = {"metadata": {"name": endpoint_name(name)}, "status": {"address": ADDRESS}}
+    observed = Observed(
+        authorities=authorities(),
+        claim=IpClaimView.parse(claim),
+        instances={first: InstanceView.parse(build_instance(first, CONTROL_PLANE))},
+        workload=Workload(True, True, nodes={first: join(first, "")}),
+    )
+    plan = plan_cluster(cluster, observed, SameIssuer(), NOW)
+    steps = [action.step for action in plan.actions]
+    made = [step.manifest for step in steps if isinstance(step, Apply | Create)]
+    # The one that a bare API server knows, and that says most, comes first: it is offered to it.
+    return sorted(made, key=lambda child: child["kind"] != SERVICE.kind)
+
+
+class PretendFleet:
+    """Play the APIs of several clusters, each beside its own Instances.
+
+    Args:
+        api: Has the Instances.
+    """
+
+    def __init__(self, api: FakeApi) -> None:
+        """Begin without clusters."""
+        self._api = api
+        self._played: dict[str, PretendWorkloads] = {}
+
+    async def look(self, access: Access) -> Workload:
+        """Tell of the nodes of a cluster."""
+        return await self._of(access).look(access)
+
+    async def take(self, access: Access, step: NodeStep, now: datetime) -> str:
+        """Do what is asked to a Node of a cluster."""
+        return await self._of(access).take(access, step, now)
+
+    def _of(self, access: Access) -> PretendWorkloads:
+        # A cluster that is made again under its name is another: it has another authority.
+        return self._played.setdefault(access.ca, PretendWorkloads(self._api, {}, {}))
+
+
+@contextmanager
+def play_clusters(api: FakeApi) -> Iterator[Mapping[str, Any]]:
+    """Let the clusters that are made have an API."""
+    play(PretendFleet(api))
+    yield {}
+
+
+SUBJECTS: Final = (
+    FuzzSubject(
+        "clusters",
+        KubernetesCluster,
+        build_cluster()["spec"],
+        render,
+        live=replace(TestClustersConformance.subject, objects=tuple, horizon=_SOON),
+        beside=play_clusters,
+        name="edge",
+    ),
+)
