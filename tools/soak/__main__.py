@@ -1,4 +1,4 @@
-"""Command line: `python -m tools.soak churn podset --minutes 20`, `nodes podset`, `jvms`."""
+"""Command line: `python -m tools.soak churn podset`, `nodes`, `jvms`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from tools.fuzz.subject import OPERATORS, load_subjects
 from tools.soak.churn import choose, run_churn
 from tools.soak.jvms import run_jvms
 from tools.soak.nodes import run_deaths
+from tools.soak.page import CHURN, NODES, tabulate_churn, tabulate_deaths, write_rows
+from tools.soak.works import WORKS
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,25 +25,40 @@ def main(argv: Sequence[str] | None = None) -> int:
         problems = asyncio.run(run_jvms(options.minutes * 60))
         print("\n".join(problems) or "JVMs: all well")
         return int(bool(problems))
-    subject = choose(load_subjects(), options.operator)
-    if options.what == "nodes":
-        problems = asyncio.run(run_deaths(subject, options.namespace))
-    else:
-        if not os.environ.get(ASSETS_VARIABLE):
-            from tools.cluster.binaries import ensure_assets
-
-            os.environ[ASSETS_VARIABLE] = str(ensure_assets())
-        log = Path("dist/soak") / f"{options.operator}.log"
-        churn = run_churn(subject, options.minutes * 60, log, options.period)
-        problems = asyncio.run(churn)
-    print("\n".join(problems) or f"{options.operator}: all well")
+    problems = _run_nodes(options) if options.what == "nodes" else _run_churn(options)
+    print("\n".join(problems) or f"{options.what}: all well")
     return int(bool(problems))
+
+
+def _run_nodes(options: argparse.Namespace) -> list[str]:
+    works = [work for work in WORKS if work.operator in (options.operators or [work.operator])]
+    recoveries = asyncio.run(run_deaths(works, options.namespace))
+    if options.write:
+        write_rows("nodes", NODES, tabulate_deaths(recoveries))
+    return [f"{each.death}: {each.problem}" for each in recoveries if each.problem]
+
+
+def _run_churn(options: argparse.Namespace) -> list[str]:
+    if not os.environ.get(ASSETS_VARIABLE):
+        from tools.cluster.binaries import ensure_assets
+
+        os.environ[ASSETS_VARIABLE] = str(ensure_assets())
+    problems = []
+    for operator in options.operators or OPERATORS[:1]:
+        subject = choose(load_subjects(), operator)
+        log = Path("dist/soak") / f"{operator}.log"
+        churn = asyncio.run(run_churn(subject, options.minutes * 60, log, options.period))
+        problems += [f"{operator}: {each}" for each in churn.problems]
+        if options.write and churn.samples:
+            write_rows("churn", CHURN, tabulate_churn(operator, churn.samples, churn.changes))
+    return problems
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.soak", description=__doc__)
     parser.add_argument("what", choices=("churn", "jvms", "nodes"))
-    parser.add_argument("operator", choices=OPERATORS, nargs="?", default=OPERATORS[0])
+    parser.add_argument("operators", metavar="operator", choices=OPERATORS, nargs="*")
+    parser.add_argument("--write", action="store_true", help="put the figures into the page")
     parser.add_argument("--minutes", type=float, default=20.0, help="[default 20]")
     parser.add_argument(
         "--period", type=float, default=0.2, help="seconds between two changes [default 0.2]"

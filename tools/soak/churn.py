@@ -10,13 +10,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from libs.common.client import Client
-from libs.common.errors import SlipwayError
-from libs.common.kinds import CRD, NAMESPACE, Key, Manifest, uid_of
+from libs.common.errors import AlreadyExists, NotFound, SlipwayError
+from libs.common.kinds import CRD, NAMESPACE, Key, Kind, Manifest, uid_of
 from libs.common.testing.apiserver import ControlPlane
+from tools.fuzz.children import kind_of_child
 from tools.fuzz.subject import FuzzSubject
 from tools.soak.measure import Sample, find_growth, take_sample
 from tools.sweep.probes import find_free_port, read_probes
@@ -25,12 +27,26 @@ _HOME: Final = "soak"
 _OBJECTS: Final = 20
 _LOOK: Final = 5.0
 _DRAIN: Final = 30.0
+_SERVED: Final = 20.0
 
 
-async def run_churn(
-    subject: FuzzSubject, seconds: float, log: Path, period: float = 0.2
-) -> list[str]:
-    """Run an operator for a while; returns what is wrong with it, in words.
+@dataclass(slots=True)
+class Churn:
+    """Hold what a run showed.
+
+    Attributes:
+        samples: What the process held, as time went by.
+        changes: Objects that were created, changed or deleted.
+        problems: What is wrong, in words.
+    """
+
+    samples: list[Sample] = field(default_factory=list)
+    changes: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+async def run_churn(subject: FuzzSubject, seconds: float, log: Path, period: float = 0.2) -> Churn:
+    """Run an operator for a while.
 
     Args:
         subject: Kind that comes, changes and goes.
@@ -38,6 +54,7 @@ async def run_churn(
         log: Where the log of the operator goes.
         period: Seconds between two of these.
     """
+    churn = Churn()
     with ControlPlane() as control_plane, tempfile.TemporaryDirectory() as folder:
         control_plane.start_controller_manager()
         kubeconfig = control_plane.write_kubeconfig(Path(folder) / "config", namespace=_HOME)
@@ -46,15 +63,16 @@ async def run_churn(
             port = find_free_port()
             process = _start(subject.operator, kubeconfig, port, log)
             try:
-                churn = _churn(client, subject, period)
-                samples = await _measure(churn, process, port, seconds)
+                work = _churn(client, subject, period, churn)
+                churn.samples = await _measure(work, process, port, seconds)
             finally:
                 process.terminate()
                 process.wait()
-    for sample in samples[:: max(1, len(samples) // 20)]:
+    for sample in churn.samples[:: max(1, len(churn.samples) // 20)]:
         print(_render(sample))
     ended = [f"the process ended with {process.returncode}"] if process.returncode > 0 else []
-    return ended + find_growth(samples)
+    churn.problems = ended + find_growth(churn.samples)
+    return churn
 
 
 async def _prepare(client: Client, subject: FuzzSubject) -> None:
@@ -64,6 +82,34 @@ async def _prepare(client: Client, subject: FuzzSubject) -> None:
         await client.create(CRD, crd)
     namespace: Manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _HOME}}
     await client.create(NAMESPACE, namespace)
+    kinds = {(kind.api_version, kind.kind): kind for kind in map(_kind_of, crds)}
+    for manifest in () if subject.live is None else subject.live.world():
+        kind = kinds.get((manifest["apiVersion"], manifest["kind"])) or kind_of_child(manifest)
+        if kind is not None:
+            await _create_served(client, kind, manifest)
+
+
+def _kind_of(crd: Manifest) -> Kind:
+    spec = crd["spec"]
+    names, version = spec["names"], spec["versions"][0]["name"]
+    namespaced = spec["scope"] == "Namespaced"
+    return Kind(spec["group"], version, names["kind"], names["plural"], namespaced=namespaced)
+
+
+async def _create_served(client: Client, kind: Kind, manifest: Manifest) -> None:
+    """Create an object of a kind that may be about to be served."""
+    metadata = dict(manifest["metadata"])
+    if kind.namespaced:
+        metadata["namespace"] = _HOME
+    async with asyncio.timeout(_SERVED):
+        while True:
+            try:
+                await client.create(kind, {**manifest, "metadata": metadata})
+                return
+            except AlreadyExists:
+                return
+            except NotFound:
+                await asyncio.sleep(0.1)
 
 
 def _start(operator: str, kubeconfig: Path, port: int, log: Path) -> subprocess.Popen[bytes]:
@@ -110,13 +156,14 @@ async def _measure(
     return samples
 
 
-async def _churn(client: Client, subject: FuzzSubject, period: float) -> None:
+async def _churn(client: Client, subject: FuzzSubject, period: float, churn: Churn) -> None:
     """Create, change and delete objects, each in its turn."""
     number = 0
     while True:
         name = f"churn-{number % _OBJECTS}"
         with contextlib.suppress(SlipwayError):
             await _turn(client, subject, name, number // _OBJECTS)
+            churn.changes += 1
         number += 1
         await asyncio.sleep(period)
 

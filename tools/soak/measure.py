@@ -13,6 +13,8 @@ from typing import Final
 _DEPTH: Final = re.compile(r"^workqueue_depth(?:\{[^}]*\})? ([0-9.e+]+)$", re.MULTILINE)
 _GROWTH: Final = 1.10
 """Growth from the second quarter to the last that counts as flat: 10 percent."""
+_FEWEST: Final = 4
+"""Samples without which nothing can be told."""
 _FEW: Final = 4
 """Descriptors that may come and go."""
 
@@ -51,12 +53,17 @@ def take_sample(pid: int, second: float, metrics: str) -> Sample:
     )
 
 
+def quarters(samples: Sequence[Sample]) -> tuple[Sequence[Sample], Sequence[Sample]]:
+    """Return the second quarter and the last; the first is warm-up."""
+    quarter = len(samples) // 4
+    return samples[quarter : 2 * quarter], samples[-quarter:]
+
+
 def find_growth(samples: Sequence[Sample]) -> list[str]:
     """List what grew; the first quarter is warm-up."""
-    quarter = len(samples) // 4
-    if quarter == 0:
+    if len(samples) < _FEWEST:
         return ["too few samples to tell"]
-    early, late = samples[quarter : 2 * quarter], samples[-quarter:]
+    early, late = quarters(samples)
     found = []
     before, after = (median(each.memory for each in part) for part in (early, late))
     if after > before * _GROWTH:

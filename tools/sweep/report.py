@@ -222,6 +222,12 @@ def replace_block(text: str, name: str, lines: Iterable[str]) -> str:
     return "\n".join([before + begin, "", *lines, "", end + after])
 
 
+def read_block(text: str, name: str) -> str:
+    """Return what stands between the markers of a block; nothing where it has none."""
+    rest = text.partition(_BEGIN.format(name))[2]
+    return rest.partition(_END.format(name))[0].strip()
+
+
 def _replace(path: Path, name: str, lines: Iterable[str]) -> None:
     path.write_text(replace_block(path.read_text(), name, lines))
 

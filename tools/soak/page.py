@@ -1,0 +1,68 @@
+"""Page: what soaks showed, in tables of the page on reliability, beside those of earlier runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from tools.soak.measure import Sample, quarters
+from tools.soak.nodes import DEATHS, Recovery
+from tools.sweep.report import PAGE, read_block, replace_block
+
+NODES: Final = ("operator", *(death.name for death in DEATHS))
+"""Columns of the table of deaths: seconds until all was well."""
+CHURN: Final = ("operator", "minutes", "changes", "memory", "descriptors", "threads", "queue")
+"""Columns of the table of churn: of memory and the like the second quarter and the last."""
+
+type Rows = Mapping[str, Sequence[str]]
+"""Cells by the first of them."""
+
+
+def tabulate_deaths(recoveries: Sequence[Recovery]) -> dict[str, list[str]]:
+    """Build a row for each operator; a death that was not tried is a dash."""
+    cells: dict[str, dict[str, str]] = {}
+    for each in recoveries:
+        end = each.problem and f"**{each.problem}**"
+        cells.setdefault(each.operator, {})[each.death] = end or f"{each.seconds:.0f} s"
+    return {
+        operator: [operator, *(found.get(death.name, "-") for death in DEATHS)]
+        for operator, found in cells.items()
+    }
+
+
+def tabulate_churn(operator: str, samples: Sequence[Sample], changes: int) -> dict[str, list[str]]:
+    """Build the row of an operator."""
+    early, late = quarters(samples)
+
+    def show(values: Sequence[float], others: Sequence[float], unit: str = "") -> str:
+        return f"{median(values):.0f}{unit}, {median(others):.0f}{unit}"
+
+    memory = [[each.memory / 1024 for each in part] for part in (early, late)]
+    depths = max(each.depth for each in samples)
+    row = [
+        operator,
+        f"{samples[-1].second / 60:.0f}",
+        str(changes),
+        show(memory[0], memory[1], " MiB"),
+        show([each.files for each in early], [each.files for each in late]),
+        show([each.threads for each in early], [each.threads for each in late]),
+        f"at most {depths:.0f}, {samples[-1].depth:.0f} at the end",
+    ]
+    return {operator: row}
+
+
+def write_rows(name: str, columns: Sequence[str], rows: Rows, path: Path = PAGE) -> None:
+    """Put rows into a table of the page; those of other operators stay."""
+    text = path.read_text()
+    held = {cells[0]: cells for cells in parse_rows(read_block(text, name))}
+    kept = {**held, **rows}
+    lines = [columns, ["---"] * len(columns), *(kept[first] for first in sorted(kept))]
+    path.write_text(replace_block(text, name, [f"| {' | '.join(cells)} |" for cells in lines]))
+
+
+def parse_rows(block: str) -> list[list[str]]:
+    """Return the cells of the rows of a table, without its head."""
+    lines = [line for line in block.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]

@@ -1,0 +1,112 @@
+"""Work that operators have in hand while parts of a node die: what is created, changed, deleted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from libs.common.contracts.compute import INSTANCE, INSTANCE_SIZE
+from libs.common.contracts.ip_claims import IP_CLAIM, IP_POOL
+from libs.common.contracts.network import FIREWALL, NETWORK
+from libs.common.crd import kind_of
+from libs.common.kinds import Kind, Manifest
+from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER
+from operators.podset.api import PodSet
+from operators.volumes.api.v1alpha1 import DEMO_VOLUME
+
+_SHARED: Final = "soak-nodes"
+"""Name of what all objects of an operator need; that of a pool is seen by the whole cluster."""
+
+_POOL: Final = (IP_POOL, {"family": "IPv4", "addresses": ["198.51.100.0/26"]})
+_NETWORK: Final = (NETWORK, {"cidrs": ["10.10.0.0/16"], "gateway": "10.10.0.1"})
+_SIZE: Final = (INSTANCE_SIZE, {"cpus": 1, "memory": "1Gi", "disk": "1Gi"})
+_IMAGE: Final = {"registry": "docker://registry.example.com/node:v1.34.2"}
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Declare the work of one operator on a bare kind cluster.
+
+    Attributes:
+        operator: Its id.
+        kind: Kind of the objects.
+        spec: What each asks for at first.
+        change: Merge patch of the spec that is made later.
+        world: Objects that there have to be before, each with its kind.
+    """
+
+    operator: str
+    kind: Kind
+    spec: Manifest
+    change: Manifest
+    world: tuple[tuple[Kind, Manifest], ...] = ()
+
+
+def build_object(kind: Kind, namespace: str, name: str, spec: Manifest) -> Manifest:
+    """Build an object; the namespace of a kind that has none is left out."""
+    metadata = {"name": name, **({"namespace": namespace} if kind.namespaced else {})}
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def build_world(work: Work, namespace: str) -> list[tuple[Kind, Manifest]]:
+    """Build what there has to be before the work."""
+    return [(kind, build_object(kind, namespace, _SHARED, spec)) for kind, spec in work.world]
+
+
+WORKS: Final = (
+    Work(
+        "podset",
+        kind_of(PodSet),
+        {"replicas": 2},
+        {"replicas": 3},
+    ),
+    Work(
+        "volumes",
+        DEMO_VOLUME,
+        {"size": 1, "storageClassName": "standard"},
+        {"deletionPolicy": "Delete"},
+    ),
+    Work(
+        "ipam",
+        IP_CLAIM,
+        {"poolRef": {"name": _SHARED}},
+        {"priority": 10},
+        (_POOL,),
+    ),
+    Work(
+        "compute",
+        INSTANCE,
+        {"size": _SHARED, "image": _IMAGE},
+        {"power": "Stopped"},
+        (_SIZE,),
+    ),
+    Work(
+        "clusters",
+        KUBERNETES_CLUSTER,
+        {
+            "version": "v1.34.2",
+            "image": _IMAGE,
+            "networkRef": {"name": _SHARED},
+            "controlPlane": {"size": _SHARED, "endpoint": {"poolName": _SHARED}},
+            "pools": [{"name": "web", "count": 1, "size": _SHARED}],
+        },
+        {"pools": [{"name": "web", "count": 2, "size": _SHARED}]},
+        (_SIZE, _POOL, _NETWORK),
+    ),
+    Work(
+        "network",
+        FIREWALL,
+        {
+            "networkRef": {"name": _SHARED},
+            "rules": [{"name": "web", "protocol": "TCP", "ports": [80]}],
+        },
+        {"rules": [{"name": "web", "protocol": "TCP", "ports": [80, 443]}]},
+        (_NETWORK,),
+    ),
+)
+"""Operators on a kind cluster; the last two need a KubeVirt there, or the simulator of one."""
