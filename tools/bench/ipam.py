@@ -13,7 +13,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -26,11 +26,12 @@ from libs.common.config import ConnectionConfig
 from libs.common.contracts.reading import text_at
 from libs.common.crd import build_crd
 from libs.common.errors import Expired, SlipwayError, Unreachable
-from libs.common.kinds import CRD, Manifest, key_of
+from libs.common.kinds import CRD, Kind, Manifest, key_of
 from libs.common.testing.apiserver import ControlPlane
 from operators.ipam.api import RESOURCES
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
+from tools.bench import ipam_peer
 from tools.bench.counters import count_writes
 from tools.bench.pages import describe_load, describe_machine, save_report, write_page
 from tools.bench.pods import make_namespace
@@ -40,8 +41,25 @@ _PATIENCE: Final = 300.0
 _AT_ONCE: Final = 64
 _TAKEN: Final = 0.1
 """Share of a pool that is taken before the rest is asked for at once."""
+_PAIR_BLOCK: Final = "10.96.0.0/17"
+_SETTINGS: Final = {"WATCH_NAMESPACES": "*"}
 _GROWTH: Final = ("10.64.0.0/24", "10.65.0.0/20", "10.66.0.0/16")
 """Pools of 254, 4,094 and 65,534 addresses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Say how many claims come at once.
+
+    Attributes:
+        claims: Of the empty and of the nearly full pool.
+        growth: Of each growing pool.
+        beside: Of ipam and of its peer, beside each other.
+    """
+
+    claims: int
+    growth: int
+    beside: int
 
 
 @dataclass(slots=True)
@@ -83,17 +101,34 @@ class Report:
     rows: list[Row] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """Say what claims of a contender are like.
+
+    Attributes:
+        kind: Their kind.
+        build: Builds one of a name, namespace and pool.
+        is_served: Tells whether one has its address.
+    """
+
+    kind: Kind
+    build: Callable[[str, str, str], Manifest]
+    is_served: Callable[[Manifest], bool]
+
+
 class Requester:
     """Make claims, and watch when they get their addresses.
 
     Args:
         client: The user.
         namespace: Where the claims are.
+        claims: What they are like.
     """
 
-    def __init__(self, client: Client, namespace: str) -> None:
+    def __init__(self, client: Client, namespace: str, claims: Claims) -> None:
         """Begin with nothing made and nothing seen."""
-        self._client = client
+        self.client = client
+        self.claims = claims
         self._namespace = namespace
         self._made: dict[str, float] = {}
         self._served: dict[str, float] = {}
@@ -104,13 +139,14 @@ class Requester:
         Raises:
             TimeoutError: Some got none.
         """
-        version = (await self._client.list(IP_CLAIM, self._namespace)).resource_version
+        version = (await self.client.list(self.claims.kind, self._namespace)).resource_version
         watch = asyncio.create_task(self._follow(version, f"{prefix}-", count))
         names = iter([f"{prefix}-{number}" for number in range(count)])
 
         async def make() -> None:
             for name in names:
-                await self._client.create(IP_CLAIM, self._build(name, pool))
+                manifest = self.claims.build(name, self._namespace, pool)
+                await self.client.create(self.claims.kind, manifest)
                 self._made[name] = time.monotonic()
 
         await asyncio.gather(*(make() for _ in range(_AT_ONCE)))
@@ -125,30 +161,38 @@ class Requester:
         seen = len(self._served)
         while len(self._served) - seen < count:
             with contextlib.suppress(Expired, Unreachable):
-                async for event in self._client.watch(
-                    IP_CLAIM, self._namespace, resource_version=version
+                async for event in self.client.watch(
+                    self.claims.kind, self._namespace, resource_version=version
                 ):
                     if event.type != "BOOKMARK":
                         self._note(event.object, prefix)
                     if len(self._served) - seen >= count:
                         return
-            listing = await self._client.list(IP_CLAIM, self._namespace)
+            listing = await self.client.list(self.claims.kind, self._namespace)
             version = listing.resource_version
             for item in listing.items:
                 self._note(item, prefix)
 
     def _note(self, claim: Manifest, prefix: str) -> None:
         name = key_of(claim).name
-        if name.startswith(prefix) and text_at(claim, "status", "address"):
+        if name.startswith(prefix) and self.claims.is_served(claim):
             self._served.setdefault(name, time.monotonic())
 
-    def _build(self, name: str, pool: str) -> Manifest:
-        return {
-            "apiVersion": IP_CLAIM.api_version,
-            "kind": IP_CLAIM.kind,
-            "metadata": {"name": name, "namespace": self._namespace},
-            "spec": {"poolRef": {"name": pool}},
-        }
+
+def build_claim(name: str, namespace: str, pool: str) -> Manifest:
+    """Build a claim of a pool."""
+    return {
+        "apiVersion": IP_CLAIM.api_version,
+        "kind": IP_CLAIM.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"poolRef": {"name": pool}},
+    }
+
+
+OURS: Final = Claims(IP_CLAIM, build_claim, lambda claim: bool(text_at(claim, "status", "address")))
+"""Claims of ipam."""
+PEER: Final = Claims(ipam_peer.CLAIM, ipam_peer.build_claim, ipam_peer.is_served)
+"""Claims of the peer."""
 
 
 def build_pool(name: str, *addresses: str) -> Manifest:
@@ -173,46 +217,73 @@ async def measure(
     writes = Counter(await count_writes(config))
     writes.subtract(before)
     # The creates of the claims are ours.
-    writes["POST ipclaims"] -= count
+    writes[f"POST {requester.claims.kind.plural}"] -= count
     kept = {name: number for name, number in writes.items() if number}
     used = read_usage(pid).cpu_seconds - cpu
     return Row(scenario, count, waits, seconds, kept, used)
 
 
-async def run(plane: ControlPlane, folder: Path, claims: int, growth: int) -> Report:
+async def run(plane: ControlPlane, folder: Path, sizes: Sizes) -> Report:
     """Measure each scenario, one after the other."""
-    report, console = Report(load=os.getloadavg()[0]), Console()
-    kubeconfig = plane.write_kubeconfig(folder / "ipam.kubeconfig")
-    settings = {"WATCH_NAMESPACES": "*"}
+    report = Report(load=os.getloadavg()[0])
     async with Client(plane.config, user_agent="bench") as client:
-        for model in RESOURCES:
-            await client.create(CRD, build_crd(model))
-        await _wait_served(client)
-        requester = Requester(client, await make_namespace(client, "bench"))
-        taken = int(claims * _TAKEN / (1 - _TAKEN))
-        last = ip_address("10.0.0.0") + claims + taken
-        pools = [("empty", "10.32.0.0/17"), ("full", f"10.0.0.1-{last}")]
-        pools += [(f"pool{cidr[-2:]}", cidr) for cidr in _GROWTH]
-        for name, cidr in pools:
-            await client.create(IP_POOL, build_pool(name, cidr))
-        with OperatorProcess("ipam", kubeconfig, settings, folder / "ipam.log") as process:
-            await requester.request("empty", 20, "warm")
-            scenarios = [("empty pool", "empty", claims)]
-            await requester.request("full", taken, "fill")
-            scenarios.append(("last of a pool", "full", claims))
-            scenarios += [(cidr[-3:], f"pool{cidr[-2:]}", growth) for cidr in _GROWTH]
-            for scenario, pool, count in scenarios:
-                console.print(f"{scenario}: {count} claims")
-                row = await measure(plane.config, requester, process.pid, scenario, pool, count)
-                report.rows.append(row)
+        namespace = await make_namespace(client, "bench")
+        await _run_ours(plane, folder, Requester(client, namespace, OURS), report, sizes)
+        await _run_peer(plane, folder, Requester(client, namespace, PEER), report, sizes)
     return report
 
 
-async def _wait_served(client: Client) -> None:
+async def _run_ours(
+    plane: ControlPlane, folder: Path, requester: Requester, report: Report, sizes: Sizes
+) -> None:
+    """Measure ipam."""
+    client, console = requester.client, Console()
+    for model in RESOURCES:
+        await client.create(CRD, build_crd(model))
+    await _wait_served(client, IP_CLAIM, IP_POOL)
+    taken = int(sizes.claims * _TAKEN / (1 - _TAKEN))
+    last = ip_address("10.0.0.0") + sizes.claims + taken
+    pools = {"empty": "10.32.0.0/17", "full": f"10.0.0.1-{last}", "pair": _PAIR_BLOCK}
+    pools |= {f"pool{cidr[-2:]}": cidr for cidr in _GROWTH}
+    for name, block in pools.items():
+        await client.create(IP_POOL, build_pool(name, block))
+    kubeconfig = plane.write_kubeconfig(folder / "ipam.kubeconfig")
+    with OperatorProcess("ipam", kubeconfig, _SETTINGS, folder / "ipam.log") as process:
+        await requester.request("empty", 20, "warm")
+        await requester.request("full", taken, "fill")
+        scenarios = [
+            ("empty pool", "empty", sizes.claims),
+            ("last of a pool", "full", sizes.claims),
+            *((cidr[-3:], f"pool{cidr[-2:]}", sizes.growth) for cidr in _GROWTH),
+            ("beside the peer", "pair", sizes.beside),
+        ]
+        for scenario, pool, count in scenarios:
+            console.print(f"{scenario}: {count} claims")
+            row = await measure(plane.config, requester, process.pid, scenario, pool, count)
+            report.rows.append(row)
+
+
+async def _run_peer(
+    plane: ControlPlane, folder: Path, requester: Requester, report: Report, sizes: Sizes
+) -> None:
+    """Measure the peer."""
+    client = requester.client
+    await ipam_peer.install(client)
+    await _wait_served(client, ipam_peer.CLAIM, ipam_peer.POOL)
+    await client.create(ipam_peer.POOL, ipam_peer.build_pool("peer", _PAIR_BLOCK))
+    kubeconfig = plane.write_kubeconfig(folder / "peer.kubeconfig")
+    with ipam_peer.running(kubeconfig, folder / "peer.log") as pid:
+        await requester.request("peer", 5, "peer-warm")
+        Console().print(f"{ipam_peer.NAME}: {sizes.beside} claims")
+        row = await measure(plane.config, requester, pid, ipam_peer.NAME, "peer", sizes.beside)
+        report.rows.append(row)
+
+
+async def _wait_served(client: Client, *kinds: Kind) -> None:
     while True:
         try:
-            await client.list(IP_CLAIM)
-            await client.list(IP_POOL)
+            for kind in kinds:
+                await client.list(kind)
         except SlipwayError:
             await asyncio.sleep(0.1)
         else:
@@ -253,6 +324,8 @@ def render_page(report: Report) -> list[str]:
         "* **last of a pool**: a range of which a tenth is taken, with as many free addresses as",
         "  there are claims: the last claim gets the last address.",
         "* **/24, /20, /16**: the cost of a claim does not grow with the pool.",
+        f"* **{ipam_peer.NAME}**: the same number of claims as in the row before, of an",
+        "  empty pool of the same size, on the same API server, by the provider as it is released.",
         "* **writes**: the finalizer of the claim, the entry in the ledger, the status of the",
         "  claim, and the status of the pool now and then. The aim is at most 3.",
         "",
@@ -265,11 +338,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--claims", type=int, default=5000, help="claims at once")
     parser.add_argument("--growth", type=int, default=200, help="claims of each growing pool")
     parser.add_argument("--write", action="store_true", help="write the page of benchmarks")
+    parser.add_argument("--beside", type=int, default=2000, help="claims beside the peer")
     options = parser.parse_args(argv)
+    sizes = Sizes(options.claims, options.growth, options.beside)
     with tempfile.TemporaryDirectory() as name, ControlPlane() as plane:
         folder = Path(name)
-        report = asyncio.run(run(plane, folder, options.claims, options.growth))
-        print((folder / "ipam.log").read_text()[-2000:])
+        try:
+            report = asyncio.run(run(plane, folder, sizes))
+        finally:
+            for log in sorted(folder.glob("*.log")):
+                print(log.name, log.read_text()[-2000:])
     print("\n".join(render(report)))
     for row in report.rows:
         print(row.scenario, dict(row.writes))

@@ -28,6 +28,7 @@ TOOL_MODULES: Final = {
 """Tools that `go install` builds from a module and version alone."""
 
 TOOL_DIRECTORIES: Final = {
+    "cluster-api-ipam": ("cluster_api_ipam", "sigs.k8s.io/cluster-api-ipam-provider-in-cluster"),
     "crictl": ("crictl", "sigs.k8s.io/cri-tools/cmd/crictl"),
     "pause": ("pause", "."),
 }
