@@ -57,13 +57,14 @@ async def sweep_operators(
     async with Client(control_plane.config) as client:
         # All at once, for admission takes a while to learn of them.
         await install_crds(client, [one for each in operators for one in load_workloads(each)])
+    started = now()
     results: list[report.Result] = []
     unused: list[str] = []
     for operator in operators:
         found, rights = await _sweep(options, operator, control_plane, zygote)
         results += found
         unused += [f"{operator}: nothing uses the right to {right}" for right in rights]
-    print(report.render_summary(results))
+    print(report.render_summary(results, now() - started))
     print("\n".join(unused))
     if options.junit is not None:
         write_junit(options.junit, results, unused)
@@ -131,7 +132,7 @@ async def _try_mutant(
         plans = _plan(reference, plain, "full", modes, options.seed)
         for start in range(0, len(plans), options.jobs):
             part = plans[start : start + options.jobs]
-            verdicts = await runner.try_plans(reference, part, lambda _: None)
+            verdicts = await runner.try_plans([(reference, each) for each in part], lambda _: None)
             trials += len(part)
             failed = [each for each in verdicts if each.failed]
             if failed:
@@ -155,49 +156,49 @@ async def _sweep(
     workloads = [each for each in load_workloads(operator) if options.workload in ("", each.id)]
     async with open_bench(control_plane, zygote, workloads, options.folder) as bench:
         runner = SweepRunner(bench, jobs=options.jobs, seed=options.seed)
+        results = {}
+        trials: list[tuple[Reference, Plan]] = []
         tried: set[tuple[Mode, MomentClass]] = set()
-        results = [
-            await _sweep_workload(runner, workload, options, tried) for workload in workloads
-        ]
+        for reference in await runner.refer_all(workloads):
+            workload = reference.workload
+            results[workload.id] = result = report.Result(operator, workload.id, reference)
+            for finding in reference.findings:
+                print(f"{operator}/{workload.id} without faults: {finding}")
+            plans = _choose(reference, options, tried)
+            trials += [(reference, plan) for plan in plans]
+            print(report.render_start(result, len(plans)), flush=True)
+        for verdict in await runner.try_plans(trials, _tell):
+            results[verdict.outcome.plan.workload].verdicts.append(verdict)
         unused = bench.rights.find_unused(runner.used) if options.whole else []
-    return results, unused
+    return list(results.values()), unused
 
 
-async def _sweep_workload(
-    runner: SweepRunner,
-    workload: Workload,
-    options: Options,
-    tried: set[tuple[Mode, MomentClass]],
-) -> report.Result:
-    started = now()
-    reference = await runner.refer(workload)
-    result = report.Result(workload.operator.id, workload.id, reference)
-    for finding in reference.findings:
-        print(f"{workload.operator.id}/{workload.id} without faults: {finding}")
+def _tell(verdict: Verdict) -> None:
+    if verdict.failed:
+        print(report.render_verdict(verdict), flush=True)
+
+
+def _choose(
+    reference: Reference, options: Options, tried: set[tuple[Mode, MomentClass]]
+) -> list[Plan]:
+    """Choose the trials of a workload that its tier has."""
+    workload = reference.workload
     plans = _plan(reference, reference.outcome.plan, options.tier, options.modes, options.seed)
     if options.tier == "gate" and not options.modes:
         names = [each.id for each in load_workloads(workload.operator.id)]
         plans = choose_gate(plans, workload.id, names, options.seed)
     if options.tier == "sorts" and not options.modes:
         plans = choose_representatives(plans, tried, options.seed)
-    if options.sample:
-        modes = dict.fromkeys(plan.mode for plan in plans)
-        plans = [
-            plan
-            for mode in modes
-            for plan in sample_plans(
-                [each for each in plans if each.mode is mode], options.sample, options.seed
-            )
-        ]
-    print(report.render_start(result, len(plans)), flush=True)
-
-    def tell(verdict: Verdict) -> None:
-        if verdict.failed:
-            print(report.render_verdict(verdict), flush=True)
-
-    result.verdicts = await runner.try_plans(reference, plans, tell)
-    result.seconds = now() - started
-    return result
+    if not options.sample:
+        return plans
+    modes = dict.fromkeys(plan.mode for plan in plans)
+    return [
+        plan
+        for mode in modes
+        for plan in sample_plans(
+            [each for each in plans if each.mode is mode], options.sample, options.seed
+        )
+    ]
 
 
 def _plan(

@@ -85,6 +85,14 @@ NEEDS_SWEEP: Final = frozenset({Mode.DROP, Mode.SILENT})
 NEEDS_TIMEOUT: Final = frozenset({Mode.HANG, Mode.H, *EXCLUSIVE})
 """Modes in which an answer never comes; in all others one that is slow to come is waited for."""
 NEEDS_ELECTION: Final = frozenset({Mode.H, Mode.LEASE})
+ALIKE: Final = (
+    (Mode.E429, Mode.E500, Mode.E503),
+    (Mode.API, Mode.ETCD),
+    (Mode.DELAY, Mode.DUPLICATE, Mode.CUT),
+)
+"""Modes that an operator meets in the same code, which is that of the runtime."""
+SLOW: Final = frozenset({*NEEDS_ELECTION, Mode.HANG, Mode.SILENT, Mode.E429})
+"""Modes whose trials take the longest."""
 
 
 def applies(mode: Mode, trigger: Trigger, *, first: bool) -> bool:

@@ -7,6 +7,7 @@ time that they waited does not count: a trial ends alike whatever else the machi
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Final
 
 _LEAST: Final = 0.1
 """Share of the real time that counts at least, so that each deadline comes."""
-_SAMPLE: Final = 0.01
+_SAMPLE: Final = 0.02
 """Seconds between two looks at the waits of processes."""
 _PROC: Final = Path("/proc")
 
@@ -25,17 +26,24 @@ type Waits = Mapping[int, int]
 def read_waits(pid: int, proc: Path = _PROC) -> Waits:
     """Read how long the threads of a process have waited; nothing where the kernel does not say."""
     found: dict[int, int] = {}
+    folder = f"{proc}/{pid}/task"
     try:
-        threads = list((proc / str(pid) / "task").iterdir())
+        threads = os.listdir(folder)
     except OSError:
         return found
     for thread in threads:
         try:
-            fields = (thread / "schedstat").read_text().split()
+            file = os.open(f"{folder}/{thread}/schedstat", os.O_RDONLY)
         except OSError:
             continue  # It has ended.
+        try:
+            fields = os.read(file, 128).split()
+        except OSError:
+            continue
+        finally:
+            os.close(file)
         if len(fields) == 3:
-            found[int(thread.name)] = int(fields[1])
+            found[int(thread)] = int(fields[1])
     return found
 
 

@@ -12,6 +12,7 @@ from typing import Literal, Self
 
 from libs.common.kinds import Manifest
 from tools.sweep.modes import (
+    ALIKE,
     BY_CLASS,
     FULL_EVENTS,
     FULL_WRITES,
@@ -163,7 +164,7 @@ def class_of(moment: Trigger) -> MomentClass:
 def choose_gate(
     plans: Iterable[Plan], workload: str, workloads: Sequence[str], seed: int = 0
 ) -> list[Plan]:
-    """Choose the plans of the gate: each mode once for an operator.
+    """Choose the plans of the gate: each mode once for an operator, one of those that are alike.
 
     At which moment of which workload follows from a hash of operator, mode and seed: the same in
     each run, another one for each mode, so that all of them together reach into all phases.
@@ -179,7 +180,10 @@ def choose_gate(
         by_mode.setdefault(plan.mode, []).append(plan)
     chosen = []
     for mode, alike in by_mode.items():
-        number = zlib.crc32(f"{alike[0].operator}{mode}{seed}".encode())
+        operator = alike[0].operator
+        if mode not in choose_modes(operator, seed):
+            continue
+        number = zlib.crc32(f"{operator}{mode}{seed}".encode())
         if workloads[number % len(workloads)] != workload:
             continue
         if mode is Mode.E409:
@@ -188,6 +192,13 @@ def choose_gate(
             alike = creates or alike
         chosen.append(alike[number // len(workloads) % len(alike)])
     return chosen
+
+
+def choose_modes(operator: str, seed: int = 0) -> list[Mode]:
+    """Choose the modes of the gate for an operator; those that are alike take turns."""
+    number = zlib.crc32(f"{operator}{seed}".encode())
+    left_out = {mode for group in ALIKE for mode in group if mode is not group[number % len(group)]}
+    return [mode for mode in (*FULL_WRITES, *FULL_EVENTS) if mode not in left_out]
 
 
 def choose_representatives(

@@ -6,6 +6,7 @@ from tools.sweep.modes import FULL_EVENTS, FULL_WRITES, GATE_EVENTS, GATE_WRITES
 from tools.sweep.planning import (
     Plan,
     choose_gate,
+    choose_modes,
     choose_representatives,
     class_of,
     plan_trials,
@@ -14,6 +15,7 @@ from tools.sweep.planning import (
     write_replay,
 )
 from tools.sweep.triggers import Trigger
+from tools.sweep.workload import OPERATORS
 
 REFERENCE = Plan("podset", "strict")
 WRITES = [Trigger("write", "create", "create", "pods", name) for name in "ab"]
@@ -85,11 +87,18 @@ def test_gate_tries_each_mode_once_over_all_workloads() -> None:
         )
     ]
 
-    assert sorted(plan.mode for plan in chosen) == sorted({*FULL_WRITES, *FULL_EVENTS})
+    assert sorted(plan.mode for plan in chosen) == sorted(choose_modes("podset"))
     assert len({plan.workload for plan in chosen}) == len(names)
     (foreign,) = (plan for plan in chosen if plan.mode is Mode.E409)
     assert foreign.trigger is not None
     assert foreign.trigger.action == "create"
+
+
+def test_gate_tries_each_mode_with_some_operator() -> None:
+    chosen = [choose_modes(operator) for operator in OPERATORS]
+
+    assert {mode for modes in chosen for mode in modes} == {*FULL_WRITES, *FULL_EVENTS}
+    assert all(Mode.K1 in modes and Mode.GONE in modes for modes in chosen)
 
 
 def test_sorts_are_the_same_in_each_run_and_another_for_another_seed() -> None:

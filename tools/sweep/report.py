@@ -25,7 +25,6 @@ class Result:
     workload: str
     reference: Reference
     verdicts: list[Verdict] = field(default_factory=list)
-    seconds: float = 0.0
 
     @property
     def failed(self) -> bool:
@@ -99,12 +98,12 @@ def build_rows(results: Sequence[Result]) -> list[Row]:
     return rows
 
 
-def render_summary(results: Sequence[Result]) -> str:
-    """Render the table for a terminal, and the total."""
+def render_summary(results: Sequence[Result], seconds: float) -> str:
+    """Render the table for a terminal, and the total with the seconds that it took."""
     table = [_HEADS, *(row.cells() for row in build_rows(results))]
     widths = [max(len(line[column]) for line in table) for column in range(len(_HEADS))]
     lines = [_pad(line, widths) for line in table]
-    return "\n".join([*lines, "", _render_total(results)])
+    return "\n".join([*lines, "", _render_total(results, seconds)])
 
 
 def render_start(result: Result, trials: int) -> str:
@@ -232,10 +231,9 @@ def _replace(path: Path, name: str, lines: Iterable[str]) -> None:
     path.write_text(replace_block(path.read_text(), name, lines))
 
 
-def _render_total(results: Sequence[Result]) -> str:
+def _render_total(results: Sequence[Result], seconds: float) -> str:
     verdicts = [verdict for result in results for verdict in result.verdicts]
     failed = sum(verdict.failed for verdict in verdicts)
-    seconds = sum(result.seconds for result in results)
     return f"{len(verdicts)} trials, {failed} failures, {seconds:.0f} s."
 
 

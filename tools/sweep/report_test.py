@@ -37,7 +37,7 @@ def test_rows_sum_up_a_mode() -> None:
     (row,) = build_rows([build_result(False, True)])
 
     assert row.cells() == ("podset", "strict", "K1", "2", "2", "1", "2.0")
-    assert "2 trials, 1 failures" in render_summary([build_result(False, True)])
+    assert "2 trials, 1 failures" in render_summary([build_result(False, True)], 5.0)
 
 
 def test_block_is_replaced_and_words_stay() -> None:

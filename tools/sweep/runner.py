@@ -14,7 +14,7 @@ from typing import Final
 
 from libs.common.testing.apiserver import ControlPlane
 from tools.sweep.cluster import Rights, prepare_cluster
-from tools.sweep.modes import EXCLUSIVE, Mode
+from tools.sweep.modes import EXCLUSIVE, SLOW, Mode
 from tools.sweep.oracles import judge
 from tools.sweep.outcome import Finding, Outcome
 from tools.sweep.planning import Plan, write_replay
@@ -90,25 +90,35 @@ class SweepRunner:
         findings = [finding for outcome in outcomes for finding in judge(outcome, first, workload)]
         return Reference(workload, first, moments, findings)
 
-    async def try_plans(
-        self, reference: Reference, plans: Sequence[Plan], tell: Callable[[Verdict], None]
-    ) -> list[Verdict]:
-        """Run trials side by side, those that all would feel one by one at the end."""
+    async def refer_all(self, workloads: Sequence[Workload]) -> list[Reference]:
+        """Run workloads without faults, side by side."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self.refer(workload)) for workload in workloads]
+        return [task.result() for task in tasks]
 
-        async def run(plan: Plan) -> Verdict:
+    async def try_plans(
+        self, trials: Sequence[tuple[Reference, Plan]], tell: Callable[[Verdict], None]
+    ) -> list[Verdict]:
+        """Run trials side by side, those that all would feel one by one at the end.
+
+        Those that take long begin first, so that no processor waits for the last one alone.
+        """
+
+        async def run(reference: Reference, plan: Plan) -> Verdict:
             verdict = await self.try_plan(reference, plan)
             tell(verdict)
             return verdict
 
-        alone = [plan for plan in plans if plan.mode in EXCLUSIVE]
-        together = [plan for plan in plans if plan.mode not in EXCLUSIVE]
+        alone = [trial for trial in trials if trial[1].mode in EXCLUSIVE]
+        together = [trial for trial in trials if trial[1].mode not in EXCLUSIVE]
+        together.sort(key=lambda trial: trial[1].mode not in SLOW)
         # A defect of the harness ends all of them, and each puts its own house in order.
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(run(plan)) for plan in together]
+            tasks = [group.create_task(run(*trial)) for trial in together]
         verdicts = [task.result() for task in tasks]
         if alone:
             self.bench.recorder.tolerant = True
-            verdicts += [await run(plan) for plan in alone]
+            verdicts += [await run(*trial) for trial in alone]
             self.bench.recorder.tolerant = False
         return verdicts
 

@@ -63,6 +63,7 @@ _REBUILD: Final = re.compile(r"-rebuild-[0-9a-f]{8}")
 """What the names of Operations end with: a hash that covers the UID of the node."""
 _LOST: Final = (authorities_name(_NAME), f"{_NAME}-{CONTROL_PLANE}-0")
 """What is not made again: a cluster without it has lost its data."""
+_NAMED_ALIKE: Final = (SERVICE, ENDPOINT_SLICE, IP_CLAIM)
 _NODES: Final = NODE.path()
 _PODS: Final = POD.path()
 
@@ -288,7 +289,7 @@ async def _recycle(user: User) -> None:
 async def _spoil(user: User) -> None:
     """Change what the operator keeps, and lose what it can make again."""
     spoiled = {"metadata": {"labels": {"app.kubernetes.io/instance": "spoiled"}}}
-    for kind in (SERVICE, IP_CLAIM):
+    for kind in _NAMED_ALIKE:
         await user.patch(kind, endpoint_name(_NAME), spoiled)
     await user.delete(SECRET, join_name(_NAME))
 
@@ -327,7 +328,7 @@ def serves(count: int) -> Any:
 
 
 def _is_mended(book: Book) -> bool:
-    kept = [book.get(kind, endpoint_name(_NAME)) for kind in (SERVICE, IP_CLAIM)]
+    kept = [book.get(kind, endpoint_name(_NAME)) for kind in _NAMED_ALIKE]
     labels = [
         text_at(each or {}, "metadata", "labels", "app.kubernetes.io/instance") for each in kept
     ]
