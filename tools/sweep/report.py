@@ -182,9 +182,12 @@ def keep_rows(path: Path, rows: Iterable[Row], tier: str) -> list[tuple[str, Row
 
 def write_page(rows: Sequence[tuple[str, Row]], seed: int, path: Path = PAGE) -> None:
     """Write the table of the sweeps into the page, leaving the words around it alone."""
-    heads = ("tier", *_HEADS)
+    heads = ("operator", "workload", "tier", "modes", "trials", "fired", "failures", "s/trial")
     lines = [_row(heads), _row(["---"] * len(heads))]
-    lines += [_row((tier, *row.cells())) for tier, row in rows]
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for tier, row in rows:
+        groups.setdefault((row.operator, row.workload, tier), []).append(row)
+    lines += [_row((*place, *_sum_up(group))) for place, group in groups.items()]
     trials, failures = sum(row.trials for _, row in rows), sum(row.failures for _, row in rows)
     hours = sum(row.seconds for _, row in rows) / 3600
     lines += [
@@ -225,6 +228,15 @@ def read_block(text: str, name: str) -> str:
     """Return what stands between the markers of a block; nothing where it has none."""
     rest = text.partition(_BEGIN.format(name))[2]
     return rest.partition(_END.format(name))[0].strip()
+
+
+def _sum_up(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return modes, trials, fired, failures and seconds of a trial, as cells."""
+    trials = sum(row.trials for row in rows)
+    fired, failures = sum(row.fired for row in rows), sum(row.failures for row in rows)
+    mean = sum(row.seconds for row in rows) / max(1, trials)
+    modes = " ".join(str(row.mode) for row in rows)
+    return modes, str(trials), str(fired), str(failures), f"{mean:.1f}"
 
 
 def _replace(path: Path, name: str, lines: Iterable[str]) -> None:

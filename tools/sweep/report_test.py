@@ -75,5 +75,5 @@ def test_rows_of_several_runs_stand_in_one_table(tmp_path: Path) -> None:
     write_page(rows, 0, page)
 
     assert rows == [("full", whole[0])], "a gate run does not take the place of a full one"
-    assert "| full | podset | strict | K1 | 2 | 2 | 0 | 2.0 |" in page.read_text()
+    assert "| podset | strict | full | K1 | 2 | 2 | 0 | 2.0 |" in page.read_text()
     assert keep_rows(kept, part, "full") == [("full", part[0])]
