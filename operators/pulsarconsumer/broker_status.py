@@ -6,7 +6,7 @@ Before the first answer of a process what was shown is shown on: a restart is no
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -14,7 +14,13 @@ from libs.common.conditions import Condition
 from libs.common.crd import StatusCondition
 from libs.common.kinds import Manifest
 from operators.pulsarconsumer.api.consuming import SubscriptionCreator
-from operators.pulsarconsumer.api.scaling import Autoscaling, Backlog, ScalingEngine, ScalingStatus
+from operators.pulsarconsumer.api.scaling import (
+    Autoscaling,
+    Backlog,
+    ScalingEngine,
+    ScalingStatus,
+    TopicBacklog,
+)
 from operators.pulsarconsumer.api.v1 import (
     ConditionType,
     DeadLetterStatus,
@@ -26,7 +32,7 @@ from operators.pulsarconsumer.autoscaler import Cause
 from operators.pulsarconsumer.naming import Topic
 from operators.pulsarconsumer.observed import Observed
 from operators.pulsarconsumer.reconcile import Plan
-from operators.pulsarconsumer.report import Report, Trouble
+from operators.pulsarconsumer.report import PartReport, Report, Trouble
 
 _MINUTE: Final = 60
 _DIGITS: Final = 2
@@ -34,6 +40,9 @@ _DIGITS: Final = 2
 _ABOUT_LOGIN: Final = frozenset(
     {Reason.AUTHENTICATION_FAILED, Reason.AUTHORIZATION_FAILED, Reason.SECRET_MISSING}
 )
+_SEVERAL: Final = 2
+_SHOWN: Final = 20
+"""Topics and partitions of the status, at most."""
 _NOT_ASKED: Final = "the broker is not asked"
 
 
@@ -135,7 +144,21 @@ def _build_backlog(report: Report) -> Backlog:
         rate_out=round_number(sum(topic.rate_out for topic in topics)),
         rate_redelivered=round_number(sum(topic.rate_redelivered for topic in topics)),
         partitions=sum(topic.partitions for topic in topics),
+        topics=_build_topics(report.parts),
     )
+
+
+def _build_topics(parts: Sequence[PartReport]) -> list[TopicBacklog] | None:
+    """Show where most waits, by name; a single topic needs no list."""
+    if len(parts) < _SEVERAL:
+        return None
+    shown = [
+        TopicBacklog(name=part.name, entries=round_number(part.entries), consumers=part.consumers)
+        for part in parts
+        if part.entries
+    ]
+    most = sorted(shown, key=lambda part: (-part.entries, part.name))[:_SHOWN]
+    return sorted(most, key=lambda part: part.name) or None
 
 
 def _round_time(oldest: float | None, now: datetime) -> datetime | None:

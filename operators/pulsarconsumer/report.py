@@ -8,6 +8,21 @@ from operators.pulsarconsumer.api.v1 import Reason
 
 
 @dataclass(frozen=True, slots=True)
+class PartReport:
+    """Tell of a topic without partitions, or of one partition.
+
+    Attributes:
+        name: Its name at the broker.
+        entries: Entries that wait in it.
+        consumers: Consumers that are connected to it.
+    """
+
+    name: str
+    entries: int = 0
+    consumers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TopicReport:
     """Tell of one topic and of the subscription on it.
 
@@ -28,6 +43,7 @@ class TopicReport:
         oldest: When the oldest message that waits was published, in seconds since 1970; None when
             nothing waits or the broker does not tell.
         blocked: Whether the broker hands out nothing more until messages are acknowledged.
+        parts: Its partitions, or the topic itself where it has none.
     """
 
     topic: str
@@ -45,6 +61,7 @@ class TopicReport:
     consumers: int = 0
     oldest: float | None = None
     blocked: bool = False
+    parts: tuple[PartReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +97,11 @@ class Report:
     def lanes(self) -> int:
         """Partitions of all topics; a topic without partitions is one."""
         return sum(max(1, topic.partitions) for topic in self.topics)
+
+    @property
+    def parts(self) -> list[PartReport]:
+        """Partitions of all topics, and the topics that have none."""
+        return [part for topic in self.topics for part in topic.parts]
 
     @property
     def oldest(self) -> float | None:

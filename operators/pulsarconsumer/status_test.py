@@ -14,7 +14,7 @@ from operators.pulsarconsumer.autoscaler import Cause, Decision
 from operators.pulsarconsumer.broker_status import dead_letter_topic, round_number
 from operators.pulsarconsumer.observed import DeploymentView, Observed
 from operators.pulsarconsumer.reconcile import is_held, plan_consumer
-from operators.pulsarconsumer.report import Report, Survey, TopicReport, Trouble
+from operators.pulsarconsumer.report import PartReport, Report, Survey, TopicReport, Trouble
 from operators.pulsarconsumer.samples import UID, build_consumer, parse_consumer
 from operators.pulsarconsumer.status import build_status, plan_seek
 
@@ -53,6 +53,21 @@ def test_ready_follows_the_deployment(fields: dict[str, Any], expected: tuple[st
     status = show(parse_consumer(), Observed(deployment=view(**fields)))
 
     assert reasons(status)["Ready"] == expected
+
+
+def test_topics_in_which_most_waits_are_shown_where_there_are_several() -> None:
+    parts = tuple(PartReport(f"orders-partition-{n:02}", 1000 + 100 * n, 2) for n in range(30))
+    full = TopicReport("orders", partitions=32, parts=(*parts, PartReport("empty")))
+
+    several = show(parse_consumer(), Observed(deployment=view(), survey=Survey(Report((full,)))))
+    one = TopicReport("my-topic", entries=5, parts=(PartReport("my-topic", 5),))
+    single = show(parse_consumer(), Observed(deployment=view(), survey=Survey(Report((one,)))))
+
+    shown = several["backlog"]["topics"]
+    assert len(shown) == 20
+    assert {"name": "orders-partition-29", "entries": 3900, "consumers": 2} in shown
+    assert [each["name"] for each in shown] == sorted(each["name"] for each in shown)
+    assert "topics" not in single["backlog"]
 
 
 def test_restart_shows_on_what_was_shown() -> None:

@@ -12,6 +12,7 @@ from libs.common.crd import (
     IntOrString,
     KubernetesModel,
     LabelMap,
+    ListMap,
     RawObject,
     Rule,
     TemplateMeta,
@@ -190,6 +191,17 @@ class ConsumerTemplate(KubernetesModel):
     others run beside it."""
 
 
+class TopicBacklog(KubernetesModel):
+    """TopicBacklog is what waits in one topic, or in one partition of it."""
+
+    name: Annotated[str, Field(max_length=1024)]
+    """name is the name of the topic or partition."""
+    entries: Annotated[int, Field(ge=0, le=2**53)] = 0
+    """entries is the number of entries that wait in it."""
+    consumers: Count = 0
+    """consumers is the number of consumers that are connected to it."""
+
+
 class Backlog(KubernetesModel):
     """Backlog is what waits in the subscription, as the broker told; numbers are rounded."""
 
@@ -211,6 +223,8 @@ class Backlog(KubernetesModel):
     """rateRedelivered is the number of messages delivered again in a second."""
     partitions: Count = 0
     """partitions is the number of partitions; 0 for a topic that has none."""
+    topics: Annotated[list[TopicBacklog], ListMap("name"), Field(max_length=20)] | None = None
+    """topics are the topics and partitions in which most waits, where there are several."""
 
 
 class ScalingStatus(KubernetesModel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,9 +12,10 @@ from libs.common.contracts.reading import is_set_at, map_at, maps_at
 from operators.pulsarconsumer.broker.errors import AdminConflict, AdminNotFound
 from operators.pulsarconsumer.broker.pulsar_admin import Json, PulsarAdmin
 from operators.pulsarconsumer.naming import Topic
-from operators.pulsarconsumer.report import Report, TopicReport
+from operators.pulsarconsumer.report import PartReport, Report, TopicReport
 
 _MILLISECONDS = 1000
+_PARTITION = re.compile("[0-9]{1,6}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,27 @@ def parse_statistics(name: str, raw: Json, subscription: str, partitions: int) -
             is_set_at(part, "subscriptions", subscription, "blockedSubscriptionOnUnackedMsgs")
             for part in parts
         ),
+        parts=_list_parts(name, raw, subscription),
+    )
+
+
+def _list_parts(name: str, raw: Json, subscription: str) -> tuple[PartReport, ...]:
+    topic = str(Topic.parse(name))
+    prefix = f"{topic}-partition-"
+    # The names are shown, so a broker that makes some up is not believed.
+    named = {
+        part: each
+        for part, each in map_at(raw, "partitions").items()
+        if part.startswith(prefix) and _PARTITION.fullmatch(part, len(prefix))
+    }
+    held = named or {topic: raw}
+    return tuple(
+        PartReport(
+            part,
+            round(_number(map_at(each, "subscriptions", subscription), "msgBacklog")),
+            len(maps_at(each, "subscriptions", subscription, "consumers")),
+        )
+        for part, each in held.items()
     )
 
 
