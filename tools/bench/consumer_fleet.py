@@ -36,7 +36,7 @@ _FLOOD: Final = 10_000
 """A backlog for which all consumers are asked for that may be."""
 _MOST: Final = 5
 _FLOODED: Final = 100
-"""How many PulsarConsumers get that backlog in one moment."""
+"""How many PulsarConsumers get that backlog in one moment, spread over all."""
 _SETTLE_SECONDS: Final = 40.0
 """Longer than a poll: what the first looks bring about is over then."""
 
@@ -109,7 +109,8 @@ async def _measure(
             after, later = read_usage(process.pid), await count_writes(plane.config)
             minute = 60 / rest_seconds
             scaled = "autoscaling" in SCENARIOS[scenario]
-            waits = await _flood(client, broker, names[:_FLOODED]) if scaled else []
+            step = max(1, count // _FLOODED)
+            waits = await _flood(client, broker, names[::step]) if scaled else []
             return FleetCost(
                 scenario,
                 seconds,

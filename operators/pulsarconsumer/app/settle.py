@@ -69,6 +69,8 @@ class Settler:
             message_id: Its id in it.
             redeliveries: What the broker counted, which is 0 for Exclusive and Failover.
         """
+        if not self._tries:
+            return redeliveries + 1
         return max(redeliveries, self._tries.get(f"{topic} {message_id}", 0)) + 1
 
     def succeed(self, message: Received, result: str = "acknowledged") -> None:

@@ -78,10 +78,10 @@ def render_line(options: LineOptions, message: Message, now: float) -> bytes:
     fields["publish_time"] = message.publish_time
     if message.attempt > 1:
         fields["attempt"] = message.attempt
-    if message.properties:
+    if properties := message.properties:
         fields["properties"] = {
             key: REDACTED if _is_hidden(options, key) else value
-            for key, value in message.properties.items()
+            for key, value in properties.items()
         }
     fields["size"] = len(message.data)
     fields |= _render_payload(options, message)
