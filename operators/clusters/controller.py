@@ -31,6 +31,7 @@ from operators.clusters.certificates import (
     sign_client,
 )
 from operators.clusters.ending import plan_ending
+from operators.clusters.lookout import Lookout
 from operators.clusters.metrics import ACTIONS, LOOK_SECONDS, METRICS, NODE_STEPS
 from operators.clusters.naming import (
     FINALIZER,
@@ -121,9 +122,8 @@ class Reconciler:
         """Keep the settings and the connections."""
         self._settings = settings
         self._workloads = workloads
-        # Which clusters gave no answer, until when they are left alone, by UID: each look at one
-        # holds a worker to the end of its time, and passes for other reasons come in numbers.
-        self._silent: dict[str, tuple[datetime, Workload]] = {}
+        pause = min(settings.api_timeout_seconds, settings.api_poll_seconds)
+        self._lookout = Lookout(timedelta(seconds=pause))
 
     async def reconcile(self, ctx: Context) -> Result | None:
         """Make one pass over a cluster that is to be there."""
@@ -153,7 +153,7 @@ class Reconciler:
     async def finalize(self, ctx: Context) -> Result | None:
         """Make one pass over a cluster that is being deleted; None lets it go."""
         cluster = KubernetesCluster.parse(ctx.primary)
-        self._silent.pop(ctx.uid, None)
+        self._lookout.forget(ctx.uid)
         ending = plan_ending(cluster, observe(ctx, Workload()))
         if ending.done:
             return None
@@ -196,18 +196,19 @@ class Reconciler:
             # That no machine runs says nothing of a cluster that was there: it cannot be asked.
             begun = any(each.vmi_uid for each in observed.members(CONTROL_PLANE))
             return Workload(asked=begun, message="no node of the control plane is ready")
-        until, held = self._silent.pop(ctx.uid, (ctx.now(), Workload()))
-        if ctx.now() < until:
-            self._silent[ctx.uid] = (until, held)
-            return held
+        return await self._lookout.look(
+            ctx.uid,
+            lambda: self._ask(ctx, access),
+            now=ctx.now,
+            wake=lambda: ctx.wake(KUBERNETES_CLUSTER, [ctx.key]),
+        )
+
+    async def _ask(self, ctx: Context, access: Access) -> Workload:
         started = time.perf_counter()
         workload = await self._workloads.look(access)
         result = "ok" if workload.reachable else "error"
         spent = time.perf_counter() - started
         ctx.metrics.histogram(LOOK_SECONDS).labels(result).observe(spent)
-        if not workload.reachable:
-            pause = timedelta(seconds=self._settings.api_timeout_seconds)
-            self._silent[ctx.uid] = (ctx.now() + pause, workload)
         return workload
 
     async def _take(self, ctx: Context, access: Access, steps: Sequence[NodeStep]) -> None:
@@ -215,6 +216,7 @@ class Reconciler:
             if step.kind is NodeStepKind.REMOVE and await _has_machine(ctx, step):
                 continue
             problem = await self._workloads.take(access, step, ctx.now())
+            self._lookout.expire(ctx.uid)
             result = "error" if problem else "ok"
             ctx.metrics.counter(NODE_STEPS).labels(str(step.kind), result).inc()
             if problem:

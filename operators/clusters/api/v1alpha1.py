@@ -172,7 +172,8 @@ class KubernetesClusterSpec(KubernetesModel):
     version: Annotated[
         str, Field(max_length=32, pattern=r"^v1\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$"), Immutable()
     ]
-    """version is that of Kubernetes, such as v1.34.2; images must have its kubeadm and kubelet."""
+    """version is that of Kubernetes, such as v1.34.2; images must have its kubeadm and kubelet. It
+    is immutable: a cluster is not upgraded, another one is made."""
     image: Image
     """image is what disks are filled with: an image with containerd, kubeadm and kubelet."""
     network_ref: Annotated[LocalObjectReference, Immutable()]

@@ -1,0 +1,78 @@
+"""The lookout: slow clusters hold up no pass, and what they tell late is not missed."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from libs.common.testing.clock import FakeClock
+from libs.common.testing.waiting import until
+from operators.clusters.lookout import Lookout
+from operators.clusters.observed import Workload
+
+UP = Workload(asked=True, reachable=True)
+
+
+class Asked:
+    """A cluster that answers when it is let."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.lookout = Lookout(timedelta(seconds=5))
+        self.gate = asyncio.Event()
+        self.answer = UP
+        self.questions = 0
+        self.wakes = 0
+
+    async def look(self) -> Workload:
+        def wake() -> None:
+            self.wakes += 1
+
+        return await self.lookout.look("uid", self._ask, now=self.clock.now, wake=wake)
+
+    async def _ask(self) -> Workload:
+        self.questions += 1
+        await self.gate.wait()
+        return self.answer
+
+
+async def test_first_question_is_waited_for_and_its_answer_taken_by_the_passes_after_it() -> None:
+    asked = Asked()
+    first = asyncio.create_task(asked.look())
+    await until(lambda: asked.questions == 1)
+    assert not first.done()
+    asked.gate.set()
+
+    assert await first == await asked.look() == UP
+    assert asked.questions == 1
+
+
+async def test_slow_cluster_holds_up_no_pass_and_wakes_one_when_it_answers() -> None:
+    asked = Asked()
+    asked.gate.set()
+    await asked.look()
+    asked.gate.clear()
+    asked.clock.advance(2)
+
+    assert [await asked.look() for _ in range(3)] == [UP] * 3
+    assert (asked.questions, asked.wakes) == (2, 0)
+    asked.answer = Workload(asked=True, message="no answer in time")
+    asked.gate.set()
+    await until(lambda: asked.wakes > 0)
+
+    assert await asked.look() == asked.answer
+    assert asked.questions == 2, "it is left alone for a while"
+    asked.clock.advance(6)
+    await asked.look()
+    assert asked.questions == 3
+
+
+async def test_changed_cluster_is_asked_anew() -> None:
+    asked = Asked()
+    asked.gate.set()
+    await asked.look()
+    asked.lookout.expire("uid")
+
+    await asked.look()
+
+    assert asked.questions == 2
