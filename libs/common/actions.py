@@ -26,6 +26,23 @@ class Action:
     warning: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Say what to do for an object that is being deleted.
+
+    Attributes:
+        actions: Taken one after the other.
+        done: Whether nothing is left to do, so that the object may go.
+        reason: What it waits for.
+        message: The same for people.
+    """
+
+    actions: tuple[Action, ...] = ()
+    done: bool = False
+    reason: str = "Terminating"
+    message: str = ""
+
+
 def batches_of(actions: Iterable[Action]) -> list[list[Step]]:
     """Return the steps one after the other, as `Context.execute` takes them."""
     return [[action.step] for action in actions]

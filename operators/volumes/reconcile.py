@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from libs.common.actions import Action
+from libs.common.actions import Action, Ending
 from libs.common.contracts.claims import ClaimView
 from libs.common.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
 from libs.common.kinds import PVC, Manifest, describe
@@ -55,23 +55,6 @@ class Plan:
     takes_over: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FinalPlan:
-    """Say what to do for a DemoVolume that is being deleted.
-
-    Attributes:
-        actions: Taken one after the other.
-        done: Whether nothing is left to do, so that the DemoVolume may go.
-        reason: What it waits for.
-        message: The same for people.
-    """
-
-    actions: tuple[Action, ...] = ()
-    done: bool = False
-    reason: Reason = Reason.TERMINATING
-    message: str = ""
-
-
 def plan_volume(volume: DemoVolume, observed: Observed) -> Plan:
     """Decide what brings the claim in line with the spec.
 
@@ -90,14 +73,14 @@ def plan_volume(volume: DemoVolume, observed: Observed) -> Plan:
             return Plan()
 
 
-def plan_finalize(volume: DemoVolume, observed: Observed) -> FinalPlan:
+def plan_finalize(volume: DemoVolume, observed: Observed) -> Ending:
     """Decide what has to happen before a DemoVolume may go.
 
     The policy is that of this moment: it may be changed while the deletion waits.
     """
     claim = observed.claim
     if claim is None or find_standing(volume, observed) is not Standing.OURS:
-        return FinalPlan(done=True)
+        return Ending(done=True)
     if volume.spec.reclaim_policy is ReclaimPolicy.RETAIN or is_orphaning(volume):
         return _plan_release(volume, claim)
     # A claim that never had a volume has nothing to keep, and one that is going already can no
@@ -164,21 +147,21 @@ def _patch_metadata(
     return (Action(step, reason, f"{note} of {describe(PVC, claim.key)}"),)
 
 
-def _plan_release(volume: DemoVolume, claim: ClaimView) -> FinalPlan:
+def _plan_release(volume: DemoVolume, claim: ClaimView) -> Ending:
     operations = build_release_patch(volume, claim)
     step = Patch(PVC, claim.key, claim.uid, operations, resource_version=claim.resource_version)
     note = f"Kept {describe(PVC, claim.key)}, which belongs to nobody now"
-    return FinalPlan(
+    return Ending(
         (Action(step, Reason.RELEASED, note),), reason=Reason.RELEASED, message="The claim is kept"
     )
 
 
-def _plan_snapshot(volume: DemoVolume, observed: Observed, claim: ClaimView) -> FinalPlan | None:
+def _plan_snapshot(volume: DemoVolume, observed: Observed, claim: ClaimView) -> Ending | None:
     """Decide what has to happen before the claim may be deleted; None when nothing has."""
     snapshot = observed.snapshot
     if not observed.snapshots_served:
         hint = f"{explain_missing_api('reclaimPolicy Snapshot')}, or set Retain or Delete"
-        return FinalPlan(reason=Reason.SNAPSHOT_API_MISSING, message=hint)
+        return Ending(reason=Reason.SNAPSHOT_API_MISSING, message=hint)
     if observed.users:
         # What a pod writes after the snapshot would be lost with the claim.
         return _wait_for_users(observed, "the last snapshot follows")
@@ -187,11 +170,11 @@ def _plan_snapshot(volume: DemoVolume, observed: Observed, claim: ClaimView) -> 
         step = Create(VOLUME_SNAPSHOT, manifest, ours=lambda held: _is_of_claim(held, claim))
         name = describe(VOLUME_SNAPSHOT, step.key)
         action = Action(step, Reason.SNAPSHOTTING, f"Taking {name}")
-        return FinalPlan((action,), reason=Reason.SNAPSHOTTING, message=f"Taking {name}")
+        return Ending((action,), reason=Reason.SNAPSHOTTING, message=f"Taking {name}")
     name = describe(VOLUME_SNAPSHOT, snapshot.key)
     is_of_claim = snapshot.annotations.get(SNAPSHOT_OF) == claim.uid
     if not is_of_claim or snapshot.source_claim != claim.key.name or snapshot.deleting:
-        return FinalPlan(
+        return Ending(
             reason=Reason.SNAPSHOT_CONFLICT,
             message=f"{name} is not the last snapshot of the claim; delete it",
         )
@@ -199,13 +182,13 @@ def _plan_snapshot(volume: DemoVolume, observed: Observed, claim: ClaimView) -> 
         return None
     if snapshot.error:
         hint = "; set reclaimPolicy to Retain or Delete to go on without"
-        return FinalPlan(
+        return Ending(
             reason=Reason.SNAPSHOT_FAILED, message=f"{name} failed: {snapshot.error[:120]}{hint}"
         )
-    return FinalPlan(reason=Reason.SNAPSHOTTING, message=f"Waiting for {name} to be ready")
+    return Ending(reason=Reason.SNAPSHOTTING, message=f"Waiting for {name} to be ready")
 
 
-def _plan_deletion(observed: Observed, claim: ClaimView) -> FinalPlan:
+def _plan_deletion(observed: Observed, claim: ClaimView) -> Ending:
     name = describe(PVC, claim.key)
     actions: tuple[Action, ...] = ()
     if not claim.deleting:
@@ -213,14 +196,14 @@ def _plan_deletion(observed: Observed, claim: ClaimView) -> FinalPlan:
         actions = (Action(step, Reason.DELETING_CLAIM, f"Deleting {name}"),)
     if observed.users:
         waiting = _wait_for_users(observed, f"{name} goes when no pod holds it")
-        return FinalPlan(actions, reason=waiting.reason, message=waiting.message)
-    return FinalPlan(actions, reason=Reason.DELETING_CLAIM, message=f"Waiting for {name} to go")
+        return Ending(actions, reason=waiting.reason, message=waiting.message)
+    return Ending(actions, reason=Reason.DELETING_CLAIM, message=f"Waiting for {name} to go")
 
 
 def _is_of_claim(snapshot: Manifest, claim: ClaimView) -> bool:
     return VolumeSnapshotView.parse(snapshot).annotations.get(SNAPSHOT_OF) == claim.uid
 
 
-def _wait_for_users(observed: Observed, consequence: str) -> FinalPlan:
+def _wait_for_users(observed: Observed, consequence: str) -> Ending:
     message = f"In use by {render_users(observed.users)}; {consequence}"
-    return FinalPlan(reason=Reason.IN_USE, message=message)
+    return Ending(reason=Reason.IN_USE, message=message)

@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from libs.common.actions import Ending
 from libs.common.conditions import Condition, build_conditions
 from libs.common.contracts.claims import ClaimView
 from libs.common.crd import ObjectReference
@@ -34,7 +35,6 @@ from operators.volumes.observed import (
     find_standing,
     judge_conflict,
 )
-from operators.volumes.reconcile import FinalPlan
 from operators.volumes.resources import build_metadata_patch
 
 type Refusals = Mapping[StrEnum, str]
@@ -65,7 +65,7 @@ def build_status(
 def build_final_status(
     volume: DemoVolume,
     observed: Observed,
-    plan: FinalPlan,
+    plan: Ending,
     refusals: Refusals,
     *,
     current: Iterable[Mapping[str, Any]],

@@ -21,6 +21,21 @@ from tests.e2e.cluster import Cluster, eventually
 from tests.e2e.podset_test import SELECTOR, apply_sample
 from tests.e2e.volumes_test import build_volume
 
+OPERATORS = (
+    "podset",
+    "volumes",
+    "ipam",
+    "network",
+    "compute",
+    "clusters",
+    "pulsarconsumer",
+    "jmxexporter",
+)
+READS_SECRETS = ("compute", "clusters", "pulsarconsumer")
+"""Operators that keep or read Secrets of their own namespace."""
+READS_NODES = ("compute",)
+"""Operators that look at nodes, which are of no namespace."""
+
 
 async def test_helm_test_passes(cluster: Cluster) -> None:
     namespace = await cluster.make_namespace("helmtest")
@@ -139,20 +154,27 @@ async def test_operator_runs_under_restricted_pod_security(cluster: Cluster) -> 
     await cluster.wait_ready(PODSET, Key(namespace, "podset-sample"))
 
 
-@pytest.mark.parametrize("operator", ["podset", "volumes"])
+@pytest.mark.parametrize("operator", OPERATORS)
 async def test_rights_end_at_the_own_namespace(cluster: Cluster, operator: str) -> None:
     namespace = await cluster.make_namespace("rights")
-    await cluster.install(operator, namespace)
+    # Roles are there without any pod that uses them.
+    await cluster.install(operator, namespace, wait=False)
     account = f"system:serviceaccount:{namespace}:{operator}"
-    for question in (
+    own = ("--namespace", namespace)
+    questions = [
         ("list", "pods", "--namespace", "kube-system"),
-        ("get", "secrets", "--namespace", namespace),
-        ("create", "pods", "--subresource", "exec", "--namespace", namespace),
-        ("list", "nodes"),
+        ("get", "secrets", "--namespace", "kube-system"),
+        ("create", "pods", "--subresource", "exec", *own),
+        ("patch", "nodes"),
         ("create", "clusterroles"),
-    ):
-        answer = await can_i(cluster, account, *question)
-        assert answer == "no", question
+        ("create", "rolebindings", *own),
+    ]
+    if operator not in READS_SECRETS:
+        questions.append(("get", "secrets", *own))
+    if operator not in READS_NODES:
+        questions.append(("list", "nodes"))
+    answers = [await can_i(cluster, account, *question) for question in questions]
+    assert dict(zip(questions, answers, strict=True)) == dict.fromkeys(questions, "no")
 
 
 async def can_i(cluster: Cluster, account: str, *question: str) -> str:

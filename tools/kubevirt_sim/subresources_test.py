@@ -17,8 +17,10 @@ from libs.common.contracts.kubevirt import (
 )
 from libs.common.errors import ApiError, Conflict, UnknownOutcome
 from libs.common.kinds import POD, PVC, Key
+from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.rest import Rest
+from tools.kubevirt_sim.attach import attach
 from tools.kubevirt_sim.samples import build_disk, build_machine, build_migration
 from tools.kubevirt_sim.simulator import KubeVirtSim
 
@@ -67,6 +69,31 @@ async def test_restart_makes_another_instance_once(kubevirt_sim: KubeVirtSim, fo
     second, vm = await look(kubevirt_sim), await machine(kubevirt_sim)
     assert second.ready and second.uid != first.uid
     assert vm.requests == () and vm.run_strategy == "Always"
+
+
+async def test_forced_restart_does_not_wait_for_a_long_grace(
+    timed_sim: KubeVirtSim, clock: FakeClock, fake_api: FakeApi
+) -> None:
+    """Upstream: kubevirt/kubevirt#17475."""
+    attach(timed_sim, fake_api)
+    guest = {"ignores-acpi": "true"}
+    machine = build_machine(guest=guest, terminationGracePeriodSeconds=3600)
+    await timed_sim.client.create(VIRTUAL_MACHINE, machine)
+    await _pass_time(timed_sim, clock, 20)
+    first = await look(timed_sim)
+    assert first.ready
+
+    await timed_sim.client.raw("PUT", path_of("restart"), {"gracePeriodSeconds": 0})
+    await _pass_time(timed_sim, clock, 30)
+
+    second = await look(timed_sim)
+    assert second.ready and second.uid != first.uid
+
+
+async def _pass_time(sim: KubeVirtSim, clock: FakeClock, seconds: int) -> None:
+    for _ in range(seconds // 5):
+        clock.advance(5)
+        await sim.settled()
 
 
 async def test_restart_that_is_sent_again_after_a_lost_answer_restarts_twice(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-from libs.common.actions import Action
+from libs.common.actions import Action, Ending
 from libs.common.contracts.cdi import DATA_VOLUME
 from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE
@@ -18,23 +17,6 @@ from operators.compute.marks import build_release_patch, is_ours
 
 _ORPHAN: Final = "orphan"
 """Finalizer that Kubernetes sets while it deletes an object with `--cascade=orphan`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """Say what to do for an Instance that is being deleted.
-
-    Attributes:
-        actions: Taken one after the other.
-        done: Whether nothing is left to do, so that the Instance may go.
-        reason: What it waits for.
-        message: The same for people.
-    """
-
-    actions: tuple[Action, ...] = ()
-    done: bool = False
-    reason: Reason = Reason.TERMINATING
-    message: str = ""
 
 
 def plan_ending(instance: Instance, observed: Observed) -> Ending:

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from libs.common.actions import Ending
 from libs.common.conditions import Condition, build_conditions
 from libs.common.crd import ObjectReference
 from libs.common.kinds import Manifest
@@ -19,7 +20,6 @@ from operators.compute.api.directives import (
 )
 from operators.compute.api.instance import Instance, InstanceStatus, Phase, Power, RootDiskStatus
 from operators.compute.api.reasons import ConditionType, Reason
-from operators.compute.instance.ending import Ending
 from operators.compute.instance.facts import (
     judge_address,
     judge_extras,
