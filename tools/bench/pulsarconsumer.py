@@ -87,7 +87,7 @@ def render_app(costs: Sequence[AppCost]) -> list[str]:
 def render_operator(costs: Sequence[FleetCost]) -> list[str]:
     """Render the table of the operator's scenarios."""
     return [
-        "| scenario | all Ready | CPU till then | CPU/min | writes/min | looks/min | MiB |",
+        "| scenario | all Ready | CPU till then | CPU/min | writes/min | requests/min | MiB |",
         "|---|---|---|---|---|---|---|",
         *(
             f"| {cost.scenario} | {cost.seconds:.0f} s | {cost.cpu_seconds:.0f} s "
@@ -132,8 +132,8 @@ def render_page(report: Report) -> list[str]:
         f"## {report.count:,} PulsarConsumers",
         "",
         "Deployments that no node runs, and a recorded broker that answers at once. Settings are",
-        "the defaults. CPU, writes and looks are those of a minute at rest; a look is a request to",
-        "the broker, a write one to the API server, by anybody, but of Leases and Events.",
+        "the defaults. CPU, writes and requests are those of a minute at rest: requests to the broker,",
+        "three a look, and writes to the API server by anybody, but of Leases and Events.",
         "",
         *render_operator(report.operator),
         "",
