@@ -107,7 +107,7 @@ async def _measure(
             looks = len(broker.requests)
             await asyncio.sleep(rest_seconds)
             after, later = read_usage(process.pid), await count_writes(plane.config)
-            minute = 60 / rest_seconds
+            looks, minute = len(broker.requests) - looks, 60 / rest_seconds
             scaled = "autoscaling" in SCENARIOS[scenario]
             step = max(1, count // _FLOODED)
             waits = await _flood(client, broker, names[::step]) if scaled else []
@@ -121,7 +121,7 @@ async def _measure(
                     for name, number in later.items()
                     if number != writes.get(name)
                 },
-                (len(broker.requests) - looks) * minute,
+                looks * minute,
                 after.memory_mib,
                 waits,
             )

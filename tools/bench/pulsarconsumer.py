@@ -133,7 +133,7 @@ def render_page(report: Report) -> list[str]:
         "",
         "Deployments that no node runs, and a recorded broker that answers at once. Settings are",
         "the defaults. CPU, writes and requests are of a minute at rest: requests to the broker,",
-        "three a look, and writes to the API server by anybody, but of Leases and Events.",
+        "two a look, and writes to the API server by anybody, but of Leases and Events.",
         "",
         *render_operator(report.operator),
         "",
