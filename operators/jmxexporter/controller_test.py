@@ -508,6 +508,24 @@ async def test_only_some_pods_are_worked_on_at_a_time(
     assert status(api)["instrumentedPods"] == 6
 
 
+async def test_fifty_pods_are_served_in_one_go_each_by_one_injector(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    names = [f"shop-{number:02}" for number in range(50)]
+    for name in names:
+        api.create(build_pod(name))
+    api.create(build_exporter(maxConcurrent=50, service={}))
+    await harness.settled()
+    assert {len(runs(api, Key("default", name))) for name in names} == {1}, "all at once"
+
+    await play(api, harness)
+
+    assert status(api)["instrumentedPods"] == 50
+    assert {len(runs(api, Key("default", name))) for name in names} == {1}
+    (held,) = api.objects(ENDPOINT_SLICE)
+    assert sorted(each["targetRef"]["name"] for each in held["endpoints"]) == names
+
+
 SERVICE_KEY = Key("default", "jmx-jmx")
 
 
