@@ -299,7 +299,7 @@ ROWS: Final = (
         (
             "operators/podset/ownership_test.py::test_pod_of_somebody_else_is_never_touched",
             (
-                "operators/volumes/controller_test.py::"
+                "operators/volumes/foreign_test.py::"
                 "test_foreign_claim_is_left_alone_and_the_name_taken_once_it_is_free"
             ),
         ),

@@ -1,4 +1,4 @@
-"""Commands on the code, each a package of tools: new, test, generate, release, bench, sweep, pulsar."""
+"""Commands on the code, each a package of tools: new, test, generate, release, bench, sweep..."""
 
 from __future__ import annotations
 

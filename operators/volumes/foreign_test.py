@@ -1,0 +1,77 @@
+"""Claims of other people, and of another DemoVolume, over HTTP."""
+
+from __future__ import annotations
+
+import pytest
+
+from libs.common.kinds import PVC, Key
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.harness import OperatorHarness
+from operators.volumes.api.v1alpha1 import DEMO_VOLUME, Reason
+from operators.volumes.pretend import DATA, build, condition, status, take_name
+
+
+async def test_foreign_claim_is_left_alone_and_the_name_taken_once_it_is_free(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    before = take_name(api, owned=True)
+    api.create(build(adopt="IfMatching"))
+    await harness.settled()
+    assert condition(api, "Conflict") == ("True", Reason.FOREIGN_CLAIM)
+    assert api.get(PVC, DATA) == before
+
+    api.delete(PVC, DATA)
+    await harness.settled()
+
+    assert condition(api, "Conflict") == ("False", Reason.NO_CONFLICT)
+    assert api.get(PVC, DATA)["metadata"]["uid"] != before["metadata"]["uid"]
+
+
+async def test_deletion_of_a_volume_in_conflict_leaves_the_claim(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    take_name(api)
+    api.create(build())
+    await harness.settled()
+
+    api.delete(DEMO_VOLUME, DATA)
+    await harness.settled()
+
+    assert api.find(DEMO_VOLUME, DATA) is None
+    assert api.find(PVC, DATA) is not None
+
+
+@pytest.mark.parametrize("policy", ["Delete", "Retain"])
+async def test_matching_claim_is_adopted_when_asked_for(
+    api: FakeApi, harness: OperatorHarness, policy: str
+) -> None:
+    uid = take_name(api)["metadata"]["uid"]
+    api.create(build(reclaimPolicy=policy))
+    await harness.settled()
+    assert condition(api, "Conflict") == ("True", Reason.UNOWNED_CLAIM)
+
+    api.patch(DEMO_VOLUME, DATA, {"spec": {"adopt": "IfMatching", "size": 20}})
+    await harness.settled()
+
+    claim = api.get(PVC, DATA)
+    assert claim["metadata"]["uid"] == uid
+    assert claim["spec"]["resources"]["requests"] == {"storage": "20Gi"}
+    assert condition(api, "Conflict") == ("False", Reason.NO_CONFLICT)
+
+
+async def test_second_volume_of_a_name_waits_for_the_first(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build("a", name="data"))
+    await harness.settled()
+    api.create(build("b", name="data"))
+    await harness.settled()
+    first, second = Key("default", "a"), Key("default", "b")
+    assert condition(api, "Conflict", first) == ("False", Reason.NO_CONFLICT)
+    assert condition(api, "Conflict", second) == ("True", Reason.FOREIGN_CLAIM)
+
+    api.delete(DEMO_VOLUME, first)
+    await harness.settled()
+
+    assert condition(api, "Conflict", second) == ("False", Reason.NO_CONFLICT)
+    assert status(api, second)["pvcRef"]["uid"] == api.get(PVC, DATA)["metadata"]["uid"]

@@ -1,0 +1,102 @@
+"""What users and the rest of the cluster do to volumes, for tests over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from libs.common.conditions import find_condition
+from libs.common.kinds import POD, PVC, Key, Manifest
+from libs.common.testing.fakeapi import FakeApi
+from operators.volumes.api.v1alpha1 import DEMO_VOLUME
+from operators.volumes.samples import (
+    build_foreign_claim,
+    build_statefulset_owner,
+)
+
+DATA = Key("default", "data")
+"""The volume of most tests, and its claim."""
+
+
+def build(name: str = "data", /, **spec: Any) -> Manifest:
+    """Build a DemoVolume of 10 GiB with what a test adds to its spec."""
+    spec = {"size": 10, "storageClassName": "standard", **spec}
+    return {
+        "apiVersion": DEMO_VOLUME.api_version,
+        "kind": DEMO_VOLUME.kind,
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": spec,
+    }
+
+
+def take_name(api: FakeApi, *, owned: bool = False) -> Manifest:
+    """Create the claim `data` as somebody else, with or without an owner."""
+    claim = build_foreign_claim()
+    claim["metadata"] = {"name": "data", "namespace": "default"}
+    if owned:
+        owner = api.create(
+            {
+                "apiVersion": "apps/v1",
+                "kind": "StatefulSet",
+                "metadata": {"name": "db", "namespace": "default"},
+                "spec": {
+                    "serviceName": "db",
+                    "selector": {"matchLabels": {"app": "db"}},
+                    "template": {
+                        "metadata": {"labels": {"app": "db"}},
+                        "spec": {"containers": [{"name": "c", "image": "i"}]},
+                    },
+                },
+            }
+        )
+        reference = {**build_statefulset_owner(), "uid": owner["metadata"]["uid"]}
+        claim["metadata"]["ownerReferences"] = [reference]
+    return api.create(claim)
+
+
+def bind(api: FakeApi, capacity: str = "10Gi", key: Key = DATA) -> None:
+    """Give a claim its volume, as a provisioner does; once more to grow it."""
+    api.patch(PVC, key, {"spec": {"volumeName": f"pv-{key.name}"}})
+    api.patch_status(PVC, key, {"phase": "Bound", "capacity": {"storage": capacity}})
+
+
+def protect(api: FakeApi, key: Key = DATA) -> None:
+    """Protect a claim in use, as Kubernetes does."""
+    api.patch(PVC, key, {"metadata": {"finalizers": ["kubernetes.io/pvc-protection"]}})
+
+
+def unprotect(api: FakeApi, key: Key = DATA) -> None:
+    """End the protection of a claim."""
+    api.patch(PVC, key, {"metadata": {"finalizers": None}})
+
+
+def run_pod(api: FakeApi, name: str = "web-0", claim: str = "data") -> None:
+    """Run a pod that mounts a claim."""
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": claim}}
+    api.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"containers": [{"name": "c", "image": "i"}], "volumes": [volume]},
+        }
+    )
+    api.bind(("default", name))
+
+
+def end_pod(api: FakeApi, name: str = "web-0") -> None:
+    """Delete a pod and end its grace period."""
+    api.delete(POD, ("default", name))
+    api.finish_termination(POD, ("default", name))
+
+
+def condition(api: FakeApi, condition_type: str, key: Key = DATA) -> tuple[str, str]:
+    """Return status and reason of a condition."""
+    found = find_condition(api.get(DEMO_VOLUME, key), condition_type)
+    assert found is not None, f"{condition_type} is not shown"
+    return found["status"], found["reason"]
+
+
+def status(api: FakeApi, key: Key = DATA) -> Manifest:
+    """Return the status of a DemoVolume."""
+    shown: Manifest = api.get(DEMO_VOLUME, key)["status"]
+    return shown

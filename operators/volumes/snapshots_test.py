@@ -1,0 +1,100 @@
+"""Snapshots, as the last thing of a DemoVolume and as its source, over HTTP."""
+
+from __future__ import annotations
+
+from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
+from libs.common.kinds import PVC, Key
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.harness import OperatorHarness
+from operators.volumes.api.v1alpha1 import DEMO_VOLUME, Reason
+from operators.volumes.naming import snapshot_name
+from operators.volumes.pretend import DATA, bind, build, condition
+
+
+async def test_last_snapshot_is_ready_before_the_claim_goes(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.register(VOLUME_SNAPSHOT)
+    await harness.restart()
+    api.create(build(reclaimPolicy="Snapshot"))
+    await harness.settled()
+    bind(api)
+    await harness.settled()
+    assert condition(api, "SnapshotsAvailable") == ("True", Reason.SNAPSHOT_API_FOUND)
+
+    api.delete(DEMO_VOLUME, DATA)
+    await harness.settled()
+    (snapshot,) = api.objects(VOLUME_SNAPSHOT)
+    assert snapshot["spec"]["source"] == {"persistentVolumeClaimName": "data"}
+    assert condition(api, "Terminating") == ("True", Reason.SNAPSHOTTING)
+    assert "deletionTimestamp" not in api.get(PVC, DATA)["metadata"]
+    name = Key("default", snapshot["metadata"]["name"])
+    api.patch_status(VOLUME_SNAPSHOT, name, {"readyToUse": True})
+    await harness.settled()
+
+    assert api.find(PVC, DATA) is None
+    assert api.find(DEMO_VOLUME, DATA) is None
+    assert api.find(VOLUME_SNAPSHOT, name) is not None
+
+
+async def test_last_snapshot_is_taken_once_somebody_gives_its_name_free(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.register(VOLUME_SNAPSHOT)
+    await harness.restart()
+    api.create(build(reclaimPolicy="Snapshot"))
+    await harness.settled()
+    bind(api)
+    await harness.settled()
+    name = snapshot_name("data", api.get(PVC, DATA)["metadata"]["uid"])
+    metadata = {"name": name, "namespace": "default"}
+    api.create(
+        {"apiVersion": VOLUME_SNAPSHOT.api_version, "kind": VOLUME_SNAPSHOT.kind}
+        | {"metadata": metadata, "spec": {}}
+    )
+    api.delete(DEMO_VOLUME, DATA)
+    await harness.settled()
+    assert condition(api, "Terminating") == ("True", Reason.SNAPSHOT_CONFLICT)
+
+    api.delete(VOLUME_SNAPSHOT, Key("default", name))
+    await harness.settled()
+
+    assert condition(api, "Terminating") == ("True", Reason.SNAPSHOTTING)
+
+
+async def test_cluster_without_snapshots_is_no_reason_to_lose_data(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build(reclaimPolicy="Snapshot"))
+    await harness.settled()
+    bind(api)
+    await harness.settled()
+    assert condition(api, "SnapshotsAvailable") == ("False", Reason.SNAPSHOT_API_MISSING)
+    assert condition(api, "Ready") == ("True", Reason.BOUND)
+    api.delete(DEMO_VOLUME, DATA)
+    await harness.settled()
+    assert condition(api, "Terminating") == ("True", Reason.SNAPSHOT_API_MISSING)
+    assert api.find(PVC, DATA) is not None
+
+    api.patch(DEMO_VOLUME, DATA, {"spec": {"reclaimPolicy": "Retain"}})
+    await harness.settled()
+
+    assert api.find(DEMO_VOLUME, DATA) is None
+    assert api.find(PVC, DATA) is not None
+
+
+async def test_source_is_waited_for_and_then_used(api: FakeApi, harness: OperatorHarness) -> None:
+    api.create(build("clone", source={"volume": "data"}))
+    await harness.settled()
+    clone = Key("default", "clone")
+    assert condition(api, "Ready", clone) == ("False", Reason.SOURCE_MISSING)
+    api.create(build())
+    await harness.settled()
+    assert condition(api, "Ready", clone) == ("False", Reason.SOURCE_NOT_READY)
+    assert api.find(PVC, clone) is None
+
+    bind(api)
+    await harness.settled()
+
+    source = api.get(PVC, clone)["spec"]["dataSource"]
+    assert (source["kind"], source["name"]) == ("PersistentVolumeClaim", "data")
