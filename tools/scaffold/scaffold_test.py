@@ -66,6 +66,9 @@ def test_nothing_of_the_tutorial_is_left_in_a_new_operator(checkout: Path) -> No
     assert checkout / "operators/archives/conformance_test.py" in made
     assert checkout / "helm/archives/templates/NOTES.txt" in made
     assert checkout / "tests/e2e/archives_test.py" in made
+    # Pants refuses a BUILD file that names files which are not there.
+    assert "conftest" not in (checkout / "operators/archives/BUILD").read_text()
+    assert (checkout / "operators/archives/examples/backuppolicy.yaml") in made
     left = {
         path.relative_to(checkout)
         for path in made
