@@ -50,7 +50,6 @@ def test_each_name_of_the_tutorial_has_one_in_its_place() -> None:
 
     assert renamed == "archives: BACKUP_POLICY, BackupPolicy, backuppolicies.archives.slipway.dev"
     assert names.rename("plan_greeting", python=True) == "plan_backup_policy"
-    assert names.rename("examples/greeting.yaml") == "examples/backuppolicy.yaml"
 
 
 def test_all_names_that_cannot_be_used_are_told_at_once() -> None:
@@ -68,7 +67,7 @@ def test_nothing_of_the_tutorial_is_left_in_a_new_operator(checkout: Path) -> No
     assert checkout / "tests/e2e/archives_test.py" in made
     # Pants refuses a BUILD file that names files which are not there.
     assert "conftest" not in (checkout / "operators/archives/BUILD").read_text()
-    assert (checkout / "operators/archives/examples/backuppolicy.yaml") in made
+    assert (checkout / "operators/archives/examples/backup_policy.yaml") in made
     left = {
         path.relative_to(checkout)
         for path in made

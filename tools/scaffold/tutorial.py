@@ -41,6 +41,7 @@ def follow(root: Path, names: Names, page: str) -> None:
         subprocess.run(["sh", "-eu", "-c", step], cwd=root, check=True)
     # The chart is copied first, then its notes are written over.
     for path, text in files.items():
-        target = root / names.rename(path)
+        # The end-to-end test names the example.
+        target = root / names.rename(path, python=True)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(names.rename(text, python=path.endswith(".py")))
