@@ -26,6 +26,8 @@ from tools.kubevirt_sim.statuses import (
 )
 from tools.kubevirt_sim.timing import Timing
 
+ADDRESSES: Final = "sim.slipway.dev/addresses"
+"""Annotation on a simulated node: the range that its pods get addresses from."""
 _FIRST_HOST: Final = 2
 
 
@@ -221,7 +223,9 @@ def _conditions(pod: Manifest, now: datetime, *, running: bool) -> list[Manifest
 
 def find_address(node: Manifest, pods: Sequence[Manifest]) -> str:
     """Return the lowest address of a node's range that no pod has."""
-    network = ipaddress.ip_network(text_at(node, "spec", "podCIDR") or "10.244.0.0/24")
+    network = ipaddress.ip_network(
+        text_at(node, "metadata", "annotations", ADDRESSES) or "10.200.0.0/24"
+    )
     taken = {text_at(pod, "status", "podIP") for pod in pods if not is_finished(pod)}
     hosts = (network[index] for index in range(_FIRST_HOST, network.num_addresses - 1))
     return next((str(host) for host in hosts if str(host) not in taken), "")

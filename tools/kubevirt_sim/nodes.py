@@ -15,7 +15,7 @@ from libs.common.plan import Delete, Step
 from libs.common.runtime import Cache, Context, Controller, Result
 from tools.kubevirt_sim.behavior import SCHEDULER, SIMULATED_NODE, Guest, is_silent
 from tools.kubevirt_sim.edge import Stage, Turned, patch_status, take_turns
-from tools.kubevirt_sim.kubelet import plan_placement, plan_pod
+from tools.kubevirt_sim.kubelet import ADDRESSES, plan_placement, plan_pod
 from tools.kubevirt_sim.launcher import HOSTNAME, is_finished
 from tools.kubevirt_sim.statuses import build_condition, merge_conditions
 
@@ -32,7 +32,8 @@ def build_node(number: int) -> Manifest:
     """Build a node that the simulator plays.
 
     It lacks the label of an operating system, so that the daemons of a cluster leave it alone, and
-    has a taint for everybody else.
+    has a taint for everybody else. The range of its addresses is no `podCIDR`: a controller manager
+    does not start while a node has one that is outside of the range of the cluster.
     """
     name = f"sim-node-{number}"
     return {
@@ -41,10 +42,9 @@ def build_node(number: int) -> Manifest:
         "metadata": {
             "name": name,
             "labels": {SIMULATED_NODE: "true", HOSTNAME: name, "kubevirt.io/schedulable": "true"},
+            "annotations": {ADDRESSES: f"10.{200 + number // 256}.{number % 256}.0/24"},
         },
         "spec": {
-            "podCIDR": f"10.{200 + number // 256}.{number % 256}.0/24",
-            "podCIDRs": [f"10.{200 + number // 256}.{number % 256}.0/24"],
             "taints": [{"key": SIMULATED_NODE, "value": "true", "effect": "NoSchedule"}],
         },
     }
@@ -237,7 +237,7 @@ def build_node_status(node: Manifest, now: datetime, *, silent: bool) -> Manifes
     merged = merge_conditions(held, [ready], now)
     for item in merged:
         item.pop("lastProbeTime", None)
-    octets = text_at(node, "spec", "podCIDR").split(".")
+    octets = text_at(node, "metadata", "annotations", ADDRESSES).split(".")
     resources = {"cpu": "64", "memory": "256Gi", "pods": "250"}
     return {
         **status,

@@ -17,7 +17,7 @@ from libs.common.contracts.kubevirt import (
     VmView,
 )
 from libs.common.contracts.launchers import LauncherView
-from libs.common.kinds import POD, PVC, Key, Manifest, uid_of
+from libs.common.kinds import NODE, POD, PVC, Key, Manifest, uid_of
 from libs.common.testing.fakeapi import FakeApi
 from tools.kubevirt_sim.conftest import History
 from tools.kubevirt_sim.samples import build_disk, build_machine
@@ -80,6 +80,15 @@ async def test_machines_that_start_at_once_have_an_address_each(
     addresses = [pod.address for pod in await launchers(kubevirt_sim)]
     assert len(addresses) == len(machines)
     assert len(set(addresses)) == len(machines)
+
+
+async def test_nodes_have_no_range_that_a_controller_manager_would_refuse(
+    kubevirt_sim: KubeVirtSim,
+) -> None:
+    """It does not start while a node has one outside of the range of the cluster."""
+    nodes = (await kubevirt_sim.client.list(NODE)).items
+
+    assert nodes and not any("podCIDR" in node["spec"] for node in nodes)
 
 
 async def test_instance_goes_through_each_phase_in_its_order(
