@@ -1,9 +1,9 @@
 """The lookout: asks the APIs of clusters beside the passes, so that none waits long for a slow one.
 
-What was told is kept. A pass that finds it old has it asked anew and gives the cluster a moment,
-since one pass is better than two; when the answer comes later, it wakes another pass. Only the
-first question of a process is waited for to the end of its time: before that nothing is known, and
-to say so would change the status of each cluster at each restart.
+Each pass has its cluster asked and gives it a moment, since one pass is better than two. When the
+answer comes later, it wakes another pass, which takes it; meanwhile what was told before counts.
+Only the first question of a process is waited for to the end of its time: before that nothing is
+known, and to say so would change the status of each cluster at each restart.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ type Ask = Callable[[], Awaitable[Workload]]
 
 _PATIENCE: Final = 0.25
 """Seconds that a pass gives a cluster of which something is known."""
-_FRESH: Final = timedelta(seconds=1)
-"""How long an answer is taken for what is there now."""
 _AT_ONCE: Final = 16
 """Most clusters that are asked at a time."""
 
@@ -30,7 +28,8 @@ _AT_ONCE: Final = 16
 @dataclass(slots=True)
 class _Entry:
     answer: Workload | None = None
-    until: datetime | None = None
+    silent_until: datetime | None = None
+    late: bool = False
     task: asyncio.Task[None] | None = None
 
 
@@ -60,12 +59,18 @@ class Lookout:
         """
         entry = self._entries.setdefault(uid, _Entry())
         patience = 0.0 if entry.task is not None else _PATIENCE
-        if entry.task is None and (entry.until is None or now() >= entry.until):
+        if entry.task is None and entry.late and entry.answer is not None:
+            # Nobody waited for this one any more: it is what this pass was woken for.
+            entry.late = False
+            return entry.answer
+        silent = entry.silent_until is not None and now() < entry.silent_until
+        if entry.task is None and not silent:
             entry.task = asyncio.create_task(self._ask(entry, ask, now))
         if entry.task is not None:
             task, known = entry.task, entry.answer is not None
             # A pass that is canceled leaves the question alone: the next one finds the answer.
             await asyncio.wait({task}, timeout=patience if known else None)
+            entry.late = not task.done()
             if task.done():
                 task.result()
             else:
@@ -76,7 +81,7 @@ class Lookout:
         """Have a cluster asked anew by the next pass, since something was changed there."""
         entry = self._entries.get(uid)
         if entry is not None:
-            entry.until = None
+            entry.silent_until, entry.late = None, False
 
     def forget(self, uid: str) -> None:
         """Forget a cluster, and what is asked of it."""
@@ -89,6 +94,6 @@ class Lookout:
             async with self._gate:
                 answer = await ask()
             entry.answer = answer
-            entry.until = now() + (_FRESH if answer.reachable else self._pause)
+            entry.silent_until = None if answer.reachable else now() + self._pause
         finally:
             entry.task = None
