@@ -39,6 +39,7 @@ from tools.sweep.faults import is_foreign
 from tools.sweep.modes import Mode
 from tools.sweep.outside import Outside, Reply, Request
 from tools.sweep.recorder import Book, Version
+from tools.sweep.triggers import Trigger
 from tools.sweep.virtualization import show_status
 from tools.sweep.workload import (
     Phase,
@@ -63,6 +64,9 @@ _REBUILD: Final = re.compile(r"-rebuild-[0-9a-f]{8}")
 """What the names of Operations end with: a hash that covers the UID of the node."""
 _LOST: Final = (authorities_name(_NAME), f"{_NAME}-{CONTROL_PLANE}-0")
 """What is not made again: a cluster without it has lost its data."""
+_ONLY: Final = ("services", "endpointslices.discovery.k8s.io")
+"""Kinds of which there is one object alone. A listing after a gap in which that went tells of
+nothing, so that the runtime finds it by its next sweep, after longer than a trial lasts."""
 _NAMED_ALIKE: Final = (SERVICE, ENDPOINT_SLICE, IP_CLAIM)
 _NODES: Final = NODE.path()
 _PODS: Final = POD.path()
@@ -335,6 +339,10 @@ def _is_mended(book: Book) -> bool:
     return set(labels) == {_NAME} and book.get(SECRET, join_name(_NAME)) is not None
 
 
+def _spares(mode: Mode, moment: Trigger) -> bool:
+    return mode is Mode.GONE and (moment.name in _LOST or moment.target in _ONLY)
+
+
 def _fold(state: State) -> State:
     """Leave out keys and certificates, which are others each time."""
     for value in state.values():
@@ -373,7 +381,7 @@ WORKLOADS: Final = (
         outside=(
             Outside("api", PlayedCluster, lambda url: (f"--api-url={url}", "--api-poll-seconds=1")),
         ),
-        spares=lambda mode, moment: mode is Mode.GONE and moment.name in _LOST,
+        spares=_spares,
         rewrite=lambda text: _REBUILD.sub("-rebuild-hash", text),
         fold=_fold,
     ),
