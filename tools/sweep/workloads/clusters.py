@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-from libs.common.client import Client
 from libs.common.contracts.compute import INSTANCE, OPERATION
 from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.network import FIREWALL
@@ -21,23 +20,27 @@ from libs.common.contracts.reading import holds_at, text_at
 from libs.common.crd import build_crd
 from libs.common.kinds import (
     ENDPOINT_SLICE,
-    NODE,
-    POD,
     SECRET,
     SERVICE,
     Manifest,
     is_deleting,
     key_of,
-    uid_of,
 )
 from operators.clusters.api.reasons import ConditionType
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KUBERNETES_CLUSTER, KubernetesCluster
 from operators.clusters.controller import OPERATOR
-from operators.clusters.naming import POOL_LABEL, authorities_name, endpoint_name, join_name
+from operators.clusters.naming import (
+    authorities_name,
+    endpoint_name,
+    join_name,
+    kubeconfig_name,
+    user_data_name,
+)
 from operators.clusters.rbac import RULES
 from tools.sweep.faults import is_foreign
 from tools.sweep.modes import Mode
-from tools.sweep.outside import Outside, Reply, Request
+from tools.sweep.outside import Outside
+from tools.sweep.played_cluster import READY, PlayedCluster, pool_of
 from tools.sweep.recorder import Book, Version
 from tools.sweep.triggers import Trigger
 from tools.sweep.virtualization import show_status
@@ -53,13 +56,6 @@ from tools.sweep.workload import (
 )
 
 _NAME: Final = "edge"
-_MOMENT: Final = "2026-01-31T12:00:00Z"
-_READY: Final = {
-    "type": "Ready",
-    "status": "True",
-    "reason": "Running",
-    "lastTransitionTime": _MOMENT,
-}
 _REBUILD: Final = re.compile(r"-rebuild-[0-9a-f]{8}")
 """What the names of Operations end with: a hash that covers the UID of the node."""
 _LOST: Final = (authorities_name(_NAME), f"{_NAME}-{CONTROL_PLANE}-0")
@@ -68,100 +64,6 @@ _ONLY: Final = ("services", "endpointslices.discovery.k8s.io")
 """Kinds of which there is one object alone. A listing after a gap in which that went tells of
 nothing, so that the runtime finds it by its next sweep, after longer than a trial lasts."""
 _NAMED_ALIKE: Final = (SERVICE, ENDPOINT_SLICE, IP_CLAIM)
-_NODES: Final = NODE.path()
-_PODS: Final = POD.path()
-
-
-class PlayedCluster:
-    """Play the API of the cluster that is made: its Nodes, and a pod on each node of a pool.
-
-    Args:
-        trial: Namespace of the trial.
-        client: Connection with all rights, to see which machines run.
-    """
-
-    def __init__(self, trial: str, client: Client) -> None:
-        """Begin without nodes."""
-        self._trial = trial
-        self._client = client
-        self._nodes: dict[str, Manifest] = {}
-        self._pods: dict[str, str] = {}
-
-    async def answer(self, request: Request) -> Reply:
-        """Answer a request; whoever asks is let in, as there is no TLS on the way."""
-        await self._let_join()
-        path, _, name = request.path.rpartition("/")
-        match request.method, request.path:
-            case "GET", found if found == _NODES:
-                return _list(self._nodes.values())
-            case "GET", found if found == _PODS:
-                node = request.query.get("fieldSelector", "").removeprefix("spec.nodeName=")
-                return _list(_build_pod(pod) for pod, on in self._pods.items() if on == node)
-            case "POST", found if found.endswith("/eviction"):
-                self._pods.pop(found.split("/")[-2], None)
-                return Reply(201, b"{}")
-            case ("PATCH" | "DELETE") as method, _ if path == _NODES:
-                return self._change(method, name, json.loads(request.body or b"{}"))
-        return Reply(404)
-
-    def show(self) -> Mapping[str, Manifest]:
-        """Return the nodes, each with the pods that it has."""
-        pods = Counter(self._pods.values())
-        return {
-            f"node {name}": {**node["spec"], "pods": pods[name]}
-            for name, node in self._nodes.items()
-        }
-
-    async def _let_join(self) -> None:
-        """Let the node of each machine that runs join."""
-        for machine in (await self._client.list(INSTANCE, self._trial)).items:
-            name, pool = key_of(machine).name, _pool_of(machine)
-            if name in self._nodes or not holds_at(machine, "Ready") or is_deleting(machine):
-                continue
-            labels = {} if pool == CONTROL_PLANE else {POOL_LABEL: pool}
-            metadata = {"name": name, "uid": f"node-{uid_of(machine)}", "labels": labels}
-            self._nodes[name] = {
-                "apiVersion": NODE.api_version,
-                "kind": NODE.kind,
-                "metadata": {**metadata, "annotations": {}},
-                "spec": {},
-                "status": {"conditions": [_READY]},
-            }
-            if labels:
-                self._pods[f"pod-of-{name}"] = name
-
-    def _change(self, method: str, name: str, body: Manifest) -> Reply:
-        node = self._nodes.get(name)
-        if node is None:
-            return Reply(404)
-        named = (body if method == "PATCH" else {"metadata": body["preconditions"]})["metadata"]
-        if named["uid"] != node["metadata"]["uid"]:
-            return Reply(409)
-        if method == "DELETE":
-            del self._nodes[name]
-            return Reply(200, b"{}")
-        for held, changes in (
-            (node["metadata"]["annotations"], named["annotations"]),
-            (node["spec"], body["spec"]),
-        ):
-            held.update(changes)
-            for field in [field for field, value in changes.items() if value is None]:
-                del held[field]
-        return Reply(200, json.dumps(node).encode())
-
-
-def _list(items: Any) -> Reply:
-    listing = {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": list(items)}
-    return Reply(200, json.dumps(listing).encode())
-
-
-def _build_pod(name: str) -> Manifest:
-    metadata = {"name": name, "namespace": "default", "uid": name}
-    return {"metadata": metadata, "status": {"phase": "Running"}}
-
-
-def _pool_of(machine: Manifest) -> str:
-    return text_at(machine, "metadata", "labels", POOL_LABEL)
 
 
 def check_nodes(history: Sequence[Version]) -> list[str]:
@@ -174,7 +76,7 @@ def check_nodes(history: Sequence[Version]) -> list[str]:
             for pool in version.manifest["spec"]["pools"]:
                 asked[pool["name"]] = max(asked[pool["name"]], pool["count"])
         elif version.kind == INSTANCE and not is_foreign(version):
-            live[version.name] = _pool_of(version.manifest)
+            live[version.name] = pool_of(version.manifest)
             if version.action == "DELETED":
                 del live[version.name]
             counts = Counter(live.values())
@@ -190,7 +92,7 @@ def check_order(history: Sequence[Version]) -> list[str]:
         going = is_deleting(version.manifest) or version.action == "DELETED"
         pools = set(live.values())
         if version.kind == INSTANCE and not is_foreign(version):
-            pool = _pool_of(version.manifest)
+            pool = pool_of(version.manifest)
             if (
                 version.phase == "delete"
                 and going
@@ -245,14 +147,21 @@ def _expect_machine(machine: Manifest, _: Book) -> Manifest:
         "vmiUID": f"run-of-{name}",
         "privateIP": f"10.0.0.{last}",
         "rootDisk": {"name": f"{name}-root"},
-        "conditions": [{**_READY, "observedGeneration": machine["metadata"]["generation"]}],
+        "conditions": [
+            {
+                **READY,
+                "observedGeneration": machine["metadata"]["generation"],
+                # One that has run for long and whose node has not joined would be broken.
+                "lastTransitionTime": machine["metadata"]["creationTimestamp"],
+            }
+        ],
     }
 
 
 def _expect_claim(claim: Manifest, book: Book) -> Manifest:
     led = (book.get(ENDPOINT_SLICE, key_of(claim).name) or {}).get("endpoints")
-    bound = {**_READY, "type": "Bound", "status": "True" if led else "False"}
-    return {"address": "203.0.113.7", "conditions": [_READY, bound]}
+    bound = {**READY, "type": "Bound", "status": "True" if led else "False"}
+    return {"address": "203.0.113.7", "conditions": [READY, bound]}
 
 
 def _build_spec(user: User, count: int) -> Manifest:
@@ -311,11 +220,11 @@ def has_nodes(count: int, *, rebuilt: bool = False) -> Any:
     """
 
     def check(book: Book) -> bool:
-        workers = [each for each in book.list(INSTANCE) if _pool_of(each) != CONTROL_PLANE]
+        workers = [each for each in book.list(INSTANCE) if pool_of(each) != CONTROL_PLANE]
         cluster = book.get(KUBERNETES_CLUSTER, _NAME)
         at_work = holds_at(cluster or {}, ConditionType.REMEDIATING)
         begun = bool(book.list(OPERATION))
-        ready = is_observed(cluster) and not at_work
+        ready = is_observed(cluster) and not at_work and _is_whole(book)
         return ready and len(workers) == count and begun is rebuilt
 
     return check
@@ -331,12 +240,21 @@ def serves(count: int) -> Any:
     return check
 
 
+def _is_whole(book: Book) -> bool:
+    """Tell whether nothing is missing that a fault may have taken away."""
+    nodes = [key_of(each).name for each in book.list(INSTANCE)]
+    secrets = [join_name(_NAME), kubeconfig_name(_NAME), *map(user_data_name, nodes)]
+    kept = [book.get(SECRET, name) for name in secrets]
+    kept += [book.get(kind, endpoint_name(_NAME)) for kind in _NAMED_ALIKE]
+    return None not in kept and len(book.list(FIREWALL)) == 2
+
+
 def _is_mended(book: Book) -> bool:
     kept = [book.get(kind, endpoint_name(_NAME)) for kind in _NAMED_ALIKE]
     labels = [
         text_at(each or {}, "metadata", "labels", "app.kubernetes.io/instance") for each in kept
     ]
-    return set(labels) == {_NAME} and book.get(SECRET, join_name(_NAME)) is not None
+    return set(labels) == {_NAME} and _is_whole(book)
 
 
 def _spares(mode: Mode, moment: Trigger) -> bool:
@@ -376,7 +294,7 @@ WORKLOADS: Final = (
             show_status(INSTANCE, _expect_machine),
             show_status(OPERATION, lambda _, __: {"phase": "Succeeded"}),
             show_status(IP_CLAIM, _expect_claim),
-            show_status(FIREWALL, lambda _, __: {"conditions": [_READY]}),
+            show_status(FIREWALL, lambda _, __: {"conditions": [READY]}),
         ),
         outside=(
             Outside("api", PlayedCluster, lambda url: (f"--api-url={url}", "--api-poll-seconds=1")),
