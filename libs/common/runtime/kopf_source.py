@@ -6,8 +6,9 @@ events, no peering, and a finalizer name that nobody uses, since kopf takes its 
 whatever it handles. What it lacks is added here and in `libs.common.runtime.sweep`:
 
 * a store is synced when everything that a listing of metadata named has been seen or is gone;
-* an event without a type for an object that is known means that kopf listed again after a gap;
-  deletions in the gap came with no event, so the informer is swept.
+* a listing of a kind that is synced means that kopf begins again after a gap. Deletions in the gap
+  come with no event, and where nothing is left no event comes at all: so its requests are watched,
+  and the informer is swept.
 
 kopf runs in a thread of its own, with an event loop of its own: it ends by canceling every task of
 its loop that was created after it, and it installs signal handlers where it is in the main thread.
@@ -28,7 +29,7 @@ import kopf
 import structlog
 
 from libs.common.config import ConnectionConfig
-from libs.common.kinds import Manifest, key_of, uid_of
+from libs.common.kinds import Manifest
 from libs.common.runtime.informer import Informer
 
 log = structlog.get_logger(__name__)
@@ -111,7 +112,13 @@ class KopfSource:
         flags.append((asyncio.get_running_loop(), flag))
         ready.set()
         namespaces = sorted({scope for informer in informers for scope in informer.namespaces})
-        async with _Sessions(self._config) as sessions:
+
+        def note_request(path: str) -> None:
+            for informer in informers:
+                if any(path.endswith(informer.kind.path(scope)) for scope in informer.scopes):
+                    loop.call_soon_threadsafe(_note_listing, informer)
+
+        async with _Sessions(self._config, note_request) as sessions:
             await kopf.operator(
                 registry=_build_registry(informers, sessions, loop),
                 settings=_build_settings(informers),
@@ -127,10 +134,15 @@ class _Sessions:
 
     They are ours: a kopf that is stopped while it looks at what the server has opens others that it
     never closes, and those of its own know neither our TLS context nor a proxy.
+
+    Args:
+        config: Where the API server is and how to log in.
+        read: Told the path of each read that is no watch, when it is answered.
     """
 
-    def __init__(self, config: ConnectionConfig) -> None:
+    def __init__(self, config: ConnectionConfig, read: Callable[[str], None]) -> None:
         self._config = config
+        self._read = read
         self._opened: list[aiohttp.ClientSession] = []
 
     async def __aenter__(self) -> Self:
@@ -156,11 +168,21 @@ class _Sessions:
             headers={"Authorization": authorization} if authorization else None,
             proxy=config.proxy or None,
             trust_env=False,
+            trace_configs=[self._build_trace()],
         )
         self._opened.append(session)
         return kopf.AiohttpSession(
             server=config.server, default_namespace=config.namespace, aiohttp_session=session
         )
+
+    def _build_trace(self) -> aiohttp.TraceConfig:
+        async def note(_: object, __: object, params: aiohttp.TraceRequestEndParams) -> None:
+            if params.method == "GET" and "watch" not in params.url.query:
+                self._read(params.url.path)
+
+        trace = aiohttp.TraceConfig()
+        trace.on_request_end.append(note)
+        return trace
 
 
 def _build_registry(
@@ -249,11 +271,12 @@ def _deliver(informer: Informer, event_type: str | None, manifest: Manifest) -> 
     if event_type == "DELETED":
         informer.remove(manifest)
         return
-    if event_type is None:
-        held = informer.store.get(key_of(manifest))
-        if held is not None and uid_of(held) == uid_of(manifest):
-            informer.relisted.set()
     informer.put(manifest)
+
+
+def _note_listing(informer: Informer) -> None:
+    if informer.synced:
+        informer.relisted.set()
 
 
 def _finish(ended: asyncio.Future[None], error: BaseException | None) -> None:

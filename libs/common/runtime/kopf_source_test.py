@@ -92,14 +92,26 @@ async def test_deletion_in_a_gap_before_a_410_is_found(api: FakeApi, client: Cli
     for name in ("stays", "goes"):
         api.create(build_config_map(name))
     async with watching(client) as watcher:
-        await until(lambda: watcher.informer.synced)
-        api.watches.pause(CONFIG_MAP)
+        await until(lambda: watcher.informer.synced and api.watches.count(CONFIG_MAP) > 0)
+        api.watches.drop_next(CONFIG_MAP, 1)
         api.vanish(CONFIG_MAP, Key("default", "goes"))
         api.watches.expire(CONFIG_MAP, "stream")
-        api.watches.resume(CONFIG_MAP)
 
         await until(lambda: watcher.gone == ["goes"])
         assert watcher.names() == ["stays"]
+
+
+async def test_deletion_of_the_last_object_in_a_gap_is_found(api: FakeApi, client: Client) -> None:
+    """Kopf tells of nothing at all where a listing after a 410 is empty."""
+    api.create(build_config_map("goes"))
+    async with watching(client) as watcher:
+        await until(lambda: watcher.informer.synced and watcher.names() == ["goes"])
+        await until(lambda: api.watches.count(CONFIG_MAP) > 0)
+        api.watches.drop_next(CONFIG_MAP, 1)
+        api.vanish(CONFIG_MAP, Key("default", "goes"))
+        api.watches.expire(CONFIG_MAP, "stream")
+
+        await until(lambda: watcher.gone == ["goes"])
 
 
 async def test_many_objects_are_synced_at_once(api: FakeApi, client: Client) -> None:
