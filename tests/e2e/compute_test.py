@@ -12,10 +12,12 @@ from libs.common.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VmiView,
+    VmView,
 )
+from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT
 from libs.common.errors import AlreadyExists
 from libs.common.kinds import PVC, Key, Manifest
-from operators.compute.samples import build_instance, build_operation, build_size
+from operators.compute.samples import IMAGE, build_instance, build_operation, build_size
 from tests.e2e.cluster import Cluster, Serve, eventually
 from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster
 from tools.cluster.progress import open_progress
@@ -72,6 +74,51 @@ async def test_instance_runs_is_operated_on_and_goes(cluster: Cluster) -> None:
         return not await claims(cluster, namespace)
 
     await eventually(emptied, "the disks are gone")
+
+
+async def test_guest_reboots_is_snapshotted_restored_and_rescued(cluster: Cluster) -> None:
+    namespace = await cluster.make_namespace("compute")
+    web = Key(namespace, "web")
+    with contextlib.suppress(AlreadyExists):
+        await cluster.client.create(INSTANCE_SIZE, build_size())
+    await cluster.client.create(INSTANCE, build_instance("web", namespace))
+    await cluster.wait_ready(INSTANCE, web)
+    first, own = await look(cluster, web), await root_disk(cluster, web)
+
+    await operate(cluster, namespace, "SoftReboot")
+    assert (await look(cluster, web)).uid == first.uid
+
+    await operate(cluster, namespace, "Snapshot", snapshot={"name": "kept"})
+    assert (await look(cluster, web)).uid == first.uid
+    snapshot = await cluster.client.get(MACHINE_SNAPSHOT, Key(namespace, "kept"))
+    assert snapshot["status"]["readyToUse"] is True
+
+    await operate(cluster, namespace, "Restore", restore={"snapshot": "kept"})
+    restored = await root_disk(cluster, web)
+    assert restored != own
+
+    await cluster.client.create(
+        OPERATION,
+        build_operation("Rescue", "rescue", "web", namespace, rescue={"image": dict(IMAGE)}),
+    )
+    rescue = Key(namespace, "rescue")
+
+    async def is_held() -> bool:
+        held = await cluster.client.get(OPERATION, rescue)
+        return (held.get("status") or {}).get("step") == "Hold"
+
+    await eventually(is_held, "the machine runs from the rescue disk")
+    assert await root_disk(cluster, web) != restored
+    await cluster.client.patch(OPERATION, rescue, {"spec": {"cancel": True}})
+    await cluster.wait_ready(OPERATION, rescue)
+    assert await root_disk(cluster, web) == restored
+    assert (await look(cluster, web)).ready
+    await cluster.delete(INSTANCE, web)
+    await cluster.wait_gone(INSTANCE, web)
+
+
+async def root_disk(cluster: Cluster, key: Key) -> str:
+    return VmView.parse(await cluster.client.get(VIRTUAL_MACHINE, key)).disks["root"]
 
 
 async def look(cluster: Cluster, key: Key) -> VmiView:

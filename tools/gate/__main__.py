@@ -20,8 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = [
         step
         for step in steps
-        if (step.name in options.only if options.only else not step.by_name)
-        and step.name not in options.skip
+        if (not options.only or step.name in options.only) and step.name not in options.skip
     ]
     for folder in (REPORTS, PANTS_REPORTS):
         shutil.rmtree(ROOT / folder, ignore_errors=True)

@@ -31,7 +31,6 @@ class Step:
         environment: Set on top of that of the gate.
         needs: Tools that are made before it: `assets`, `helm`, `jvm`, `pulsar`, `images`,
             `cluster`.
-        by_name: Runs only where `--only` names it.
         beside: Runs beside the steps after it: it waits more than it computes, or has but one
             process.
     """
@@ -42,7 +41,6 @@ class Step:
     reports: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
-    by_name: bool = False
     beside: bool = False
 
 
@@ -114,8 +112,6 @@ def build_steps(python: str) -> tuple[Step, ...]:
             (python, "-m", "tools.sweep", f"--junit={REPORTS}/sweep.xml"),
             reports=f"{REPORTS}/sweep.xml",
             needs=("assets",),
-            # Not yet in every run: its time over all operators has not been measured in one piece.
-            by_name=True,
         ),
     )
 

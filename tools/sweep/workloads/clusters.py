@@ -60,9 +60,6 @@ _REBUILD: Final = re.compile(r"-rebuild-[0-9a-f]{8}")
 """What the names of Operations end with: a hash that covers the UID of the node."""
 _LOST: Final = (authorities_name(_NAME), f"{_NAME}-{CONTROL_PLANE}-0")
 """What is not made again: a cluster without it has lost its data."""
-_ONLY: Final = ("services", "endpointslices.discovery.k8s.io")
-"""Kinds of which there is one object alone. A listing after a gap in which that went tells of
-nothing, so that the runtime finds it by its next sweep, after longer than a trial lasts."""
 _NAMED_ALIKE: Final = (SERVICE, ENDPOINT_SLICE, IP_CLAIM)
 
 
@@ -258,7 +255,7 @@ def _is_mended(book: Book) -> bool:
 
 
 def _spares(mode: Mode, moment: Trigger) -> bool:
-    return mode is Mode.GONE and (moment.name in _LOST or moment.target in _ONLY)
+    return mode is Mode.GONE and moment.name in _LOST
 
 
 def _fold(state: State) -> State:

@@ -1,0 +1,184 @@
+"""Five machines with an address each, while they move and reboot and the operators are killed.
+
+The machines are simulated; API server, nodes, operators and their deaths are real.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+
+import pytest
+
+from libs.common.contracts.compute import INSTANCE, INSTANCE_SIZE, OPERATION
+from libs.common.contracts.ip_claims import IP_ALLOCATION, IP_CLAIM, IP_POOL, IpClaimView
+from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE, VmiView
+from libs.common.contracts.reading import text_at
+from libs.common.errors import AlreadyExists, NotFound
+from libs.common.kinds import NODE, POD, Key, Manifest, key_of, uid_of
+from operators.compute.samples import build_instance, build_operation, build_size
+from operators.ipam.samples import build_pool
+from tests.e2e.cluster import Cluster, Serve, eventually
+from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster
+from tools.cluster.progress import open_progress
+from tools.dev.kubevirt_command import deploy_simulator, remove_simulator
+from tools.dev.options import find_target
+from tools.kubevirt_sim.behavior import SILENT
+
+OPERATORS = ("ipam", "compute")
+MACHINES = [f"vm-{number}" for number in range(5)]
+ROUNDS = (
+    ("Migrate", "Reboot", "Rebuild", "Migrate", "Reboot"),
+    ("Reboot", "Rebuild", "Migrate", "Reboot", "Migrate"),
+)
+"""What is done to each machine, at the same time."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def operators(kind_cluster: KindCluster, serve: Serve) -> Iterator[None]:
+    """Install the operators, and simulated machines that are ten times as fast as real ones."""
+    target, progress = find_target(None, None, DEFAULT_NAME), open_progress("kubevirt-sim")
+    deploy_simulator(target, progress, speed=10)
+    for operator in OPERATORS:
+        serve(operator)
+    yield
+    remove_simulator(target, progress)
+
+
+async def test_each_machine_keeps_its_address_through_everything(cluster: Cluster) -> None:
+    namespace = await cluster.make_namespace("cloud")
+    pool = f"{namespace}-public"
+    with contextlib.suppress(AlreadyExists):
+        await cluster.client.create(INSTANCE_SIZE, build_size())
+    await cluster.client.create(IP_POOL, build_pool(pool, addresses=["192.0.2.64/29"]))
+    for name in MACHINES:
+        public = {"mode": "Auto", "poolName": pool}
+        await cluster.client.create(INSTANCE, build_instance(name, namespace, publicIP=public))
+    for name in MACHINES:
+        await cluster.wait_ready(INSTANCE, Key(namespace, name))
+    before = await list_addresses(cluster, namespace)
+    assert len(before) == len(set(before.values())) == len(MACHINES)
+
+    async with killing(cluster):
+        for number, types in enumerate(ROUNDS):
+            for name, type_ in zip(MACHINES, types, strict=True):
+                operation = build_operation(type_, f"{name}-{number}", name, namespace)
+                await cluster.client.create(OPERATION, operation)
+        for number, name in [(number, name) for number in range(2) for name in MACHINES]:
+            await cluster.wait_ready(OPERATION, Key(namespace, f"{name}-{number}"))
+    await reboot_on_a_lost_node(cluster, namespace, MACHINES[0])
+
+    await eventually(lambda: all_follow(cluster, namespace), "each address is where its machine is")
+    assert await list_addresses(cluster, namespace) == before
+    assert await list_entries(cluster, pool) == sorted(before.values())
+    for name in MACHINES:
+        await cluster.delete(INSTANCE, Key(namespace, name))
+    for name in MACHINES:
+        await cluster.wait_gone(INSTANCE, Key(namespace, name))
+
+    async def is_full_again() -> bool:
+        return not await list_entries(cluster, pool)
+
+    await eventually(is_full_again, "all addresses are given back")
+    await cluster.delete(IP_POOL, Key("", pool))
+    await cluster.wait_gone(IP_POOL, Key("", pool))
+
+
+async def reboot_on_a_lost_node(cluster: Cluster, namespace: str, name: str) -> None:
+    """Reboot a machine whose node does not answer: it waits for the node, and nothing is forced."""
+    key = Key(namespace, name)
+    run = VmiView.parse(await cluster.client.get(VIRTUAL_MACHINE_INSTANCE, key))
+    await set_silent(cluster, run.node_name, "true")
+    try:
+        await cluster.client.create(OPERATION, build_operation("Reboot", "lost", name, namespace))
+
+        async def is_asked() -> bool:
+            held = await cluster.client.get(VIRTUAL_MACHINE_INSTANCE, key)
+            assert uid_of(held) == run.uid
+            return bool(held["metadata"].get("deletionTimestamp"))
+
+        await eventually(is_asked, "the run is asked to end, and does not")
+        held = await cluster.client.get(OPERATION, Key(namespace, "lost"))
+        assert text_at(held, "status", "phase") == "Running"
+    finally:
+        await set_silent(cluster, run.node_name, None)
+    await cluster.wait_ready(OPERATION, Key(namespace, "lost"))
+
+
+async def set_silent(cluster: Cluster, node: str, silent: str | None) -> None:
+    """Have the simulated part of a node stop, or go on."""
+    await cluster.client.patch(NODE, Key("", node), {"metadata": {"annotations": {SILENT: silent}}})
+
+
+@contextlib.asynccontextmanager
+async def killing(cluster: Cluster) -> AsyncIterator[None]:
+    """Kill the operators in turns, each as soon as it runs again."""
+    deaths: list[str] = []
+
+    async def kill() -> None:
+        while True:
+            for operator in OPERATORS:
+                await eventually(partial(kill_one, operator), "it runs again")
+
+    async def kill_one(operator: str) -> bool:
+        for pod in await running(cluster, operator):
+            with contextlib.suppress(NotFound):
+                await cluster.delete(POD, key_of(pod), grace_seconds=0)
+                deaths.append(operator)
+                return True
+        return False
+
+    task = asyncio.create_task(kill())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    assert set(deaths) == set(OPERATORS), "each operator was killed"
+
+
+async def running(cluster: Cluster, operator: str) -> list[Manifest]:
+    """List the pods of an operator that are ready, in whatever namespace."""
+    selector = f"app.kubernetes.io/name={operator}"
+    return [
+        pod
+        for pod in (await cluster.client.list(POD, label_selector=selector)).items
+        if not pod["metadata"].get("deletionTimestamp")
+        and all(each.get("ready") for each in pod["status"].get("containerStatuses") or [{}])
+    ]
+
+
+async def list_claims(cluster: Cluster, namespace: str) -> dict[str, IpClaimView]:
+    """List the claims by the name of their machine."""
+    claims = (await cluster.client.list(IP_CLAIM, namespace)).items
+    views = [IpClaimView.parse(each) for each in claims]
+    return {view.target.rpartition("/")[2]: view for view in views}
+
+
+async def list_addresses(cluster: Cluster, namespace: str) -> dict[str, str]:
+    """List the addresses by the name of their machine."""
+    claims = await list_claims(cluster, namespace)
+    return {name: claim.address for name, claim in sorted(claims.items())}
+
+
+async def list_entries(cluster: Cluster, pool: str) -> list[str]:
+    """List the addresses of a pool that the ledger has."""
+    entries = (await cluster.client.list(IP_ALLOCATION)).items
+    mine = [each for each in entries if text_at(each, "spec", "poolRef", "name") == pool]
+    return sorted(text_at(each, "spec", "address") for each in mine)
+
+
+async def all_follow(cluster: Cluster, namespace: str) -> bool:
+    """Tell whether each address leads to the run that its machine has now."""
+    claims = await list_claims(cluster, namespace)
+    for name in MACHINES:
+        run = VmiView.parse(
+            await cluster.client.get(VIRTUAL_MACHINE_INSTANCE, Key(namespace, name))
+        )
+        claim = claims[name]
+        assert claim.bound, (name, claim.bound_message)
+        assert (claim.vmi_uid, claim.node) == (run.uid, run.node_name), name
+    return True
