@@ -23,7 +23,7 @@ from libs.common.contracts.reading import text_at
 from libs.common.kinds import LEASE, Manifest
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import FINAL_PHASES, OPERATION
-from operators.compute.cloud import OP, WEB, Cloud
+from operators.compute.conftest import OP, WEB, Cloud
 from operators.compute.samples import build_operation
 
 IMAGE = {"url": "https://images.example.com/other.qcow2"}

@@ -21,7 +21,7 @@ from libs.common.kinds import LEASE, Manifest
 from libs.common.testing.fakeapi import FakeApi
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
-from operators.compute.cloud import OP, WEB, Cloud
+from operators.compute.conftest import OP, WEB, Cloud
 from operators.compute.samples import build_operation
 
 

@@ -15,7 +15,7 @@ from libs.common.contracts.kubevirt import (
 )
 from libs.common.kinds import PVC, Key, Manifest
 from operators.compute.api.instance import INSTANCE
-from operators.compute.cloud import WEB, Cloud
+from operators.compute.conftest import WEB, Cloud
 
 DATA = Key("default", "data")
 
