@@ -5,10 +5,10 @@ The machines are simulated; API server, nodes, operators and their deaths are re
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from functools import partial
+from typing import Final
 
 import pytest
 
@@ -17,7 +17,7 @@ from libs.common.contracts.ip_claims import IP_ALLOCATION, IP_CLAIM, IP_POOL, Ip
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE, VmiView
 from libs.common.contracts.reading import text_at
 from libs.common.errors import AlreadyExists, NotFound
-from libs.common.kinds import NODE, POD, Key, Manifest, key_of, uid_of
+from libs.common.kinds import NODE, POD, Key, key_of, uid_of
 from operators.compute.samples import build_instance, build_operation, build_size
 from operators.ipam.samples import build_pool
 from tests.e2e.cluster import Cluster, Serve, eventually
@@ -34,6 +34,8 @@ ROUNDS = (
     ("Reboot", "Rebuild", "Migrate", "Reboot", "Migrate"),
 )
 """What is done to each machine, at the same time."""
+_DEATHS_AFTER: Final = (0, 2, 5)
+"""How many operations have ended when the operators are killed."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -61,13 +63,13 @@ async def test_each_machine_keeps_its_address_through_everything(cluster: Cluste
     before = await list_addresses(cluster, namespace)
     assert len(before) == len(set(before.values())) == len(MACHINES)
 
-    async with killing(cluster):
-        for number, types in enumerate(ROUNDS):
-            for name, type_ in zip(MACHINES, types, strict=True):
-                operation = build_operation(type_, f"{name}-{number}", name, namespace)
-                await cluster.client.create(OPERATION, operation)
-        for number, name in [(number, name) for number in range(2) for name in MACHINES]:
-            await cluster.wait_ready(OPERATION, Key(namespace, f"{name}-{number}"))
+    for number, types in enumerate(ROUNDS):
+        for name, type_ in zip(MACHINES, types, strict=True):
+            operation = build_operation(type_, f"{name}-{number}", name, namespace)
+            await cluster.client.create(OPERATION, operation)
+    await kill_operators_as_they_work(cluster, namespace)
+    for number, name in [(number, name) for number in range(len(ROUNDS)) for name in MACHINES]:
+        await cluster.wait_ready(OPERATION, Key(namespace, f"{name}-{number}"))
     await reboot_on_a_lost_node(cluster, namespace, MACHINES[0])
 
     await eventually(lambda: all_follow(cluster, namespace), "each address is where its machine is")
@@ -112,43 +114,28 @@ async def set_silent(cluster: Cluster, node: str, silent: str | None) -> None:
     await cluster.client.patch(NODE, Key("", node), {"metadata": {"annotations": {SILENT: silent}}})
 
 
-@contextlib.asynccontextmanager
-async def killing(cluster: Cluster) -> AsyncIterator[None]:
-    """Kill the operators in turns, each as soon as it runs again."""
-    deaths: list[str] = []
+async def kill_operators_as_they_work(cluster: Cluster, namespace: str) -> None:
+    """Kill the operators whenever some more operations have ended, which is not all by then.
 
-    async def kill() -> None:
-        while True:
-            for operator in OPERATORS:
-                await eventually(partial(kill_one, operator), "it runs again")
-
-    async def kill_one(operator: str) -> bool:
-        for pod in await running(cluster, operator):
-            with contextlib.suppress(NotFound):
-                await cluster.delete(POD, key_of(pod), grace_seconds=0)
-                deaths.append(operator)
-                return True
-        return False
-
-    task = asyncio.create_task(kill())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-    assert set(deaths) == set(OPERATORS), "each operator was killed"
+    A new process waits for the Lease of the dead one, so one that was killed as soon as it is ready
+    would never work.
+    """
+    for number in _DEATHS_AFTER:
+        await eventually(partial(have_ended, cluster, namespace, number), f"{number} have ended")
+        for operator in OPERATORS:
+            pods = await cluster.client.list(
+                POD, label_selector=f"app.kubernetes.io/name={operator}"
+            )
+            assert pods.items, f"{operator} has a pod"
+            for pod in pods.items:
+                with contextlib.suppress(NotFound):  # One that was ending has ended.
+                    await cluster.delete(POD, key_of(pod), grace_seconds=0)
 
 
-async def running(cluster: Cluster, operator: str) -> list[Manifest]:
-    """List the pods of an operator that are ready, in whatever namespace."""
-    selector = f"app.kubernetes.io/name={operator}"
-    return [
-        pod
-        for pod in (await cluster.client.list(POD, label_selector=selector)).items
-        if not pod["metadata"].get("deletionTimestamp")
-        and all(each.get("ready") for each in pod["status"].get("containerStatuses") or [{}])
-    ]
+async def have_ended(cluster: Cluster, namespace: str, number: int) -> bool:
+    """Tell whether so many operations have ended."""
+    operations = (await cluster.client.list(OPERATION, namespace)).items
+    return sum(text_at(each, "status", "phase") == "Succeeded" for each in operations) >= number
 
 
 async def list_claims(cluster: Cluster, namespace: str) -> dict[str, IpClaimView]:

@@ -214,7 +214,9 @@ def test_jvm_that_ends_meanwhile_is_told_as_such(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a mount namespace")
 def test_read_only_tmp_is_seen_before_a_signal(start_jvm: Start) -> None:
-    script = 'mount -t tmpfs -o ro none /tmp 2>/dev/null || exit 77; exec "$@"'
+    # What is below it stays: the JVM itself may be there.
+    read_only = "mount --bind /tmp /tmp && mount -o remount,bind,ro /tmp"
+    script = f'{{ {read_only}; }} 2>/dev/null || exit 77; exec "$@"'
     if subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", "true"], check=False).returncode:
         pytest.skip("no mount namespaces here")
     # The perf data of the JVM would go to /tmp as well, and its working directory is there.
