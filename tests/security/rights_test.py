@@ -9,10 +9,10 @@ import pytest
 
 from libs.common.rbac import PolicyRule, event_rules, operator_namespace_rules
 from libs.common.testing.conformance import Subject
-from tests.security.trial import build_trial, list_makers
+from tests.security.trial import build_trial, list_alone, list_makers
 from tools.fuzz.subject import load_subjects
 
-SUBJECTS = [subject.live for subject in load_subjects() if subject.live is not None]
+SUBJECTS = list_alone(load_subjects())
 _SECONDS = 0.6
 _MOST_REQUESTS = 60
 """Requests within that time; a hot loop makes hundreds."""

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from libs.common.testing.conformance import OperatorConformance, Subject
-from tools.fuzz.subject import FuzzSubject
+from tools.fuzz.subject import FuzzSubject, run_nothing
+
+
+def list_alone(subjects: Iterable[FuzzSubject]) -> list[Subject]:
+    """List the workloads of operators that reach nothing beside the API server.
+
+    What the others do without a right is asked by their conformance suites.
+    """
+    return [
+        subject.live
+        for subject in subjects
+        if subject.live is not None and subject.beside is run_nothing
+    ]
 
 
 def list_makers(subjects: Iterable[FuzzSubject]) -> list[Subject]:
@@ -14,10 +26,9 @@ def list_makers(subjects: Iterable[FuzzSubject]) -> list[Subject]:
     Left out are those whose world has objects of such kinds before, as pods are to jmxexporter and
     Services of users to ipam: what is there says nothing of the operator.
     """
-    live = [subject.live for subject in subjects if subject.live is not None]
     return [
         subject
-        for subject in live
+        for subject in list_alone(subjects)
         if not {each["kind"] for each in subject.world()} & {each.kind for each in subject.children}
     ]
 
