@@ -7,6 +7,7 @@ import pytest
 from tests.security.code import ROOT, find_clients, find_dangers, list_modules
 
 _REACHES = {
+    "libs/common/runtime/kopf_source.py": "the API server of the configuration, for kopf",
     "libs/common/client.py": "the API server",
     "libs/common/transport.py": "the API server; follows no redirect",
     "libs/common/election/seams.py": "nobody: it asks for the name of the host",
