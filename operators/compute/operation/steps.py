@@ -130,8 +130,11 @@ def _migrate(operation: Operation, target: Target, observed: Observed, now: date
     facts = operation.observed.facts
     node = target.instance.observed.node_name
     if operation.observed.step == BASELINE:
-        if not target.running:
+        if not target.powered or not target.run_uid:
             return fail(OperationReason.NOT_RUNNING, "the machine does not run")
+        if not target.running:
+            # Such as right after a Rebuild: the Instance has not said yet how its new run is.
+            return wait(explain_wait(target, "waiting for the machine to run"))
         if target.is_false(ConditionType.MIGRATABLE):
             message = target.message(ConditionType.MIGRATABLE)
             return fail(OperationReason.NOT_MIGRATABLE, f"KubeVirt cannot move it: {message}")
