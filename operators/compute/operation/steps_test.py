@@ -9,7 +9,8 @@ import pytest
 from operators.compute.api.instance import Instance
 from operators.compute.api.operation import Operation, OperationPhase
 from operators.compute.operation.observed import Observed, Target, Turn
-from operators.compute.operation.steps import BASELINE, take_step
+from operators.compute.operation.requests import BASELINE
+from operators.compute.operation.steps import take_step
 from operators.compute.samples import build_instance, build_operation
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
