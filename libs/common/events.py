@@ -169,8 +169,17 @@ class EventRecorder:
                 await self._idle.wait()
         except TimeoutError:
             log.warning("Dropping the last events", events=len(self._queue))
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await self.abandon()
+
+    async def abandon(self) -> None:
+        """End at once, and write nothing of what is waiting."""
+        self._closed = True
+        for series in self._series.values():
+            if series.timer is not None:
+                series.timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
     async def wait_idle(self) -> None:
         """Wait until nothing is waiting to be written."""

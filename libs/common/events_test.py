@@ -229,3 +229,15 @@ async def test_close_without_events_is_nothing(stage: Stage) -> None:
     await stage.recorder.close()
 
     assert list(stage.api.requests) == []
+
+
+async def test_abandoned_recorder_writes_nothing_more(stage: Stage) -> None:
+    stage.say()
+    await stage.recorder.abandon()
+    stage.say("Created pod web-1.")
+    # A task that was left would run now.
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+    assert stage.api.requests == []
+    assert stage.counted("dropped") == 1

