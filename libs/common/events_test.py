@@ -239,5 +239,5 @@ async def test_abandoned_recorder_writes_nothing_more(stage: Stage) -> None:
     for _ in range(20):
         await asyncio.sleep(0)
 
-    assert stage.api.requests == []
+    assert list(stage.api.requests) == []
     assert stage.counted("dropped") == 1
