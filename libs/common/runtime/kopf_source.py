@@ -152,7 +152,8 @@ class _Sessions:
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        if left:
+            await asyncio.wait(left, timeout=_EXIT_SECONDS)
         for session in self._opened:
             await session.close()
         if self._config.server.startswith("https:"):
