@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from libs.common.apply import build_desired, desired_hash, find_drift, is_applied, shows
 from libs.common.client import Client
-from libs.common.kinds import Key, Kind, Manifest
+from libs.common.kinds import Key, Kind, Manifest, build_object
 from libs.common.labels import APPLIED_HASH
 from libs.common.testing.fakeapi import FakeApi
 
@@ -20,12 +20,7 @@ _numbers = itertools.count()
 
 
 def build_thing(name: str, spec: Manifest) -> Manifest:
-    return {
-        "apiVersion": THING.api_version,
-        "kind": THING.kind,
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": spec,
-    }
+    return build_object(THING, name, "default", spec=spec)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from libs.common.errors import (
     ServerError,
     Unreachable,
 )
-from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest, uid_of
+from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest, build_object, uid_of
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.watching import GoneForm
 from libs.common.testing.waiting import until
@@ -210,15 +210,7 @@ async def test_watch_reads_frames_of_any_length(fake_api: FakeApi, fake_client: 
     following = asyncio.create_task(follow(fake_client, BLOB, since))
     await until(lambda: fake_api.watches.count(BLOB))
     text = "x" * (3 << 20)
-    metadata = {"name": "big", "namespace": "default"}
-    fake_api.create(
-        {
-            "apiVersion": BLOB.api_version,
-            "kind": BLOB.kind,
-            "metadata": metadata,
-            "spec": {"text": text},
-        }
-    )
+    fake_api.create(build_object(BLOB, "big", "default", spec={"text": text}))
     await asyncio.sleep(0)
     fake_api.watches.cut(BLOB)
 

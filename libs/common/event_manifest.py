@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from libs.common.kinds import EVENT, Kind, Manifest
+from libs.common.kinds import EVENT, Kind, Manifest, build_object
 from libs.common.naming import DNS_SUBDOMAIN_LIMIT, short_hash
 from libs.common.redaction import redact_text
 
@@ -68,19 +68,19 @@ def build_event(
         *(subject.get(part, "") for part in ("apiVersion", "kind", "namespace", "name", "uid")),
         *(event_type, reason, action, note, str((other or {}).get("uid", ""))),
     )
-    return {
-        "apiVersion": EVENT.api_version,
-        "kind": EVENT.kind,
-        "metadata": {"namespace": namespace, "name": _build_name(subject["name"], identity)},
-        "eventTime": render_micro_time(now),
-        "type": event_type,
-        "reason": reason[:_WORD_LIMIT],
-        "action": action,
-        "note": note,
-        "regarding": subject,
-        "reportingController": reporter.controller,
-        "reportingInstance": (reporter.instance or reporter.controller)[:_WORD_LIMIT],
-    } | ({"related": other} if other else {})
+    return build_object(
+        EVENT,
+        _build_name(subject["name"], identity),
+        namespace,
+        eventTime=render_micro_time(now),
+        type=event_type,
+        reason=reason[:_WORD_LIMIT],
+        action=action,
+        note=note,
+        regarding=subject,
+        reportingController=reporter.controller,
+        reportingInstance=(reporter.instance or reporter.controller)[:_WORD_LIMIT],
+    ) | ({"related": other} if other else {})
 
 
 def build_series(count: int, last: datetime) -> Manifest:

@@ -88,6 +88,33 @@ class Kind:
         return manifest.get("kind") == self.kind and group == self.group
 
 
+def build_object(
+    kind: Kind,
+    name: str,
+    namespace: str = "",
+    /,
+    *,
+    metadata: Mapping[str, Any] | None = None,
+    **parts: Any,
+) -> Manifest:
+    """Build a manifest.
+
+    Args:
+        kind: What it is.
+        name: Its name.
+        namespace: Where it is; left out for kinds that live in no namespace.
+        metadata: What else stands in its metadata, such as labels.
+        **parts: What stands beside the metadata, such as `spec`.
+    """
+    place = {"namespace": namespace} if namespace and kind.namespaced else {}
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {"name": name, **place, **(metadata or {})},
+        **parts,
+    }
+
+
 def key_of(manifest: Mapping[str, Any]) -> Key:
     """Return the key of an object that has a name."""
     metadata = manifest["metadata"]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from libs.common.kinds import CLUSTER_ROLE, EVENT, LEASE, ROLE, Kind, Manifest
+from libs.common.kinds import CLUSTER_ROLE, EVENT, LEASE, ROLE, Kind, Manifest, build_object
 
 READ_VERBS: Final = ("get", "list", "watch")
 """What a cache needs."""
@@ -187,29 +187,16 @@ def build_role(
     name: str, namespace: str, rules: Iterable[PolicyRule], labels: Mapping[str, str] | None = None
 ) -> Manifest:
     """Build a Role."""
-    metadata = {
-        "name": name,
-        "namespace": namespace,
-        **({"labels": dict(labels)} if labels else {}),
-    }
-    return {
-        "apiVersion": ROLE.api_version,
-        "kind": ROLE.kind,
-        "metadata": metadata,
-        "rules": render_rules(rules),
-    }
+    metadata = {"labels": dict(labels)} if labels else {}
+    return build_object(ROLE, name, namespace, metadata=metadata, rules=render_rules(rules))
 
 
 def build_cluster_role(
     name: str, rules: Iterable[PolicyRule], labels: Mapping[str, str] | None = None
 ) -> Manifest:
     """Build a ClusterRole."""
-    return {
-        "apiVersion": CLUSTER_ROLE.api_version,
-        "kind": CLUSTER_ROLE.kind,
-        "metadata": {"name": name, **({"labels": dict(labels)} if labels else {})},
-        "rules": render_rules(rules),
-    }
+    metadata = {"labels": dict(labels)} if labels else {}
+    return build_object(CLUSTER_ROLE, name, metadata=metadata, rules=render_rules(rules))
 
 
 def build_viewer_role(operator_id: str, kind: Kind) -> Manifest:

@@ -18,7 +18,17 @@ from libs.common.contracts.compute import INSTANCE, OPERATION
 from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.network import FIREWALL
 from libs.common.crd import build_crd
-from libs.common.kinds import ENDPOINT_SLICE, NODE, POD, SECRET, SERVICE, Key, Manifest, key_of
+from libs.common.kinds import (
+    ENDPOINT_SLICE,
+    NODE,
+    POD,
+    SECRET,
+    SERVICE,
+    Key,
+    Manifest,
+    build_object,
+    key_of,
+)
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER, KubernetesCluster
@@ -263,12 +273,7 @@ async def test_lost_authorities_are_told_and_never_made_anew(cloud: Cloud) -> No
 
 
 async def test_machine_of_somebody_else_is_left_alone(cloud: Cloud) -> None:
-    foreign = {
-        "apiVersion": INSTANCE.api_version,
-        "kind": INSTANCE.kind,
-        "metadata": {"name": WEB_0, "namespace": "default"},
-        "spec": {"size": "small"},
-    }
+    foreign = build_object(INSTANCE, WEB_0, "default", spec={"size": "small"})
     cloud.api.create(foreign)
     create(cloud, workers=1)
 

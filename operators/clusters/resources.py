@@ -9,7 +9,7 @@ from libs.common.contracts.compute import INSTANCE, OPERATION, InstanceView
 from libs.common.contracts.images import Image
 from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.network import FIREWALL
-from libs.common.kinds import ENDPOINT_SLICE, SECRET, SERVICE, Kind, Manifest
+from libs.common.kinds import ENDPOINT_SLICE, SECRET, SERVICE, Kind, Manifest, build_object
 from libs.common.labels import INSTANCE as INSTANCE_NAME
 from libs.common.labels import MANAGED_BY
 from libs.common.ownership import build_owner_reference
@@ -204,12 +204,11 @@ def _build(cluster: KubernetesCluster, kind: Kind, name: str) -> Manifest:
     owner: Mapping[str, Any] = {
         "metadata": {"name": cluster.metadata.name, "uid": cluster.metadata.uid}
     }
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "metadata": {
-            "name": name,
-            "namespace": cluster.key.namespace,
+    return build_object(
+        kind,
+        name,
+        cluster.key.namespace,
+        metadata={
             "labels": {
                 MANAGED_BY: OPERATOR,
                 INSTANCE_NAME: cluster.metadata.name,
@@ -217,4 +216,4 @@ def _build(cluster: KubernetesCluster, kind: Kind, name: str) -> Manifest:
             },
             "ownerReferences": [build_owner_reference(KUBERNETES_CLUSTER, owner)],
         },
-    }
+    )

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Final
 
 from libs.common.contracts.compute import INSTANCE, OPERATION, InstanceView
-from libs.common.kinds import Manifest
+from libs.common.kinds import Manifest, build_object
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KUBERNETES_CLUSTER, KubernetesCluster
 from operators.clusters.certificates import Authorities, Pair, make_authorities
 from operators.clusters.controller import CertificateIssuer
@@ -26,11 +26,12 @@ def build_cluster(
     name: str = "edge", /, *, count: int = 1, workers: int = 1, **spec: Any
 ) -> Manifest:
     """Build a cluster of a control plane and one pool `web`, as the API server has it."""
-    return {
-        "apiVersion": KUBERNETES_CLUSTER.api_version,
-        "kind": KUBERNETES_CLUSTER.kind,
-        "metadata": {"name": name, "namespace": "default", "uid": UID, "generation": 1},
-        "spec": {
+    return build_object(
+        KUBERNETES_CLUSTER,
+        name,
+        "default",
+        metadata={"uid": UID, "generation": 1},
+        spec={
             "version": "v1.34.2",
             "image": {"registry": "docker://registry.example.com/kubernetes-node:v1.34.2"},
             "networkRef": {"name": "lan"},
@@ -42,7 +43,7 @@ def build_cluster(
             "pools": [{"name": "web", "count": workers, "size": "large"}],
             **spec,
         },
-    }
+    )
 
 
 def parse_cluster(name: str = "edge", /, **spec: Any) -> KubernetesCluster:
@@ -97,20 +98,19 @@ def build_instance(
     """Build the Instance of a node as compute shows it."""
     moment = since.strftime("%Y-%m-%dT%H:%M:%SZ")
     number = int(name.rpartition("-")[2]) + (100 if pool != CONTROL_PLANE else 1)
-    return {
-        "apiVersion": INSTANCE.api_version,
-        "kind": INSTANCE.kind,
-        "metadata": {
-            "name": name,
-            "namespace": "default",
+    return build_object(
+        INSTANCE,
+        name,
+        "default",
+        metadata={
             "uid": f"{name}-uid",
             "creationTimestamp": moment,
             "resourceVersion": "1",
             "labels": {CLUSTER_LABEL: "edge", POOL_LABEL: pool},
             **metadata,
         },
-        "spec": {"size": "large"},
-        "status": {
+        spec={"size": "large"},
+        status={
             "vmiUID": f"{name}-vmi",
             "privateIP": f"10.0.0.{number}",
             "rootDisk": {"name": f"{name}-root"},
@@ -124,7 +124,7 @@ def build_instance(
                 }
             ],
         },
-    }
+    )
 
 
 def view_instance(name: str, pool: str = "web", **options: Any) -> InstanceView:
@@ -134,13 +134,14 @@ def view_instance(name: str, pool: str = "web", **options: Any) -> InstanceView:
 
 def build_operation(name: str, instance: str, phase: str = "") -> Manifest:
     """Build an Operation on a node."""
-    return {
-        "apiVersion": OPERATION.api_version,
-        "kind": OPERATION.kind,
-        "metadata": {"name": name, "namespace": "default", "uid": f"{name}-uid"},
-        "spec": {"type": "Rebuild", "targetRef": {"name": instance}},
-        "status": {"phase": phase} if phase else {},
-    }
+    return build_object(
+        OPERATION,
+        name,
+        "default",
+        metadata={"uid": f"{name}-uid"},
+        spec={"type": "Rebuild", "targetRef": {"name": instance}},
+        status={"phase": phase} if phase else {},
+    )
 
 
 def build_node(

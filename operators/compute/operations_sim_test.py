@@ -17,7 +17,7 @@ from libs.common.contracts.kubevirt import (
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
     VmiView,
 )
-from libs.common.kinds import LEASE, Manifest
+from libs.common.kinds import LEASE, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
@@ -145,12 +145,9 @@ async def test_cancelled_migration_is_given_up(cloud: Cloud) -> None:
 async def test_migration_of_somebody_else_is_waited_for(cloud: Cloud) -> None:
     """KubeVirt refuses a second one: `in-flight migration detected`."""
     await cloud.sim.annotate(VIRTUAL_MACHINE_INSTANCE, WEB, migration="stall")
-    other = {
-        "apiVersion": VIRTUAL_MACHINE_INSTANCE_MIGRATION.api_version,
-        "kind": VIRTUAL_MACHINE_INSTANCE_MIGRATION.kind,
-        "metadata": {"name": "theirs", "namespace": "default"},
-        "spec": {"vmiName": "web"},
-    }
+    other = build_object(
+        VIRTUAL_MACHINE_INSTANCE_MIGRATION, "theirs", "default", spec={"vmiName": "web"}
+    )
     cloud.api.create(other)
     cloud.api.create(build_operation("Migrate"))
     await cloud.compute.eventually(lambda: cloud.run().migrating, "the guest is being copied")

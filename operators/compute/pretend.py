@@ -25,7 +25,7 @@ from libs.common.contracts.network import FIREWALL, NETWORK
 from libs.common.contracts.reading import map_at, text_at
 from libs.common.contracts.volumes import DEMO_VOLUME
 from libs.common.crd import build_crd
-from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
+from libs.common.kinds import Key, Kind, Manifest, build_object, is_deleting, key_of, uid_of
 from libs.common.ownership import build_owner_reference
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
@@ -114,18 +114,14 @@ def _build_run(machine: Manifest) -> Manifest:
     key, template = key_of(machine), machine["spec"]["template"]
     reference = build_owner_reference(VIRTUAL_MACHINE, machine)
     disk = template["spec"]["volumes"][0]["dataVolume"]["name"]
-    return {
-        "apiVersion": VIRTUAL_MACHINE_INSTANCE.api_version,
-        "kind": VIRTUAL_MACHINE_INSTANCE.kind,
-        "metadata": {
-            "name": key.name,
-            "namespace": key.namespace,
-            "labels": dict(template["metadata"]["labels"]),
-            "ownerReferences": [reference],
-        },
-        "spec": template["spec"],
-        "status": {"phase": "Scheduling"} if _is_dead(disk, machine) else _build_running(NODES[0]),
-    }
+    return build_object(
+        VIRTUAL_MACHINE_INSTANCE,
+        key.name,
+        key.namespace,
+        metadata={"labels": dict(template["metadata"]["labels"]), "ownerReferences": [reference]},
+        spec=template["spec"],
+        status={"phase": "Scheduling"} if _is_dead(disk, machine) else _build_running(NODES[0]),
+    )
 
 
 def _is_dead(disk: str, machine: Manifest) -> bool:
@@ -182,12 +178,9 @@ def _take(api: FakeApi, snapshot: Manifest) -> None:
     if api.find(MACHINE_SNAPSHOT_CONTENT, Key(key.namespace, name)) is None:
         backup = {"volumeName": "root", "volumeSnapshotName": f"{key.name}-root"}
         api.create(
-            {
-                "apiVersion": MACHINE_SNAPSHOT_CONTENT.api_version,
-                "kind": MACHINE_SNAPSHOT_CONTENT.kind,
-                "metadata": {"name": name, "namespace": key.namespace},
-                "spec": {"volumeBackups": [backup]},
-            }
+            build_object(
+                MACHINE_SNAPSHOT_CONTENT, name, key.namespace, spec={"volumeBackups": [backup]}
+            )
         )
     ready = {
         "phase": "Succeeded",

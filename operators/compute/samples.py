@@ -9,7 +9,7 @@ from typing import Any, Final
 from libs.common.contracts.cdi import DATA_VOLUME
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE
 from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT
-from libs.common.kinds import Manifest
+from libs.common.kinds import Manifest, build_object
 from operators.compute.api.instance import INSTANCE, Instance
 from operators.compute.api.operation import OPERATION
 from operators.compute.api.size import INSTANCE_SIZE
@@ -24,45 +24,29 @@ IMAGE: Final = {"url": "https://images.example.com/debian-13.qcow2"}
 
 def build_size(name: str = "small", *, cpus: int = 2, memory: str = "4Gi") -> Manifest:
     """Build an InstanceSize."""
-    return {
-        "apiVersion": INSTANCE_SIZE.api_version,
-        "kind": INSTANCE_SIZE.kind,
-        "metadata": {"name": name},
-        "spec": {"cpus": cpus, "memory": memory, "disk": "10Gi"},
-    }
+    return build_object(INSTANCE_SIZE, name, spec={"cpus": cpus, "memory": memory, "disk": "10Gi"})
 
 
 def build_instance(name: str = "web", /, namespace: str = "default", **spec: Any) -> Manifest:
     """Build an Instance as a user applies it."""
-    return {
-        "apiVersion": INSTANCE.api_version,
-        "kind": INSTANCE.kind,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"size": "small", "image": dict(IMAGE), **spec},
-    }
+    return build_object(
+        INSTANCE, name, namespace, spec={"size": "small", "image": dict(IMAGE), **spec}
+    )
 
 
 def build_snapshot(name: str, /, machine: str = "web", namespace: str = "default") -> Manifest:
     """Build a snapshot of a machine as a person asks KubeVirt for one."""
     source = {"apiGroup": VIRTUAL_MACHINE.group, "kind": VIRTUAL_MACHINE.kind, "name": machine}
-    return {
-        "apiVersion": MACHINE_SNAPSHOT.api_version,
-        "kind": MACHINE_SNAPSHOT.kind,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"source": source},
-    }
+    return build_object(MACHINE_SNAPSHOT, name, namespace, spec={"source": source})
 
 
 def build_operation(
     type: str, name: str = "op", /, target: str = "web", namespace: str = "default", **spec: Any
 ) -> Manifest:
     """Build an Operation as a user applies it."""
-    return {
-        "apiVersion": OPERATION.api_version,
-        "kind": OPERATION.kind,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"type": type, "targetRef": {"name": target}, **spec},
-    }
+    return build_object(
+        OPERATION, name, namespace, spec={"type": type, "targetRef": {"name": target}, **spec}
+    )
 
 
 SMALL: Final = Capacity(2, Fraction(4 * 2**30))

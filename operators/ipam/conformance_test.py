@@ -8,7 +8,15 @@ from collections import Counter
 from dataclasses import replace
 
 from libs.common.crd import build_crd
-from libs.common.kinds import ENDPOINT_SLICE, SERVICE, Key, Manifest, is_deleting, key_of
+from libs.common.kinds import (
+    ENDPOINT_SLICE,
+    SERVICE,
+    Key,
+    Manifest,
+    build_object,
+    is_deleting,
+    key_of,
+)
 from libs.common.testing.conformance import OperatorConformance, Subject
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
@@ -18,7 +26,7 @@ from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.controller import OPERATOR
 from operators.ipam.rbac import RULES
-from operators.ipam.samples import build, build_claim, build_pool
+from operators.ipam.samples import build_claim, build_pool
 
 ENDING = Key("default", "ending")
 CRDS = tuple(build_crd(model) for model in RESOURCES)
@@ -27,8 +35,10 @@ CRDS = tuple(build_crd(model) for model in RESOURCES)
 def build_target(name: str, address: str) -> list[Manifest]:
     """Build a Service, and the slice that its controller keeps."""
     ports = [{"name": "http", "port": 80}]
-    service = build(SERVICE, name, "default", spec={"selector": {"app": name}, "ports": ports})
-    endpoints = build(
+    service = build_object(
+        SERVICE, name, "default", spec={"selector": {"app": name}, "ports": ports}
+    )
+    endpoints = build_object(
         ENDPOINT_SLICE,
         f"{name}-x",
         "default",

@@ -9,7 +9,7 @@ import pytest
 
 from libs.common.conditions import find_condition
 from libs.common.crd import build_crd
-from libs.common.kinds import NAMESPACE, Key, Manifest
+from libs.common.kinds import NAMESPACE, Key, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.outcome import writes_of_the_operator
@@ -18,7 +18,7 @@ from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
 from operators.ipam.controller import OPERATOR
-from operators.ipam.samples import build, build_claim, build_pool
+from operators.ipam.samples import build_claim, build_pool
 
 POOL = Key("", "public")
 
@@ -376,7 +376,7 @@ async def test_second_entry_of_one_claim_goes_and_the_address_stays(
     await harness.settled()
     entry = api.get(IP_ALLOCATION, Key("", "public-ip4-203-0-113-0"))
     spec = {**entry["spec"], "address": "203.0.113.3"}
-    api.create(build(IP_ALLOCATION, "public-ip4-203-0-113-3", spec=spec))
+    api.create(build_object(IP_ALLOCATION, "public-ip4-203-0-113-3", spec=spec))
     await harness.settled()
 
     assert ledger(api) == {"203.0.113.0": "web"}

@@ -6,15 +6,9 @@ from typing import Any
 
 from libs.common.contracts.compute import INSTANCE, INSTANCE_UID_LABEL
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
-from libs.common.kinds import POD, Kind, Manifest
+from libs.common.kinds import POD, Manifest, build_object
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
-
-
-def build(kind: Kind, name: str, namespace: str = "", /, **rest: Any) -> Manifest:
-    """Build an object."""
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **rest}
 
 
 def build_pool(name: str = "public", /, **spec: Any) -> Manifest:
@@ -25,23 +19,23 @@ def build_pool(name: str = "public", /, **spec: Any) -> Manifest:
         "strategy": "LowestFree",
         "reuseGraceSeconds": 0,
     }
-    return build(IP_POOL, name, spec={**defaults, **spec})
+    return build_object(IP_POOL, name, spec={**defaults, **spec})
 
 
 def build_claim(name: str = "web", /, **spec: Any) -> Manifest:
     """Build a claim of the pool `public`."""
-    return build(IP_CLAIM, name, "default", spec={"poolRef": {"name": "public"}, **spec})
+    return build_object(IP_CLAIM, name, "default", spec={"poolRef": {"name": "public"}, **spec})
 
 
 def build_instance(name: str = "web") -> Manifest:
     """Build an Instance, of which nothing but the name matters here."""
-    return build(INSTANCE, name, "default", spec={"size": "small"})
+    return build_object(INSTANCE, name, "default", spec={"size": "small"})
 
 
 def build_run(instance: Manifest, **status: Any) -> Manifest:
     """Build the run of an Instance's machine."""
     metadata = instance["metadata"]
-    run = build(VIRTUAL_MACHINE_INSTANCE, metadata["name"], "default", status=status)
+    run = build_object(VIRTUAL_MACHINE_INSTANCE, metadata["name"], "default", status=status)
     run["metadata"]["labels"] = {INSTANCE_UID_LABEL: metadata["uid"]}
     return run
 
@@ -49,7 +43,7 @@ def build_run(instance: Manifest, **status: Any) -> Manifest:
 def build_launcher(run: Manifest, name: str, node: str) -> Manifest:
     """Build a launcher pod of a run."""
     metadata = run["metadata"]
-    pod = build(POD, name, "default", spec={"nodeName": node, "containers": [_CONTAINER]})
+    pod = build_object(POD, name, "default", spec={"nodeName": node, "containers": [_CONTAINER]})
     pod["metadata"] |= {
         "labels": {"kubevirt.io": "virt-launcher", "kubevirt.io/created-by": metadata["uid"]},
         "ownerReferences": [

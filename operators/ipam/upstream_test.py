@@ -8,7 +8,7 @@ import pytest
 
 from libs.common.conditions import find_condition
 from libs.common.crd import build_crd
-from libs.common.kinds import ENDPOINT_SLICE, SERVICE, Key
+from libs.common.kinds import ENDPOINT_SLICE, SERVICE, Key, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.ipam.api import RESOURCES
@@ -17,7 +17,7 @@ from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
 from operators.ipam.controller import OPERATOR
 from operators.ipam.naming import FINALIZER
-from operators.ipam.samples import build, build_claim, build_pool
+from operators.ipam.samples import build_claim, build_pool
 
 WEB = Key("default", "web")
 
@@ -79,7 +79,7 @@ async def test_claim_whose_target_went_first_can_be_deleted(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
     """Upstream: kubernetes-sigs/cluster-api#10108, claims stayed once their cluster was gone."""
-    service = build(SERVICE, "web", "default", spec={"ports": [{"port": 80}]})
+    service = build_object(SERVICE, "web", "default", spec={"ports": [{"port": 80}]})
     target = {"kind": "Service", "name": "web"}
     api.create(service)
     api.create(build_pool())
@@ -193,7 +193,7 @@ async def test_address_that_another_leader_took_meanwhile_is_passed_over(
     entry = api.get(IP_ALLOCATION, Key("", "public-ip4-203-0-113-0"))
     api.watches.pause(IP_ALLOCATION)
     theirs = {**entry["spec"], "address": "203.0.113.1"}
-    api.create(build(IP_ALLOCATION, "public-ip4-203-0-113-1", spec=theirs))
+    api.create(build_object(IP_ALLOCATION, "public-ip4-203-0-113-1", spec=theirs))
 
     api.create(build_claim("ours"))
     await harness.eventually(lambda: bool(address(api, "ours")), "it is served all the same")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from libs.common.kinds import ENDPOINT_SLICE, SERVICE, Kind, Manifest, key_of
+from libs.common.kinds import ENDPOINT_SLICE, SERVICE, Kind, Manifest, build_object, key_of
 from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.plan import Apply, Delete, Step
@@ -91,7 +91,7 @@ def _build_all(
 
 def build_service(exporter: PrometheusJmxExporter, owner: Manifest) -> Manifest:
     """Build the headless Service, whose endpoints nobody but this operator fills in."""
-    manifest = _build_object(SERVICE, exporter, service_name(exporter.metadata.name), owner)
+    manifest = _build_child(SERVICE, exporter, service_name(exporter.metadata.name), owner)
     port = {"name": _METRICS, "port": exporter.spec.port, "protocol": "TCP"}
     manifest["spec"] = {"clusterIP": "None", "type": "ClusterIP", "ports": [port]}
     return manifest
@@ -107,7 +107,7 @@ def build_monitor(exporter: PrometheusJmxExporter, owner: Manifest) -> Manifest:
     if service is None or service.monitor is None:
         raise ValueError(f"{exporter.metadata.name}: spec.service.monitor is not set")
     name = service_name(exporter.metadata.name)
-    manifest = _build_object(SERVICE_MONITOR, exporter, name, owner)
+    manifest = _build_child(SERVICE_MONITOR, exporter, name, owner)
     manifest["metadata"]["labels"] = {
         **service.monitor.labels,
         **manifest["metadata"]["labels"],
@@ -135,7 +135,7 @@ def _build_slices(
     for (port, v6), group in groups.items():
         for part, begin in enumerate(range(0, len(group), _SLICE_SIZE)):
             name = slice_name(service_name(exporter.metadata.name), port, part, v6=v6)
-            manifest = _build_object(ENDPOINT_SLICE, exporter, name, owner)
+            manifest = _build_child(ENDPOINT_SLICE, exporter, name, owner)
             manifest["metadata"]["labels"] |= {
                 _SERVICE_OF: service_name(exporter.metadata.name),
                 _SLICE_MANAGER: OPERATOR,
@@ -158,17 +158,15 @@ def _build_endpoint(exporter: PrometheusJmxExporter, address: Address) -> Manife
     return {"addresses": [address.ip], "conditions": {"ready": True}, "targetRef": target}
 
 
-def _build_object(
+def _build_child(
     kind: Kind, exporter: PrometheusJmxExporter, name: str, owner: Manifest
 ) -> Manifest:
     service = exporter.spec.service
     metadata = {
-        "name": name,
-        "namespace": exporter.metadata.namespace,
         "labels": {**(service.labels if service else {}), **_build_labels(exporter)},
         "ownerReferences": [owner],
     }
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+    return build_object(kind, name, exporter.metadata.namespace, metadata=metadata)
 
 
 def _build_labels(exporter: PrometheusJmxExporter) -> dict[str, str]:

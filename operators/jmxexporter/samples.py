@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from libs.common.kinds import CONFIG_MAP, POD, Key, Manifest, key_of
+from libs.common.kinds import CONFIG_MAP, POD, Key, Manifest, build_object, key_of
 from libs.common.testing.fakeapi import FakeApi
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER
 from operators.jmxexporter.injector.messages import Action, JvmReport, Report, Request, State
@@ -30,18 +30,18 @@ type Answer = Callable[[Request, Run], Report | None]
 
 def build_exporter(name: str = "jmx", /, **spec: Any) -> Manifest:
     """Build an exporter that touches pods at once."""
-    return {
-        "apiVersion": PROMETHEUS_JMX_EXPORTER.api_version,
-        "kind": PROMETHEUS_JMX_EXPORTER.kind,
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
+    return build_object(
+        PROMETHEUS_JMX_EXPORTER,
+        name,
+        "default",
+        spec={
             "labelSelector": LABELS,
             "config": {"configMapName": "jmx-config", "configMapKey": "config.yaml"},
             "port": 9400,
             "minReadySeconds": 0,
             **spec,
         },
-    }
+    )
 
 
 def build_config_map(text: str = CONFIG) -> Manifest:

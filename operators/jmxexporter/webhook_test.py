@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from libs.common.crd import build_crd
-from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION, SECRET, Key, Manifest
+from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION, SECRET, Key, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from libs.common.webhooks import Review
@@ -104,14 +104,7 @@ async def test_operator_serves_what_the_api_server_asks(api: FakeApi) -> None:
         "sideEffects": "None",
         "clientConfig": {"service": metadata},
     }
-    api.create(
-        {
-            "apiVersion": MUTATING_WEBHOOK_CONFIGURATION.api_version,
-            "kind": MUTATING_WEBHOOK_CONFIGURATION.kind,
-            "metadata": {"name": "hook"},
-            "webhooks": [hook],
-        }
-    )
+    api.create(build_object(MUTATING_WEBHOOK_CONFIGURATION, "hook", webhooks=[hook]))
     api.create(build_exporter(startup="NewPods"))
     settings: dict[str, Any] = {
         "webhooks": True,

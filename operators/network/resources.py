@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from libs.common.contracts.compute import INSTANCE_UID_LABEL
 from libs.common.contracts.multus import MULTI_NETWORK_POLICY, POLICY_FOR
-from libs.common.kinds import NETWORK_POLICY, Key, Kind, Manifest
+from libs.common.kinds import NETWORK_POLICY, Key, Kind, Manifest, build_object
 from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.ownership import build_owner_reference
@@ -76,34 +76,28 @@ def build_policy(
         outlasts: Whether it has to be there for as long as the owner, come what may.
     """
     annotations = {POLICY_FOR: carrier.attachment} if carrier.attachment else {}
-    metadata = build_metadata(owner, name, annotations)
+    metadata = build_metadata(owner, annotations)
     if outlasts:
         # A foreground deletion deletes at once what refers to the owner, whatever finalizer the
         # owner has; a mark in place of the reference is the only thing that it respects.
         del metadata["ownerReferences"]
         metadata["annotations"] = {**annotations, KEPT_FOR: owner.uid}
-    return {
-        "apiVersion": carrier.kind.api_version,
-        "kind": carrier.kind.kind,
-        "metadata": metadata,
-        # Both lists are written even where they are empty: what somebody adds there is then seen.
-        "spec": {
-            "podSelector": selector,
-            "policyTypes": list(POLICY_TYPES),
-            "ingress": list(ingress),
-            "egress": list(egress),
-        },
+    # Both lists are written even where they are empty: what somebody adds there is then seen.
+    spec = {
+        "podSelector": selector,
+        "policyTypes": list(POLICY_TYPES),
+        "ingress": list(ingress),
+        "egress": list(egress),
     }
+    return build_object(carrier.kind, name, owner.key.namespace, metadata=metadata, spec=spec)
 
 
-def build_metadata(owner: Owner, name: str, annotations: Mapping[str, str]) -> Manifest:
-    """Build the metadata of a child."""
+def build_metadata(owner: Owner, annotations: Mapping[str, str]) -> Manifest:
+    """Build what a child's metadata says beside its name."""
     reference = build_owner_reference(
         owner.kind, {"metadata": {"name": owner.key.name, "uid": owner.uid}}
     )
     metadata: Manifest = {
-        "name": name,
-        "namespace": owner.key.namespace,
         "labels": {MANAGED_BY: OPERATOR, INSTANCE: label_value(owner.key.name)},
         # Not blocking: a foreground deletion deletes children at once. They are made again while
         # anything uses their owner, and would be deleted again for as long as they block it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from libs.common.contracts.compute import INSTANCE
-from libs.common.kinds import Manifest
+from libs.common.kinds import Manifest, build_object
 from operators.network.api.v1alpha1 import FIREWALL, NETWORK, Firewall, Network
 
 NETWORK_UID: Final = "11111111-1111-4111-8111-111111111111"
@@ -16,32 +16,24 @@ FIREWALL_UID: Final = "22222222-2222-4222-8222-222222222222"
 
 def build_network(name: str = "lan", /, **spec: Any) -> Manifest:
     """Build a Network of 10.0.0.0/16, as the API server has it."""
-    return {
-        "apiVersion": NETWORK.api_version,
-        "kind": NETWORK.kind,
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "uid": NETWORK_UID,
-            "generation": 1,
-        },
-        "spec": {"cidrs": ["10.0.0.0/16"], **spec},
-    }
+    return build_object(
+        NETWORK,
+        name,
+        "default",
+        metadata={"uid": NETWORK_UID, "generation": 1},
+        spec={"cidrs": ["10.0.0.0/16"], **spec},
+    )
 
 
 def build_firewall(name: str = "web", /, *rules: Manifest, **spec: Any) -> Manifest:
     """Build a Firewall with some rules, as the API server has it."""
-    return {
-        "apiVersion": FIREWALL.api_version,
-        "kind": FIREWALL.kind,
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "uid": FIREWALL_UID,
-            "generation": 1,
-        },
-        "spec": {"networkRef": {"name": "lan"}, "rules": list(rules), **spec},
-    }
+    return build_object(
+        FIREWALL,
+        name,
+        "default",
+        metadata={"uid": FIREWALL_UID, "generation": 1},
+        spec={"networkRef": {"name": "lan"}, "rules": list(rules), **spec},
+    )
 
 
 def build_rule(name: str, /, **fields: Any) -> Manifest:
@@ -56,13 +48,14 @@ def build_instance(
     spec: Manifest = {"networkRef": {"name": network}} if network else {}
     if firewall:
         spec["firewallRef"] = {"name": firewall}
-    return {
-        "apiVersion": INSTANCE.api_version,
-        "kind": INSTANCE.kind,
-        "metadata": {"name": name, "namespace": "default", "uid": f"{name}-uid"},
-        "spec": spec,
-        "status": {"privateIP": private_ip} if private_ip else {},
-    }
+    return build_object(
+        INSTANCE,
+        name,
+        "default",
+        metadata={"uid": f"{name}-uid"},
+        spec=spec,
+        status={"privateIP": private_ip} if private_ip else {},
+    )
 
 
 def parse_network(name: str = "lan", /, **spec: Any) -> Network:

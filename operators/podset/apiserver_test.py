@@ -14,7 +14,7 @@ import yaml
 from libs.common.client import Client
 from libs.common.crd import build_crd
 from libs.common.errors import AlreadyExists, Invalid, NotFound
-from libs.common.kinds import CRD, NAMESPACE, POD, Key, Manifest
+from libs.common.kinds import CRD, NAMESPACE, POD, Key, Manifest, build_object
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.harness import OperatorHarness
 from operators.podset.api import PodSet
@@ -58,12 +58,7 @@ async def _is_served(client: Client) -> bool:
 
 
 def build_podset(namespace: str, name: str = "web", /, **spec: Any) -> Manifest:
-    return {
-        "apiVersion": PODSET.api_version,
-        "kind": PODSET.kind,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": spec,
-    }
+    return build_object(PODSET, name, namespace, spec=spec)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from libs.common.crd import build_crd
-from libs.common.kinds import POD, Manifest, key_of
+from libs.common.kinds import POD, Manifest, build_object, key_of
 from libs.common.testing.conformance import OperatorConformance, Subject
 from libs.common.testing.fakeapi import FakeApi
 from operators.podset.api import PodSet
@@ -14,11 +14,11 @@ from operators.podset.rbac import RULES
 def build_objects() -> list[Manifest]:
     """Build a set that is updated step by step."""
     return [
-        {
-            "apiVersion": PODSET.api_version,
-            "kind": PODSET.kind,
-            "metadata": {"name": "web", "namespace": "default"},
-            "spec": {
+        build_object(
+            PODSET,
+            "web",
+            "default",
+            spec={
                 "replicas": 2,
                 "updateStrategy": {"type": "Recreate", "recreate": {"maxUnavailable": 1}},
                 "template": {
@@ -26,7 +26,7 @@ def build_objects() -> list[Manifest]:
                     "spec": {"containers": [{"name": "main", "image": "busybox"}]},
                 },
             },
-        }
+        )
     ]
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from libs.common.conditions import find_condition, render_time
-from libs.common.kinds import EVENT, POD, Key, Manifest
+from libs.common.kinds import EVENT, POD, Key, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from operators.podset.controller import PODSET
 
@@ -20,12 +20,7 @@ SELECTOR: Final[Manifest] = {"matchLabels": {"app": "web"}}
 
 def build_podset(name: str = "web", **spec: Any) -> Manifest:
     """Build a set as a user applies it."""
-    return {
-        "apiVersion": PODSET.api_version,
-        "kind": PODSET.kind,
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": spec,
-    }
+    return build_object(PODSET, name, "default", spec=spec)
 
 
 def build_pod(name: str, owner: Manifest | None = None, **labels: str) -> Manifest:

@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from libs.common.conditions import render_time
-from libs.common.kinds import Manifest, is_deleting, uid_of, version_of
-from libs.common.ownership import controller_of, controller_uid
+from libs.common.kinds import Manifest, build_object, is_deleting, uid_of, version_of
+from libs.common.ownership import build_owner_reference, controller_of, controller_uid
 from libs.common.plan import Create, Delete, Step
 from operators.podset.api.v1 import PodSet
 from operators.podset.controller import PODSET
@@ -35,25 +35,15 @@ TEMPLATE: Final[dict[str, Any]] = {
 
 def build_podset(name: str = "web", **spec: Any) -> PodSet:
     """Build a set of the namespace `default`, as the API server would hand it out."""
-    manifest = {
-        "apiVersion": PODSET.api_version,
-        "kind": PODSET.kind,
-        "metadata": {"name": name, "namespace": "default", "uid": SET_UID, "generation": 1},
-        "spec": spec,
-    }
+    manifest = build_object(
+        PODSET, name, "default", metadata={"uid": SET_UID, "generation": 1}, spec=spec
+    )
     return PodSet.parse(manifest)
 
 
 def build_owner(name: str = "web", uid: str = SET_UID) -> Manifest:
     """Build the controller reference to a set."""
-    return {
-        "apiVersion": PODSET.api_version,
-        "kind": PODSET.kind,
-        "name": name,
-        "uid": uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+    return build_owner_reference(PODSET, {"metadata": {"name": name, "uid": uid}})
 
 
 def desire(name: str = "web", **spec: Any) -> Desired:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from libs.common.kinds import Manifest
+from libs.common.kinds import Manifest, build_object
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer
 
 UID: Final = "11111111-1111-4111-8111-111111111111"
@@ -25,12 +25,7 @@ def build_spec(**spec: Any) -> Manifest:
 
 def build_manifest(name: str = "orders", namespace: str = "default", **spec: Any) -> Manifest:
     """Build a PulsarConsumer as a user writes it."""
-    return {
-        "apiVersion": PULSAR_CONSUMER.api_version,
-        "kind": PULSAR_CONSUMER.kind,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": build_spec(**spec),
-    }
+    return build_object(PULSAR_CONSUMER, name, namespace, spec=build_spec(**spec))
 
 
 def build_consumer(name: str = "orders", **spec: Any) -> Manifest:

@@ -13,7 +13,7 @@ from libs.common.client import Client
 from libs.common.conditions import find_condition
 from libs.common.crd import build_crd
 from libs.common.errors import AlreadyExists, Invalid, NotFound
-from libs.common.kinds import CRD, PVC, STORAGE_CLASS, Key, Manifest
+from libs.common.kinds import CRD, PVC, STORAGE_CLASS, Key, Manifest, build_object
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.harness import OperatorHarness
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume, Reason
@@ -45,12 +45,9 @@ def key(kube_namespace: str) -> Key:
 
 async def apply(harness: OperatorHarness, key: Key, **spec: Any) -> None:
     """Apply a DemoVolume as kubectl does, once its kind is served."""
-    manifest = {
-        "apiVersion": DEMO_VOLUME.api_version,
-        "kind": DEMO_VOLUME.kind,
-        "metadata": {"name": key.name, "namespace": key.namespace},
-        "spec": {"storageClassName": "standard", **spec},
-    }
+    manifest = build_object(
+        DEMO_VOLUME, key.name, key.namespace, spec={"storageClassName": "standard", **spec}
+    )
     await harness.client.apply(DEMO_VOLUME, manifest, field_manager="kubectl")
     await harness.settled()
 

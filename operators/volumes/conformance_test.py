@@ -11,7 +11,7 @@ import pytest
 
 from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
 from libs.common.crd import build_crd
-from libs.common.kinds import PVC, Key, Manifest, is_deleting, key_of
+from libs.common.kinds import PVC, Key, Manifest, build_object, is_deleting, key_of
 from libs.common.testing.conformance import OperatorConformance, Subject
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
@@ -27,12 +27,9 @@ ENDING = Key("default", "ending")
 
 
 def build(name: str, **spec: object) -> Manifest:
-    return {
-        "apiVersion": DEMO_VOLUME.api_version,
-        "kind": DEMO_VOLUME.kind,
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"size": 10, "storageClassName": "standard", **spec},
-    }
+    return build_object(
+        DEMO_VOLUME, name, "default", spec={"size": 10, "storageClassName": "standard", **spec}
+    )
 
 
 def build_world() -> list[Manifest]:

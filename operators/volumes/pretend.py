@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from libs.common.conditions import find_condition
-from libs.common.kinds import POD, PVC, Key, Manifest
+from libs.common.kinds import POD, PVC, Key, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME
 from operators.volumes.samples import (
@@ -20,12 +20,7 @@ DATA = Key("default", "data")
 def build(name: str = "data", /, **spec: Any) -> Manifest:
     """Build a DemoVolume of 10 GiB with what a test adds to its spec."""
     spec = {"size": 10, "storageClassName": "standard", **spec}
-    return {
-        "apiVersion": DEMO_VOLUME.api_version,
-        "kind": DEMO_VOLUME.kind,
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": spec,
-    }
+    return build_object(DEMO_VOLUME, name, "default", spec=spec)
 
 
 def take_name(api: FakeApi, *, owned: bool = False) -> Manifest:

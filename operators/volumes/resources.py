@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from libs.common.contracts.claims import ClaimView
 from libs.common.contracts.snapshots import SNAPSHOT_GROUP, VOLUME_SNAPSHOT
-from libs.common.kinds import PVC, Manifest
+from libs.common.kinds import PVC, Manifest, build_object
 from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.ownership import build_owner_reference
@@ -38,21 +38,13 @@ def build_claim(volume: DemoVolume, source_claim: str = "") -> Manifest:
     source = build_data_source(volume, source_claim)
     if source is not None:
         spec["dataSource"] = source
-    metadata: Manifest = {
-        "name": volume.claim_name,
-        "namespace": volume.metadata.namespace,
-        "labels": build_labels(volume),
-    }
+    metadata: Manifest = {"labels": build_labels(volume)}
     if volume.spec.reclaim_policy is ReclaimPolicy.DELETE:
         metadata["ownerReferences"] = [build_reference(volume)]
     else:
         metadata["annotations"] = {KEPT_FOR: volume.metadata.uid}
-    return {
-        "apiVersion": PVC.api_version,
-        "kind": PVC.kind,
-        "metadata": metadata,
-        "spec": spec,
-    }
+    place = volume.metadata.namespace
+    return build_object(PVC, volume.claim_name, place, metadata=metadata, spec=spec)
 
 
 def build_data_source(volume: DemoVolume, source_claim: str) -> Manifest | None:
@@ -74,17 +66,13 @@ def build_snapshot(volume: DemoVolume, claim: ClaimView) -> Manifest:
     spec: Manifest = {"source": {"persistentVolumeClaimName": claim.key.name}}
     if volume.spec.snapshot_class_name is not None:
         spec["volumeSnapshotClassName"] = volume.spec.snapshot_class_name
-    return {
-        "apiVersion": VOLUME_SNAPSHOT.api_version,
-        "kind": VOLUME_SNAPSHOT.kind,
-        "metadata": {
-            "name": snapshot_name(claim.key.name, claim.uid),
-            "namespace": claim.key.namespace,
-            "labels": build_labels(volume),
-            "annotations": {SNAPSHOT_OF: claim.uid},
-        },
-        "spec": spec,
-    }
+    return build_object(
+        VOLUME_SNAPSHOT,
+        snapshot_name(claim.key.name, claim.uid),
+        claim.key.namespace,
+        metadata={"labels": build_labels(volume), "annotations": {SNAPSHOT_OF: claim.uid}},
+        spec=spec,
+    )
 
 
 def build_reference(volume: DemoVolume) -> Manifest:

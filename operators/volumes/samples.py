@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from libs.common.contracts.claims import ClaimView, StorageClassView
-from libs.common.kinds import PVC, STORAGE_CLASS, Manifest
+from libs.common.kinds import PVC, STORAGE_CLASS, Manifest, build_object
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume
 from operators.volumes.naming import KEPT_FOR
 from operators.volumes.observed import Observed
@@ -22,12 +22,13 @@ RIGID: Final = StorageClassView("rigid", expandable=False, waits_for_consumer=Fa
 
 def build_volume(name: str = "data", /, **spec: Any) -> Manifest:
     """Build a DemoVolume of 10 GiB, as the API server has it."""
-    return {
-        "apiVersion": DEMO_VOLUME.api_version,
-        "kind": DEMO_VOLUME.kind,
-        "metadata": {"name": name, "namespace": "default", "uid": UID, "generation": 1},
-        "spec": {"size": 10, **spec},
-    }
+    return build_object(
+        DEMO_VOLUME,
+        name,
+        "default",
+        metadata={"uid": UID, "generation": 1},
+        spec={"size": 10, **spec},
+    )
 
 
 def parse_volume(name: str = "data", /, **spec: Any) -> DemoVolume:
@@ -82,14 +83,13 @@ def build_class(
     name: str = "standard", *, expandable: bool = True, waits: bool = False
 ) -> Manifest:
     """Build a storage class."""
-    return {
-        "apiVersion": STORAGE_CLASS.api_version,
-        "kind": STORAGE_CLASS.kind,
-        "metadata": {"name": name},
-        "provisioner": "test.slipway.dev/none",
-        "allowVolumeExpansion": expandable,
-        "volumeBindingMode": "WaitForFirstConsumer" if waits else "Immediate",
-    }
+    return build_object(
+        STORAGE_CLASS,
+        name,
+        provisioner="test.slipway.dev/none",
+        allowVolumeExpansion=expandable,
+        volumeBindingMode="WaitForFirstConsumer" if waits else "Immediate",
+    )
 
 
 def build_statefulset_owner() -> Manifest:

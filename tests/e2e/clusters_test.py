@@ -12,7 +12,7 @@ from libs.common.contracts.compute import INSTANCE, INSTANCE_SIZE, OPERATION
 from libs.common.contracts.ip_claims import IP_CLAIM, IP_POOL
 from libs.common.contracts.network import NETWORK
 from libs.common.errors import AlreadyExists
-from libs.common.kinds import SECRET, Key, Kind, Manifest
+from libs.common.kinds import SECRET, Key, Kind, Manifest, build_object
 from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER
 from tests.e2e.cluster import Cluster, Serve, eventually
 from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster
@@ -39,13 +39,7 @@ def operators(kind_cluster: KindCluster, serve: Serve) -> Iterator[None]:
 
 
 def build(kind: Kind, name: str, namespace: str, /, **spec: Any) -> Manifest:
-    metadata = {"name": name, **({"namespace": namespace} if kind.namespaced else {})}
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "metadata": metadata,
-        "spec": spec,
-    }
+    return build_object(kind, name, namespace, spec=spec)
 
 
 async def test_cluster_comes_up_shrinks_is_recycled_and_goes(cluster: Cluster) -> None:

@@ -6,7 +6,16 @@ import pytest
 
 from libs.common.conditions import find_condition
 from libs.common.errors import Invalid, NotFound
-from libs.common.kinds import DEPLOYMENT, ENDPOINT_SLICE, SERVICE, Key, Kind, Manifest, uid_of
+from libs.common.kinds import (
+    DEPLOYMENT,
+    ENDPOINT_SLICE,
+    SERVICE,
+    Key,
+    Kind,
+    Manifest,
+    build_object,
+    uid_of,
+)
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
@@ -30,11 +39,10 @@ async def make_pool(cluster: Cluster, name: str, **spec: object) -> None:
     realm = name.replace("-", "")[-20:]
     await cluster.client.create(
         IP_POOL,
-        {
-            "apiVersion": IP_POOL.api_version,
-            "kind": IP_POOL.kind,
-            "metadata": {"name": name},
-            "spec": {
+        build_object(
+            IP_POOL,
+            name,
+            spec={
                 "realm": realm,
                 "family": "IPv4",
                 "addresses": ["203.0.113.10-203.0.113.11"],
@@ -42,17 +50,12 @@ async def make_pool(cluster: Cluster, name: str, **spec: object) -> None:
                 "reuseGraceSeconds": 0,
                 **spec,
             },
-        },
+        ),
     )
 
 
 def build_claim(namespace: str, name: str, **spec: object) -> Manifest:
-    return {
-        "apiVersion": IP_CLAIM.api_version,
-        "kind": IP_CLAIM.kind,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"poolRef": {"name": namespace}, **spec},
-    }
+    return build_object(IP_CLAIM, name, namespace, spec={"poolRef": {"name": namespace}, **spec})
 
 
 async def status(cluster: Cluster, namespace: str, name: str) -> Manifest:
@@ -142,12 +145,7 @@ async def test_api_server_refuses_a_second_entry_for_an_address(
         "poolRef": {"name": namespace, "uid": "u"},
         "claimRef": {"namespace": namespace, "name": "c", "uid": "u"},
     }
-    manifest = {
-        "apiVersion": IP_ALLOCATION.api_version,
-        "kind": IP_ALLOCATION.kind,
-        "metadata": {"name": "second-name-for-it"},
-        "spec": spec,
-    }
+    manifest = build_object(IP_ALLOCATION, "second-name-for-it", spec=spec)
     with pytest.raises(Invalid, match=r"metadata\.name must be made of"):
         await cluster.client.create(IP_ALLOCATION, manifest)
 

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, POD, SERVICE, Key, Manifest
+from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, POD, SERVICE, Key, Manifest, build_object
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER
 from tests.e2e.cluster import Cluster, Serve, eventually
 from tools.cluster.docker import ensure_docker
@@ -82,18 +82,18 @@ def build_pod(namespace: str, name: str = "shop", **options: object) -> Manifest
 
 
 def build_exporter(namespace: str, **spec: object) -> Manifest:
-    return {
-        "apiVersion": PROMETHEUS_JMX_EXPORTER.api_version,
-        "kind": PROMETHEUS_JMX_EXPORTER.kind,
-        "metadata": {"name": "shop", "namespace": namespace},
-        "spec": {
+    return build_object(
+        PROMETHEUS_JMX_EXPORTER,
+        "shop",
+        namespace,
+        spec={
             "labelSelector": {"app": "shop"},
             "config": {"configMapName": "jmx-config"},
             "port": 9400,
             "minReadySeconds": 6,
             **spec,
         },
-    }
+    )
 
 
 async def scrape(cluster: Cluster, namespace: str, pod: str = "shop") -> dict[str, Metric]:

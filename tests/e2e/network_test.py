@@ -13,7 +13,7 @@ from libs.common.conditions import find_condition
 from libs.common.contracts.compute import INSTANCE, INSTANCE_UID_LABEL
 from libs.common.contracts.network import FirewallView, NetworkView
 from libs.common.errors import AlreadyExists, NotFound
-from libs.common.kinds import CRD, NETWORK_POLICY, POD, Key, Manifest, uid_of
+from libs.common.kinds import CRD, NETWORK_POLICY, POD, Key, Manifest, build_object, uid_of
 from operators.network.api.v1alpha1 import FIREWALL, NETWORK
 from tests.e2e.cluster import ROOT, Cluster, Serve, eventually
 
@@ -44,12 +44,7 @@ async def namespace(cluster: Cluster) -> str:
 
 async def add(cluster: Cluster, namespace: str, kind: Any, name: str, **spec: Any) -> str:
     """Create an object and return its UID."""
-    manifest = {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": spec,
-    }
+    manifest = build_object(kind, name, namespace, spec=spec)
     return uid_of(await cluster.client.create(kind, manifest))
 
 

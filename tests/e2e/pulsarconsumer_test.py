@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from libs.common.kinds import DEPLOYMENT, Key, Manifest
+from libs.common.kinds import DEPLOYMENT, Key, Manifest, build_object
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER
 from operators.pulsarconsumer.naming import OPERATOR
 from tests.e2e.cluster import Cluster, Serve, eventually
@@ -40,17 +40,17 @@ def broker(kind_cluster: KindCluster) -> Iterator[None]:
 
 
 def build_consumer(name: str, **spec: object) -> Manifest:
-    return {
-        "apiVersion": PULSAR_CONSUMER.api_version,
-        "kind": PULSAR_CONSUMER.kind,
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {
+    return build_object(
+        PULSAR_CONSUMER,
+        name,
+        NAMESPACE,
+        spec={
             "serverAddress": "pulsar://pulsar:6650",
             "topic": name,
             "subscriptionName": "sub",
             **spec,
         },
-    }
+    )
 
 
 def selector_of(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from libs.common.conditions import find_condition
-from libs.common.kinds import POD, PVC, Key, Manifest
+from libs.common.kinds import POD, PVC, Key, Manifest, build_object
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME
 from tests.e2e.cluster import Cluster, Serve, eventually
 
@@ -23,12 +23,7 @@ async def namespace(cluster: Cluster) -> str:
 
 
 def build_volume(namespace: str, name: str = "data", **spec: object) -> Manifest:
-    return {
-        "apiVersion": DEMO_VOLUME.api_version,
-        "kind": DEMO_VOLUME.kind,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"name": name, "size": 1, **spec},
-    }
+    return build_object(DEMO_VOLUME, name, namespace, spec={"name": name, "size": 1, **spec})
 
 
 def build_pod(namespace: str, claim: str) -> Manifest:

@@ -13,7 +13,7 @@ from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
 from libs.common.contracts.reading import text_at
 from libs.common.crd import build_crd
-from libs.common.kinds import Key, Kind, Manifest, key_of, uid_of
+from libs.common.kinds import Key, Kind, Manifest, build_object, key_of, uid_of
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.compute.api import RESOURCES as COMPUTE_RESOURCES
@@ -145,12 +145,12 @@ async def run_cloud(api: FakeApi) -> AsyncIterator[Cloud]:
 
 def build_operation(type_: str, target: str, **spec: Any) -> Manifest:
     """Build an Operation on an Instance."""
-    return {
-        "apiVersion": OPERATION.api_version,
-        "kind": OPERATION.kind,
-        "metadata": {"name": f"{target}-{type_}".lower(), "namespace": NAMESPACE},
-        "spec": {"type": type_, "targetRef": {"name": target}, **spec},
-    }
+    return build_object(
+        OPERATION,
+        f"{target}-{type_}".lower(),
+        NAMESPACE,
+        spec={"type": type_, "targetRef": {"name": target}, **spec},
+    )
 
 
 def _is(change: Any, kind: Kind) -> bool:

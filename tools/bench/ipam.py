@@ -26,7 +26,7 @@ from libs.common.config import ConnectionConfig
 from libs.common.contracts.reading import text_at
 from libs.common.crd import build_crd
 from libs.common.errors import Expired, SlipwayError, Unreachable
-from libs.common.kinds import CRD, Kind, Manifest, key_of
+from libs.common.kinds import CRD, Kind, Manifest, build_object, key_of
 from libs.common.testing.apiserver import ControlPlane
 from operators.ipam.api import RESOURCES
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
@@ -181,12 +181,7 @@ class Requester:
 
 def build_claim(name: str, namespace: str, pool: str) -> Manifest:
     """Build a claim of a pool."""
-    return {
-        "apiVersion": IP_CLAIM.api_version,
-        "kind": IP_CLAIM.kind,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"poolRef": {"name": pool}},
-    }
+    return build_object(IP_CLAIM, name, namespace, spec={"poolRef": {"name": pool}})
 
 
 OURS: Final = Claims(IP_CLAIM, build_claim, lambda claim: bool(text_at(claim, "status", "address")))
@@ -197,12 +192,7 @@ PEER: Final = Claims(ipam_peer.CLAIM, ipam_peer.build_claim, ipam_peer.is_served
 
 def build_pool(name: str, *addresses: str) -> Manifest:
     """Build a pool."""
-    return {
-        "apiVersion": IP_POOL.api_version,
-        "kind": IP_POOL.kind,
-        "metadata": {"name": name},
-        "spec": {"family": "IPv4", "addresses": list(addresses)},
-    }
+    return build_object(IP_POOL, name, spec={"family": "IPv4", "addresses": list(addresses)})
 
 
 async def measure(

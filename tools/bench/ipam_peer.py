@@ -13,7 +13,7 @@ import yaml
 
 from libs.common.client import Client
 from libs.common.contracts.reading import text_at
-from libs.common.kinds import CRD, Kind, Manifest
+from libs.common.kinds import CRD, Kind, Manifest, build_object
 from tools.cluster.binaries import ensure_tool
 from tools.cluster.go_toolchain import ensure_go
 from tools.cluster.progress import open_progress
@@ -41,12 +41,7 @@ _STOP_SECONDS: Final = 15.0
 def build_claim(name: str, namespace: str, pool: str) -> Manifest:
     """Build a claim of a pool."""
     reference = {"apiGroup": POOL.group, "kind": POOL.kind, "name": pool}
-    return {
-        "apiVersion": CLAIM.api_version,
-        "kind": CLAIM.kind,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"poolRef": reference},
-    }
+    return build_object(CLAIM, name, namespace, spec={"poolRef": reference})
 
 
 def is_served(claim: Manifest) -> bool:
@@ -66,16 +61,15 @@ async def install(client: Client) -> None:
 def build_pool(name: str, block: str) -> Manifest:
     """Build a pool of one block, such as 10.96.0.0/17."""
     network, _, prefix = block.partition("/")
-    return {
-        "apiVersion": POOL.api_version,
-        "kind": POOL.kind,
-        "metadata": {"name": name},
-        "spec": {
+    return build_object(
+        POOL,
+        name,
+        spec={
             "addresses": [block],
             "prefix": int(prefix),
             "gateway": f"{network.rpartition('.')[0]}.1",
         },
-    }
+    )
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Final
 from libs.common.client import Client
 from libs.common.conditions import find_condition
 from libs.common.config import load_config
-from libs.common.kinds import CONFIG_MAP, NAMESPACE, POD, Key, Manifest
+from libs.common.kinds import CONFIG_MAP, NAMESPACE, POD, Key, Manifest, build_object
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER
 from operators.jmxexporter.naming import PORT
 from tools.cluster.docker import ensure_docker
@@ -79,11 +79,11 @@ class Fleet:
             "data": {"config.yaml": "rules:\n- pattern: .*\n"},
         }
         await self.client.apply(CONFIG_MAP, config, field_manager="bench")
-        exporter: Manifest = {
-            "apiVersion": PROMETHEUS_JMX_EXPORTER.api_version,
-            "kind": PROMETHEUS_JMX_EXPORTER.kind,
-            "metadata": {"name": "fleet", "namespace": self.namespace},
-            "spec": {
+        exporter: Manifest = build_object(
+            PROMETHEUS_JMX_EXPORTER,
+            "fleet",
+            self.namespace,
+            spec={
                 "labelSelector": {"app": "dummyapp"},
                 "config": {"configMapName": "jmx-config"},
                 "port": 9400,
@@ -91,7 +91,7 @@ class Fleet:
                 "maxConcurrent": 50,
                 **spec,
             },
-        }
+        )
         await self.client.apply(PROMETHEUS_JMX_EXPORTER, exporter, field_manager="bench")
 
     async def add(self, *names: str) -> None:

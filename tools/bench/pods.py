@@ -10,7 +10,7 @@ from typing import Final
 
 from libs.common.client import Client
 from libs.common.errors import NotFound
-from libs.common.kinds import NAMESPACE, POD, REPLICA_SET, Key, Kind, Manifest, uid_of
+from libs.common.kinds import NAMESPACE, POD, REPLICA_SET, Key, Kind, Manifest, build_object, uid_of
 from operators.podset.controller import PODSET
 
 _POLL: Final = 0.01
@@ -36,28 +36,23 @@ class Contender:
 
 def build_podset(namespace: str, name: str, replicas: int) -> Manifest:
     """Build a PodSet with the default pod."""
-    return {
-        "apiVersion": PODSET.api_version,
-        "kind": PODSET.kind,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"replicas": replicas},
-    }
+    return build_object(PODSET, name, namespace, spec={"replicas": replicas})
 
 
 def build_replica_set(namespace: str, name: str, replicas: int) -> Manifest:
     """Build a ReplicaSet whose pod is that of the default PodSet."""
     labels = {"app": name, "version": "v0.1"}
     container = {"name": "busybox", "image": "busybox", "command": ["sleep", "3600"]}
-    return {
-        "apiVersion": REPLICA_SET.api_version,
-        "kind": REPLICA_SET.kind,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
+    return build_object(
+        REPLICA_SET,
+        name,
+        namespace,
+        spec={
             "replicas": replicas,
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
         },
-    }
+    )
 
 
 async def make_namespace(client: Client, name: str) -> str:

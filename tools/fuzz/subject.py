@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from libs.common.crd import CustomResource, build_crd, kind_of
-from libs.common.kinds import Kind, Manifest
+from libs.common.kinds import Kind, Manifest, build_object
 from libs.common.testing.conformance import Subject
 from libs.common.testing.fakeapi import FakeApi
 from tools.fuzz.fields import Field, put, walk_fields
@@ -126,15 +126,10 @@ class FuzzSubject:
 
     def build(self, name: str = "") -> Manifest:
         """Build the valid object, under its own name or another one."""
-        metadata = {"name": name or self.name, "uid": UID, "generation": 1}
-        if self.kind.namespaced:
-            metadata["namespace"] = NAMESPACE
-        return {
-            "apiVersion": self.kind.api_version,
-            "kind": self.kind.kind,
-            "metadata": metadata,
-            "spec": dict(self.spec),
-        }
+        metadata = {"uid": UID, "generation": 1}
+        return build_object(
+            self.kind, name or self.name, NAMESPACE, metadata=metadata, spec=dict(self.spec)
+        )
 
     def cases(self) -> Iterator[Case]:
         """Yield each value of each field, put into the valid object one at a time."""

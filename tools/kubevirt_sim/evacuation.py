@@ -8,7 +8,7 @@ from typing import Final
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE_MIGRATION, VmiPhase
 from libs.common.contracts.migrations import MIGRATED_INSTANCE
 from libs.common.contracts.reading import text_at
-from libs.common.kinds import Manifest, is_deleting, key_of, uid_of
+from libs.common.kinds import Manifest, build_object, is_deleting, key_of, uid_of
 from libs.common.plan import Create
 from tools.kubevirt_sim.launcher import short_hash
 from tools.kubevirt_sim.migration import FINAL
@@ -33,15 +33,14 @@ def build_evacuation(vmi: Manifest, migrations: Sequence[Manifest]) -> Create | 
     # KubeVirt lets the server name it; a name that follows from the tries so far is repeatable.
     name = PREFIX + short_hash(uid_of(vmi), node, str(len(migrations)))
     kind = VIRTUAL_MACHINE_INSTANCE_MIGRATION
-    manifest: Manifest = {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "metadata": {
-            "name": name,
-            "namespace": key.namespace,
+    manifest: Manifest = build_object(
+        kind,
+        name,
+        key.namespace,
+        metadata={
             "labels": {MIGRATED_INSTANCE: key.name},
             "annotations": {"kubevirt.io/evacuationMigration": node},
         },
-        "spec": {"vmiName": key.name},
-    }
+        spec={"vmiName": key.name},
+    )
     return Create(kind, manifest, ours=lambda _: True)

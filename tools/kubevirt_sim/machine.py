@@ -18,7 +18,7 @@ from libs.common.contracts.kubevirt import (
     VmiPhase,
 )
 from libs.common.contracts.reading import map_at, maps_at, text_at
-from libs.common.kinds import Manifest, is_deleting, key_of, uid_of
+from libs.common.kinds import Manifest, build_object, is_deleting, key_of, uid_of
 from libs.common.ownership import build_owner_reference
 from libs.common.plan import Create, Delete, Step
 from tools.kubevirt_sim.printable import Sight, find_printable_status
@@ -224,19 +224,18 @@ def build_instance(vm: Manifest) -> Manifest:
     firmware.setdefault("uuid", uid_of(vm))
     spec["domain"] = {**domain, "firmware": firmware}
     generation = str(vm["metadata"].get("generation") or 0)
-    return {
-        "apiVersion": VIRTUAL_MACHINE_INSTANCE.api_version,
-        "kind": VIRTUAL_MACHINE_INSTANCE.kind,
-        "metadata": {
-            "name": key.name,
-            "namespace": key.namespace,
+    return build_object(
+        VIRTUAL_MACHINE_INSTANCE,
+        key.name,
+        key.namespace,
+        metadata={
             "labels": dict(map_at(metadata, "labels")),
             "annotations": {**map_at(metadata, "annotations"), GENERATION: generation},
             "finalizers": [INSTANCE_FINALIZER],
             "ownerReferences": [build_owner_reference(VIRTUAL_MACHINE, vm)],
         },
-        "spec": spec,
-    }
+        spec=spec,
+    )
 
 
 def build_status(

@@ -9,7 +9,17 @@ from typing import Final
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
 from libs.common.contracts.reading import text_at, text_map_at
 from libs.common.errors import Conflict, NotFound
-from libs.common.kinds import LEASE, NODE, POD, Key, Manifest, is_deleting, key_of, uid_of
+from libs.common.kinds import (
+    LEASE,
+    NODE,
+    POD,
+    Key,
+    Manifest,
+    build_object,
+    is_deleting,
+    key_of,
+    uid_of,
+)
 from libs.common.ownership import controller_of
 from libs.common.plan import Delete, Step
 from libs.common.runtime import Cache, Context, Controller, Result
@@ -253,14 +263,14 @@ def build_node_status(node: Manifest, now: datetime, *, silent: bool) -> Manifes
 
 async def _renew(ctx: Context) -> None:
     moment = ctx.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    lease: Manifest = {
-        "apiVersion": LEASE.api_version,
-        "kind": LEASE.kind,
-        "metadata": {"name": ctx.key.name, "namespace": _LEASES},
-        "spec": {
+    lease: Manifest = build_object(
+        LEASE,
+        ctx.key.name,
+        _LEASES,
+        spec={
             "holderIdentity": ctx.key.name,
             "leaseDurationSeconds": 40,
             "renewTime": moment,
         },
-    }
+    )
     await ctx.client.apply(LEASE, lease, field_manager="sim-nodes")

@@ -11,7 +11,7 @@ from libs.common.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
-from libs.common.kinds import Kind, Manifest
+from libs.common.kinds import Kind, Manifest, build_object
 from tools.kubevirt_sim.server import REVIEW_PATH
 
 NAME: Final = "kubevirt-sim"
@@ -44,11 +44,10 @@ def build_registration(namespace: str, port: int, authority: bytes) -> list[Mani
 
 
 def _build_api_service(namespace: str, port: int, bundle: str) -> Manifest:
-    return {
-        "apiVersion": API_SERVICE.api_version,
-        "kind": API_SERVICE.kind,
-        "metadata": {"name": GROUP_VERSION},
-        "spec": {
+    return build_object(
+        API_SERVICE,
+        GROUP_VERSION,
+        spec={
             "group": SUBRESOURCES_GROUP,
             "version": "v1",
             "groupPriorityMinimum": 1000,
@@ -56,7 +55,7 @@ def _build_api_service(namespace: str, port: int, bundle: str) -> Manifest:
             "caBundle": bundle,
             "service": {"namespace": namespace, "name": NAME, "port": port},
         },
-    }
+    )
 
 
 def _build_webhooks(namespace: str, port: int, bundle: str) -> Manifest:
@@ -82,12 +81,7 @@ def _build_webhooks(namespace: str, port: int, bundle: str) -> Manifest:
         "clientConfig": {"service": service, "caBundle": bundle},
         "rules": rules,
     }
-    return {
-        "apiVersion": WEBHOOKS.api_version,
-        "kind": WEBHOOKS.kind,
-        "metadata": {"name": NAME},
-        "webhooks": [webhook],
-    }
+    return build_object(WEBHOOKS, NAME, webhooks=[webhook])
 
 
 def _build_rule(kind: Kind, *operations: str) -> Manifest:

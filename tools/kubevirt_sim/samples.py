@@ -10,7 +10,7 @@ from libs.common.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
-from libs.common.kinds import Manifest
+from libs.common.kinds import Manifest, build_object
 from tools.kubevirt_sim.behavior import PREFIX
 
 
@@ -35,11 +35,11 @@ def build_machine(
     """
     volumes = [{"name": "root", "dataVolume": {"name": disk}}] if disk else []
     notes = {PREFIX + each: value for each, value in (guest or {}).items()}
-    return {
-        "apiVersion": VIRTUAL_MACHINE.api_version,
-        "kind": VIRTUAL_MACHINE.kind,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
+    return build_object(
+        VIRTUAL_MACHINE,
+        name,
+        namespace,
+        spec={
             "runStrategy": strategy,
             "template": {
                 "metadata": {"labels": {"app": name}, "annotations": notes},
@@ -63,7 +63,7 @@ def build_machine(
                 },
             },
         },
-    }
+    )
 
 
 def build_disk(
@@ -71,18 +71,19 @@ def build_disk(
 ) -> Manifest:
     """Build a data volume that is imported from a URL."""
     notes = {PREFIX + each: value for each, value in (guest or {}).items()}
-    return {
-        "apiVersion": DATA_VOLUME.api_version,
-        "kind": DATA_VOLUME.kind,
-        "metadata": {"name": name, "namespace": namespace, "annotations": notes},
-        "spec": {
+    return build_object(
+        DATA_VOLUME,
+        name,
+        namespace,
+        metadata={"annotations": notes},
+        spec={
             "source": {"http": {"url": "https://images.example.com/linux.qcow2"}},
             "storage": {
                 "accessModes": ["ReadWriteMany"],
                 "resources": {"requests": {"storage": "10Gi"}},
             },
         },
-    }
+    )
 
 
 def build_migration(
@@ -96,9 +97,6 @@ def build_migration(
     """Build the wish to move an instance."""
     notes = {PREFIX + each: value for each, value in (guest or {}).items()}
     kind = VIRTUAL_MACHINE_INSTANCE_MIGRATION
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "metadata": {"name": name, "namespace": namespace, "annotations": notes},
-        "spec": {"vmiName": vmi, **spec},
-    }
+    return build_object(
+        kind, name, namespace, metadata={"annotations": notes}, spec={"vmiName": vmi, **spec}
+    )

@@ -20,7 +20,7 @@ from libs.common.contracts.machine_snapshots import (
 )
 from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
 from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
-from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
+from libs.common.kinds import Key, Kind, Manifest, build_object, is_deleting, key_of, uid_of
 from libs.common.ownership import build_owner_reference
 from libs.common.plan import Create, Step
 from libs.common.runtime import Cache, Context, Controller, Result
@@ -159,16 +159,13 @@ def _claim_of(volume: Mapping[str, Any]) -> str:
 def _create(
     ctx: Context, kind: Kind, name: str, snapshot: Manifest, spec: Mapping[str, Any]
 ) -> Create:
-    manifest = {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "metadata": {
-            "name": name,
-            "namespace": ctx.key.namespace,
-            "ownerReferences": [build_owner_reference(MACHINE_SNAPSHOT, snapshot)],
-        },
-        "spec": dict(spec),
-    }
+    manifest = build_object(
+        kind,
+        name,
+        ctx.key.namespace,
+        metadata={"ownerReferences": [build_owner_reference(MACHINE_SNAPSHOT, snapshot)]},
+        spec=dict(spec),
+    )
     return Create(kind, manifest, ours=lambda _: True)
 
 

@@ -15,11 +15,11 @@ from libs.common.client import Client
 from libs.common.conditions import find_condition
 from libs.common.config import load_config
 from libs.common.errors import AlreadyExists, NotFound, SlipwayError
-from libs.common.kinds import POD, Key, Kind, Manifest, uid_of
+from libs.common.kinds import POD, Key, Kind, Manifest, build_object, uid_of
 from tools.cluster.docker import Docker, find_docker
 from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import KindCluster, up
-from tools.soak.works import Work, build_object, build_world
+from tools.soak.works import Work, build_world
 
 _WAIT: Final = 300.0
 _POLL: Final = 0.5
@@ -128,7 +128,7 @@ class Trial:
                 with contextlib.suppress(AlreadyExists):
                     await client.create(kind, manifest)
             for name in (_OLD, _GONE):
-                manifest = build_object(work.kind, self._namespace, name, work.spec)
+                manifest = build_object(work.kind, name, self._namespace, spec=work.spec)
                 await client.create(work.kind, manifest)
         for work, name in itertools.product(self._works, (_OLD, _GONE)):
             if await _until(partial(self._is_well, client, work, name), _WAIT) is None:
@@ -136,7 +136,7 @@ class Trial:
 
     async def _begin(self, client: Client, work: Work) -> None:
         """Ask for something to be made, something to be changed and something to go."""
-        manifest = build_object(work.kind, self._namespace, _NEW, work.spec)
+        manifest = build_object(work.kind, _NEW, self._namespace, spec=work.spec)
         await client.create(work.kind, manifest)
         await client.patch(work.kind, Key(self._namespace, _OLD), {"spec": work.change})
         gone = await client.get(work.kind, Key(self._namespace, _GONE))

@@ -9,7 +9,7 @@ from libs.common.contracts.compute import INSTANCE, INSTANCE_SIZE
 from libs.common.contracts.ip_claims import IP_CLAIM, IP_POOL
 from libs.common.contracts.network import FIREWALL, NETWORK
 from libs.common.crd import kind_of
-from libs.common.kinds import Kind, Manifest
+from libs.common.kinds import Kind, Manifest, build_object
 from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER
 from operators.podset.api import PodSet
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME
@@ -42,20 +42,9 @@ class Work:
     world: tuple[tuple[Kind, Manifest], ...] = ()
 
 
-def build_object(kind: Kind, namespace: str, name: str, spec: Manifest) -> Manifest:
-    """Build an object; the namespace of a kind that has none is left out."""
-    metadata = {"name": name, **({"namespace": namespace} if kind.namespaced else {})}
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "metadata": metadata,
-        "spec": spec,
-    }
-
-
 def build_world(work: Work, namespace: str) -> list[tuple[Kind, Manifest]]:
     """Build what there has to be before the work."""
-    return [(kind, build_object(kind, namespace, _SHARED, spec)) for kind, spec in work.world]
+    return [(kind, build_object(kind, _SHARED, namespace, spec=spec)) for kind, spec in work.world]
 
 
 WORKS: Final = (

@@ -20,6 +20,7 @@ from libs.common.kinds import (
     SERVICE_ACCOUNT,
     Kind,
     Manifest,
+    build_object,
     key_of,
     uid_of,
 )
@@ -123,15 +124,12 @@ class Rights:
         return find_unused_rights(self.rules, self._kinds, used)
 
     def _build_binding(self, kind: Kind, role: Kind) -> Manifest:
-        return {
-            "apiVersion": kind.api_version,
-            "kind": kind.kind,
-            "metadata": {"name": self._home},
-            "roleRef": {"apiGroup": _RBAC, "kind": role.kind, "name": self._home},
-            "subjects": [
-                {"kind": "ServiceAccount", "name": self._operator, "namespace": self._home}
-            ],
-        }
+        return build_object(
+            kind,
+            self._home,
+            roleRef={"apiGroup": _RBAC, "kind": role.kind, "name": self._home},
+            subjects=[{"kind": "ServiceAccount", "name": self._operator, "namespace": self._home}],
+        )
 
 
 def find_unused_rights(

@@ -10,7 +10,7 @@ from typing import Any, Final
 from libs.common.client import Client
 from libs.common.contracts.compute import INSTANCE
 from libs.common.contracts.reading import holds_at, text_at
-from libs.common.kinds import NODE, POD, Manifest, is_deleting, key_of, uid_of
+from libs.common.kinds import NODE, POD, Manifest, build_object, is_deleting, key_of, uid_of
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE
 from operators.clusters.naming import POOL_LABEL
 from tools.sweep.outside import Reply, Request
@@ -74,14 +74,10 @@ class PlayedCluster:
             if name in self._nodes or not holds_at(machine, "Ready") or is_deleting(machine):
                 continue
             labels = {} if pool == CONTROL_PLANE else {POOL_LABEL: pool}
-            metadata = {"name": name, "uid": f"node-{uid_of(machine)}", "labels": labels}
-            self._nodes[name] = {
-                "apiVersion": NODE.api_version,
-                "kind": NODE.kind,
-                "metadata": {**metadata, "annotations": {}},
-                "spec": {},
-                "status": {"conditions": [READY]},
-            }
+            metadata = {"uid": f"node-{uid_of(machine)}", "labels": labels, "annotations": {}}
+            self._nodes[name] = build_object(
+                NODE, name, metadata=metadata, spec={}, status={"conditions": [READY]}
+            )
             if labels:
                 self._pods[f"pod-of-{name}"] = name
 

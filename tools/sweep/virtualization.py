@@ -29,7 +29,7 @@ from libs.common.contracts.machine_snapshots import (
 from libs.common.contracts.network import FIREWALL
 from libs.common.contracts.reading import text_at
 from libs.common.errors import AlreadyExists, NotFound
-from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
+from libs.common.kinds import Key, Kind, Manifest, build_object, is_deleting, key_of, uid_of
 from libs.common.ownership import build_owner_reference
 from tools.sweep.outside import Outside, Reply, Request
 from tools.sweep.recorder import Book
@@ -131,17 +131,16 @@ async def _keep_machine(client: Client, machine: Manifest, book: Book) -> None:
 def _build_run(machine: Manifest) -> Manifest:
     key, template = key_of(machine), machine["spec"]["template"]
     ready = ("Ready", "LiveMigratable", _AGENT)
-    return {
-        "apiVersion": VIRTUAL_MACHINE_INSTANCE.api_version,
-        "kind": VIRTUAL_MACHINE_INSTANCE.kind,
-        "metadata": {
-            "name": key.name,
-            "namespace": key.namespace,
+    return build_object(
+        VIRTUAL_MACHINE_INSTANCE,
+        key.name,
+        key.namespace,
+        metadata={
             "labels": dict(template["metadata"]["labels"]),
             "ownerReferences": [build_owner_reference(VIRTUAL_MACHINE, machine)],
         },
-        "spec": template["spec"],
-        "status": {
+        spec=template["spec"],
+        status={
             "phase": "Running",
             "nodeName": _NODES[0],
             "conditions": [
@@ -149,7 +148,7 @@ def _build_run(machine: Manifest) -> Manifest:
             ],
             "interfaces": [{"name": "default", "ipAddress": "10.0.0.7"}],
         },
-    }
+    )
 
 
 def _needs_move(migration: Manifest, book: Book) -> bool:
@@ -179,16 +178,13 @@ def _needs_snapshot(snapshot: Manifest, _: Book) -> bool:
 async def _take_snapshot(client: Client, snapshot: Manifest, _: Book) -> None:
     key, name = key_of(snapshot), f"content-{uid_of(snapshot)}"
     backup = {"volumeName": "root", "volumeSnapshotName": f"{key.name}-root"}
-    content = {
-        "apiVersion": MACHINE_SNAPSHOT_CONTENT.api_version,
-        "kind": MACHINE_SNAPSHOT_CONTENT.kind,
-        "metadata": {
-            "name": name,
-            "namespace": key.namespace,
-            "ownerReferences": [build_owner_reference(MACHINE_SNAPSHOT, snapshot)],
-        },
-        "spec": {"volumeBackups": [backup]},
-    }
+    content = build_object(
+        MACHINE_SNAPSHOT_CONTENT,
+        name,
+        key.namespace,
+        metadata={"ownerReferences": [build_owner_reference(MACHINE_SNAPSHOT, snapshot)]},
+        spec={"volumeBackups": [backup]},
+    )
     with contextlib.suppress(AlreadyExists):
         await client.create(MACHINE_SNAPSHOT_CONTENT, content)
     status = {

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from libs.common.client import Client
 from libs.common.errors import AlreadyExists, Conflict, NotFound
-from libs.common.kinds import CRD, POD, SECRET, Key, Kind, Manifest, uid_of
+from libs.common.kinds import CRD, POD, SECRET, Key, Kind, Manifest, build_object, uid_of
 from libs.common.rbac import PolicyRule
 from libs.common.runtime.operator import Operator
 from tools.sweep.belonging import belongs, nickname
@@ -203,21 +203,15 @@ def build_open_crd(kind: Kind, subresources: Mapping[str, Any] = _WITH_STATUS) -
         "schema": {"openAPIV3Schema": schema},
         "subresources": dict(subresources),
     }
-    return {
-        "apiVersion": CRD.api_version,
-        "kind": CRD.kind,
-        "metadata": {
-            "name": f"{kind.plural}.{kind.group}",
-            # Without it the API server refuses groups of Kubernetes itself.
-            "annotations": {"api-approved.kubernetes.io": "unapproved, a stand-in for tests"},
-        },
-        "spec": {
-            "group": kind.group,
-            "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "names": {"kind": kind.kind, "plural": kind.plural, "singular": kind.kind.lower()},
-            "versions": [version],
-        },
+    # Without it the API server refuses groups of Kubernetes itself.
+    approved = {"api-approved.kubernetes.io": "unapproved, a stand-in for tests"}
+    spec = {
+        "group": kind.group,
+        "scope": "Namespaced" if kind.namespaced else "Cluster",
+        "names": {"kind": kind.kind, "plural": kind.plural, "singular": kind.kind.lower()},
+        "versions": [version],
     }
+    return build_object(CRD, kind.resource, metadata={"annotations": approved}, spec=spec)
 
 
 def is_empty(book: Book) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from libs.common.crd.definition import CrdMeta, CustomResource
 from libs.common.crd.errors import SchemaError
 from libs.common.crd.schema import StructuralSchema, build_schema
-from libs.common.kinds import CRD, Manifest
+from libs.common.kinds import CRD, Manifest, build_object
 
 _API_VERSION_NOTE: Final = (
     "apiVersion is the group and version of this representation of the object."
@@ -46,17 +46,16 @@ def build_crd(*models: type[CustomResource]) -> Manifest:
     metas = [model.crd_meta for model in models]
     _check_versions(models)
     meta = metas[0]
-    return {
-        "apiVersion": CRD.api_version,
-        "kind": CRD.kind,
-        "metadata": {"name": meta.name},
-        "spec": {
+    return build_object(
+        CRD,
+        meta.name,
+        spec={
             "group": meta.kind.group,
             "names": _build_names(meta),
             "scope": "Namespaced" if meta.kind.namespaced else "Cluster",
             "versions": [_build_version(model) for model in models],
         },
-    }
+    )
 
 
 def _build_names(meta: CrdMeta) -> Manifest:

@@ -36,7 +36,7 @@ from libs.common.crd import (
     lint_crd,
 )
 from libs.common.errors import Invalid, NotFound
-from libs.common.kinds import CRD, Key, Manifest
+from libs.common.kinds import CRD, Key, Manifest, build_object
 
 pytestmark = pytest.mark.apiserver
 
@@ -138,12 +138,7 @@ async def namespace(kube_client: Client, kube_namespace: str) -> str:
 
 
 def build_gadget(namespace: str, /, **spec: object) -> Manifest:
-    return {
-        "apiVersion": GADGET.api_version,
-        "kind": GADGET.kind,
-        "metadata": {"name": "one", "namespace": namespace},
-        "spec": spec,
-    }
+    return build_object(GADGET, "one", namespace, spec=spec)
 
 
 def test_kind_of_these_tests_passes_the_lint() -> None:

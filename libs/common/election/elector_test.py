@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from libs.common.kinds import LEASE, Manifest
+from libs.common.kinds import LEASE, Manifest, build_object
 from libs.common.testing.arena import (
     KEY,
     TIMING,
@@ -150,11 +150,9 @@ async def test_lost_answer_to_a_renewal_is_no_loss(arena: Arena, api: FakeApi) -
 
 
 async def test_lease_without_spec_is_free_and_keeps_its_labels(arena: Arena, api: FakeApi) -> None:
-    lease: Manifest = {
-        "apiVersion": LEASE.api_version,
-        "kind": "Lease",
-        "metadata": {"namespace": "default", "name": "podset", "labels": {"chart": "podset"}},
-    }
+    lease: Manifest = build_object(
+        LEASE, "podset", "default", metadata={"labels": {"chart": "podset"}}
+    )
     api.create(lease)
     await arena.lead()
 

@@ -15,7 +15,7 @@ from libs.common.client import Client
 from libs.common.clock import Clock
 from libs.common.conditions import find_begun
 from libs.common.errors import NotFound
-from libs.common.kinds import Key, Kind, Manifest, describe, is_deleting, uid_of
+from libs.common.kinds import Key, Kind, Manifest, build_object, describe, is_deleting, uid_of
 from libs.common.metrics import Metrics
 from libs.common.ownership import build_owner_reference, controller_uid
 from libs.common.plan import Apply, Create, Delete, Outcome, Step
@@ -285,12 +285,9 @@ class Context:
         explained = foreign.explain(self._manager, held, status)
         if explained and same_status(held.get("status"), status):
             return False
-        manifest: Manifest = {
-            "apiVersion": self.kind.api_version,
-            "kind": self.kind.kind,
-            "metadata": {"name": self.key.name, "uid": self.uid},
-            "status": dict(status),
-        }
+        manifest: Manifest = build_object(
+            self.kind, self.key.name, metadata={"uid": self.uid}, status=dict(status)
+        )
         if self.key.namespace:
             manifest["metadata"]["namespace"] = self.key.namespace
         try:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from libs.common.conditions import READY, Condition, build_conditions, conditions_of
 from libs.common.errors import TerminalError
-from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest, key_of
+from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest, build_object, key_of
 from libs.common.labels import MANAGED_BY
 from libs.common.plan import Apply, Delete, Step
 from libs.common.runtime import Context, Controller, Operator, Result
@@ -33,12 +33,7 @@ class Settings(CommonSettings):
 
 def build_widget(name: str = "w", namespace: str = "default", **spec: Any) -> Manifest:
     """Build a Widget; `count` is 2 and `text` is `hello` unless given."""
-    return {
-        "apiVersion": WIDGET.api_version,
-        "kind": WIDGET.kind,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"count": 2, "text": "hello", **spec},
-    }
+    return build_object(WIDGET, name, namespace, spec={"count": 2, "text": "hello", **spec})
 
 
 def build_config_map(context: Context, number: int) -> Manifest:

@@ -11,7 +11,7 @@ import pytest
 from libs.common.client import Client
 from libs.common.errors import NotFound
 from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION as KIND
-from libs.common.kinds import SECRET, Key, Manifest
+from libs.common.kinds import SECRET, Key, Manifest, build_object
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.webhooks.certificates import LIFETIME
@@ -26,12 +26,9 @@ def build_configuration(webhooks: int = 2) -> Manifest:
         "sideEffects": "None",
         "clientConfig": {"service": {"namespace": "default", "name": "hook"}},
     }
-    return {
-        "apiVersion": KIND.api_version,
-        "kind": KIND.kind,
-        "metadata": {"name": "hook"},
-        "webhooks": [{**hook, "name": f"hook-{n}.example.com"} for n in range(webhooks)],
-    }
+    return build_object(
+        KIND, "hook", webhooks=[{**hook, "name": f"hook-{n}.example.com"} for n in range(webhooks)]
+    )
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from libs.common.client import Client
 from libs.common.errors import Forbidden
-from libs.common.kinds import CONFIG_MAP, Manifest
+from libs.common.kinds import CONFIG_MAP, Manifest, build_object
 from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION as KIND
 from libs.common.settings.addresses import BindAddress
 from libs.common.webhooks.certificates import Certificate, issue
@@ -57,13 +57,7 @@ def build_configuration(namespace: str, port: int, certificate: Certificate) -> 
             }
         ],
     }
-    metadata = {"name": f"marks-{namespace}"}
-    return {
-        "apiVersion": KIND.api_version,
-        "kind": KIND.kind,
-        "metadata": metadata,
-        "webhooks": [webhook],
-    }
+    return build_object(KIND, f"marks-{namespace}", webhooks=[webhook])
 
 
 def build_config_map(namespace: str, name: str) -> Manifest:

@@ -8,7 +8,7 @@ from libs.common.contracts.cdi import DATA_VOLUME
 from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE
 from libs.common.contracts.network import FIREWALL
-from libs.common.kinds import Key, Manifest, is_deleting, key_of
+from libs.common.kinds import Key, Manifest, build_object, is_deleting, key_of
 from libs.common.testing.conformance import OperatorConformance, Subject
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
@@ -23,12 +23,7 @@ ENDING = Key("default", "ending")
 
 
 def build_world() -> list[Manifest]:
-    firewall = {
-        "apiVersion": FIREWALL.api_version,
-        "kind": FIREWALL.kind,
-        "metadata": {"name": "web", "namespace": "default"},
-        "spec": {},
-    }
+    firewall = build_object(FIREWALL, "web", "default", spec={})
     return [build_size(), build_size("large", cpus=4, memory="8Gi"), firewall]
 
 

@@ -11,7 +11,7 @@ from libs.common.contracts.cdi import BIND_IMMEDIATELY, DATA_VOLUME, KEEP_AFTER_
 from libs.common.contracts.images import Image
 from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, RunStrategy
-from libs.common.kinds import SECRET, Kind, Manifest
+from libs.common.kinds import SECRET, Kind, Manifest, build_object
 from libs.common.labels import INSTANCE as INSTANCE_NAME
 from libs.common.labels import MANAGED_BY
 from libs.common.naming import label_value
@@ -223,10 +223,5 @@ def _build_source(instance: Instance, image: Image) -> Manifest:
 def _build(
     instance: Instance, kind: Kind, name: str, mark: Mapping[str, Any], **parts: Any
 ) -> Manifest:
-    metadata: Manifest = {
-        "name": name,
-        "namespace": instance.metadata.namespace,
-        "labels": build_labels(instance),
-        **mark,
-    }
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **parts}
+    metadata = {"labels": build_labels(instance), **mark}
+    return build_object(kind, name, instance.metadata.namespace, metadata=metadata, **parts)

@@ -9,7 +9,7 @@ from libs.common.actions import Action
 from libs.common.contracts.compute import INSTANCE_LABEL, INSTANCE_UID_LABEL
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE_MIGRATION
 from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT
-from libs.common.kinds import LEASE, Manifest, key_of
+from libs.common.kinds import LEASE, Manifest, build_object, key_of
 from libs.common.labels import MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.ownership import build_owner_reference
@@ -31,17 +31,13 @@ def build_lease(operation: Operation, target: Target) -> Manifest:
         INSTANCE_LABEL: label_value(operation.spec.target_ref.name),
         INSTANCE_UID_LABEL: target.uid,
     }
-    return {
-        "apiVersion": LEASE.api_version,
-        "kind": LEASE.kind,
-        "metadata": {
-            "name": lease_name(target.uid),
-            "namespace": operation.metadata.namespace,
-            "labels": labels,
-            "ownerReferences": [_refer(operation)],
-        },
-        "spec": {"holderIdentity": operation.metadata.uid},
-    }
+    return build_object(
+        LEASE,
+        lease_name(target.uid),
+        operation.metadata.namespace,
+        metadata={"labels": labels, "ownerReferences": [_refer(operation)]},
+        spec={"holderIdentity": operation.metadata.uid},
+    )
 
 
 def build_migration(operation: Operation) -> Manifest:
@@ -50,17 +46,13 @@ def build_migration(operation: Operation) -> Manifest:
     wanted = operation.spec.migrate
     if wanted is not None and wanted.node_selector:
         spec["addedNodeSelector"] = dict(wanted.node_selector)
-    return {
-        "apiVersion": VIRTUAL_MACHINE_INSTANCE_MIGRATION.api_version,
-        "kind": VIRTUAL_MACHINE_INSTANCE_MIGRATION.kind,
-        "metadata": {
-            "name": migration_name(operation.metadata.name, operation.metadata.uid),
-            "namespace": operation.metadata.namespace,
-            "labels": {MANAGED_BY: OPERATOR},
-            "ownerReferences": [_refer(operation)],
-        },
-        "spec": spec,
-    }
+    return build_object(
+        VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+        migration_name(operation.metadata.name, operation.metadata.uid),
+        operation.metadata.namespace,
+        metadata={"labels": {MANAGED_BY: OPERATOR}, "ownerReferences": [_refer(operation)]},
+        spec=spec,
+    )
 
 
 def build_snapshot(operation: Operation, name: str) -> Manifest:
@@ -71,20 +63,19 @@ def build_snapshot(operation: Operation, name: str) -> Manifest:
         "kind": VIRTUAL_MACHINE.kind,
         "name": operation.spec.target_ref.name,
     }
-    return {
-        "apiVersion": MACHINE_SNAPSHOT.api_version,
-        "kind": MACHINE_SNAPSHOT.kind,
-        "metadata": {
-            "name": name,
-            "namespace": operation.metadata.namespace,
+    return build_object(
+        MACHINE_SNAPSHOT,
+        name,
+        operation.metadata.namespace,
+        metadata={
             "labels": {
                 MANAGED_BY: OPERATOR,
                 INSTANCE_LABEL: label_value(operation.spec.target_ref.name),
             },
             "annotations": notes,
         },
-        "spec": {"source": source},
-    }
+        spec={"source": source},
+    )
 
 
 def is_snapshot_of(manifest: Manifest, uid: str) -> bool:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE, VmiView
 from libs.common.contracts.launchers import LauncherView
-from libs.common.kinds import POD, Key, Manifest
+from libs.common.kinds import POD, Key, Manifest, build_object
 from operators.ipam.api.v1alpha1.claims import BindingState, ClaimReason
 from operators.ipam.claim.binding import (
     Binding,
@@ -22,7 +22,6 @@ from operators.ipam.claim.binding import (
     plan_binding,
     sort_places,
 )
-from operators.ipam.samples import build
 
 TARGET = Binding(target="Instance/web", target_uid="i1")
 V4 = {False}
@@ -49,7 +48,7 @@ MOVED: dict[str, Any] = {
 
 
 def build_vmi(uid: str = "v1", created: str = "2026-01-01T00:00:00Z", **status: Any) -> VmiView:
-    manifest = build(VIRTUAL_MACHINE_INSTANCE, "web", "default", status=status)
+    manifest = build_object(VIRTUAL_MACHINE_INSTANCE, "web", "default", status=status)
     manifest["metadata"] |= {"uid": uid, "creationTimestamp": created}
     return VmiView.parse(manifest)
 
@@ -59,7 +58,7 @@ def build_pod(
 ) -> LauncherView:
     ip = f"10.0.0.{name[1:]}"
     labels = {"kubevirt.io/migrationJobUID": migration} if migration else {}
-    pod: Manifest = build(POD, name, "default", spec={"nodeName": node})
+    pod: Manifest = build_object(POD, name, "default", spec={"nodeName": node})
     pod["status"] = {"phase": "Running", "podIP": ip, **status}
     pod["metadata"] |= {
         "uid": name,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at, texts_at
-from libs.common.kinds import ENDPOINT_SLICE, POD, SERVICE, Key, Kind, Manifest
+from libs.common.kinds import ENDPOINT_SLICE, POD, SERVICE, Key, Kind, Manifest, build_object
 from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.ownership import build_owner_reference
@@ -105,7 +105,7 @@ def build_service(claim: IPClaim, shown: Publication) -> Manifest:
             for each in shown.ports
         ],
     }
-    metadata = _build_metadata(claim, service_name(claim.metadata.name))
+    metadata = _build_metadata(claim)
     if shown.announcement is Announcement.EXTERNAL_IPS:
         spec |= {"type": "ClusterIP", "externalIPs": list(shown.addresses)}
     else:
@@ -113,18 +113,14 @@ def build_service(claim: IPClaim, shown: Publication) -> Manifest:
         if shown.load_balancer_class:
             spec["loadBalancerClass"] = shown.load_balancer_class
         metadata["annotations"] = {_METALLB: ",".join(shown.addresses)}
-    return {
-        "apiVersion": SERVICE.api_version,
-        "kind": SERVICE.kind,
-        "metadata": metadata,
-        "spec": spec,
-    }
+    name = service_name(claim.metadata.name)
+    return build_object(SERVICE, name, claim.metadata.namespace, metadata=metadata, spec=spec)
 
 
 def build_slice(claim: IPClaim, shown: Publication, *, v6: bool) -> Manifest:
     """Build the EndpointSlice of one family; it is written as a whole, so never in between."""
     binding = shown.binding
-    metadata = _build_metadata(claim, slice_name(claim.metadata.name, v6=v6))
+    metadata = _build_metadata(claim)
     metadata["labels"] |= {
         SERVICE_OF: service_name(claim.metadata.name),
         _SLICE_MANAGER: SLICE_MANAGER,
@@ -138,17 +134,18 @@ def build_slice(claim: IPClaim, shown: Publication, *, v6: bool) -> Manifest:
     }
     metadata["annotations"] = {name: value for name, value in marks.items() if value}
     endpoints = [_build_endpoint(each) for each in binding.places if (":" in each.address) == v6]
-    return {
-        "apiVersion": ENDPOINT_SLICE.api_version,
-        "kind": ENDPOINT_SLICE.kind,
-        "metadata": metadata,
-        "addressType": "IPv6" if v6 else "IPv4",
-        "endpoints": endpoints,
-        "ports": [
+    return build_object(
+        ENDPOINT_SLICE,
+        slice_name(claim.metadata.name, v6=v6),
+        claim.metadata.namespace,
+        metadata=metadata,
+        addressType="IPv6" if v6 else "IPv4",
+        endpoints=endpoints,
+        ports=[
             {"name": each.name, "protocol": each.protocol, "port": each.target_port}
             for each in shown.ports
         ],
-    }
+    )
 
 
 def parse_binding(slices: Sequence[Manifest]) -> Binding:
@@ -201,11 +198,9 @@ def _build_endpoint(place: Place) -> Manifest:
     return endpoint
 
 
-def _build_metadata(claim: IPClaim, name: str) -> Manifest:
+def _build_metadata(claim: IPClaim) -> Manifest:
     owner: Mapping[str, object] = {"name": claim.metadata.name, "uid": claim.metadata.uid}
     return {
-        "name": name,
-        "namespace": claim.metadata.namespace,
         "labels": {MANAGED_BY: OPERATOR, INSTANCE: label_value(claim.metadata.name)},
         "ownerReferences": [build_owner_reference(IP_CLAIM, {"metadata": dict(owner)})],
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.common.kinds import Manifest
+from libs.common.kinds import Manifest, build_object
 from libs.common.labels import MANAGED_BY
 from libs.common.naming import label_value
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
@@ -23,27 +23,22 @@ def build_allocation(pool: IPPool, request: Request, address: str) -> Manifest:
     It has no owner: a cluster-scoped object cannot be owned by a claim, and must outlive it to
     keep its address until that is taken off everything it led to.
     """
-    return {
-        "apiVersion": IP_ALLOCATION.api_version,
-        "kind": IP_ALLOCATION.kind,
-        "metadata": {
-            "name": allocation_name(pool.spec.realm, address),
-            "labels": {
-                MANAGED_BY: OPERATOR,
-                POOL_LABEL: label_value(pool.metadata.name),
-                CLAIM_LABEL: request.uid,
-            },
-            # From the beginning, so that no write adds it later.
-            "finalizers": [FINALIZER],
-        },
-        "spec": {
-            "realm": pool.spec.realm,
-            "address": address,
-            "poolRef": {"name": pool.metadata.name, "uid": pool.metadata.uid},
-            "claimRef": {
-                "namespace": request.claim.namespace,
-                "name": request.claim.name,
-                "uid": request.uid,
-            },
+    labels = {
+        MANAGED_BY: OPERATOR,
+        POOL_LABEL: label_value(pool.metadata.name),
+        CLAIM_LABEL: request.uid,
+    }
+    spec = {
+        "realm": pool.spec.realm,
+        "address": address,
+        "poolRef": {"name": pool.metadata.name, "uid": pool.metadata.uid},
+        "claimRef": {
+            "namespace": request.claim.namespace,
+            "name": request.claim.name,
+            "uid": request.uid,
         },
     }
+    name = allocation_name(pool.spec.realm, address)
+    # The finalizer from the beginning, so that no write adds it later.
+    metadata = {"labels": labels, "finalizers": [FINALIZER]}
+    return build_object(IP_ALLOCATION, name, metadata=metadata, spec=spec)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from libs.common.contracts.multus import NETWORK_ATTACHMENT_DEFINITION
-from libs.common.kinds import Manifest
+from libs.common.kinds import Manifest, build_object
 from operators.network.api.v1alpha1 import NETWORK, Network
 from operators.network.api.v1alpha1.network import Isolation
 from operators.network.naming import attachment_name, deny_policy_name, open_policy_name
@@ -77,12 +77,13 @@ def build_attachment(network: Network) -> Manifest:
     for field, value in (("vlan", network.spec.vlan), ("mtu", network.spec.mtu)):
         if value is not None:
             config[field] = value
-    return {
-        "apiVersion": NETWORK_ATTACHMENT_DEFINITION.api_version,
-        "kind": NETWORK_ATTACHMENT_DEFINITION.kind,
-        "metadata": build_metadata(_owner_of(network), name, {}),
-        "spec": {"config": json.dumps(config, sort_keys=True)},
-    }
+    return build_object(
+        NETWORK_ATTACHMENT_DEFINITION,
+        name,
+        network.metadata.namespace,
+        metadata=build_metadata(_owner_of(network), {}),
+        spec={"config": json.dumps(config, sort_keys=True)},
+    )
 
 
 def _build_entrance(isolation: Isolation, members: Iterable[str]) -> Manifest:

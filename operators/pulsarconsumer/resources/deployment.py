@@ -11,6 +11,7 @@ from operators.pulsarconsumer.naming import CONTAINER, selector_labels
 from operators.pulsarconsumer.resources.environment import build_environment
 from operators.pulsarconsumer.resources.files import build_volumes
 from operators.pulsarconsumer.resources.overlay import lay_over
+from operators.pulsarconsumer.resources.policies import build_child
 
 HEALTH_PORT: Final = 8081
 """Port of the probes; that of the metrics is in the spec."""
@@ -31,12 +32,6 @@ def build_deployment(
         owner: Controller reference.
     """
     labels = selector_labels(consumer.metadata.name)
-    metadata = {
-        "name": consumer.metadata.name,
-        "namespace": consumer.metadata.namespace,
-        "labels": labels,
-        "ownerReferences": [owner],
-    }
     spec = {
         "replicas": replicas,
         "revisionHistoryLimit": 3,
@@ -44,12 +39,7 @@ def build_deployment(
         "strategy": _build_strategy(consumer),
         "template": _build_template(consumer, image),
     }
-    return {
-        "apiVersion": DEPLOYMENT.api_version,
-        "kind": DEPLOYMENT.kind,
-        "metadata": metadata,
-        "spec": spec,
-    }
+    return build_child(DEPLOYMENT, consumer, owner, spec)
 
 
 def _build_strategy(consumer: PulsarConsumer) -> Manifest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from libs.common.kinds import POD_DISRUPTION_BUDGET, Kind, Manifest
+from libs.common.kinds import POD_DISRUPTION_BUDGET, Kind, Manifest, build_object
 from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.naming import selector_labels
 
@@ -12,19 +12,15 @@ POD_MONITOR: Final = Kind("monitoring.coreos.com", "v1", "PodMonitor", "podmonit
 """Kind of the Prometheus operator; ask whether it is served."""
 
 
-def build_object(kind: Kind, consumer: PulsarConsumer, owner: Manifest, spec: Manifest) -> Manifest:
+def build_child(kind: Kind, consumer: PulsarConsumer, owner: Manifest, spec: Manifest) -> Manifest:
     """Build an object that has the name of its PulsarConsumer."""
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "metadata": {
-            "name": consumer.metadata.name,
-            "namespace": consumer.metadata.namespace,
-            "labels": selector_labels(consumer.metadata.name),
-            "ownerReferences": [owner],
-        },
-        "spec": spec,
-    }
+    return build_object(
+        kind,
+        consumer.metadata.name,
+        consumer.metadata.namespace,
+        metadata={"labels": selector_labels(consumer.metadata.name), "ownerReferences": [owner]},
+        spec=spec,
+    )
 
 
 def build_disruption_budget(consumer: PulsarConsumer, owner: Manifest) -> Manifest | None:
@@ -38,7 +34,7 @@ def build_disruption_budget(consumer: PulsarConsumer, owner: Manifest) -> Manife
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
         **budget.to_manifest(),
     }
-    return build_object(POD_DISRUPTION_BUDGET, consumer, owner, spec)
+    return build_child(POD_DISRUPTION_BUDGET, consumer, owner, spec)
 
 
 def build_pod_monitor(consumer: PulsarConsumer, owner: Manifest) -> Manifest | None:
@@ -51,6 +47,6 @@ def build_pod_monitor(consumer: PulsarConsumer, owner: Manifest) -> Manifest | N
         "selector": {"matchLabels": selector_labels(consumer.metadata.name)},
         "podMetricsEndpoints": [endpoint],
     }
-    built = build_object(POD_MONITOR, consumer, owner, spec)
+    built = build_child(POD_MONITOR, consumer, owner, spec)
     built["metadata"]["labels"] = {**monitor.labels, **built["metadata"]["labels"]}
     return built

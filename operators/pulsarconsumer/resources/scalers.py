@@ -14,7 +14,7 @@ from operators.pulsarconsumer.api.connection import AuthenticationType
 from operators.pulsarconsumer.api.scaling import Autoscaling, ScalingStep
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer
 from operators.pulsarconsumer.naming import Topic
-from operators.pulsarconsumer.resources.policies import build_object
+from operators.pulsarconsumer.resources.policies import build_child
 
 SCALED_OBJECT: Final = Kind("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects")
 """Kind of KEDA; ask whether it is served."""
@@ -72,7 +72,7 @@ def build_scaled_object(
         "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _build_behavior(scaling)}},
         "triggers": triggers,
     }
-    return build_object(SCALED_OBJECT, consumer, owner, spec)
+    return build_child(SCALED_OBJECT, consumer, owner, spec)
 
 
 def build_trigger_authentication(consumer: PulsarConsumer, owner: Manifest) -> Manifest | None:
@@ -83,7 +83,7 @@ def build_trigger_authentication(consumer: PulsarConsumer, owner: Manifest) -> M
         {"parameter": parameter, "name": name, "key": key}
         for parameter, (name, key) in _find_parameters(consumer).items()
     ]
-    return build_object(TRIGGER_AUTHENTICATION, consumer, owner, {"secretTargetRef": references})
+    return build_child(TRIGGER_AUTHENTICATION, consumer, owner, {"secretTargetRef": references})
 
 
 def build_autoscaler(consumer: PulsarConsumer, scaling: Autoscaling, owner: Manifest) -> Manifest:
@@ -96,7 +96,7 @@ def build_autoscaler(consumer: PulsarConsumer, scaling: Autoscaling, owner: Mani
         "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
         "behavior": _build_behavior(scaling),
     }
-    return build_object(HORIZONTAL_POD_AUTOSCALER, consumer, owner, spec)
+    return build_child(HORIZONTAL_POD_AUTOSCALER, consumer, owner, spec)
 
 
 def _build_target(consumer: PulsarConsumer) -> Manifest:

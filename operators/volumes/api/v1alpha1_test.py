@@ -11,7 +11,7 @@ import pytest
 from libs.common.client import Client
 from libs.common.crd import ParseError, build_crd
 from libs.common.errors import AlreadyExists, Invalid, NotFound
-from libs.common.kinds import CRD, Key
+from libs.common.kinds import CRD, Key, build_object
 from libs.common.testing.apiserver import ControlPlane
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume, parse_size
 
@@ -19,12 +19,7 @@ GI = 2**30
 
 
 def build(name: str = "v", namespace: str = "default", /, **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": DEMO_VOLUME.api_version,
-        "kind": DEMO_VOLUME.kind,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": spec,
-    }
+    return build_object(DEMO_VOLUME, name, namespace, spec=spec)
 
 
 # What manifests mean.

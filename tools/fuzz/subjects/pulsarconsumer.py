@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from libs.common.kinds import DEPLOYMENT, SECRET, Manifest
+from libs.common.kinds import DEPLOYMENT, SECRET, Manifest, build_object
 from libs.common.ownership import build_owner_reference
 from libs.common.plan import Apply
 from libs.common.testing.fakeapi import FakeApi
@@ -43,12 +43,9 @@ def build_world() -> list[Manifest]:
 
 
 def _build_secret(name: str, key: str, value: str) -> Manifest:
-    return {
-        "apiVersion": SECRET.api_version,
-        "kind": SECRET.kind,
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "data": {key: base64.b64encode(value.encode()).decode()},
-    }
+    return build_object(
+        SECRET, name, NAMESPACE, data={key: base64.b64encode(value.encode()).decode()}
+    )
 
 
 @contextmanager

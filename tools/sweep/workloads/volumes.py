@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
 from libs.common.crd import build_crd
-from libs.common.kinds import POD, PVC, STORAGE_CLASS, Manifest, is_deleting
+from libs.common.kinds import POD, PVC, STORAGE_CLASS, Manifest, build_object, is_deleting
 from libs.common.quantity import parse_quantity
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume
 from operators.volumes.controller import OPERATOR
@@ -18,14 +18,13 @@ from tools.sweep.recorder import Book, Version
 from tools.sweep.workload import Phase, User, Workload, build_open_crd, is_empty, is_observed
 
 _FINAL: Final = re.compile(r"-final-[0-9a-f]{8}")
-_CLASS: Final[Manifest] = {
-    "apiVersion": STORAGE_CLASS.api_version,
-    "kind": STORAGE_CLASS.kind,
-    "metadata": {"name": "sweep"},
-    "provisioner": "sweep.slipway.dev/none",
-    "allowVolumeExpansion": True,
-    "volumeBindingMode": "Immediate",
-}
+_CLASS: Final[Manifest] = build_object(
+    STORAGE_CLASS,
+    "sweep",
+    provisioner="sweep.slipway.dev/none",
+    allowVolumeExpansion=True,
+    volumeBindingMode="Immediate",
+)
 
 
 def has_claim(size: str, *, name: str = "data") -> Any:

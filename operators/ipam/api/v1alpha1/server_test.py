@@ -11,7 +11,7 @@ import pytest
 from libs.common.client import Client
 from libs.common.crd import build_crd, kind_of
 from libs.common.errors import AlreadyExists, Invalid, NotFound
-from libs.common.kinds import CRD, Key, Kind, Manifest
+from libs.common.kinds import CRD, Key, Kind, Manifest, build_object
 from libs.common.testing.apiserver import ControlPlane
 from operators.ipam.api import RESOURCES
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
@@ -42,18 +42,8 @@ async def _is_served(client: Client, kind: Kind) -> bool:
     return True
 
 
-def build(kind: Kind, name: str, spec: Any, namespace: str = "") -> Manifest:
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "metadata": metadata,
-        "spec": spec,
-    }
-
-
 async def apply(client: Client, kind: Kind, spec: Any, name: str = "x", namespace: str = "") -> Any:
-    manifest = build(kind, name, spec, namespace)
+    manifest = build_object(kind, name, namespace, spec=spec)
     return await client.apply(kind, manifest, field_manager="kubectl")
 
 
@@ -76,7 +66,7 @@ POOL = {"family": "IPv4", "addresses": ["203.0.113.0/26"]}
     ids=lambda spec: str(spec)[:70],
 )
 async def test_good_pool_is_accepted(client: Client, spec: Any) -> None:
-    manifest = {**build(IP_POOL, "", spec), "metadata": {"generateName": "good-"}}
+    manifest = {**build_object(IP_POOL, "", spec=spec), "metadata": {"generateName": "good-"}}
     await client.create(IP_POOL, manifest)
 
 
@@ -161,17 +151,17 @@ async def test_second_name_for_an_address_does_not_exist(
 ) -> None:
     """One address has one text, and one text one name: a second entry is always a conflict."""
     with pytest.raises(Invalid) as refusal:
-        await client.create(IP_ALLOCATION, build(IP_ALLOCATION, name, spec))
+        await client.create(IP_ALLOCATION, build_object(IP_ALLOCATION, name, spec=spec))
 
     assert words in refusal.value.message
 
 
 async def test_entry_cannot_be_changed_or_made_twice(client: Client) -> None:
     name, spec = "public-ip4-203-0-113-9", entry("203.0.113.9")
-    await client.create(IP_ALLOCATION, build(IP_ALLOCATION, name, spec))
+    await client.create(IP_ALLOCATION, build_object(IP_ALLOCATION, name, spec=spec))
 
     with pytest.raises(AlreadyExists):
-        await client.create(IP_ALLOCATION, build(IP_ALLOCATION, name, spec))
+        await client.create(IP_ALLOCATION, build_object(IP_ALLOCATION, name, spec=spec))
     spec["claimRef"]["uid"] = "other"
     with pytest.raises(Invalid, match="cannot be changed"):
         await apply(client, IP_ALLOCATION, spec, name)
@@ -262,6 +252,6 @@ async def test_address_of_a_claim_is_final(client: Client, kube_namespace: str) 
 
 
 async def tell(client: Client, namespace: str, status: Any) -> None:
-    manifest = build(IP_CLAIM, "x", CLAIM, namespace) | {"status": status}
+    manifest = build_object(IP_CLAIM, "x", namespace, spec=CLAIM) | {"status": status}
     del manifest["spec"]
     await client.apply(IP_CLAIM, manifest, field_manager="ipam-claim-status", subresource="status")
