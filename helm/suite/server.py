@@ -11,7 +11,7 @@ import pytest
 from helm.suite.base import EVERYTHING, SuiteBase, find_pods, is_hook, name_of
 from libs.common.client import Client
 from libs.common.errors import NotFound
-from libs.common.kinds import CRD, LEASE, NAMESPACE, POD, Key, Kind, Manifest, key_of
+from libs.common.kinds import CRD, LEASE, NAMESPACE, POD, Key, Kind, Manifest, build_object, key_of
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.helm import CHARTS, run_helm
 
@@ -67,9 +67,8 @@ class ServerSuite(SuiteBase):
     ) -> None:
         namespace = f"restricted-{self.chart}"
         enforce = {"pod-security.kubernetes.io/enforce": "restricted"}
-        metadata = {"name": namespace, "labels": enforce}
         await kube_client.create(
-            NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+            NAMESPACE, build_object(NAMESPACE, namespace, metadata={"labels": enforce})
         )
         for index, spec in enumerate(find_pods(self.render(EVERYTHING))):
             pod = {"metadata": {"name": f"pod-{index}", "namespace": namespace}, "spec": spec}

@@ -26,11 +26,7 @@ BLOB = Kind("test.slipway.dev", "v1", "Blob", "blobs")
 
 
 def build_map(name: str = "a", **metadata: object) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": "default", **metadata},
-    }
+    return build_object(CONFIG_MAP, name, "default", metadata={**metadata})
 
 
 def names(items: list[Manifest]) -> list[str]:

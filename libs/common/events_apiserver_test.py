@@ -4,7 +4,7 @@ import pytest
 
 from libs.common.client import Client
 from libs.common.events import EventRecorder
-from libs.common.kinds import CONFIG_MAP, EVENT, NAMESPACE, Key, Manifest
+from libs.common.kinds import CONFIG_MAP, EVENT, NAMESPACE, Key, Manifest, build_object
 from libs.common.metrics import Metrics
 
 pytestmark = pytest.mark.apiserver
@@ -26,11 +26,7 @@ async def test_events_are_accepted_counted_and_found_again(
 ) -> None:
     subject = await kube_client.create(
         CONFIG_MAP,
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"namespace": kube_namespace, "name": "web"},
-        },
+        build_object(CONFIG_MAP, "web", kube_namespace),
     )
     for _ in range(2):
         metrics = await record(kube_client, subject, "ä" * 1024, 3)

@@ -14,7 +14,7 @@ from libs.common.finalizers import (
     has_finalizer,
     is_forced,
 )
-from libs.common.kinds import CONFIG_MAP, Key, Manifest
+from libs.common.kinds import CONFIG_MAP, Key, Manifest, build_object
 from libs.common.labels import FORCE_FINALIZE
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.patches import apply_json_patch
@@ -24,22 +24,13 @@ KEY = Key("default", "a")
 HELD = st.lists(st.sampled_from([OURS, "example.com/a", "example.com/b"]), unique=True)
 
 
-def build_object(finalizers: list[str] | None = None, **metadata: object) -> Manifest:
+def build_marked(finalizers: list[str] | None = None, **metadata: object) -> Manifest:
     held = {} if finalizers is None else {"finalizers": finalizers}
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": "a",
-            "namespace": "default",
-            **held,
-            **metadata,
-        },
-    }
+    return build_object(CONFIG_MAP, "a", "default", metadata={**held, **metadata})
 
 
 def build_live(finalizers: list[str] | None = None, **metadata: object) -> Manifest:
-    return build_object(finalizers, uid="u", resourceVersion="5", **metadata)
+    return build_marked(finalizers, uid="u", resourceVersion="5", **metadata)
 
 
 @given(HELD)
@@ -67,14 +58,14 @@ def test_object_that_is_being_deleted_gets_none() -> None:
 
 @pytest.mark.parametrize(("value", "forced"), [("true", True), ("false", False), ("", False)])
 def test_only_true_forces(value: str, forced: bool) -> None:
-    assert is_forced(build_object(annotations={FORCE_FINALIZE: value})) is forced
-    assert not is_forced(build_object())
+    assert is_forced(build_marked(annotations={FORCE_FINALIZE: value})) is forced
+    assert not is_forced(build_marked())
 
 
 async def test_server_refuses_the_patch_of_a_stale_look(
     fake_api: FakeApi, fake_client: Client
 ) -> None:
-    stale = fake_api.create(build_object(["example.com/a"]))
+    stale = fake_api.create(build_marked(["example.com/a"]))
     fake_api.patch(CONFIG_MAP, KEY, {"metadata": {"finalizers": ["example.com/b"]}})
 
     with pytest.raises(Invalid):
@@ -86,9 +77,9 @@ async def test_server_refuses_the_patch_of_a_stale_look(
 async def test_server_refuses_the_patch_meant_for_a_namesake(
     fake_api: FakeApi, fake_client: Client
 ) -> None:
-    first = fake_api.create(build_object())
+    first = fake_api.create(build_marked())
     fake_api.vanish(CONFIG_MAP, KEY)
-    second = fake_api.create(build_object())
+    second = fake_api.create(build_marked())
     mixed = {**first, "metadata": {**second["metadata"], "uid": first["metadata"]["uid"]}}
 
     with pytest.raises(Invalid):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.client import Client
-from libs.common.kinds import CONFIG_MAP, Manifest
+from libs.common.kinds import CONFIG_MAP, Manifest, build_object
 from libs.common.labels import matches_selector, render_selector
 from libs.common.testing.fakeapi.selectors import parse_labels
 
@@ -83,9 +83,9 @@ REAL_SELECTORS: list[Manifest] = [
 @pytest.mark.apiserver
 async def test_real_server_selects_what_matches(kube_client: Client, kube_namespace: str) -> None:
     for number, labels in enumerate(REAL_LABELS):
-        metadata = {"name": f"m{number}", "namespace": kube_namespace, "labels": labels}
         await kube_client.create(
-            CONFIG_MAP, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+            CONFIG_MAP,
+            build_object(CONFIG_MAP, f"m{number}", kube_namespace, metadata={"labels": labels}),
         )
     for selector in REAL_SELECTORS:
         listing = await kube_client.list(

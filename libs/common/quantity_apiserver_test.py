@@ -9,7 +9,7 @@ import pytest
 
 from libs.common.client import Client
 from libs.common.errors import BadRequest
-from libs.common.kinds import POD
+from libs.common.kinds import POD, build_object
 from libs.common.quantity import MAX_BINARY, canonicalize_quantity, parse_quantity
 
 _SUFFIXES = ["", "", *"m k M G T P E Ki Mi Gi Ti Pi Ei e3 E6 e-2".split()]  # noqa: SIM905 short
@@ -21,17 +21,17 @@ _ODD = [
 
 def build_pod(quantities: list[str]) -> dict[str, Any]:
     """Build a pod that carries quantities as memory limits, one a container."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "quantities", "namespace": "default"},
-        "spec": {
+    return build_object(
+        POD,
+        "quantities",
+        "default",
+        spec={
             "containers": [
                 {"name": f"c{number}", "image": "none", "resources": {"limits": {"memory": text}}}
                 for number, text in enumerate(quantities)
             ]
         },
-    }
+    )
 
 
 def round_up_to_milli(value: Fraction) -> Fraction:

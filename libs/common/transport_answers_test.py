@@ -11,14 +11,10 @@ from aiohttp import web
 from libs.common.client import Client
 from libs.common.config import ConnectionConfig
 from libs.common.errors import ApiError, ServerError, TooManyRequests, UnknownOutcome, Unreachable
-from libs.common.kinds import CONFIG_MAP, Key, Manifest
+from libs.common.kinds import CONFIG_MAP, Key, Manifest, build_object
 
 KEY = Key("default", "a")
-MAP: Manifest = {
-    "apiVersion": "v1",
-    "kind": "ConfigMap",
-    "metadata": {"name": "a", "namespace": "default"},
-}
+MAP: Manifest = build_object(CONFIG_MAP, "a", "default")
 
 
 @asynccontextmanager

@@ -28,7 +28,7 @@ from libs.common.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from libs.common.kinds import CONFIG_MAP, Key, Manifest
+from libs.common.kinds import CONFIG_MAP, Key, Manifest, build_object
 from libs.common.metrics import Metrics
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.clock import FakeClock
@@ -36,11 +36,7 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.waiting import advance_until, turns, until
 
 KEY = Key("default", "a")
-MAP: Manifest = {
-    "apiVersion": "v1",
-    "kind": "ConfigMap",
-    "metadata": {"name": "a", "namespace": "default"},
-}
+MAP: Manifest = build_object(CONFIG_MAP, "a", "default")
 type Write = Callable[[Client], Awaitable[Manifest]]
 WRITES: dict[str, Write] = {
     "POST": lambda client: client.create(

@@ -170,12 +170,12 @@ async def test_cluster_goes_on_after_its_authorities_when_nothing_else_happens(
 async def test_smaller_pool_is_drained_first(cloud: Cloud) -> None:
     create(cloud, workers=2)
     await cloud.ready()
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "shop", "namespace": "default"},
-        "spec": {"nodeName": WEB_1, "containers": [{"name": "shop", "image": "shop"}]},
-    }
+    pod = build_object(
+        POD,
+        "shop",
+        "default",
+        spec={"nodeName": WEB_1, "containers": [{"name": "shop", "image": "shop"}]},
+    )
     cloud.workload().create(pod)
     seen: list[bool] = []
 

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Final
 
 from libs.common.contracts.compute import INSTANCE, OPERATION, InstanceView
-from libs.common.kinds import Manifest, build_object
+from libs.common.kinds import NODE, Manifest, build_object
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KUBERNETES_CLUSTER, KubernetesCluster
 from operators.clusters.certificates import Authorities, Pair, make_authorities
 from operators.clusters.controller import CertificateIssuer
@@ -156,15 +156,14 @@ def build_node(
     moment = since.strftime("%Y-%m-%dT%H:%M:%SZ")
     notes = {DRAINING: draining.strftime("%Y-%m-%dT%H:%M:%SZ")} if draining else {}
     condition = {"type": "Ready", "status": "True" if ready else "False"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": name,
+    return build_object(
+        NODE,
+        name,
+        metadata={
             "uid": f"{name}-node",
             "labels": dict(labels if labels is not None else {POOL_LABEL: "web"}),
             "annotations": notes,
         },
-        "spec": {"unschedulable": True} if draining else {},
-        "status": {"conditions": [{**condition, "lastTransitionTime": moment}]},
-    }
+        spec={"unschedulable": True} if draining else {},
+        status={"conditions": [{**condition, "lastTransitionTime": moment}]},
+    )

@@ -13,7 +13,7 @@ from libs.common.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
 )
-from libs.common.kinds import PVC, Key, Manifest
+from libs.common.kinds import PVC, Key, Manifest, build_object
 from operators.compute.api.instance import INSTANCE
 from operators.compute.conftest import WEB, Cloud
 
@@ -138,13 +138,13 @@ def _collect_finished(cloud: Cloud) -> None:
 
 
 def _build_claim() -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": DATA.name, "namespace": DATA.namespace},
-        "spec": {
+    return build_object(
+        PVC,
+        DATA.name,
+        DATA.namespace,
+        spec={
             "accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": "1Gi"}},
         },
-        "status": {"phase": "Bound"},
-    }
+        status={"phase": "Bound"},
+    )

@@ -46,12 +46,7 @@ def build_exporter(name: str = "jmx", /, **spec: Any) -> Manifest:
 
 def build_config_map(text: str = CONFIG) -> Manifest:
     """Build the ConfigMap of the exporter."""
-    return {
-        "apiVersion": "v1",
-        "kind": CONFIG_MAP.kind,
-        "metadata": {"name": "jmx-config", "namespace": "default"},
-        "data": {"config.yaml": text},
-    }
+    return build_object(CONFIG_MAP, "jmx-config", "default", data={"config.yaml": text})
 
 
 def build_pod(

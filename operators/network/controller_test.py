@@ -16,7 +16,7 @@ from libs.common.contracts.multus import (
 )
 from libs.common.contracts.network import FirewallView, NetworkView
 from libs.common.crd import build_crd
-from libs.common.kinds import EVENT, NETWORK_POLICY, Key, Kind, Manifest
+from libs.common.kinds import EVENT, NETWORK_POLICY, Key, Kind, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
 from libs.common.testing.harness import OperatorHarness
@@ -243,12 +243,9 @@ async def test_policy_that_somebody_edits_is_put_right(
 async def test_policy_of_somebody_else_is_left_alone_and_named(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
-    foreign: Manifest = {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": POLICY.name, "namespace": "default"},
-        "spec": {"podSelector": {}, "policyTypes": ["Ingress"]},
-    }
+    foreign: Manifest = build_object(
+        NETWORK_POLICY, POLICY.name, "default", spec={"podSelector": {}, "policyTypes": ["Ingress"]}
+    )
     api.create(foreign)
     api.create(bare(build_firewall()))
     await harness.eventually(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from libs.common.kinds import Manifest
+from libs.common.kinds import POD, Manifest, build_object
 from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.naming import short_hash
 from operators.podset.api.v1 import PodSet
@@ -90,8 +90,6 @@ def build_pod(
         attempt: How many pods before this one failed at once.
     """
     metadata: Manifest = {
-        "name": pod_name(podset.metadata.name, slot),
-        "namespace": podset.metadata.namespace,
         "labels": {**blueprint.labels, SLOT_LABEL: str(slot)},
         "ownerReferences": [owner],
     }
@@ -100,7 +98,9 @@ def build_pod(
         annotations[ATTEMPT_ANNOTATION] = str(attempt)
     if annotations:
         metadata["annotations"] = annotations
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": blueprint.spec}
+    name = pod_name(podset.metadata.name, slot)
+    place = podset.metadata.namespace
+    return build_object(POD, name, place, metadata=metadata, spec=blueprint.spec)
 
 
 def build_default_spec(image: str) -> Manifest:

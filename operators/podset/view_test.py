@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.kinds import Manifest
+from libs.common.kinds import POD, Manifest, build_object
 from operators.podset.naming import (
     ATTEMPT_ANNOTATION,
     DELETION_COST_ANNOTATION,
@@ -20,12 +20,11 @@ from operators.podset.view import is_gone, parse_pod, seconds_of, shrink_pod
 
 def build_pod(status: Manifest | None = None, **metadata: Any) -> Manifest:
     """Build a pod as a real API server shows it."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": "web-pod-3",
-            "namespace": "default",
+    return build_object(
+        POD,
+        "web-pod-3",
+        "default",
+        metadata={
             "uid": "u",
             "resourceVersion": "7",
             "creationTimestamp": "2026-01-31T12:00:00Z",
@@ -35,9 +34,9 @@ def build_pod(status: Manifest | None = None, **metadata: Any) -> Manifest:
             "managedFields": [{"manager": "kubelet"}],
             **metadata,
         },
-        "spec": {"nodeName": "node", "containers": [{"name": "main", "image": "busybox"}]},
-        "status": status or {},
-    }
+        spec={"nodeName": "node", "containers": [{"name": "main", "image": "busybox"}]},
+        status=status or {},
+    )
 
 
 RUNNING: Manifest = {

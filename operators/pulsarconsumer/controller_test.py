@@ -10,7 +10,15 @@ import pytest
 
 from libs.common.conditions import find_condition
 from libs.common.crd import build_crd
-from libs.common.kinds import DEPLOYMENT, POD_DISRUPTION_BUDGET, SECRET, Key, Manifest, key_of
+from libs.common.kinds import (
+    DEPLOYMENT,
+    POD_DISRUPTION_BUDGET,
+    SECRET,
+    Key,
+    Manifest,
+    build_object,
+    key_of,
+)
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
 from libs.common.testing.harness import OperatorHarness
@@ -138,11 +146,11 @@ async def test_new_number_restarts_no_pod_and_a_new_topic_does(
 async def test_foreign_deployment_is_left_alone(
     api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
 ) -> None:
-    foreign = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "orders", "namespace": "default"},
-        "spec": {
+    foreign = build_object(
+        DEPLOYMENT,
+        "orders",
+        "default",
+        spec={
             "replicas": 7,
             "selector": {"matchLabels": {"a": "b"}},
             "template": {
@@ -150,7 +158,7 @@ async def test_foreign_deployment_is_left_alone(
                 "spec": {"containers": [{"name": "a", "image": "b"}]},
             },
         },
-    }
+    )
     api.create(foreign)
 
     api.create(build(broker))
@@ -288,8 +296,7 @@ async def test_rotated_token_is_used_and_never_shown(
 def build_secret(token: str) -> Manifest:
     """Build the Secret of the login."""
     data = {"token": base64.b64encode(token.encode()).decode()}
-    metadata = {"name": "login", "namespace": "default"}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+    return build_object(SECRET, "login", "default", data=data)
 
 
 # Scaling.

@@ -19,7 +19,7 @@ import pytest
 
 from libs.common.conditions import find_condition
 from libs.common.crd import build_crd
-from libs.common.kinds import DEPLOYMENT, SECRET, Key, Manifest
+from libs.common.kinds import DEPLOYMENT, SECRET, Key, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.pulsar import Broker, PulsarMissing
@@ -232,5 +232,4 @@ async def test_token_is_rotated_and_the_broker_restarted(
 def build_secret(token: str) -> Manifest:
     """Build the Secret of the login."""
     data = {"token": base64.b64encode(token.encode()).decode()}
-    metadata = {"name": "login", "namespace": "default"}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+    return build_object(SECRET, "login", "default", data=data)

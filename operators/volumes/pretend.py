@@ -68,12 +68,12 @@ def run_pod(api: FakeApi, name: str = "web-0", claim: str = "data") -> None:
     """Run a pod that mounts a claim."""
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": claim}}
     api.create(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {"containers": [{"name": "c", "image": "i"}], "volumes": [volume]},
-        }
+        build_object(
+            POD,
+            name,
+            "default",
+            spec={"containers": [{"name": "c", "image": "i"}], "volumes": [volume]},
+        )
     )
     api.bind(("default", name))
 

@@ -25,6 +25,7 @@ from libs.common.kinds import (
     Key,
     Kind,
     Manifest,
+    build_object,
     key_of,
     uid_of,
 )
@@ -91,8 +92,7 @@ class Cluster:
     async def make_namespace(self, prefix: str, **labels: str) -> str:
         """Make a namespace that no other test uses."""
         name = f"e2e-{prefix}-{_RUN}-{next(_numbers)}"
-        metadata = {"name": name, "labels": {**_LABEL, **labels}}
-        manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+        manifest = build_object(NAMESPACE, name, metadata={"labels": {**_LABEL, **labels}})
         await self.client.create(NAMESPACE, manifest)
         self._namespaces.append(name)
         return name

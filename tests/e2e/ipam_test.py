@@ -171,25 +171,10 @@ async def make_backend(cluster: Cluster, namespace: str, name: str) -> None:
         "metadata": {"labels": labels},
         "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
     }
-    metadata = {"name": name, "namespace": namespace}
-    await cluster.client.create(
-        DEPLOYMENT,
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": metadata,
-            "spec": {"selector": {"matchLabels": labels}, "template": template},
-        },
-    )
-    await cluster.client.create(
-        SERVICE,
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": metadata,
-            "spec": {"selector": labels, "ports": [{"name": "http", "port": 80}]},
-        },
-    )
+    pods = {"selector": {"matchLabels": labels}, "template": template}
+    await cluster.client.create(DEPLOYMENT, build_object(DEPLOYMENT, name, namespace, spec=pods))
+    ports = {"selector": labels, "ports": [{"name": "http", "port": 80}]}
+    await cluster.client.create(SERVICE, build_object(SERVICE, name, namespace, spec=ports))
 
 
 async def leads_to(cluster: Cluster, namespace: str, service: str) -> None:

@@ -39,12 +39,9 @@ async def namespace(cluster: Cluster) -> str:
             "banzaicloud.com/jmx-startup": "enabled",
         },
     )
-    config_map: Manifest = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "jmx-config", "namespace": name},
-        "data": {"config.yaml": CONFIG},
-    }
+    config_map: Manifest = build_object(
+        CONFIG_MAP, "jmx-config", name, data={"config.yaml": CONFIG}
+    )
     await cluster.client.create(CONFIG_MAP, config_map)
     return name
 
@@ -63,11 +60,12 @@ def build_pod(namespace: str, name: str = "shop", **options: object) -> Manifest
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
         **options,
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace, "labels": {"app": "shop"}},
-        "spec": {
+    return build_object(
+        POD,
+        name,
+        namespace,
+        metadata={"labels": {"app": "shop"}},
+        spec={
             "securityContext": {
                 "runAsUser": 1234,
                 "runAsGroup": 5678,
@@ -78,7 +76,7 @@ def build_pod(namespace: str, name: str = "shop", **options: object) -> Manifest
             "volumes": [{"name": "tmp", "emptyDir": {}}],
             "terminationGracePeriodSeconds": 1,
         },
-    }
+    )
 
 
 def build_exporter(namespace: str, **spec: object) -> Manifest:

@@ -78,12 +78,13 @@ def build_pod(namespace: str, name: str, command: str, uid: str = "") -> Manifes
         },
     }
     labels = {INSTANCE_UID_LABEL: uid} if uid else {}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace, "labels": labels},
-        "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
-    }
+    return build_object(
+        POD,
+        name,
+        namespace,
+        metadata={"labels": labels},
+        spec={"containers": [container], "terminationGracePeriodSeconds": 0},
+    )
 
 
 async def start(cluster: Cluster, pod: Manifest) -> str:

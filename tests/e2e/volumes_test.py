@@ -43,16 +43,16 @@ def build_pod(namespace: str, claim: str) -> Manifest:
         "volumeMounts": [{"name": "data", "mountPath": "/data"}],
     }
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": claim}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "user", "namespace": namespace},
-        "spec": {
+    return build_object(
+        POD,
+        "user",
+        namespace,
+        spec={
             "containers": [container],
             "volumes": [volume],
             "terminationGracePeriodSeconds": 0,
         },
-    }
+    )
 
 
 async def use(cluster: Cluster, namespace: str, claim: str) -> None:
@@ -110,15 +110,15 @@ async def test_deleted_claim_is_made_again(cluster: Cluster, namespace: str) -> 
 
 
 async def test_foreign_claim_is_never_adopted(cluster: Cluster, namespace: str) -> None:
-    claim: Manifest = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "data", "namespace": namespace},
-        "spec": {
+    claim: Manifest = build_object(
+        PVC,
+        "data",
+        namespace,
+        spec={
             "accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": "1Gi"}},
         },
-    }
+    )
     foreign = await cluster.client.create(PVC, claim)
     await cluster.client.create(DEMO_VOLUME, build_volume(namespace))
 

@@ -8,7 +8,7 @@ import pytest
 
 from libs.common.client import Client
 from libs.common.errors import Forbidden
-from libs.common.kinds import NAMESPACE, POD, Key, Manifest
+from libs.common.kinds import NAMESPACE, POD, Key, Manifest, build_object
 from tools.fuzz.subject import FuzzSubject, load_subjects
 
 pytestmark = pytest.mark.apiserver
@@ -19,8 +19,7 @@ _ENFORCE = {"pod-security.kubernetes.io/enforce": "restricted"}
 async def admit(client: Client, namespace: str, pod: Manifest) -> None:
     """Enforce the standard in a namespace and offer a pod."""
     await client.patch(NAMESPACE, Key("", namespace), {"metadata": {"labels": _ENFORCE}})
-    metadata = {"name": "offered", "namespace": namespace}
-    offered = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod["spec"]}
+    offered = build_object(POD, "offered", namespace, spec=pod["spec"])
     await client.create(POD, offered, dry_run=True)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from helm.suite.base import EVERYTHING
-from libs.common.kinds import Manifest
+from libs.common.kinds import POD, Manifest, build_object
 from libs.common.testing.helm import CHARTS, render_chart
 from tests.security.roles import find_offenses
 
@@ -29,11 +29,10 @@ _WAIVED = {
     "network": {"can change network policies": "they are what it makes"},
 }
 """What an operator is for, by operator and offense, with the reason."""
-_POD: Manifest = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "a"},
-    "spec": {
+_POD: Manifest = build_object(
+    POD,
+    "a",
+    spec={
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [
             {
@@ -47,7 +46,7 @@ _POD: Manifest = {
             }
         ],
     },
-}
+)
 
 
 @pytest.mark.parametrize("operator", _OPERATORS)

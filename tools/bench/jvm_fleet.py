@@ -71,13 +71,12 @@ class Fleet:
 
     async def ask(self, **spec: object) -> None:
         """Make the exporter and its configuration."""
-        metadata = {"name": "jmx-config", "namespace": self.namespace}
-        config: Manifest = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": metadata,
-            "data": {"config.yaml": "rules:\n- pattern: .*\n"},
-        }
+        config: Manifest = build_object(
+            CONFIG_MAP,
+            "jmx-config",
+            self.namespace,
+            data={"config.yaml": "rules:\n- pattern: .*\n"},
+        )
         await self.client.apply(CONFIG_MAP, config, field_manager="bench")
         exporter: Manifest = build_object(
             PROMETHEUS_JMX_EXPORTER,

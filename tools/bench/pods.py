@@ -57,7 +57,7 @@ def build_replica_set(namespace: str, name: str, replicas: int) -> Manifest:
 
 async def make_namespace(client: Client, name: str) -> str:
     """Make a namespace and return its name."""
-    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    manifest = build_object(NAMESPACE, name)
     await client.create(NAMESPACE, manifest)
     return name
 

@@ -10,7 +10,7 @@ import yaml
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from libs.common.kinds import Manifest
+from libs.common.kinds import POD, Manifest, build_object
 from tools.cluster.docker import ensure_docker
 from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.kubectl import Kubectl
@@ -72,9 +72,6 @@ def _render_labels(labels: dict[str, str]) -> str:
 def build_pod(namespace: str, name: str) -> Manifest:
     """Build one pod of the application, as the Deployment has it."""
     template: Manifest = yaml.safe_load(MANIFEST.read_text())["spec"]["template"]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {**template["metadata"], "name": name, "namespace": namespace},
-        "spec": template["spec"],
-    }
+    return build_object(
+        POD, name, namespace, metadata={**template["metadata"]}, spec=template["spec"]
+    )

@@ -18,7 +18,7 @@ from libs.common.contracts.kubevirt import (
     VmiView,
 )
 from libs.common.errors import ApiError, NotFound, SlipwayError, TooManyRequests
-from libs.common.kinds import POD, SERVICE, Key
+from libs.common.kinds import POD, SERVICE, Key, build_object
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.certificates import create_certificates
 from tools.kubevirt_sim.registration import API_SERVICE, NAME, WEBHOOKS, build_registration
@@ -41,12 +41,12 @@ async def real_sim(
         KubeVirtSim(kube_apiserver.config) as sim,
         ActionServer(sim.client, sim.clock, "127.0.0.1", 0, tls) as server,
     ):
-        service = {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": NAME, "namespace": kube_namespace},
-            "spec": {"type": "ExternalName", "externalName": "localhost"},
-        }
+        service = build_object(
+            SERVICE,
+            NAME,
+            kube_namespace,
+            spec={"type": "ExternalName", "externalName": "localhost"},
+        )
         await kube_client.create(SERVICE, service)
         authority = (tmp_path / "ca.crt").read_bytes()
         kinds = (API_SERVICE, WEBHOOKS)

@@ -17,7 +17,7 @@ from libs.common.contracts.kubevirt import (
 )
 from libs.common.contracts.kubevirt_config import KUBEVIRT
 from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT
-from libs.common.kinds import Kind, Manifest
+from libs.common.kinds import CRD, Kind, Manifest, build_object
 
 _ANY: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -183,15 +183,11 @@ def _build(
 ) -> Manifest:
     printed = [{"name": name, "type": "string", "jsonPath": path} for name, path in columns]
     age = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": kind.resource,
-            "annotations": {SIMULATED: "true"},
-            "labels": dict([PART_OF.split("=")]),
-        },
-        "spec": {
+    return build_object(
+        CRD,
+        kind.resource,
+        metadata={"annotations": {SIMULATED: "true"}, "labels": dict([PART_OF.split("=")])},
+        spec={
             "group": kind.group,
             "scope": "Namespaced",
             "names": {
@@ -223,4 +219,4 @@ def _build(
                 }
             ],
         },
-    }
+    )

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from libs.common.contracts.cdi import BIND_IMMEDIATELY, DATA_VOLUME, DataVolumePhase
 from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
-from libs.common.kinds import Manifest, key_of, uid_of
+from libs.common.kinds import PVC, Manifest, build_object, key_of, uid_of
 from libs.common.ownership import build_owner_reference, controller_of, controller_uid
 from tools.kubevirt_sim.behavior import Import
 from tools.kubevirt_sim.instance import Watch
@@ -111,12 +111,11 @@ def build_claim(disk: Manifest) -> Manifest:
     for name in ("storageClassName", "volumeMode"):
         if isinstance(asked.get(name), str):
             spec[name] = asked[name]
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {
-            "name": key.name,
-            "namespace": key.namespace,
+    return build_object(
+        PVC,
+        key.name,
+        key.namespace,
+        metadata={
             "labels": {
                 **text_map_at(disk, "metadata", "labels"),
                 "app": "containerized-data-importer",
@@ -124,8 +123,8 @@ def build_claim(disk: Manifest) -> Manifest:
             },
             "ownerReferences": [build_owner_reference(DATA_VOLUME, disk)],
         },
-        "spec": spec,
-    }
+        spec=spec,
+    )
 
 
 def build_heirs(disk: Manifest, claim: Manifest) -> list[Manifest]:

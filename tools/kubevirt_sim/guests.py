@@ -34,7 +34,7 @@ from libs.common.client import Client
 from libs.common.conditions import render_time
 from libs.common.contracts.reading import maps_at, text_at
 from libs.common.errors import NotFound, SlipwayError
-from libs.common.kinds import NODE, SECRET, Key, Manifest, is_deleting, key_of, uid_of
+from libs.common.kinds import NODE, SECRET, Key, Manifest, build_object, is_deleting, key_of, uid_of
 from libs.common.testing.fakeapi import FakeApi
 from tools.kubevirt_sim.cloud_init import Member
 
@@ -210,17 +210,16 @@ class GuestClusters:
 def build_node(name: str, member: Member) -> Manifest:
     """Build the Node that a kubelet registers."""
     role = {_CONTROL_PLANE: ""} if member.ca_key else {}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": name,
+    return build_object(
+        NODE,
+        name,
+        metadata={
             "labels": {"kubernetes.io/hostname": name, **role, **member.labels},
             "annotations": {"sim.slipway.dev/simulated": "true"},
         },
-        "spec": {"taints": [dict(each) for each in member.taints]} if member.taints else {},
-        "status": _status(True),
-    }
+        spec={"taints": [dict(each) for each in member.taints]} if member.taints else {},
+        status=_status(True),
+    )
 
 
 def _report(cluster: GuestCluster) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from libs.common.contracts.kubevirt import CREATED_BY, INSTANCE_LABEL, VIRTUAL_MACHINE_INSTANCE
 from libs.common.contracts.migrations import MIGRATION_JOB
 from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
-from libs.common.kinds import Manifest, is_deleting, key_of, uid_of
+from libs.common.kinds import POD, Manifest, build_object, is_deleting, key_of, uid_of
 from libs.common.naming import DNS_LABEL_LIMIT
 from libs.common.ownership import build_owner_reference
 from tools.kubevirt_sim.behavior import SCHEDULER
@@ -55,17 +55,16 @@ def build_launcher(
     annotations = {**text_map_at(vmi, "metadata", "annotations"), DOMAIN: key.name}
     if migration is not None:
         labels[MIGRATION_JOB] = uid_of(migration)
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": launcher_name(vmi, uid_of(migration or {})),
-            "namespace": key.namespace,
+    return build_object(
+        POD,
+        launcher_name(vmi, uid_of(migration or {})),
+        key.namespace,
+        metadata={
             "labels": labels,
             "annotations": annotations,
             "ownerReferences": [build_owner_reference(VIRTUAL_MACHINE_INSTANCE, vmi)],
         },
-        "spec": {
+        spec={
             **({"schedulerName": SCHEDULER} if simulated else {}),
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": int(spec.get("terminationGracePeriodSeconds") or 30),
@@ -100,7 +99,7 @@ def build_launcher(
                 if (claim := claim_of(volume))
             ],
         },
-    }
+    )
 
 
 def claim_of(volume: Mapping[str, Any]) -> str:

@@ -46,18 +46,17 @@ def build_node(number: int) -> Manifest:
     does not start while a node has one that is outside of the range of the cluster.
     """
     name = f"sim-node-{number}"
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": name,
+    return build_object(
+        NODE,
+        name,
+        metadata={
             "labels": {SIMULATED_NODE: "true", HOSTNAME: name, "kubevirt.io/schedulable": "true"},
             "annotations": {ADDRESSES: f"10.{200 + number // 256}.{number % 256}.0/24"},
         },
-        "spec": {
+        spec={
             "taints": [{"key": SIMULATED_NODE, "value": "true", "effect": "NoSchedule"}],
         },
-    }
+    )
 
 
 def map_node_to_pods(_: Manifest, cache: Cache) -> Iterable[Key]:

@@ -16,7 +16,7 @@ from libs.common.contracts.kubevirt import (
     VmView,
 )
 from libs.common.errors import ApiError, Conflict, UnknownOutcome
-from libs.common.kinds import POD, PVC, Key
+from libs.common.kinds import POD, PVC, Key, build_object
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.rest import Rest
@@ -263,15 +263,15 @@ async def test_disk_over_a_claim_that_is_there_is_refused(
 ) -> None:
     """As https://github.com/kubevirt/kubevirt/issues/12544 has it: new disks need new names."""
     fake_api.create(
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": "web-root", "namespace": "default"},
-            "spec": {
+        build_object(
+            PVC,
+            "web-root",
+            "default",
+            spec={
                 "accessModes": ["ReadWriteOnce"],
                 "resources": {"requests": {"storage": "1Gi"}},
             },
-        }
+        )
     )
 
     with pytest.raises(ApiError, match="Destination PVC default/web-root already exists"):

@@ -16,7 +16,7 @@ from typing import Final
 
 from libs.common.client import Client
 from libs.common.errors import AlreadyExists, NotFound, SlipwayError
-from libs.common.kinds import CRD, NAMESPACE, Key, Kind, Manifest, uid_of
+from libs.common.kinds import CRD, NAMESPACE, Key, Kind, Manifest, build_object, uid_of
 from libs.common.testing.apiserver import ControlPlane
 from tools.fuzz.children import kind_of_child
 from tools.fuzz.subject import FuzzSubject
@@ -80,7 +80,7 @@ async def _prepare(client: Client, subject: FuzzSubject) -> None:
     for crd in crds:
         crd["metadata"].setdefault("annotations", {})["api-approved.kubernetes.io"] = "unapproved"
         await client.create(CRD, crd)
-    namespace: Manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _HOME}}
+    namespace: Manifest = build_object(NAMESPACE, _HOME)
     await client.create(NAMESPACE, namespace)
     kinds = {(kind.api_version, kind.kind): kind for kind in map(_kind_of, crds)}
     for manifest in () if subject.live is None else subject.live.world():

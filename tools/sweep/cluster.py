@@ -79,8 +79,7 @@ class Rights:
         """Create the service account, its cluster-scoped rights and a token of it."""
         client, name = self._client, self._operator
         await create_namespace(client, self._home)
-        metadata = {"name": name, "namespace": self._home}
-        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+        account = build_object(SERVICE_ACCOUNT, name, self._home)
         await client.create(SERVICE_ACCOUNT, account)
         rules = [rule for rule in self.rules if rule.cluster_scoped]
         if any(not kind.namespaced for kind in self._kinds):
@@ -168,7 +167,7 @@ def _join_reads(group: str, resource: str, verb: str) -> Right:
 async def create_namespace(client: Client, name: str) -> None:
     """Create a namespace, unless it is there."""
     with contextlib.suppress(AlreadyExists):
-        manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        manifest = build_object(NAMESPACE, name)
         await client.create(NAMESPACE, manifest)
 
 
@@ -236,8 +235,7 @@ async def _wait_owner(client: Client, kind: Kind) -> None:
         "uid": "11111111-1111-4111-8111-111111111111",
         "blockOwnerDeletion": True,
     }
-    metadata = {"name": "probe", "namespace": "default", "ownerReferences": [owner]}
-    probe = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    probe = build_object(CONFIG_MAP, "probe", "default", metadata={"ownerReferences": [owner]})
     while True:
         with contextlib.suppress(Forbidden, NotFound):
             await client.create(CONFIG_MAP, probe, dry_run=True)

@@ -17,7 +17,7 @@ from libs.common.errors import (
     SlipwayError,
     UnknownOutcome,
 )
-from libs.common.kinds import POD, SECRET, Key, Manifest
+from libs.common.kinds import POD, SECRET, Key, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from tools.sweep.canaries import build_canary
 from tools.sweep.modes import Mode
@@ -59,12 +59,9 @@ async def connect(api: FakeApi) -> AsyncIterator[Open]:
 
 
 def build_pod() -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": NAME.name, "namespace": NAMESPACE},
-        "spec": {"containers": [{"name": "main", "image": "busybox"}]},
-    }
+    return build_object(
+        POD, NAME.name, NAMESPACE, spec={"containers": [{"name": "main", "image": "busybox"}]}
+    )
 
 
 class Broker:

@@ -6,7 +6,7 @@ import pytest
 
 from libs.common.client import Client
 from libs.common.config import ConnectionConfig
-from libs.common.kinds import CONFIG_MAP, POD, Key, Manifest
+from libs.common.kinds import CONFIG_MAP, POD, Key, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from tools.sweep.recorder import Book
 from tools.sweep.world import World
@@ -22,24 +22,20 @@ async def client(fake_api: FakeApi) -> AsyncIterator[Client]:
 
 def create_owned_pod(api: FakeApi) -> tuple[Manifest, Manifest]:
     """Create an owner and a pod of it; returns both."""
-    metadata = {"name": "web", "namespace": "default"}
-    owner = api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    owner = api.create(build_object(CONFIG_MAP, "web", "default"))
     reference = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "name": "web",
         "uid": owner["metadata"]["uid"],
     }
-    pod: Manifest = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": CHILD.name,
-            "namespace": CHILD.namespace,
-            "ownerReferences": [reference],
-        },
-        "spec": {"containers": [{"name": "app", "image": "app"}]},
-    }
+    pod: Manifest = build_object(
+        POD,
+        CHILD.name,
+        CHILD.namespace,
+        metadata={"ownerReferences": [reference]},
+        spec={"containers": [{"name": "app", "image": "app"}]},
+    )
     return owner, api.create(pod)
 
 

@@ -18,7 +18,7 @@ from libs.common.contracts.claims import (
     shrink_pod,
 )
 from libs.common.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
-from libs.common.kinds import Key, Manifest
+from libs.common.kinds import POD, Key, Manifest, build_object
 
 GI = Fraction(2**30)
 
@@ -112,19 +112,14 @@ def test_snapshot_is_ready_only_when_it_says_so() -> None:
 
 
 def build_pod(**spec: Any) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": "web",
-            "namespace": "default",
-            "uid": "u",
-            "resourceVersion": "1",
-            "annotations": {"large": "x" * 1000},
-        },
-        "spec": {"containers": [{"name": "c"}], **spec},
-        "status": {"phase": "Running", "containerStatuses": [{}]},
-    }
+    return build_object(
+        POD,
+        "web",
+        "default",
+        metadata={"uid": "u", "resourceVersion": "1", "annotations": {"large": "x" * 1000}},
+        spec={"containers": [{"name": "c"}], **spec},
+        status={"phase": "Running", "containerStatuses": [{}]},
+    )
 
 
 def test_pod_names_each_of_its_claims_once() -> None:

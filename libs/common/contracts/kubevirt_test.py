@@ -19,7 +19,7 @@ from libs.common.contracts.kubevirt import (
 from libs.common.contracts.kubevirt_config import KubeVirtView
 from libs.common.contracts.launchers import LauncherView, shrink_launcher
 from libs.common.contracts.migrations import MigrationView
-from libs.common.kinds import Manifest
+from libs.common.kinds import POD, Manifest, build_object
 
 GI = 2**30
 
@@ -30,17 +30,16 @@ values: Any = st.recursive(
 )
 
 
-def build_object(**parts: Any) -> Manifest:
+def build_part(**parts: Any) -> Manifest:
     return {"metadata": {"name": "web", "namespace": "default", "uid": "u"}, **parts}
 
 
 def build_launcher() -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": "virt-launcher-web-x",
-            "namespace": "default",
+    return build_object(
+        POD,
+        "virt-launcher-web-x",
+        "default",
+        metadata={
             "uid": "p",
             "resourceVersion": "7",
             "creationTimestamp": "2026-01-01T00:00:00Z",
@@ -55,8 +54,8 @@ def build_launcher() -> Manifest:
                 {"kind": "VirtualMachineInstance", "name": "web", "uid": "u", "controller": True}
             ],
         },
-        "spec": {"nodeName": "node-1", "containers": [{"name": "compute"}]},
-        "status": {
+        spec={"nodeName": "node-1", "containers": [{"name": "compute"}]},
+        status={
             "phase": "Running",
             "podIP": "10.0.0.1",
             "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}],
@@ -65,7 +64,7 @@ def build_launcher() -> Manifest:
                 {"type": "PodScheduled", "status": "True"},
             ],
         },
-    }
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,7 +78,7 @@ def build_launcher() -> Manifest:
     ],
 )
 def test_machine_shows_its_strategy_however_it_is_said(spec: Manifest, strategy: str) -> None:
-    assert VmView.parse(build_object(spec=spec)).run_strategy == strategy
+    assert VmView.parse(build_part(spec=spec)).run_strategy == strategy
 
 
 def test_machine_shows_disks_requests_and_failures() -> None:
@@ -88,7 +87,7 @@ def test_machine_shows_disks_requests_and_failures() -> None:
         {"name": "init", "cloudInitNoCloud": {}},
     ]
     view = VmView.parse(
-        build_object(
+        build_part(
             spec={"runStrategy": "Always", "template": {"spec": {"volumes": volumes}}},
             status={
                 "created": True,
@@ -114,7 +113,7 @@ def test_machine_shows_disks_requests_and_failures() -> None:
 
 def test_instance_shows_where_it_runs() -> None:
     view = VmiView.parse(
-        build_object(
+        build_part(
             spec={"evictionStrategy": "External"},
             status={
                 "phase": "Running",
@@ -155,7 +154,7 @@ def test_instance_shows_where_it_runs() -> None:
 def test_migration_is_under_way_from_its_start_to_its_end(
     state: Manifest, under_way: bool, succeeded: bool
 ) -> None:
-    view = VmiView.parse(build_object(status={"phase": "Running", "migrationState": state}))
+    view = VmiView.parse(build_part(status={"phase": "Running", "migrationState": state}))
 
     assert view.migration is not None
     assert (view.migrating, view.migration.succeeded) == (under_way, succeeded)
@@ -164,7 +163,7 @@ def test_migration_is_under_way_from_its_start_to_its_end(
 def test_migration_names_its_instance_and_its_end() -> None:
     status = {"phase": "Failed", "migrationState": {"failureReason": "no room"}}
 
-    view = MigrationView.parse(build_object(spec={"vmiName": "web"}, status=status))
+    view = MigrationView.parse(build_part(spec={"vmiName": "web"}, status=status))
 
     assert (view.vmi_name, view.final, view.succeeded) == ("web", True, False)
     assert view.state is not None and view.state.failure_reason == "no room"
@@ -202,7 +201,7 @@ def test_shrunk_launcher_shows_the_same() -> None:
 def test_data_volume_tells_how_far_it_is(
     status: Manifest, progress: float | None, succeeded: bool, usable: bool
 ) -> None:
-    view = DataVolumeView.parse(build_object(status=status))
+    view = DataVolumeView.parse(build_part(status=status))
 
     assert (view.progress, view.succeeded, view.usable) == (progress, succeeded, usable)
     assert DATA_VOLUME.resource == "datavolumes.cdi.kubevirt.io"
@@ -212,7 +211,7 @@ def test_data_volume_tells_how_far_it_is(
 def test_data_volume_shows_its_size_in_either_form(field: str) -> None:
     spec = {field: {"resources": {"requests": {"storage": "10Gi"}}}}
 
-    assert DataVolumeView.parse(build_object(spec=spec)).requested == 10 * GI
+    assert DataVolumeView.parse(build_part(spec=spec)).requested == 10 * GI
 
 
 @pytest.mark.parametrize(
@@ -231,7 +230,7 @@ def test_beta_feature_is_on_from_the_release_that_says_so(
 ) -> None:
     """Beta features are on by default since 1.9: https://github.com/kubevirt/kubevirt/pull/17405."""
     developer = {"featureGates": gates, "disabledFeatureGates": disabled}
-    manifest = build_object(
+    manifest = build_part(
         spec={"configuration": {"developerConfiguration": developer}},
         status={"phase": "Deployed", "observedKubeVirtVersion": version},
     )
@@ -242,8 +241,8 @@ def test_beta_feature_is_on_from_the_release_that_says_so(
 
 @given(spec=values, status=values, extra=values)
 def test_views_never_fail_on_what_others_wrote(spec: Any, status: Any, extra: Any) -> None:
-    plain = build_object(spec=spec, status=status)
-    nested = build_object(
+    plain = build_part(spec=spec, status=status)
+    nested = build_part(
         spec={"template": spec, "running": extra, "configuration": spec, "storage": extra},
         status=dict.fromkeys(
             (

@@ -6,7 +6,7 @@ import pytest
 
 from libs.common.conditions import Condition, build_conditions, conditions_of
 from libs.common.errors import ServerError
-from libs.common.kinds import CONFIG_MAP, CRD, NODE, POD, Key, Manifest, key_of
+from libs.common.kinds import CONFIG_MAP, CRD, NODE, POD, Key, Manifest, build_object, key_of
 from libs.common.plan import Apply, Create
 from libs.common.runtime import Context, Controller, Operator, Result
 from libs.common.runtime.context import PrimaryGone
@@ -223,9 +223,10 @@ async def test_cache_and_server_can_be_asked(fake_api: FakeApi) -> None:
         return None
 
     looked: list[bool] = []
-    metadata = {"name": "settings", "namespace": "default", "labels": {"app": "x"}}
     fake_api.create(
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}}
+        build_object(
+            CONFIG_MAP, "settings", "default", metadata={"labels": {"app": "x"}}, data={"a": "b"}
+        )
     )
     async with running(fake_api, Script(look)) as harness:
         fake_api.create(build_widget())
@@ -238,15 +239,9 @@ async def test_cache_and_server_can_be_asked(fake_api: FakeApi) -> None:
 
 
 def build_child(context: Context, name: str) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "ownerReferences": [context.owner_reference()],
-        },
-    }
+    return build_object(
+        CONFIG_MAP, name, "default", metadata={"ownerReferences": [context.owner_reference()]}
+    )
 
 
 @pytest.mark.parametrize("step", [Create, Apply])
@@ -391,7 +386,7 @@ async def test_kind_without_namespaces_is_listed_whole_from_a_namespaced_primary
 
     script = Script(look)
     fake_api.register(WIDGET)
-    fake_api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
+    fake_api.create(build_object(NODE, "n"))
     fake_api.create(build_widget())
 
     def build(settings: Settings) -> Controller:

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from libs.common.client import Client
-from libs.common.kinds import CONFIG_MAP, Key, Manifest
+from libs.common.kinds import CONFIG_MAP, Key, Manifest, build_object
 from libs.common.runtime.informer import Informer
 from libs.common.runtime.kopf_source import KopfError, KopfSource
 from libs.common.runtime.store import Change
@@ -28,11 +28,7 @@ KOPF_MEMORY = "kopf.zalando.org/last-handled-configuration"
 
 
 def build_config_map(name: str, **metadata: object) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": "default", **metadata},
-    }
+    return build_object(CONFIG_MAP, name, "default", metadata={**metadata})
 
 
 class Watcher:

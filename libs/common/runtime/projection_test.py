@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 
-from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest
+from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest, build_object
 from libs.common.metrics import Metrics
 from libs.common.plan import Create
 from libs.common.runtime import Context, Controller, Operator, Result
@@ -132,5 +132,4 @@ async def test_namespace_is_watched_or_not(fake_api: FakeApi) -> None:
 
 
 def build_map(name: str) -> Manifest:
-    metadata = {"name": name, "namespace": "default"}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    return build_object(CONFIG_MAP, name, "default")

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from libs.common.client import Client
-from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest
+from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest, build_object
 from libs.common.runtime.informer import Informer
 from libs.common.runtime.reflector import Reflector
 from libs.common.runtime.store import Change
@@ -23,8 +23,7 @@ THING = Kind("test.slipway.dev", "v1", "Thing", "things")
 
 
 def build_map(name: str, namespace: str = "default") -> Manifest:
-    metadata = {"name": name, "namespace": namespace}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    return build_object(CONFIG_MAP, name, namespace)
 
 
 class Watcher:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from libs.common.errors import ApiError, Forbidden
-from libs.common.kinds import LEASE, Key, Kind, Manifest
+from libs.common.kinds import LEASE, Key, Kind, Manifest, build_object
 from libs.common.runtime.release import release
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.waiting import until
@@ -30,12 +30,12 @@ def held(name: str = "w", namespace: str = "default", *finalizers: str) -> Manif
 
 
 def lease(holder: str) -> Manifest:
-    return {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": "widget", "namespace": "default"},
-        "spec": {"holderIdentity": holder, "leaseTransitions": 4, "leaseDurationSeconds": 15},
-    }
+    return build_object(
+        LEASE,
+        "widget",
+        "default",
+        spec={"holderIdentity": holder, "leaseTransitions": 4, "leaseDurationSeconds": 15},
+    )
 
 
 async def let_go(api: FakeApi, *kinds: Kind, **options: object) -> int:

@@ -12,7 +12,7 @@ import pytest
 
 from libs.common.conditions import find_condition
 from libs.common.errors import ApiError, Conflict, TerminalError, TransientError
-from libs.common.kinds import CONFIG_MAP, EVENT, Key, Manifest
+from libs.common.kinds import CONFIG_MAP, EVENT, Key, Manifest, build_object
 from libs.common.labels import PAUSED
 from libs.common.ownership import build_owner_reference
 from libs.common.plan import Create
@@ -242,15 +242,12 @@ async def test_wish_for_another_pass_is_granted(fake_api: FakeApi) -> None:
 
 async def test_failed_steps_back_off_the_key(fake_api: FakeApi) -> None:
     async def make(context: Context) -> Result:
-        manifest: Manifest = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {
-                "name": "child",
-                "namespace": "default",
-                "ownerReferences": [context.owner_reference()],
-            },
-        }
+        manifest: Manifest = build_object(
+            CONFIG_MAP,
+            "child",
+            "default",
+            metadata={"ownerReferences": [context.owner_reference()]},
+        )
         return Result.from_outcome(await context.execute([Create(CONFIG_MAP, manifest)]))
 
     script = Script(make)
@@ -278,8 +275,9 @@ async def test_child_asks_for_its_owner_by_uid_alone(fake_api: FakeApi) -> None:
             ("ours", widget),
         ):
             reference = build_owner_reference(WIDGET, owner)
-            metadata = {"name": name, "namespace": "default", "ownerReferences": [reference]}
-            fake_api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+            fake_api.create(
+                build_object(CONFIG_MAP, name, "default", metadata={"ownerReferences": [reference]})
+            )
             await harness.settled()
             assert script.count["w"] == (2 if name == "ours" else 1), name
 

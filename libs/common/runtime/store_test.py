@@ -7,24 +7,19 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.kinds import POD, Key, Manifest
+from libs.common.kinds import POD, Key, Manifest, build_object
 from libs.common.runtime.store import Store, strip_noise
 
 KEY = Key("default", "web")
 
 
 def build_pod(name: str = "web", version: int = 1, uid: str = "u1", **metadata: Any) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": metadata.pop("namespace", "default"),
-            "uid": uid,
-            "resourceVersion": str(version),
-            **metadata,
-        },
-    }
+    return build_object(
+        POD,
+        name,
+        metadata.pop("namespace", "default"),
+        metadata={"uid": uid, "resourceVersion": str(version), **metadata},
+    )
 
 
 def owner(uid: str, *, controller: bool = True) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from libs.common.client import Client
 from libs.common.errors import ServerError
-from libs.common.kinds import CONFIG_MAP, Key, Manifest, uid_of
+from libs.common.kinds import CONFIG_MAP, Key, Manifest, build_object, uid_of
 from libs.common.metrics import Metrics
 from libs.common.runtime.informer import Informer, SourceName
 from libs.common.runtime.store import Change
@@ -21,8 +21,7 @@ KEY = Key("default", "a")
 
 
 def build_map(name: str = "a", **labels: str) -> Manifest:
-    metadata = {"name": name, "namespace": "default", "labels": labels}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    return build_object(CONFIG_MAP, name, "default", metadata={"labels": labels})
 
 
 class Bench:

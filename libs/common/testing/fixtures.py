@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from libs.common.client import Client
-from libs.common.kinds import NAMESPACE
+from libs.common.kinds import NAMESPACE, build_object
 from libs.common.testing.apiserver import AssetsMissing, ControlPlane
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.pulsar import Broker, PulsarMissing
@@ -38,9 +38,7 @@ async def kube_client(kube_apiserver: ControlPlane) -> AsyncIterator[Client]:
 async def kube_namespace(kube_client: Client) -> str:
     """Make a namespace on the real API server that no other test uses."""
     name = f"test-{next(_names)}"
-    await kube_client.create(
-        NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    )
+    await kube_client.create(NAMESPACE, build_object(NAMESPACE, name))
     return name
 
 

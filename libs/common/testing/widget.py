@@ -38,17 +38,13 @@ def build_widget(name: str = "w", namespace: str = "default", **spec: Any) -> Ma
 
 def build_config_map(context: Context, number: int) -> Manifest:
     """Build one child."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": f"{context.key.name}-{number}",
-            "namespace": context.key.namespace,
-            "labels": {MANAGED_BY: "widget"},
-            "ownerReferences": [context.owner_reference()],
-        },
-        "data": {"text": context.primary["spec"]["text"]},
-    }
+    return build_object(
+        CONFIG_MAP,
+        f"{context.key.name}-{number}",
+        context.key.namespace,
+        metadata={"labels": {MANAGED_BY: "widget"}, "ownerReferences": [context.owner_reference()]},
+        data={"text": context.primary["spec"]["text"]},
+    )
 
 
 def plan_widget(context: Context) -> list[Step]:

@@ -33,8 +33,7 @@ def build_configuration(webhooks: int = 2) -> Manifest:
 
 @pytest.fixture
 def api(fake_api: FakeApi) -> FakeApi:
-    metadata = {"name": "hook", "namespace": "default"}
-    fake_api.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
+    fake_api.create(build_object(SECRET, "hook", "default"))
     fake_api.create(build_configuration())
     return fake_api
 

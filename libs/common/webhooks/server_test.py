@@ -61,8 +61,7 @@ def build_configuration(namespace: str, port: int, certificate: Certificate) -> 
 
 
 def build_config_map(namespace: str, name: str) -> Manifest:
-    metadata = {"name": name, "namespace": namespace}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    return build_object(CONFIG_MAP, name, namespace)
 
 
 @pytest.mark.apiserver
