@@ -158,12 +158,8 @@ class EventRecorder:
         """Write what is waiting, within a time in seconds, and end."""
         self._closed = True
         for key, series in self._series.items():
-            if series.timer is not None:
-                series.timer.cancel()
             if series.count != series.sent:
                 self._enqueue(key, series)
-        if self._task is None or self._task.done():
-            return
         try:
             async with asyncio.timeout(timeout):
                 await self._idle.wait()

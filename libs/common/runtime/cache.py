@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar, Protocol
+from typing import ClassVar, Final, Protocol
 
 from libs.common.kinds import Kind
 from libs.common.runtime.informer import Handler, Informer, Origin
 from libs.common.runtime.statuses import ForeignConditions
 from libs.common.runtime.store import Change, Store
+
+_SILENCE_LIMIT: Final = 900.0
+"""Seconds of silence after which a watch counts as dead. Bookmarks come each minute and sweeps each
+ten, so a quiet kind is never mistaken for a dead one."""
 
 
 class Projection(Protocol):
@@ -90,6 +94,20 @@ class Cache:
     def synced(self) -> bool:
         """Whether each store has held a complete listing."""
         return all(informer.synced for informer in self)
+
+    def check_synced(self) -> str | None:
+        """Tell what keeps the process from being ready; None for nothing."""
+        waiting = [informer.kind.resource for informer in self if not informer.synced]
+        return f"waiting for {', '.join(waiting)}" if waiting else None
+
+    def check_watches(self) -> str | None:
+        """Tell which watches seem to be dead; None for none."""
+        silent = [
+            f"{informer.kind.resource} for {informer.silence:.0f} s"
+            for informer in self
+            if informer.synced and informer.served and informer.silence > _SILENCE_LIMIT
+        ]
+        return f"nothing heard of {', '.join(silent)}" if silent else None
 
 
 def _tell(projection: Projection) -> Handler:

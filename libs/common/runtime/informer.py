@@ -81,7 +81,7 @@ class Informer:
         self._handlers: list[Handler] = []
         self._pending = set(self.scopes)
         self._synced = asyncio.Event()
-        self.last_event = self._clock.monotonic()
+        self._heard_at = self._clock.monotonic()
 
     @property
     def scopes(self) -> tuple[str, ...]:
@@ -92,6 +92,11 @@ class Informer:
     def synced(self) -> bool:
         """Whether the store has held a complete listing of each scope."""
         return self._synced.is_set()
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the source was last heard of."""
+        return self._clock.monotonic() - self._heard_at
 
     async def wait_synced(self) -> None:
         """Wait for the first complete listing of each scope."""
@@ -104,7 +109,7 @@ class Informer:
     def heard(self) -> None:
         """Note that the source is alive, by an event, a bookmark or a listing."""
         self.served = True
-        self.last_event = self._clock.monotonic()
+        self._heard_at = self._clock.monotonic()
         if self._metrics is not None:
             self._metrics.event_seen()
 

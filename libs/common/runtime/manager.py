@@ -44,9 +44,6 @@ from libs.common.telemetry import Telemetry, build_telemetry
 log = structlog.get_logger(__name__)
 
 _SERVED_POLL: Final = 2.0
-_WATCH_AGE_LIMIT: Final = 900.0
-"""Seconds of silence after which a watch counts as dead. Bookmarks come each minute and sweeps each
-ten, so a quiet kind is never mistaken for a dead one."""
 
 type Sources = Mapping[SourceName, EventSource]
 type Part = Callable[[Manager], Coroutine[Any, Any, None] | None]
@@ -340,21 +337,8 @@ class Manager:
     def _add_checks(self) -> None:
         self.health.add_health_check("event-loop", self._lag.check)
         self.health.add_health_check("leader-election", self.elector.check)
-        self.health.add_health_check("watches", self._check_watches)
-        self.health.add_ready_check("caches", self._check_synced)
-
-    def _check_watches(self) -> str | None:
-        now = self.clock.monotonic()
-        silent = [
-            f"{informer.kind.resource} for {now - informer.last_event:.0f} s"
-            for informer in self.cache
-            if informer.synced and informer.served and now - informer.last_event > _WATCH_AGE_LIMIT
-        ]
-        return f"nothing heard of {', '.join(silent)}" if silent else None
-
-    def _check_synced(self) -> str | None:
-        waiting = [each.kind.resource for each in self.cache if not each.synced]
-        return f"waiting for {', '.join(waiting)}" if waiting else None
+        self.health.add_health_check("watches", self.cache.check_watches)
+        self.health.add_ready_check("caches", self.cache.check_synced)
 
     def _fence(self) -> None:
         if not self.elector.is_leader():
