@@ -10,6 +10,7 @@ import asyncio
 import difflib
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -51,10 +52,24 @@ class Recorder:
         body: Any = None,
         *,
         blurred: bool = False,
+        unversioned: bool = False,
         **options: Any,
     ) -> Reply:
-        """Send a request and record its answer; blurred where only the words may differ."""
+        """Send a request and record its answer.
+
+        Args:
+            label: Name of the answer in the recording.
+            method: HTTP method.
+            path: Path on the server.
+            body: What is sent.
+            blurred: Whether the words of a refusal may differ.
+            unversioned: Whether it hangs on the time if the object gets a new version.
+            **options: What else `Rest.send` takes.
+        """
         reply = await self.rest.send(method, path, body, **options)
+        if unversioned:
+            metadata = {**reply.body["metadata"], "resourceVersion": None}
+            reply = replace(reply, body={**reply.body, "metadata": metadata})
         self.record(label, {"status": reply.status, "body": reply.body}, blurred=blurred)
         return reply
 
