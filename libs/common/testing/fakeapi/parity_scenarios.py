@@ -176,11 +176,12 @@ async def _lists(r: Recorder) -> None:
     await r.send("not name", "GET", base, fieldSelector="metadata.name!=b")
     await r.send("bad field", "GET", base, fieldSelector="data.x=1")
     first = await r.send("page", "GET", base, limit="2")
-    token = first.metadata["continue"]
+    more: Any = {"continue": first.metadata["continue"]}
     await r.send("create later", "POST", base, build_map("bb"))
-    await r.send("page two", "GET", base, limit="2", **{"continue": token})
+    await r.send("page two", "GET", base, limit="2", **more)
     await r.send("page selected", "GET", base, limit="1", labelSelector="t")
-    await r.send("bad token", "GET", base, blurred=True, **{"continue": "nonsense"})
+    bad: Any = {"continue": "nonsense"}
+    await r.send("bad token", "GET", base, blurred=True, **bad)
     version = first.metadata["resourceVersion"]
     for match in ("Exact", "NotOlderThan"):
         query: Any = {"resourceVersion": version, "resourceVersionMatch": match}
