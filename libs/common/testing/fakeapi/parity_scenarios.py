@@ -180,8 +180,8 @@ async def _lists(r: Recorder) -> None:
     await r.send("create later", "POST", base, build_map("bb"))
     await r.send("page two", "GET", base, limit="2", **more)
     await r.send("page selected", "GET", base, limit="1", labelSelector="t")
-    bad: Any = {"continue": "nonsense"}
-    await r.send("bad token", "GET", base, blurred=True, **bad)
+    lost: Any = {"continue": "nonsense"}
+    await r.send("bad token", "GET", base, blurred=True, **lost)
     version = first.metadata["resourceVersion"]
     for match in ("Exact", "NotOlderThan"):
         query: Any = {"resourceVersion": version, "resourceVersionMatch": match}
