@@ -15,6 +15,10 @@ CHART_TESTS: Final = ("helm", "deploy", "docs")
 TOOL_TESTS: Final = ("tools", "tests/security", "tests/interplay")
 """Tests that read the whole checkout, and so run on it rather than in a sandbox of Pants."""
 
+END_TO_END_TESTS: Final = "tests/e2e"
+CLOUD_TESTS: Final = f"{END_TO_END_TESTS}/cloud"
+"""Tests of the operators that make a cloud of simulated machines; no other test installs these."""
+
 BROKER_TESTS: Final = ("operators/pulsarconsumer",)
 """Where tests are that run processes of the checkout against a real broker."""
 
@@ -67,15 +71,11 @@ def build_steps(python: str) -> tuple[Step, ...]:
         Step("visibility", "Operators import no other operator", ("./pants", "dependencies", "::")),
         Step("lint", "Lint, format and types", ("./pants", "lint", "check", "::")),
         Step("layers", "Layers inside packages", (python, "-m", "tools.gate.imports")),
-        Step(
-            "e2e",
-            "End to end on kind",
-            # A line for each test: they take long, and the log is where one looks meanwhile.
-            (*_pytest(python, "e2e", "tests/e2e"), "-vv"),
-            reports=f"{REPORTS}/e2e.xml",
-            needs=("helm", "images", "cluster"),
-            beside=True,
+        # Two processes, which share the cluster but no operator: both wait more than they compute.
+        _build_end_to_end(
+            python, "e2e", "End to end on kind", END_TO_END_TESTS, f"--ignore={CLOUD_TESTS}"
         ),
+        _build_end_to_end(python, "e2e-cloud", "End to end on kind, the cloud", CLOUD_TESTS),
         Step(
             "unit",
             "Unit and integration tests, real API server",
@@ -113,6 +113,18 @@ def build_steps(python: str) -> tuple[Step, ...]:
             reports=f"{REPORTS}/sweep.xml",
             needs=("assets",),
         ),
+    )
+
+
+def _build_end_to_end(python: str, name: str, title: str, *tests: str) -> Step:
+    return Step(
+        name,
+        title,
+        # A line for each test: they take long, and the log is where one looks meanwhile.
+        (*_pytest(python, name, *tests), "-vv"),
+        reports=f"{REPORTS}/{name}.xml",
+        needs=("helm", "images", "cluster"),
+        beside=True,
     )
 
 

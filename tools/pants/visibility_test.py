@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# A run of Pants takes some seconds and stops at the first violation, so few of them are tried.
+# A run of Pants stops at the first violation, so each is planted by itself.
 TOOLS = 'python_package(tests=False, overrides={"pants/macros.py": {"skip_mypy": True}})\n'
 OPERATOR = "operator_visibility()\n\npython_package(tests=False)\n"
 FILES = {
@@ -28,22 +32,27 @@ FILES = {
 }
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """Lay out a small repository with the real rules."""
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Lay out a small repository with the real rules, and end the daemon that stays in it."""
+    root = tmp_path_factory.mktemp("checkout")
     for name in ("pants", "pants.toml", "pants.ci.toml", "tools/pants/macros.py"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, tmp_path / name)
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, root / name)
     for name, text in FILES.items():
-        path = tmp_path / name
+        path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return tmp_path
+    yield root
+    for file in root.glob(".pants.d/pids/*/pantsd/pid"):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(file.read_text()), signal.SIGTERM)
 
 
 def list_dependencies(checkout: Path) -> subprocess.CompletedProcess[str]:
+    # The first run of Pants takes half a minute; those after it ask its daemon.
     return subprocess.run(
-        ["./pants", "--no-pantsd", "--no-dynamic-ui", "dependencies", "::"],
+        ["./pants", "--pantsd", "--no-dynamic-ui", "dependencies", "::"],
         cwd=checkout,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -70,8 +79,10 @@ def test_operators_share_the_library_and_tools_see_operators(checkout: Path) -> 
 )
 def test_import_across_a_wall_is_denied(checkout: Path, importer: str, imported: str) -> None:
     (checkout / importer).write_text(f"import {imported}\n")
-
-    done = list_dependencies(checkout)
+    try:
+        done = list_dependencies(checkout)
+    finally:
+        (checkout / importer).write_text(FILES[importer])
 
     assert done.returncode == 1
     assert "DependencyRuleActionDeniedError" in done.stderr

@@ -1,0 +1,1 @@
+"""The operators that a cloud runs itself with, on simulated machines."""
