@@ -169,9 +169,10 @@ _BOUNDS: Final = (
     "  taken from the client at a time (`app/intake.py`), which pays for some of this; otherwise",
     "  one, so that none waits for another. Each is acknowledged by itself: the client has no call",
     "  for many, and a message that was handled is not to be handled again.",
-    "* **A line each** costs more than a message. The app's costs twice that of the loop: it knows",
-    "  partitions, tries, sizes and payloads that are no text, hides what looks like a secret, and",
-    "  writes each line whole. `messageLog.samplePercent` is for topics where that matters.",
+    "* **A line each** costs about what the loop's costs, though it knows partitions, tries and",
+    "  payloads that are no text, hides what looks like a secret, and is with the reader before",
+    "  its message is handled: a message is read in one go, and the lines of a burst are written",
+    "  together, as many as a pipe takes as a whole (`app/streams.py`).",
     "* **Memory** is that of the interpreter and of the client; a queue of big messages adds its",
     "  own.",
 )

@@ -52,9 +52,9 @@ class Meters:
         self.waiting = metrics.gauge(specs.WAITING)
         metrics.registry.register(_Collector(self))
 
-    def receive(self, source: str, age: float) -> None:
-        """Note a message of a source, and the seconds since it was published."""
-        self._new_ages[source].append(age)
+    def receive(self, source: str, ages: Iterable[float]) -> None:
+        """Note messages of a source, each by the seconds since it was published."""
+        self._new_ages[source].extend(ages)
 
     def settle(self, result: str) -> None:
         """Note what became of a message."""

@@ -8,10 +8,15 @@ from collections.abc import Callable, Sequence
 import pulsar
 
 from libs.common.telemetry import MessageSpan, Telemetry
-from operators.pulsarconsumer.app.core.lines import is_sampled, render_line
+from operators.pulsarconsumer.app.core.lines import is_sampled, render_lines
 from operators.pulsarconsumer.app.core.message import Mismatch as MismatchError
 from operators.pulsarconsumer.app.meters import Meters
-from operators.pulsarconsumer.app.received import Received, receive_message, set_value
+from operators.pulsarconsumer.app.received import (
+    Received,
+    read_for_log,
+    receive_message,
+    set_value,
+)
 from operators.pulsarconsumer.app.schemas import DecodeFailed
 from operators.pulsarconsumer.app.session import Source
 from operators.pulsarconsumer.app.settings import Mismatch, Settings
@@ -42,8 +47,10 @@ class Processor:
         settler: Settler,
         meters: Meters,
         telemetry: Telemetry,
+        *,
+        time: Callable[[], float] = time.time,
     ) -> None:
-        """Take what does the work; see Worker."""
+        """Take what does the work, see Worker, and what tells the seconds since 1970."""
         self._settings = settings
         self._handler = handler
         self._stream = stream
@@ -53,50 +60,67 @@ class Processor:
         self._lines = settings.line_options
         self._logs = self._lines.sample_ratio > 0
         self._traced = telemetry.enabled
+        self._time = time
 
-    def process(self, source: Source, raw: pulsar.Message) -> None:
+    def accept(self, source: Source, batch: Sequence[pulsar.Message]) -> list[Received]:
+        """Make messages of what was received, and write their lines before any is handled.
+
+        Raises:
+            OSError: Nobody reads the lines any more.
+        """
+        now, count_tries = self._time(), self._settler.count_tries
+        times = [raw.publish_timestamp() for raw in batch]
+        self._meters.receive(source.name, [now - time / 1000 for time in times])
+        taken = [
+            receive_message(source, raw, count_tries, time)
+            for raw, time in zip(batch, times, strict=True)
+        ]
+        if source.session.payloads.decodes:
+            for message in taken:
+                self._decode(message)
+        if self._logs:
+            self._log(taken, now)
+        return taken
+
+    def process(self, message: Received) -> None:
         """Handle one message and settle it.
 
         Raises:
             Fatal: A payload is not what the schema says, and schema_on_mismatch is Fail.
         """
-        message = self._accept(source, raw)
-        if message is not None:
+        if message.mismatch:
+            self._settle_mismatch(message)
+        else:
             self._handle(message, (message,))
 
-    def process_list(self, source: Source, batch: Sequence[pulsar.Message]) -> None:
+    def process_list(self, batch: Sequence[Received]) -> None:
         """Handle messages by one call of the handler and settle each of them; raises likewise."""
-        taken = [one for raw in batch if (one := self._accept(source, raw)) is not None]
-        if taken:
-            self._handle(taken, taken)
+        for message in batch:
+            if message.mismatch:
+                self._settle_mismatch(message)
+        if fit := [message for message in batch if not message.mismatch]:
+            self._handle(fit, fit)
 
-    def _accept(self, source: Source, raw: pulsar.Message) -> Received | None:
-        """Make a message of what was received; one that has no value is settled at once."""
-        self._meters.receive(source.name, time.time() - raw.publish_timestamp() / 1000)
-        message = receive_message(source, raw, self._settler.count_tries)
-        mismatch = self._decode(message) if source.session.payloads.decodes else ""
-        if self._logs and is_sampled(self._lines, message.origin.message_id):
-            message.read()
-            self._stream.write(render_line(self._lines, message, time.time()))
-        if mismatch:
-            self._settle_mismatch(message, mismatch)
-            return None
-        return message
+    def _log(self, taken: Sequence[Received], now: float) -> None:
+        """Write the lines of messages; those that are not sampled have none."""
+        options = self._lines
+        if options.sample_ratio < 1:
+            taken = [one for one in taken if is_sampled(options, one.message_id)]
+        self._stream.write(render_lines(options, map(read_for_log, taken), now))
 
-    def _decode(self, message: Received) -> str:
+    def _decode(self, message: Received) -> None:
         """Set the value of a message, or say why it has none."""
         origin = message.origin
         try:
             payloads = message.source.session.payloads
             value = payloads.decode(message.raw, origin.topic, origin.schema_version)
         except DecodeFailed as err:
-            set_value(message, None)
-            return str(err)
-        set_value(message, value)
-        return ""
+            set_value(message, None, str(err))
+        else:
+            set_value(message, value)
 
-    def _settle_mismatch(self, message: Received, error: str) -> None:
-        where = f"{message.topic} {message.message_id}"
+    def _settle_mismatch(self, message: Received) -> None:
+        where, error = f"{message.topic} {message.message_id}", message.mismatch
         expected = self._settings.schema_type
         match self._settings.schema_on_mismatch:
             case Mismatch.SKIP:

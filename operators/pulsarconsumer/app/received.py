@@ -30,15 +30,17 @@ class Received(Message):
         raw: The message of the client.
         origin: Where it was first sent, and which try this is.
         count_tries: Says which try a message of the topic itself is.
+        mismatch: Why it is not what the schema says; empty where it is.
     """
 
     # No dictionary: to make one for each message takes longer than the handler of most.
-    __slots__ = ("count_tries", "origin", "raw", "source")
+    __slots__ = ("count_tries", "mismatch", "origin", "raw", "source")
 
     source: Source
     raw: pulsar.Message
     origin: Origin
     count_tries: CountTries
+    mismatch: str
 
     def __getattr__(self, name: str) -> Any:
         """Read a field that was not asked for before, and keep it."""
@@ -49,40 +51,56 @@ class Received(Message):
         object.__setattr__(self, name, value)
         return value
 
-    def read(self) -> None:
-        """Read what a line of the log needs, in one go: quicker than one after the other."""
-        raw, origin = self.raw, self.origin
-        keep = object.__setattr__
-        keep(self, "data", raw.data())
-        keep(self, "topic", origin.topic)
-        keep(self, "message_id", origin.message_id)
-        keep(self, "key", raw.partition_key())
-        keep(self, "publish_time", raw.publish_timestamp())
-        keep(self, "attempt", origin.attempt)
-
     def __reduce__(self) -> tuple[type[Message], tuple[object, ...]]:
         """Be copied, and sent to other processes, as a message with all its fields."""
         return Message, tuple(getattr(self, field.name) for field in fields(Message))
 
 
-def receive_message(source: Source, raw: pulsar.Message, count_tries: CountTries) -> Received:
+def receive_message(
+    source: Source, raw: pulsar.Message, count_tries: CountTries, publish_time: int
+) -> Received:
     """Return what a source received; its value is the payload until `set_value`."""
     message = _NEW(Received)
     _SET_SOURCE(message, source)
     _SET_RAW(message, raw)
     _SET_COUNT(message, count_tries)
+    _SET_PUBLISH_TIME(message, publish_time)
+    _SET_MISMATCH(message, "")
     return message
 
 
-def set_value(message: Received, value: object) -> None:
-    """Set the value that the schema gave a message, before anybody else has seen it."""
+def set_value(message: Received, value: object, mismatch: str = "") -> None:
+    """Set what the schema made of a message, before anybody else has seen it."""
     object.__setattr__(message, "value", value)
+    object.__setattr__(message, "mismatch", mismatch)
+
+
+def read_for_log(message: Received) -> Received:
+    """Read what a line of the log shows, in one go: in half the time of one after the other."""
+    raw = message.raw._message  # noqa: SLF001  # Each of its methods in Python is one call more.
+    if message.source.is_retry:
+        _SET_TOPIC(message, message.origin.topic)
+        _SET_ID(message, message.origin.message_id)
+        _SET_ATTEMPT(message, message.origin.attempt)
+    else:
+        topic, shown = without_partition(raw.topic_name()), _render_id(raw)
+        _SET_TOPIC(message, topic)
+        _SET_ID(message, shown)
+        _SET_ATTEMPT(message, message.count_tries(topic, shown, raw.redelivery_count()))
+        _SET_PROPERTIES(message, raw.properties())
+    _SET_KEY(message, raw.partition_key())
+    _SET_DATA(message, raw.data())
+    return message
+
+
+def _render_id(raw: pulsar.Message) -> str:
+    # The client shows (ledger,entry,partition,batch), in one call instead of four.
+    return str(raw.message_id())[1:-1].replace(",", ":")
 
 
 def _read_origin(message: Received) -> Origin:
     raw = message.raw
-    # The client shows (ledger,entry,partition,batch), in one call instead of four.
-    shown = str(raw.message_id())[1:-1].replace(",", ":")
+    shown = _render_id(raw)
     topic = without_partition(raw.topic_name())
     if message.source.is_retry:
         return parse_origin(raw.properties(), Origin(topic, shown))
@@ -104,7 +122,6 @@ _READERS: Final[Mapping[str, Callable[[Received], object]]] = {
     "key": lambda message: message.raw.partition_key(),
     "ordering_key": lambda message: message.raw.ordering_key(),
     "properties": _read_properties,
-    "publish_time": lambda message: message.raw.publish_timestamp(),
     "event_time": lambda message: message.raw.event_timestamp(),
     "attempt": lambda message: message.origin.attempt,
 }
@@ -113,3 +130,11 @@ _NEW: Final = object.__new__
 _SET_SOURCE: Final = Received.__dict__["source"].__set__
 _SET_RAW: Final = Received.__dict__["raw"].__set__
 _SET_COUNT: Final = Received.__dict__["count_tries"].__set__
+_SET_MISMATCH: Final = Received.__dict__["mismatch"].__set__
+_SET_PUBLISH_TIME: Final = Message.__dict__["publish_time"].__set__
+_SET_TOPIC: Final = Message.__dict__["topic"].__set__
+_SET_ID: Final = Message.__dict__["message_id"].__set__
+_SET_ATTEMPT: Final = Message.__dict__["attempt"].__set__
+_SET_PROPERTIES: Final = Message.__dict__["properties"].__set__
+_SET_KEY: Final = Message.__dict__["key"].__set__
+_SET_DATA: Final = Message.__dict__["data"].__set__

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterable, Iterator
+from select import PIPE_BUF
 
 
 class MessageStream:
@@ -14,15 +16,34 @@ class MessageStream:
         self._descriptor = descriptor
         self._lock = threading.Lock()
 
-    def write(self, line: bytes) -> None:
-        """Write a line; it is with the reader when this returns.
+    def write(self, lines: Iterable[bytes]) -> None:
+        """Write lines; they are with the reader when this returns.
 
         Raises:
             OSError: Nobody reads any more.
         """
         with self._lock:
-            while line:
-                line = line[os.write(self._descriptor, line) :]
+            for block in _pack(lines):
+                rest = block
+                while rest:
+                    rest = rest[os.write(self._descriptor, rest) :]
+
+
+def _pack(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Put lines together, as many as a pipe takes as a whole or not at all.
+
+    So a process that is killed leaves no half of a line, unless that is longer by itself.
+    """
+    block: list[bytes] = []
+    size = 0
+    for line in lines:
+        size += len(line)
+        if size > PIPE_BUF and block:
+            yield b"".join(block)
+            block, size = [], len(line)
+        block.append(line)
+    if block:
+        yield b"".join(block)
 
 
 def take_standard_output() -> MessageStream:

@@ -23,6 +23,7 @@ from operators.pulsarconsumer.app.intake import Intake
 from operators.pulsarconsumer.app.lanes import build_lanes
 from operators.pulsarconsumer.app.meters import Meters
 from operators.pulsarconsumer.app.processing import Fatal, Processor
+from operators.pulsarconsumer.app.received import Received
 from operators.pulsarconsumer.app.session import Session, Source
 from operators.pulsarconsumer.app.settings import Settings, SubscriptionType
 from operators.pulsarconsumer.app.settle import Settler
@@ -35,7 +36,7 @@ _FIRST_RETRY_SECONDS: Final = 0.5
 _LAST_RETRY_SECONDS: Final = 15.0
 _UNEXPECTED: Final = "Ending on an error that nobody expected"
 
-type Unit = pulsar.Message | Sequence[pulsar.Message]
+type Unit = Received | Sequence[Received]
 """What is handled by one call: a message, or the list that a handler of lists is given."""
 
 log = structlog.get_logger("worker")
@@ -65,7 +66,8 @@ class Worker:
         self._meters = meters
         self._settler = Settler(settings, meters)
         processor = Processor(settings, handler, stream, self._settler, meters, telemetry)
-        self._handle: Callable[[Source, Any], None] = (
+        self._accept = processor.accept
+        self._handle: Callable[[Any], None] = (
             processor.process_list if settings.handler_batch else processor.process
         )
         ordered = settings.subscription_type is not SubscriptionType.SHARED
@@ -195,15 +197,15 @@ class Worker:
         whole = self._settings.handler_batch
         try:
             while not (stopping.is_set() or broken.is_set()):
-                batch = self._receive(source, intake)
+                batch = self._accept(source, self._receive(source, intake))
                 units: Sequence[Unit] = (batch,) if whole and batch else batch
                 for unit in units:
                     if self._rate is not None:
                         self._wait_turn(self._rate, len(batch) if whole else 1)
                     if stopping.is_set():
                         return
-                    key = _key_of(batch[0] if whole else unit) or source.name if self._keyed else ""
-                    self._lanes.submit((source, unit), key)
+                    key = _key_of(unit) or source.name if self._keyed else ""
+                    self._lanes.submit(unit, key)
         except Exception as err:
             log.exception(_UNEXPECTED)
             self._end(source, f"{type(err).__name__}: {err}")
@@ -228,15 +230,15 @@ class Worker:
         if seconds:
             self._stopping.wait(seconds)
 
-    def _process(self, item: tuple[Source, Unit]) -> None:
+    def _process(self, unit: Unit) -> None:
         try:
-            self._handle(*item)
+            self._handle(unit)
         except Fatal as err:
             log.error("Ending", reason=str(err))
-            self._end(item[0], str(err))
+            self._end(_first_of(unit).source, str(err))
         except Exception as err:
             log.exception(_UNEXPECTED)
-            self._end(item[0], f"{type(err).__name__}: {err}")
+            self._end(_first_of(unit).source, f"{type(err).__name__}: {err}")
 
     def _end(self, source: Source, failure: str) -> None:
         self.failure = failure
@@ -244,9 +246,13 @@ class Worker:
         self._stopping.set()
 
 
-def _key_of(message: pulsar.Message) -> str:
-    key: str = message.ordering_key() or message.partition_key()
-    return key
+def _first_of(unit: Unit) -> Received:
+    return unit if isinstance(unit, Received) else unit[0]
+
+
+def _key_of(unit: Unit) -> str:
+    message = _first_of(unit)
+    return message.ordering_key or message.key
 
 
 def _describe(err: Exception) -> str:

@@ -74,6 +74,27 @@ def test_each_message_is_handled_logged_and_acknowledged(
     wait_until(lambda: backlog(pulsar_broker, topic) == 0, "nothing is left")
 
 
+def test_line_of_a_message_is_with_the_reader_before_it_is_handled(
+    pulsar_broker: Broker, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    sent = [b"%d" % number for number in range(300)]
+    log = tmp_path / "log"
+    ahead: list[int] = []
+
+    def handle(message: Message) -> None:
+        if int(message.data) % 50 == 49:
+            ahead.append(log.read_bytes().count(b"\n") - int(message.data))
+
+    peer.send(topic, sent)
+    environ = build_environment(pulsar_broker.service_url, topic)
+    with running(environ, handle, log) as worker:
+        wait_until(lambda: worker.handled("acknowledged") == 300, "all are acknowledged")
+
+    assert all(1 <= lines <= 100 for lines in ahead)
+    lines = log.read_bytes().splitlines()
+    assert [orjson.loads(line)["payload"].encode() for line in lines] == sent
+
+
 def test_message_can_be_kept_changed_and_sent_to_another_process(
     pulsar_broker: Broker, peer: Peer, topic: str, tmp_path: Path
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -62,70 +62,71 @@ def is_sampled(options: LineOptions, message_id: str) -> bool:
     return ratio >= 1 or zlib.crc32(message_id.encode()) < ratio * _RANGE
 
 
-def render_line(options: LineOptions, message: Message, now: float) -> bytes:
-    """Render the line of a message, with its end, at a time in seconds since 1970."""
+def render_lines(options: LineOptions, messages: Iterable[Message], now: float) -> list[bytes]:
+    """Render a line, with its end, of each message that came at a time in seconds since 1970."""
     second = int(now)
+    shown = datetime.fromtimestamp(second, UTC).replace(tzinfo=None).isoformat()
+    time = f"{shown}.{int((now - second) * 1_000_000):06d}Z"
+    render = _render_json if options.format is Format.JSON else _render_text
+    return [render(_collect(options, message, time)) for message in messages]
+
+
+def _collect(options: LineOptions, message: Message, time: str) -> dict[str, object]:
     fields: dict[str, object] = {
-        "ts": f"{_render_second(second)}.{int((now - second) * 1_000_000):06d}Z",
+        "ts": time,
         "level": "info",
         "logger": "message",
         "msg": "Received message",
         "topic": message.topic,
         "message_id": message.message_id,
     }
-    if message.key:
-        fields["key"] = message.key
+    if key := message.key:
+        fields["key"] = key
     fields["publish_time"] = message.publish_time
-    if message.attempt > 1:
-        fields["attempt"] = message.attempt
+    if (attempt := message.attempt) > 1:
+        fields["attempt"] = attempt
     if properties := message.properties:
-        fields["properties"] = {
-            key: REDACTED if _is_hidden(options, key) else value
-            for key, value in properties.items()
-        }
-    fields["size"] = len(message.data)
-    fields |= _render_payload(options, message)
-    if options.format is Format.JSON:
-        return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
-    return _render_text(fields)
+        hidden = _find_hidden(options.redacted, tuple(properties))
+        fields["properties"] = {**properties, **hidden}
+    data = message.data
+    fields["size"] = len(data)
+    if options.payload is Payload.FULL and not options.redacted:
+        _show(fields, data)
+    else:
+        _show_part(fields, options, message)
+    return fields
 
 
-@lru_cache(maxsize=8)
-def _render_second(second: int) -> str:
-    # A second has many messages.
-    return datetime.fromtimestamp(second, UTC).replace(tzinfo=None).isoformat()
+@lru_cache(maxsize=128)
+def _find_hidden(redacted: frozenset[str], names: tuple[str, ...]) -> dict[str, str]:
+    """Return what is shown of properties that hide; messages of a topic have few sets of names."""
+    return {name: REDACTED for name in names if name.lower() in redacted or is_sensitive_key(name)}
 
 
-def _is_hidden(options: LineOptions, name: str) -> bool:
-    return name.lower() in options.redacted or _is_sensitive(name)
-
-
-@lru_cache(maxsize=1024)
-def _is_sensitive(name: str) -> bool:
-    # Messages of one topic have few names of properties.
-    return is_sensitive_key(name)
-
-
-def _render_payload(options: LineOptions, message: Message) -> dict[str, object]:
+def _show_part(fields: dict[str, object], options: LineOptions, message: Message) -> None:
+    data = message.data
     match options.payload:
         case Payload.NONE:
-            return {}
+            return
         case Payload.HASH:
-            return {"payload_sha256": hashlib.sha256(message.data).hexdigest()}
-    data = message.data
+            fields["payload_sha256"] = hashlib.sha256(data).hexdigest()
+            return
     if options.redacted and isinstance(message.value, Mapping | list):
         hidden = _hide(message.value, options.redacted)
         data = orjson.dumps(hidden, default=str, option=orjson.OPT_NON_STR_KEYS)
-    cut = options.payload is Payload.TRUNCATED and len(data) > options.max_payload_bytes
-    if cut:
-        data = data[: options.max_payload_bytes]
-    shown: dict[str, object] = {"truncated": True} if cut else {}
-    try:
+    if options.payload is Payload.TRUNCATED and len(data) > options.max_payload_bytes:
+        fields["truncated"] = True
         # A cut may go through a character.
-        shown["payload"] = data.decode("utf-8", "ignore" if cut else "strict")
+        _show(fields, data[: options.max_payload_bytes], "ignore")
+    else:
+        _show(fields, data)
+
+
+def _show(fields: dict[str, object], data: bytes, errors: str = "strict") -> None:
+    try:
+        fields["payload"] = data.decode("utf-8", errors)
     except UnicodeDecodeError:
-        shown["payload_base64"] = base64.b64encode(data).decode()
-    return shown
+        fields["payload_base64"] = base64.b64encode(data).decode()
 
 
 def _hide(value: object, names: frozenset[str]) -> object:
@@ -139,6 +140,10 @@ def _hide(value: object, names: frozenset[str]) -> object:
             return [_hide(item, names) for item in value]
         case _:
             return value
+
+
+def _render_json(fields: Mapping[str, object]) -> bytes:
+    return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _render_text(fields: Mapping[str, object]) -> bytes:
