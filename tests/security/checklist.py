@@ -169,9 +169,12 @@ ROWS: Final = (
     ),
     Row(
         16,
-        "Act with the rights of who asks",
-        note="Not done: an operator acts with its own rights, and only within the namespace of the "
-        "object. What editing an object gives is on the page Security.",
+        "Nobody does through an operator what they may not do themselves",
+        (f"{_HERE}/deputies_test.py::test_operator_changes_nothing_that_an_editor_may_not_change",),
+        (f"{_HERE}/deputies_test.py::test_right_that_an_editor_lacks_is_found",),
+        "An operator acts with its own rights, not with those of who asks; these are held against "
+        "the role `edit`, but for kinds of others, whose roles are not here. Who may edit objects "
+        "of ours without that role gets what the page Security says.",
     ),
     Row(
         17,
