@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from libs.common.client import Client
 from libs.common.testing.apiserver import ControlPlane
 from tools.sweep import report
 from tools.sweep.cluster import install_crds
+from tools.sweep.journal import Journal
 from tools.sweep.junit import write_junit
 from tools.sweep.modes import Mode
 from tools.sweep.planning import (
@@ -26,6 +29,9 @@ from tools.sweep.runner import Reference, SweepRunner, Verdict, now, open_bench
 from tools.sweep.workload import Workload, load_workloads
 from tools.sweep.zygote import Zygote, read_log
 
+_TOLD: Final = 100
+"""Trials after which a sweep says how far it is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -41,6 +47,7 @@ class Options:
     mutants: tuple[str, ...]
     sample: int
     seed: int
+    resume: bool
     folder: Path
     junit: Path | None = None
 
@@ -167,15 +174,32 @@ async def _sweep(
             plans = _choose(reference, options, tried)
             trials += [(reference, plan) for plan in plans]
             print(report.render_start(result, len(plans)), flush=True)
-        for verdict in await runner.try_plans(trials, _tell):
+        journal = Journal(options.folder / f"{operator}.journal", resume=options.resume)
+        for verdict in await _try_new(runner, trials, journal):
             results[verdict.outcome.plan.workload].verdicts.append(verdict)
         unused = bench.rights.find_unused(runner.used) if options.whole else []
     return list(results.values()), unused
 
 
-def _tell(verdict: Verdict) -> None:
-    if verdict.failed:
-        print(report.render_verdict(verdict), flush=True)
+async def _try_new(
+    runner: SweepRunner, trials: Sequence[tuple[Reference, Plan]], journal: Journal
+) -> list[Verdict]:
+    """Run the trials that the journal does not have; returns the verdicts of all."""
+    recalled = [verdict for _, plan in trials if (verdict := journal.recall(plan))]
+    if recalled:
+        print(f"{len(recalled)} of {len(trials)} trials passed before", flush=True)
+    passed = {verdict.outcome.plan for verdict in recalled}
+    new = [trial for trial in trials if trial[1] not in passed]
+    started, numbers = now(), itertools.count(1)
+
+    def tell(verdict: Verdict) -> None:
+        journal.note(verdict)
+        if verdict.failed:
+            print(report.render_verdict(verdict), flush=True)
+        if (number := next(numbers)) % _TOLD == 0:
+            print(f"{number} of {len(new)} trials in {now() - started:.0f} s", flush=True)
+
+    return [*recalled, *await runner.try_plans(new, tell)]
 
 
 def _choose(

@@ -222,7 +222,7 @@ def _check_hygiene(outcome: Outcome, workload: Workload) -> list[str]:
 def _is_repeated(record: Record, outcome: Outcome, workload: Workload) -> bool:
     """Tell whether a write may be the one whose answer was lost, sent once more to be sure."""
     trigger, call = outcome.plan.trigger, record.call
-    name = workload.rewrite(call.name.replace(outcome.namespace, "<namespace>"))
+    name = workload.name_in_moments(call.name, outcome.namespace)
     return (
         outcome.plan.mode in (Mode.A1, *EXCLUSIVE)
         and trigger is not None

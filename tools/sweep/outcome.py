@@ -83,6 +83,11 @@ class Outcome:
         """Number of incarnations of each object that went."""
         return self._count("DELETED")
 
+    def shed(self) -> None:
+        """Let go of what nobody asks for after the verdict; of thousands of trials it is much."""
+        self.states, self.history, self.records, self.moments = {}, [], [], []
+        self.log = ""
+
     def _count(self, action: str) -> Counter[str]:
         titles = (version.title for version in self.history if version.action == action)
         return Counter(title.replace(self.namespace, "<namespace>") for title in titles)

@@ -47,6 +47,37 @@ def read_waits(pid: int, proc: Path = _PROC) -> Waits:
     return found
 
 
+class Meter:
+    """Read the waits of processes for many trials, which share most of theirs.
+
+    Args:
+        clock: Real time, in seconds.
+        read: Reads how long the threads of a process have waited.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        read: Callable[[int], Waits] = read_waits,
+    ) -> None:
+        """Start with nothing read."""
+        self._clock = clock
+        self._read = read
+        self._held: dict[int, tuple[float, Waits]] = {}
+
+    def read(self, pid: int) -> Waits:
+        """Return the waits of a process as they were a moment ago at most."""
+        at = self._clock()
+        held = self._held.get(pid)
+        if held is None or at - held[0] >= _SAMPLE:
+            held = self._held[pid] = at, self._read(pid)
+        return held[1]
+
+    def forget(self, pid: int) -> None:
+        """Keep nothing of a process that is gone."""
+        self._held.pop(pid, None)
+
+
 class Pace:
     """Count the seconds in which some processes could go on.
 

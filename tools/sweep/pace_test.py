@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.sweep.pace import Pace, Waits, read_waits
+from tools.sweep.pace import Meter, Pace, Waits, read_waits
 
 
 class Machine:
@@ -70,6 +70,22 @@ def test_time_stands_still_while_paused() -> None:
     pace.resume()
     machine.pass_by(1.0)
     assert pace.now() == pytest.approx(2.0)
+
+
+def test_trials_share_one_look_at_a_process_for_a_moment() -> None:
+    machine, looks = Machine(), []
+
+    def read(pid: int) -> Waits:
+        looks.append(pid)
+        return machine.read(pid)
+
+    meter = Meter(lambda: machine.at, read)
+    machine.pass_by(1.0, t2=0.5)
+    assert [meter.read(2)[2] for _ in range(3)] == [500_000_000] * 3
+    assert looks == [2]
+    machine.pass_by(1.0, t2=0.5)
+    assert meter.read(2)[2] == 1_000_000_000
+    assert looks == [2, 2]
 
 
 def test_waits_of_a_process_that_is_gone_are_none(tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ type MomentClass = tuple[str, str, str]
 """A sort of moment: its side, what is done, and to what."""
 
 _ANY: MomentClass = ("", "", "")
-_K3_SHARE = 0.5
 _K3_DEPTH = 4
 
 
@@ -107,7 +106,6 @@ def plan_trials(
         spares: Tells which are left out.
         seed: Seed of what is sampled.
     """
-    rng = random.Random(seed)
     wanted = _modes_of(tier)
     aimed = [moment for moment in moments if moment.phase not in quiet]
     writes = [moment for moment in aimed if moment.side == "write"]
@@ -125,8 +123,9 @@ def plan_trials(
                 plans.append(plan)
                 continue
             plans.append(replace(plan, recovery=1))
-            if rng.random() < _K3_SHARE:
-                plans.append(replace(plan, recovery=rng.randint(2, _K3_DEPTH)))
+            number = zlib.crc32(f"{moment}{seed}".encode())
+            if number % 2:  # Half of them, which ones whatever other moments there are.
+                plans.append(replace(plan, recovery=2 + number // 2 % (_K3_DEPTH - 1)))
     return plans
 
 

@@ -116,6 +116,16 @@ def test_second_crash_is_sampled_alike_for_one_seed() -> None:
     assert all(plan.recovery for plan in first if plan.mode is Mode.K3)
 
 
+def test_second_crash_at_one_moment_is_the_same_whatever_the_others_are() -> None:
+    moments = [Trigger("write", "create", "create", "pods", str(number)) for number in range(20)]
+    every, fewer = (
+        plan_trials(REFERENCE, each, "full", modes=(Mode.K3,)) for each in (moments, moments[5:])
+    )
+
+    assert set(fewer) < set(every)
+    assert {plan.recovery for plan in every} == {1, 2, 3, 4}
+
+
 def test_modes_confine_the_trials() -> None:
     plans = plan_trials(REFERENCE, MOMENTS, "gate", modes=(Mode.HANG,))
 

@@ -107,6 +107,7 @@ class SweepRunner:
         async def run(reference: Reference, plan: Plan) -> Verdict:
             verdict = await self.try_plan(reference, plan)
             tell(verdict)
+            verdict.outcome.shed()
             return verdict
 
         alone = [trial for trial in trials if trial[1].mode in EXCLUSIVE]

@@ -7,7 +7,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +22,7 @@ from tools.sweep.cluster import Rights
 from tools.sweep.modes import NEEDS_ELECTION, NEEDS_SWEEP, NEEDS_TIMEOUT, Mode
 from tools.sweep.normalize import build_state
 from tools.sweep.outcome import Outcome
-from tools.sweep.pace import Pace
+from tools.sweep.pace import Meter, Pace
 from tools.sweep.planning import Plan
 from tools.sweep.probes import find_free_port, read_probes
 from tools.sweep.proxy import FaultProxy
@@ -59,6 +59,7 @@ class Bench:
         folder: Where logs and replay files go.
         crash: Ends a part of the control plane and brings it back.
         list_parts: Lists the processes of the control plane.
+        meter: Reads how long processes waited for a CPU.
     """
 
     zygote: Zygote
@@ -69,6 +70,7 @@ class Bench:
     folder: Path
     crash: Crash
     list_parts: Callable[[], Sequence[int]] = tuple
+    meter: Meter = field(default_factory=Meter)
 
 
 async def run_trial(bench: Bench, workload: Workload, plan: Plan, namespace: str) -> Outcome:
@@ -117,7 +119,7 @@ class Trial:
         session.canaries = (self._token, build_canary(session.namespace, "secret"))
         self._ports: list[int] = []
         self._children: list[Child] = []
-        self._pace = Pace(self._list_pids)
+        self._pace = Pace(self._list_pids, read=bench.meter.read)
         session.clock = self._pace.now
         self._killed: set[int] = set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -155,6 +157,7 @@ class Trial:
         for number, child in enumerate(self._children):
             self._kill(number)
             await child.exited.wait()
+            self._bench.meter.forget(child.pid)
             self._bench.proxy.hang_up(self._session, number)
         for task in self._tasks:
             task.cancel()
@@ -229,7 +232,7 @@ class Trial:
 
     def _rewrite(self, text: str) -> str:
         """Take what differs from trial to trial out of a name."""
-        return self._workload.rewrite(text.replace(self._session.namespace, "<namespace>"))
+        return self._workload.name_in_moments(text, self._session.namespace)
 
     def _kill(self, number: int) -> None:
         self._killed.add(number)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from tools.sweep.triggers import Counters, Trigger, common_triggers
 from tools.sweep.wire import Call
+from tools.sweep.workload import load_workloads
 
 CREATE = Call("create", "", "pods", "ns", "web-pod-0")
 
@@ -42,3 +43,10 @@ def test_trigger_survives_a_replay_file() -> None:
     trigger = Trigger("event", "grow", "DELETED", "pods", "a", 3)
 
     assert Trigger.from_json(trigger.to_json()) == trigger
+
+
+def test_moments_know_children_whose_names_may_differ_by_their_number() -> None:
+    strict, rolling = load_workloads("podset")[:2]
+
+    assert strict.name_in_moments("trial-7-web-0", "trial-7") == "<namespace>-web-0"
+    assert rolling.name_in_moments("web-0", "trial-7") == rolling.name_in_moments("web-1", "x")

@@ -155,7 +155,8 @@ class Workload:
         invariants: What holds at each version.
         world: Cluster-scoped objects that are there before.
         fold: Rewrites a normalized state where different ends are equally right.
-        renames: Whether which names children have may differ, so that counts are by kind only.
+        renames: Whether which names children have may differ, so that counts are by kind only, and
+            moments too.
         tenders: What the rest of the cluster does about the children.
         unwatched: Kinds of children that the operator writes and never watches.
         outside: Outside systems that the operator talks to.
@@ -191,6 +192,10 @@ class Workload:
     def kinds(self) -> tuple[Kind, ...]:
         """Primary and children."""
         return (self.primary, *self.children)
+
+    def name_in_moments(self, name: str, trial: str) -> str:
+        """Return the name by which moments know an object of a trial: the same in each run."""
+        return "*" if self.renames else self.rewrite(name.replace(trial, "<namespace>"))
 
 
 def build_open_crd(kind: Kind, subresources: Mapping[str, Any] = _WITH_STATUS) -> Manifest:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import selectors
@@ -108,6 +109,9 @@ def fork_zygote(body: Body) -> Zygote:
         theirs.close()
         return Zygote(ours, pid)
     ours.close()
+    # What is imported stays: children need neither look through it nor copy its pages.
+    gc.collect()
+    gc.freeze()
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         _Loop(theirs, body).run()

@@ -1,0 +1,53 @@
+"""Journal: which trials passed, so that a sweep that was broken off goes on where it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tools.sweep.outcome import Outcome
+from tools.sweep.planning import Plan
+from tools.sweep.runner import Verdict
+
+
+class Journal:
+    """Keep the trials of one operator that nothing objected to; failed ones are run again.
+
+    Args:
+        path: Where it is kept, a trial a line.
+        resume: Whether it goes on with what an earlier run left there.
+    """
+
+    def __init__(self, path: Path, *, resume: bool) -> None:
+        """Read what is there, or begin anew."""
+        self._path = path
+        self._passed: dict[Plan, Outcome] = {}
+        if not resume:
+            path.unlink(missing_ok=True)
+        elif path.exists():
+            # A run that was killed while it wrote leaves a line without an end.
+            whole, end, _ = path.read_text().rpartition("\n")
+            path.write_text(whole + end)
+            outcomes = map(_read, whole.splitlines())
+            self._passed = {outcome.plan: outcome for outcome in outcomes}
+
+    def recall(self, plan: Plan) -> Verdict | None:
+        """Return what is known of a trial that passed; None where it is to be run."""
+        outcome = self._passed.get(plan)
+        return Verdict(outcome, []) if outcome else None
+
+    def note(self, verdict: Verdict) -> None:
+        """Write down a trial, if it passed."""
+        if verdict.failed:
+            return
+        outcome = verdict.outcome
+        entry = {"plan": outcome.plan.to_json(), "seconds": round(outcome.seconds, 2)}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+
+
+def _read(line: str) -> Outcome:
+    entry = json.loads(line)
+    # The moment of a trial that passed has come.
+    return Outcome(Plan.from_json(entry["plan"]), "", fired=True, seconds=entry["seconds"])
