@@ -39,20 +39,21 @@ def build_podset(namespace: str, name: str, replicas: int) -> Manifest:
     return build_object(PODSET, name, namespace, spec={"replicas": replicas})
 
 
+def build_pod_spec() -> Manifest:
+    """Build the spec of the pod of the default PodSet."""
+    container = {"name": "busybox", "image": "busybox", "command": ["sleep", "3600"]}
+    return {"containers": [container]}
+
+
 def build_replica_set(namespace: str, name: str, replicas: int) -> Manifest:
     """Build a ReplicaSet whose pod is that of the default PodSet."""
     labels = {"app": name, "version": "v0.1"}
-    container = {"name": "busybox", "image": "busybox", "command": ["sleep", "3600"]}
-    return build_object(
-        REPLICA_SET,
-        name,
-        namespace,
-        spec={
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
-        },
-    )
+    spec = {
+        "replicas": replicas,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": build_pod_spec()},
+    }
+    return build_object(REPLICA_SET, name, namespace, spec=spec)
 
 
 async def make_namespace(client: Client, name: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
-import json
 import os
 import sys
 import tempfile
@@ -25,6 +24,8 @@ from libs.common.kinds import CRD, POD, REPLICA_SET, Key, key_of
 from libs.common.testing.apiserver import ControlPlane
 from operators.podset.api.v1 import PodSet
 from operators.podset.controller import PODSET
+from tools.bench.bare_client import BareClient
+from tools.bench.pages import save_report
 from tools.bench.pods import (
     Contender,
     build_podset,
@@ -35,7 +36,7 @@ from tools.bench.pods import (
     wait_for_pods,
 )
 from tools.bench.processes import OperatorProcess, read_usage
-from tools.bench.report import DEFAULT, OURS, UNLIMITED, Report, summarize
+from tools.bench.report import BARE, DEFAULT, OURS, UNLIMITED, Report, summarize
 
 _MEMORY_PODS: Final = 10_000
 _REST_SECONDS: Final = 10.0
@@ -71,6 +72,23 @@ async def bench_scale(
         row = report.row(scenario, contender.name)
         row.seconds.append(ended - started)
         row.cpu_seconds.append(_cpu(contender.pid()) - before)
+        row.other_cpu_seconds.append(_cpu(*others) - before_others)
+        await asyncio.sleep(1.0)
+
+
+async def bench_bare(
+    client: Client, bare: BareClient, report: Report, pods: int, name: str, others: Sequence[int]
+) -> None:
+    """Time what the requests alone cost, without a controller; arguments as `bench_scale`."""
+    namespace = await make_namespace(client, name)
+    for scenario, verb, target in ((f"0 to {pods}", "create", pods), (f"{pods} to 0", "delete", 0)):
+        before, before_others = _cpu(bare.pid), _cpu(*others)
+        started = time.monotonic()
+        bare.order(verb, namespace, pods)
+        ended = await wait_for_pods(client, namespace, target)
+        row = report.row(scenario, BARE)
+        row.seconds.append(ended - started)
+        row.cpu_seconds.append(_cpu(bare.pid) - before)
         row.other_cpu_seconds.append(_cpu(*others) - before_others)
         await asyncio.sleep(1.0)
 
@@ -145,6 +163,10 @@ async def run(plane: ControlPlane, folder: Path, options: argparse.Namespace) ->
                     await bench_replacements(
                         client, contender, report, options.deaths, f"b{next(names)}"
                     )
+            with BareClient(plane.write_kubeconfig(folder / "bare.kubeconfig")) as bare:
+                for size in options.sizes:
+                    console.print(f"round {number + 1}: {BARE}: {size} pods")
+                    await bench_bare(client, bare, report, size, f"b{next(names)}", others)
         if not options.quick:
             for contender, start in _contenders(plane, folder):
                 if contender.name == DEFAULT:
@@ -208,8 +230,7 @@ def main() -> int:
         log = Path(folder) / "podset.log"
         print(log.read_text()[-2000:] if log.exists() else "", file=sys.stderr)
     print(summarize(report))
-    Path("dist").mkdir(exist_ok=True)
-    Path("dist/bench-podset.json").write_text(json.dumps(asdict(report), indent=2))
+    save_report("podset", asdict(report))
     if options.write:
         # Imported late: matplotlib is slow to load and needed here alone.
         from tools.bench.page import write_page

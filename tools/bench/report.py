@@ -11,6 +11,7 @@ from tools.bench.processes import percentile
 OURS: Final = "PodSet"
 DEFAULT: Final = "ReplicaSet, default limits"
 UNLIMITED: Final = "ReplicaSet, qps 2000"
+BARE: Final = "Bare client in JSON"
 
 
 @dataclass(slots=True)

@@ -29,8 +29,8 @@ from tools.pulsar import ensure_pulsar
 _TAIL: Final = 150
 """Lines of a failed step that are shown; the log has all of them."""
 
-type Prepare = Callable[[Step, Progress], Mapping[str, str]]
-"""Make what a step needs, and return the environment by which it finds it."""
+type Prepare = Callable[[str, Progress], Mapping[str, str]]
+"""Make what steps need, by its name, and return the environment by which they find it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Run:
     Args:
         progress: Shows the steps.
         keep_going: Whether the steps after one that failed run too.
-        prepare: Makes what steps need.
+        prepare: Makes what steps need; asked once for each need.
     """
 
     def __init__(
@@ -63,7 +63,8 @@ class Run:
         """Begin with nothing run."""
         self._progress = progress
         self._keep_going = keep_going
-        self._prepare = prepare or prepare_step
+        self._prepare = prepare or prepare_need
+        self._made: dict[str, Mapping[str, str]] = {}
         self._verdicts: list[Verdict] = []
         self._beside: list[_Beside] = []
 
@@ -84,11 +85,16 @@ class Run:
         return self._verdicts
 
     def _make_ready(self, step: Step) -> Mapping[str, str] | None:
+        environment = {"PYTHONPATH": str(ROOT)}
         try:
-            return self._prepare(step, self._progress)
+            for need in step.needs:
+                if need not in self._made:
+                    self._made[need] = self._prepare(need, self._progress)
+                environment |= self._made[need]
         except ToolError as err:
             self._progress.say(str(err))
             return None
+        return environment
 
     def _judge(self, step: Step, *, passed: bool) -> None:
         counts = read_counts(ROOT, step.reports) if step.reports else Counts()
@@ -137,28 +143,33 @@ def _execute(step: Step, environment: Mapping[str, str], progress: Progress) -> 
     return True
 
 
-def prepare_step(step: Step, progress: Progress) -> Mapping[str, str]:
-    """Make what a step needs, and return the environment by which it finds it.
+def prepare_need(need: str, progress: Progress) -> Mapping[str, str]:
+    """Make what steps need, and return the environment by which they find it.
 
     Raises:
-        ToolError: Something cannot be made; the message says what is missing.
+        ToolError: It cannot be made; the message says what is missing.
+        ValueError: Nothing of that name can be made.
     """
-    environment = {"PYTHONPATH": str(ROOT)}
-    if "assets" in step.needs:
-        environment["KUBEBUILDER_ASSETS"] = str(ensure_assets(progress))
-    if "jvm" in step.needs:
-        environment[KIT_VARIABLE] = str(ensure_kit(progress))
-    if "pulsar" in step.needs:
-        environment[ASSETS_VARIABLE] = str(ensure_pulsar(progress))
-    if "helm" in step.needs:
-        environment["SLIPWAY_HELM"] = str(ensure_tool("helm", progress))
-        path = str(ensure_tool("kustomize", progress).parent)
-        environment["PATH"] = os.pathsep.join([path, os.environ.get("PATH", "")])
-    if "images" in step.needs:
-        # All at once and before the step: Pants does one thing at a time, and goes on to the tests.
-        build_together(list_all_images(), progress=progress)
-        environment[BUILT_VARIABLE] = "1"
-    if "cluster" in step.needs:
-        ensure_docker(progress, Cache())
-        up(progress=progress)
-    return environment
+    match need:
+        case "assets":
+            return {"KUBEBUILDER_ASSETS": str(ensure_assets(progress))}
+        case "jvm":
+            return {KIT_VARIABLE: str(ensure_kit(progress))}
+        case "pulsar":
+            return {ASSETS_VARIABLE: str(ensure_pulsar(progress))}
+        case "helm":
+            kustomize = str(ensure_tool("kustomize", progress).parent)
+            return {
+                "SLIPWAY_HELM": str(ensure_tool("helm", progress)),
+                "PATH": os.pathsep.join([kustomize, os.environ.get("PATH", "")]),
+            }
+        case "images":
+            # All at once and before the steps: Pants does one thing at a time, and tests are next.
+            build_together(list_all_images(), progress=progress)
+            return {BUILT_VARIABLE: "1"}
+        case "cluster":
+            ensure_docker(progress, Cache())
+            up(progress=progress)
+            return {}
+        case _:
+            raise ValueError(f"no way is known to make {need!r} for a step of the gate")

@@ -37,10 +37,11 @@ def meet(name: str, other: str, folder: Path, *, beside: bool = False) -> Step:
     return Step(name, name.title(), command, beside=beside)
 
 
-def prepare(step: Step, progress: Progress) -> Mapping[str, str]:
-    if "gold" in step.needs:
+def prepare(need: str, progress: Progress) -> Mapping[str, str]:
+    if need == "gold":
         raise ToolError("no gold: dig for it")
-    return {}
+    progress.say(f"making {need}")
+    return {"MADE": need}
 
 
 class Gate:
@@ -82,3 +83,21 @@ def test_step_whose_needs_cannot_be_made_fails(gate: Gate) -> None:
     step = Step("shine", "Shine", (sys.executable, "-c", ""), needs=("gold",))
     assert gate.run(step) == {"shine": False}
     assert "dig for it" in gate.words.getvalue()
+
+
+def test_what_several_steps_need_is_made_once(gate: Gate) -> None:
+    script = "import os; print('made of', os.environ['MADE'])"
+    steps = [
+        Step(
+            name,
+            name.title(),
+            (sys.executable, "-c", f"{script}; raise SystemExit(1)"),
+            needs=("clay",),
+        )
+        for name in ("bowl", "jug")
+    ]
+
+    gate.run(*steps, keep_going=True)
+
+    assert gate.words.getvalue().count("making clay") == 1
+    assert gate.words.getvalue().count("made of clay") == 2
