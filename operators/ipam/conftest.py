@@ -1,7 +1,32 @@
-"""Fixtures of the tests of ipam: a simulated KubeVirt, and the kinds on a fake API server."""
+"""Fixtures of the tests of ipam: the kinds on a fake API server, and a simulated KubeVirt."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
+import pytest
+
+from libs.common.crd import build_crd
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.harness import OperatorHarness
+from operators.ipam.api import RESOURCES
+from operators.ipam.controller import OPERATOR
 from tools.kubevirt_sim.fixtures import kubevirt_sim
 
-__all__ = ["kubevirt_sim"]
+__all__ = ["api", "harness", "kubevirt_sim"]
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    """Run an API server that knows the kinds of ipam, and no KubeVirt."""
+    async with FakeApi() as api:
+        for model in RESOURCES:
+            api.register(build_crd(model))
+        yield api
+
+
+@pytest.fixture
+async def harness(api: FakeApi) -> AsyncIterator[OperatorHarness]:
+    """Run the operator for namespace default."""
+    async with OperatorHarness(OPERATOR, api.config, watch_namespaces=("default",)) as harness:
+        yield harness

@@ -2,45 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from libs.common.conditions import find_condition
-from libs.common.crd import build_crd
 from libs.common.kinds import ENDPOINT_SLICE, SERVICE, Key, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
-from operators.ipam.api import RESOURCES
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
-from operators.ipam.controller import OPERATOR
 from operators.ipam.naming import FINALIZER
 from operators.ipam.samples import build_claim, build_pool
+from operators.ipam.shown import address
 
 WEB = Key("default", "web")
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    """Run an API server that knows the kinds of ipam, and no KubeVirt."""
-    async with FakeApi() as api:
-        for model in RESOURCES:
-            api.register(build_crd(model))
-        yield api
-
-
-@pytest.fixture
-async def harness(api: FakeApi) -> AsyncIterator[OperatorHarness]:
-    """Run the operator for namespace default."""
-    async with OperatorHarness(OPERATOR, api.config, watch_namespaces=("default",)) as harness:
-        yield harness
-
-
-def address(api: FakeApi, name: str) -> str:
-    claim = api.get(IP_CLAIM, Key("default", name))
-    return str((claim.get("status") or {}).get("address", ""))
 
 
 async def test_restart_gives_the_only_address_to_nobody_else(

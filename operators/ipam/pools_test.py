@@ -1,0 +1,118 @@
+"""Pools change and go while claims have their addresses, over HTTP."""
+
+from __future__ import annotations
+
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.harness import OperatorHarness
+from operators.ipam.api.v1alpha1.claims import IP_CLAIM
+from operators.ipam.api.v1alpha1.pools import IP_POOL
+from operators.ipam.samples import build_claim, build_pool
+from operators.ipam.shown import (
+    POOL,
+    address,
+    capacity,
+    claim_of,
+    condition_of,
+    ledger,
+    position,
+    reason,
+    writes,
+)
+
+
+async def test_narrowed_pool_keeps_what_it_gave(api: FakeApi, harness: OperatorHarness) -> None:
+    """Upstream: cilium/cilium#41458, metallb/metallb#2449, #1755."""
+    api.create(build_pool())
+    for number in range(3):
+        api.create(build_claim(f"c{number}"))
+    await harness.settled()
+    before = ledger(api)
+    api.patch(IP_POOL, POOL, {"spec": {"addresses": ["198.51.100.7"], "reuseGraceSeconds": 60}})
+    await harness.settled()
+
+    assert ledger(api) == before
+    assert capacity(api)["outOfRange"] == 3
+    assert capacity(api)["free"] == "1", "addresses outside do not count as used"
+    api.delete(IP_CLAIM, claim_of("c1"))
+    await harness.settled()
+    assert len(ledger(api)) == 2, "an address that does not come back has no need to rest"
+
+
+async def test_widened_pool_serves_those_who_wait_and_moves_nobody(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """Upstream: cilium/cilium#41122."""
+    api.create(build_pool(addresses=["203.0.113.9"]))
+    for name in ("a", "b"):
+        api.create(build_claim(name))
+        await harness.settled()
+    api.patch(IP_POOL, POOL, {"spec": {"addresses": ["203.0.113.1", "203.0.113.9"]}})
+    await harness.settled()
+
+    assert ledger(api) == {"203.0.113.9": "a", "203.0.113.1": "b"}
+    assert reason(api, "b") == "Allocated"
+    assert position(api, "b") is None
+
+
+async def test_deleted_pool_waits_for_its_addresses(api: FakeApi, harness: OperatorHarness) -> None:
+    api.create(build_pool())
+    api.create(build_claim("a"))
+    await harness.settled()
+    api.delete(IP_POOL, POOL)
+    await harness.settled()
+    api.create(build_claim("b"))
+    await harness.settled()
+
+    assert condition_of(api.get(IP_POOL, POOL), "Terminating") == "True"
+    assert reason(api, "b") == "PoolNotReady"
+    assert address(api, "a") == "203.0.113.0"
+    api.delete(IP_CLAIM, claim_of("a"))
+    await harness.settled()
+    assert api.find(IP_POOL, POOL) is None
+    assert reason(api, "b") == "PoolNotFound"
+
+
+async def test_pool_made_again_knows_nothing_of_the_old_one(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """Upstream: metallb/metallb#1591, harvester#8318."""
+    api.create(build_pool())
+    api.create(build_claim())
+    await harness.settled()
+    api.delete(IP_CLAIM, claim_of("web"))
+    api.delete(IP_POOL, POOL)
+    await harness.settled()
+    api.create(build_pool(addresses=["198.51.100.1"]))
+    api.create(build_claim())
+    await harness.settled()
+
+    assert ledger(api) == {"198.51.100.1": "web"}
+
+
+async def test_settled_pool_is_silent_also_after_a_restart(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pool(reuseGraceSeconds=3600))
+    for number in range(6):
+        api.create(build_claim(f"c{number}"))
+    await harness.settled()
+    api.delete(IP_CLAIM, claim_of("c0"))
+    await harness.settled()
+    mark = api.mark()
+    await harness.restart()
+    await harness.settled()
+
+    assert writes(api, mark) == []
+
+
+async def test_metrics_tell_what_a_pool_has(api: FakeApi, harness: OperatorHarness) -> None:
+    api.create(build_pool())
+    api.create(build_claim())
+    await harness.settled()
+
+    assert harness.metric("ipam_pool_addresses", pool="public", state="free") == 3
+    assert harness.metric("ipam_allocations_total", pool="public") == 1
+    api.delete(IP_CLAIM, claim_of("web"))
+    api.delete(IP_POOL, POOL)
+    await harness.settled()
+    assert "ipam_pool_addresses{" not in harness.manager.metrics.render().decode()

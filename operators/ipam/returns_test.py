@@ -1,0 +1,139 @@
+"""Addresses are taken back, over HTTP, as a user would try it."""
+
+from __future__ import annotations
+
+from libs.common.kinds import Key, build_object
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.harness import OperatorHarness
+from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
+from operators.ipam.api.v1alpha1.claims import IP_CLAIM
+from operators.ipam.api.v1alpha1.pools import IP_POOL
+from operators.ipam.samples import build_claim, build_pool
+from operators.ipam.shown import (
+    POOL,
+    address,
+    capacity,
+    claim_of,
+    condition_of,
+    ledger,
+    reason,
+)
+
+
+async def test_address_rests_before_somebody_else_gets_it(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """Upstream: cluster-api-ipam-provider-in-cluster#332; the claim itself goes at once."""
+    api.create(build_pool(addresses=["203.0.113.0"], reuseGraceSeconds=3600))
+    api.create(build_claim("a"))
+    await harness.settled()
+    api.delete(IP_CLAIM, claim_of("a"))
+    await harness.settled()
+    api.create(build_claim("b"))
+    await harness.settled()
+
+    assert api.find(IP_CLAIM, claim_of("a")) is None
+    assert reason(api, "b") == "PoolExhausted"
+    assert capacity(api)["quarantined"] == 1
+    assert "nextRelease" in api.get(IP_POOL, POOL)["status"]
+
+    api.patch(IP_POOL, POOL, {"spec": {"reuseGraceSeconds": 0}})
+    await harness.settled()
+    assert ledger(api) == {"203.0.113.0": "b"}
+
+
+async def test_address_that_rests_goes_back_to_the_claim_of_the_same_name(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pool(reuseGraceSeconds=3600))
+    for name in ("a", "b"):
+        api.create(build_claim(name))
+        await harness.settled()
+    api.delete(IP_CLAIM, claim_of("b"))
+    await harness.settled()
+    api.create(build_claim("c"))
+    api.create(build_claim("b"))
+    await harness.settled()
+
+    assert address(api, "b") == "203.0.113.1"
+    assert address(api, "c") == "203.0.113.2"
+
+
+async def test_claim_made_and_deleted_at_once_leaks_nothing(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """Upstream: metal3-io/ip-address-manager#694, harvester#7449."""
+    api.create(build_pool())
+    for _ in range(5):
+        api.create(build_claim())
+        api.delete(IP_CLAIM, claim_of("web"))
+        await harness.settled()
+    api.create(build_claim())
+    await harness.settled()
+
+    assert list(ledger(api).values()) == ["web"]
+
+
+async def test_claim_that_went_while_nobody_looked_gives_its_address_back(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """Upstream: kubeovn/kube-ovn#4304; a finalizer taken off by hand is no different."""
+    api.create(build_pool())
+    api.create(build_claim())
+    await harness.settled()
+    await harness.stop()
+    api.patch(IP_CLAIM, claim_of("web"), {"metadata": {"finalizers": None}})
+    api.delete(IP_CLAIM, claim_of("web"))
+    api.create(build_claim("new", address="203.0.113.0"))
+    await harness.restart()
+    await harness.settled()
+
+    assert ledger(api) == {"203.0.113.0": "new"}
+
+
+async def test_entry_of_an_address_in_use_cannot_be_deleted(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pool())
+    api.create(build_claim())
+    await harness.settled()
+    name = Key("", "public-ip4-203-0-113-0")
+    api.delete(IP_ALLOCATION, name)
+    await harness.settled()
+    assert condition_of(api.get(IP_ALLOCATION, name), "Terminating") == "True"
+
+    api.delete(IP_CLAIM, claim_of("web"))
+    await harness.settled()
+    assert ledger(api) == {}
+
+
+async def test_lost_entry_is_made_again_for_the_same_claim(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pool())
+    api.create(build_claim("a"))
+    await harness.settled()
+    name = Key("", "public-ip4-203-0-113-0")
+    api.patch(IP_ALLOCATION, name, {"metadata": {"finalizers": None}})
+    api.delete(IP_ALLOCATION, name)
+    api.create(build_claim("b", priority=1000))
+    await harness.settled()
+
+    assert ledger(api) == {"203.0.113.0": "a", "203.0.113.1": "b"}
+    assert reason(api, "a") == "Allocated"
+
+
+async def test_second_entry_of_one_claim_goes_and_the_address_stays(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """Two leaders may each make an entry; what the status says first is what counts."""
+    api.create(build_pool())
+    api.create(build_claim())
+    await harness.settled()
+    entry = api.get(IP_ALLOCATION, Key("", "public-ip4-203-0-113-0"))
+    spec = {**entry["spec"], "address": "203.0.113.3"}
+    api.create(build_object(IP_ALLOCATION, "public-ip4-203-0-113-3", spec=spec))
+    await harness.settled()
+
+    assert ledger(api) == {"203.0.113.0": "web"}
+    assert address(api, "web") == "203.0.113.0"

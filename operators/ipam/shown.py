@@ -1,0 +1,65 @@
+"""What an API server shows of pools, claims and the ledger, for tests over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from libs.common.conditions import find_condition
+from libs.common.kinds import Key, Manifest
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.outcome import writes_of_the_operator
+from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
+from operators.ipam.api.v1alpha1.claims import IP_CLAIM
+from operators.ipam.api.v1alpha1.pools import IP_POOL
+
+POOL = Key("", "public")
+"""The pool of most tests."""
+
+
+def claim_of(name: str) -> Key:
+    """Return the key of a claim."""
+    return Key("default", name)
+
+
+def address(api: FakeApi, name: str) -> str:
+    """Return the address that a claim shows; empty for none."""
+    claim = api.get(IP_CLAIM, claim_of(name))
+    return str((claim.get("status") or {}).get("address", ""))
+
+
+def reason(api: FakeApi, name: str, condition: str = "Ready") -> str:
+    """Return the reason of a condition of a claim; empty for none."""
+    found = find_condition(api.get(IP_CLAIM, claim_of(name)), condition)
+    return str(found["reason"]) if found else ""
+
+
+def position(api: FakeApi, name: str) -> Any:
+    """Return the place of a claim in the queue; None for none."""
+    return (api.get(IP_CLAIM, claim_of(name)).get("status") or {}).get("queuePosition")
+
+
+def capacity(api: FakeApi, name: str = "public") -> Any:
+    """Return what a pool says of its addresses."""
+    return api.get(IP_POOL, Key("", name))["status"]["capacity"]
+
+
+def ledger(api: FakeApi) -> dict[str, str]:
+    """Return which claim has each address that is given."""
+    return {
+        each["spec"]["address"]: each["spec"]["claimRef"]["name"]
+        for each in api.objects(IP_ALLOCATION)
+    }
+
+
+def condition_of(manifest: Manifest, condition_type: str) -> str:
+    """Return the status of a condition; empty for none."""
+    found = find_condition(manifest, condition_type)
+    return str(found["status"]) if found else ""
+
+
+def writes(api: FakeApi, mark: int) -> list[str]:
+    """Return the writes of the operator since a mark that changed something."""
+    return sorted(
+        f"{each.verb} {each.kind.kind if each.kind else ''} {each.subresource}".rstrip()
+        for each in writes_of_the_operator(api, mark)
+    )
