@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from libs.common.contracts.kubevirt import (
     VmView,
 )
 from libs.common.crd import build_crd
-from libs.common.kinds import Key, Manifest, uid_of
+from libs.common.kinds import Key, Kind, Manifest, uid_of
 from libs.common.testing.clock import Ahead
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
@@ -25,6 +25,7 @@ from operators.compute.api.operation import FINAL_PHASES, OPERATION
 from operators.compute.controller import OPERATOR
 from operators.compute.samples import build_instance, build_operation, build_size
 from tools.kubevirt_sim.attach import attach
+from tools.kubevirt_sim.behavior import PREFIX
 from tools.kubevirt_sim.simulator import KubeVirtSim
 
 WEB: Final = Key("default", "web")
@@ -92,6 +93,20 @@ class Cloud:
     def machine(self) -> VmView:
         """Return the machine."""
         return VmView.parse(self.api.get(VIRTUAL_MACHINE, WEB))
+
+    def annotate_new(
+        self, kind: Kind, note: str, value: str, chosen: Callable[[Manifest], bool] = bool
+    ) -> None:
+        """Give each object of a kind that is made from now on an order for the simulator."""
+
+        def mark(change: Any) -> None:
+            obj = change.record.obj
+            if change.table != (kind.group, kind.plural) or not chosen(obj):
+                return
+            notes = obj["metadata"].get("annotations") or {}
+            obj["metadata"]["annotations"] = {PREFIX + note: value, **notes}
+
+        self.api.store.listeners.insert(0, mark)
 
     def deletions(self) -> int:
         """Return how many runs were ended on request."""

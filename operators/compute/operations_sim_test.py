@@ -6,9 +6,6 @@ too: `Stopped` flashes, two launcher pods, disks that fill, nodes that are silen
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from libs.common.conditions import find_condition
 from libs.common.contracts.cdi import DATA_VOLUME
 from libs.common.contracts.kubevirt import (
@@ -18,7 +15,6 @@ from libs.common.contracts.kubevirt import (
     VmiView,
 )
 from libs.common.kinds import LEASE, Manifest, build_object
-from libs.common.testing.fakeapi import FakeApi
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.compute.conftest import OP, WEB, Cloud
@@ -82,7 +78,7 @@ async def test_rebuild_whose_image_cannot_be_had_does_not_touch_the_machine(
     cloud: Cloud,
 ) -> None:
     before = cloud.run()
-    _spoil_imports(cloud.api)
+    cloud.annotate_new(DATA_VOLUME, "import", "fail")
 
     status = await cloud.operate("Rebuild", rebuild={"image": {"url": "https://e.example/x"}})
 
@@ -92,7 +88,11 @@ async def test_rebuild_whose_image_cannot_be_had_does_not_touch_the_machine(
 
 async def test_rebuild_that_never_gets_ready_goes_back_to_the_old_disk(cloud: Cloud) -> None:
     old = cloud.machine().disks["root"]
-    _spoil_starts(cloud.api, lambda vmi: vmi["spec"]["volumes"][0]["dataVolume"]["name"] != old)
+
+    def has_new_disk(vmi: Manifest) -> bool:
+        return bool(vmi["spec"]["volumes"][0]["dataVolume"]["name"] != old)
+
+    cloud.annotate_new(VIRTUAL_MACHINE_INSTANCE, "image", "ErrImagePull", has_new_disk)
 
     cloud.api.create(build_operation("Rebuild", rebuild={"readySeconds": 10}))
     await cloud.compute.eventually(lambda: _phase_of(cloud) == "Scheduling", "the start is stuck")
@@ -248,28 +248,3 @@ async def test_reboot_waits_for_a_node_that_is_silent(cloud: Cloud) -> None:
 def _phase_of(cloud: Cloud) -> str:
     held = cloud.api.find(VIRTUAL_MACHINE_INSTANCE, WEB)
     return VmiView.parse(held).phase if held is not None else ""
-
-
-def _spoil_imports(api: FakeApi) -> None:
-    """Have each disk that is made from now on fail to fill."""
-
-    def spoil(change: Any) -> None:
-        obj = change.record.obj
-        notes = obj["metadata"].get("annotations") or {}
-        if change.table[1] == DATA_VOLUME.plural and "sim.slipway.dev/import" not in notes:
-            obj["metadata"]["annotations"] = {**notes, "sim.slipway.dev/import": "fail"}
-
-    api.store.listeners.insert(0, spoil)
-
-
-def _spoil_starts(api: FakeApi, chosen: Callable[[Manifest], bool]) -> None:
-    """Have runs never start their launcher."""
-
-    def spoil(change: Any) -> None:
-        obj = change.record.obj
-        if change.table[1] == VIRTUAL_MACHINE_INSTANCE.plural and chosen(obj):
-            notes = obj["metadata"].get("annotations") or {}
-            stuck = {"sim.slipway.dev/image": "ErrImagePull"}
-            obj["metadata"]["annotations"] = {**notes, **stuck}
-
-    api.store.listeners.insert(0, spoil)

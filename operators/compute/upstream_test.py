@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from libs.common.conditions import find_condition
@@ -56,7 +54,7 @@ async def test_drained_node_ends_no_run(cloud: Cloud, strategy: str, moves: bool
 
 async def test_disk_whose_data_volume_was_collected_is_replaced_and_deleted(cloud: Cloud) -> None:
     """Upstream: kubermatic/kubermatic#11827: CDI before 1.62 leaves the claim alone behind."""
-    _collect_finished(cloud)
+    cloud.annotate_new(DATA_VOLUME, "collect", "true")
     for name in ("first", "second"):
         status = await cloud.operate("Rebuild", name)
         assert status["phase"] == "Succeeded", status
@@ -123,18 +121,6 @@ def _list_disks(cloud: Cloud) -> list[str]:
 def _list_volumes(cloud: Cloud) -> list[str]:
     machine = cloud.api.get(VIRTUAL_MACHINE, WEB)
     return [each["name"] for each in machine["spec"]["template"]["spec"]["volumes"]]
-
-
-def _collect_finished(cloud: Cloud) -> None:
-    """Have each disk that is made from now on be collected once it is filled."""
-
-    def mark(change: Any) -> None:
-        obj = change.record.obj
-        notes = obj["metadata"].get("annotations") or {}
-        if change.table[1] == DATA_VOLUME.plural and "sim.slipway.dev/collect" not in notes:
-            obj["metadata"]["annotations"] = {**notes, "sim.slipway.dev/collect": "true"}
-
-    cloud.api.store.listeners.insert(0, mark)
 
 
 def _build_claim() -> Manifest:

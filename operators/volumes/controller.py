@@ -9,11 +9,10 @@ from libs.common.actions import Action, batches_of, refusals_of
 from libs.common.conditions import conditions_of
 from libs.common.contracts.claims import shrink_pod
 from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
-from libs.common.crd import ParseError
 from libs.common.kinds import POD, PVC, STORAGE_CLASS, Key
 from libs.common.plan import Outcome
 from libs.common.runtime import Context, Controller, Operator, Result
-from operators.volumes.api.v1alpha1 import DEMO_VOLUME, ConditionType, DemoVolume, Reason
+from operators.volumes.api.v1alpha1 import DEMO_VOLUME, ConditionType, DemoVolume
 from operators.volumes.metrics import ACTIONS, METRICS
 from operators.volumes.naming import FINALIZER
 from operators.volumes.naming import OPERATOR as ID
@@ -90,12 +89,8 @@ class Reconciler:
 
     async def finalize(self, ctx: Context) -> Result | None:
         """Make one pass over a DemoVolume that is being deleted; None lets it go."""
-        try:
-            volume = DemoVolume.parse(ctx.primary)
-        except ParseError as err:
-            # Without a policy that can be read, neither keeping nor deleting would be right.
-            ctx.event("Warning", Reason.INVALID_SPEC, str(err), action="Finalize")
-            raise
+        # One whose policy cannot be read stays: neither keeping nor deleting would be right.
+        volume = DemoVolume.parse(ctx.primary)
         observed = await _observe_for_deletion(ctx, volume)
         plan = plan_finalize(volume, observed)
         if plan.done:

@@ -11,15 +11,20 @@ from operators.volumes.naming import snapshot_name
 from operators.volumes.pretend import DATA, bind, build, condition
 
 
-async def test_last_snapshot_is_ready_before_the_claim_goes(
-    api: FakeApi, harness: OperatorHarness
-) -> None:
+async def serve_snapshots(api: FakeApi, harness: OperatorHarness) -> None:
+    """Have a volume that is in use, with a last snapshot to take, where there are snapshots."""
     api.register(VOLUME_SNAPSHOT)
     await harness.restart()
     api.create(build(reclaimPolicy="Snapshot"))
     await harness.settled()
     bind(api)
     await harness.settled()
+
+
+async def test_last_snapshot_is_ready_before_the_claim_goes(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    await serve_snapshots(api, harness)
     assert condition(api, "SnapshotsAvailable") == ("True", Reason.SNAPSHOT_API_FOUND)
 
     api.delete(DEMO_VOLUME, DATA)
@@ -40,12 +45,7 @@ async def test_last_snapshot_is_ready_before_the_claim_goes(
 async def test_last_snapshot_is_taken_once_somebody_gives_its_name_free(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
-    api.register(VOLUME_SNAPSHOT)
-    await harness.restart()
-    api.create(build(reclaimPolicy="Snapshot"))
-    await harness.settled()
-    bind(api)
-    await harness.settled()
+    await serve_snapshots(api, harness)
     name = snapshot_name("data", api.get(PVC, DATA)["metadata"]["uid"])
     metadata = {"name": name, "namespace": "default"}
     api.create(

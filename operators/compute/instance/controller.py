@@ -10,13 +10,11 @@ from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from libs.common.contracts.network import FIREWALL, NETWORK
 from libs.common.contracts.volumes import DEMO_VOLUME
-from libs.common.crd import ParseError
 from libs.common.kinds import NODE, PVC
 from libs.common.plan import Outcome, Patch
 from libs.common.runtime import Context, Controller, Result
 from operators.compute.api.instance import INSTANCE, Instance
 from operators.compute.api.operation import OPERATION
-from operators.compute.api.reasons import Reason
 from operators.compute.api.size import INSTANCE_SIZE
 from operators.compute.instance.ending import plan_ending
 from operators.compute.instance.observe import (
@@ -94,12 +92,8 @@ class InstanceReconciler:
 
     async def finalize(self, ctx: Context) -> Result | None:
         """Make one pass over an Instance that is being deleted; None lets it go."""
-        try:
-            instance = Instance.parse(ctx.primary)
-        except ParseError as err:
-            # Without policies that can be read, neither keeping nor deleting would be right.
-            ctx.event("Warning", Reason.INVALID_SPEC, str(err), action="Finalize")
-            raise
+        # One whose policy cannot be read stays: neither keeping nor deleting would be right.
+        instance = Instance.parse(ctx.primary)
         observed = observe(ctx, instance)
         ending = plan_ending(instance, observed)
         if ending.done:

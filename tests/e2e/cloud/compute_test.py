@@ -43,13 +43,19 @@ async def operate(cluster: Cluster, namespace: str, type_: str, **spec: object) 
     return await cluster.wait_ready(OPERATION, Key(namespace, name))
 
 
-async def test_instance_runs_is_operated_on_and_goes(cluster: Cluster) -> None:
+async def run_web(cluster: Cluster) -> Key:
     namespace = await cluster.make_namespace("compute")
     web = Key(namespace, "web")
     with contextlib.suppress(AlreadyExists):
         await cluster.client.create(INSTANCE_SIZE, build_size())
     await cluster.client.create(INSTANCE, build_instance("web", namespace))
     await cluster.wait_ready(INSTANCE, web)
+    return web
+
+
+async def test_instance_runs_is_operated_on_and_goes(cluster: Cluster) -> None:
+    web = await run_web(cluster)
+    namespace = web.namespace
     first = await look(cluster, web)
     disks = {each["metadata"]["name"] for each in (await claims(cluster, namespace))}
 
@@ -77,12 +83,8 @@ async def test_instance_runs_is_operated_on_and_goes(cluster: Cluster) -> None:
 
 
 async def test_guest_reboots_is_snapshotted_restored_and_rescued(cluster: Cluster) -> None:
-    namespace = await cluster.make_namespace("compute")
-    web = Key(namespace, "web")
-    with contextlib.suppress(AlreadyExists):
-        await cluster.client.create(INSTANCE_SIZE, build_size())
-    await cluster.client.create(INSTANCE, build_instance("web", namespace))
-    await cluster.wait_ready(INSTANCE, web)
+    web = await run_web(cluster)
+    namespace = web.namespace
     first, own = await look(cluster, web), await root_disk(cluster, web)
 
     await operate(cluster, namespace, "SoftReboot")
