@@ -75,7 +75,9 @@ def show_world(
     return Observed(size=size, disk_size="10Gi", disks=by_name, **parts)
 
 
-def show_disk(name: str = "web-root", *, usable: bool = True, failed: bool = False) -> DiskView:
+def show_disk(
+    name: str = "web-root", *, usable: bool = True, failed: bool = False, **told: Any
+) -> DiskView:
     """Show a root disk that is ours."""
     manifest = {
         "metadata": {
@@ -94,7 +96,7 @@ def show_disk(name: str = "web-root", *, usable: bool = True, failed: bool = Fal
         usable=usable,
         succeeded=usable,
         failed=failed,
-        progress="",
+        **told,
     )
 
 

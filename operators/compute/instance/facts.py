@@ -45,7 +45,7 @@ def judge_provisioned(instance: Instance, observed: Observed) -> Condition:
     if disk.usable:
         message = f"the disk {name} is filled when the machine starts"
         return Condition.false(type_, Reason.WAITING_FOR_FIRST_CONSUMER, message)
-    return Condition.false(type_, Reason.PROVISIONING, f"the disk {name} is being filled")
+    return Condition.false(type_, Reason.PROVISIONING, f"the disk {name} {disk.filling}")
 
 
 def judge_network(instance: Instance, observed: Observed) -> Condition:

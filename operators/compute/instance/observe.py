@@ -152,7 +152,8 @@ def _find_disks(ctx: Context, instance: Instance) -> dict[str, DiskView]:
 
 def _show_volume(held: Manifest) -> DiskView:
     view = DataVolumeView.parse(held)
-    progress = "" if view.progress is None else f"{view.progress:.0f}%"
+    # In steps, so that a disk that fills changes the status ten times and not a hundred.
+    progress = "" if view.progress is None else f"{view.progress // 10 * 10:.0f} %"
     return DiskView(
         DATA_VOLUME,
         held,
@@ -163,6 +164,7 @@ def _show_volume(held: Manifest) -> DiskView:
         view.succeeded,
         view.failed,
         progress,
+        view.restarts,
     )
 
 
@@ -177,7 +179,6 @@ def _show_claim(held: Manifest) -> DiskView:
         usable=bound,
         succeeded=bound,
         failed=False,
-        progress="",
     )
 
 

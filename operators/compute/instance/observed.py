@@ -54,7 +54,8 @@ class DiskView:
         usable: Whether a machine can boot from it.
         succeeded: Whether it is filled; a usable one may be filled when it is first used.
         failed: Whether it can never be filled.
-        progress: How far it is, for people.
+        progress: How far it is, for people: `40 %`; empty where nobody tells.
+        restarts: How often filling it began anew.
     """
 
     kind: Kind
@@ -65,7 +66,17 @@ class DiskView:
     usable: bool
     succeeded: bool
     failed: bool
-    progress: str
+    progress: str = ""
+    restarts: int = 0
+
+    @property
+    def filling(self) -> str:
+        """What is being done to one that is not usable yet, for people."""
+        facts = [self.progress] if self.progress else []
+        if self.restarts:
+            times = "once" if self.restarts == 1 else f"{self.restarts} times"
+            facts.append(f"it began anew {times}, see the events of its importer pod")
+        return "is being filled" + (f" ({'; '.join(facts)})" if facts else "")
 
 
 @dataclass(frozen=True, slots=True)

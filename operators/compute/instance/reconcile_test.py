@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from libs.common.conditions import Condition
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from libs.common.contracts.network import FirewallView, NetworkView
 from libs.common.kinds import Key
 from libs.common.plan import Apply, Create, Delete
 from operators.compute.api.instance import Instance
+from operators.compute.instance.facts import judge_provisioned
 from operators.compute.instance.observed import Observed, Run, Volumes
 from operators.compute.instance.reconcile import decide_machine, plan_instance
 from operators.compute.samples import (
@@ -49,6 +53,26 @@ def test_disk_comes_first_and_the_machine_once_it_is_filled() -> None:
     made = machine_of(instance, show_world(disks=[show_disk()]))
     assert made is not None
     assert made["runStrategy"] == "Always"
+
+
+ANEW = "it began anew 3 times, see the events of its importer pod"
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({}, "the disk web-root is being filled"),
+        ({"progress": "40 %"}, "the disk web-root is being filled (40 %)"),
+        ({"progress": "0 %", "restarts": 3}, f"the disk web-root is being filled (0 %; {ANEW})"),
+    ],
+    ids=["nothing told", "progress", "an image that cannot be had"],
+)
+def test_disk_that_is_filled_says_how_far_it_is(told: dict[str, Any], words: str) -> None:
+    world = show_world(disks=[show_disk(usable=False, **told)])
+
+    provisioned = judge_provisioned(parse_instance(), world)
+
+    assert provisioned == Condition.false("Provisioned", "Provisioning", words)
 
 
 def test_machine_is_not_started_before_its_firewall_protects_it() -> None:

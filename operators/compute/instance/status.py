@@ -97,7 +97,7 @@ def _follow_disk(directive: Directive, observed: Observed) -> tuple[DirectiveSta
     if disk.failed:
         return DirectiveState.FAILED, "the disk cannot be filled; see the events of its DataVolume"
     if not disk.usable:
-        return DirectiveState.IN_PROGRESS, "the disk is being filled"
+        return DirectiveState.IN_PROGRESS, f"the disk {disk.filling}"
     if directive.use is DiskUse.PREPARE:
         return DirectiveState.DONE, ""
     machine, run = observed.machine, observed.run
