@@ -175,7 +175,7 @@ def run_cloud_demo(*, namespace: str, name: str, build: bool = True) -> None:
     deploy_simulator(target, progress, speed=2.0, build=build)
     for operator in OPERATORS:
         image = load_operator(operator, target.kind, progress, build=build)
-        install(Release(operator, namespace), target, image, progress, _values(operator))
+        install(Release(operator, namespace), target, image, progress, list_values(operator))
     CloudDemo(target, namespace, console).run()
     took = format_seconds(time.monotonic() - started)
     console.print(f"\nDone, {took} after the start. The machines were simulated, all else was not.")
@@ -184,7 +184,8 @@ def run_cloud_demo(*, namespace: str, name: str, build: bool = True) -> None:
     )
 
 
-def _values(operator: str) -> list[str]:
+def list_values(operator: str) -> list[str]:
+    """List the values that a chart needs beside simulated machines."""
     if operator != "clusters":
         return []
     # The guests are simulated: their API is where the simulator is, not where their machines are.

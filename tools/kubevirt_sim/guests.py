@@ -3,8 +3,9 @@
 Nothing of Kubernetes runs in these clusters. What is there is what others see of them: an
 API over HTTPS with the certificates that the guest was given, which keeps objects as the real one
 does, and a Node for each guest that has booted with the data to join. A Node is ready for as long
-as its guest runs; the API answers for as long as a guest of the control plane does. etcd is what
-survives a reboot: the state of a cluster is kept until the simulator ends.
+as its guest runs; the API answers for as long as a guest of the control plane does. The state of a
+cluster survives reboots of its guests. Of the end of the simulator it survives that there is such a
+cluster, for which the claims of the disks of its control plane have a mark: guests join it anew.
 
 All clusters are behind one address. Which one is meant, the name in the TLS handshake says.
 """
@@ -16,8 +17,8 @@ import base64
 import contextlib
 import ssl
 import tempfile
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -32,10 +33,21 @@ from cryptography.x509.oid import NameOID
 
 from libs.common.client import Client
 from libs.common.conditions import render_time
-from libs.common.contracts.reading import maps_at, text_at
+from libs.common.contracts.reading import maps_at, text_at, text_map_at
 from libs.common.errors import NotFound, SlipwayError
-from libs.common.kinds import NODE, SECRET, Key, Manifest, build_object, is_deleting, key_of, uid_of
+from libs.common.kinds import (
+    NODE,
+    PVC,
+    SECRET,
+    Key,
+    Manifest,
+    build_object,
+    is_deleting,
+    key_of,
+    uid_of,
+)
 from libs.common.testing.fakeapi import FakeApi
+from tools.kubevirt_sim.behavior import PREFIX
 from tools.kubevirt_sim.cloud_init import Member
 
 log = structlog.get_logger(__name__)
@@ -43,6 +55,11 @@ log = structlog.get_logger(__name__)
 _LOOK_SECONDS: Final = 0.3
 _CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
 _CHUNK: Final = 65_536
+ETCD: Final = PREFIX + "etcd"
+"""Annotation on the claim of a disk of a control plane: the names of the API of its cluster."""
+
+type Guest = tuple[Manifest, Member]
+"""A virtual machine instance that runs, and how its guest is a node."""
 
 
 @dataclass(slots=True)
@@ -125,18 +142,19 @@ class GuestClusters:
 
     async def look(self) -> None:
         """Let guests begin or join their clusters, and tell these which run."""
-        running: dict[str, list[tuple[str, Member]]] = {}
+        running: dict[str, list[Guest]] = {}
         for vmi in self._list():
             if text_at(vmi, "status", "phase") != "Running" or is_deleting(vmi):
                 continue
             member = await self._find_member(vmi)
             if member is not None:
-                running.setdefault(member.ca, []).append((key_of(vmi).name, member))
-        for guests in running.values():
-            for name, member in sorted(guests, key=lambda guest: not guest[1].begins):
-                await self._boot(name, member)
+                running.setdefault(member.ca, []).append((vmi, member))
+        for ca, guests in running.items():
+            cluster = self._clusters.get(ca) or await self._begin(guests)
+            if cluster is not None:
+                await self._boot(cluster, guests)
         for cluster in self._clusters.values():
-            cluster.running = {name for name, _ in running.get(cluster.ca, ())}
+            cluster.running = {key_of(vmi).name for vmi, _ in running.get(cluster.ca, ())}
             _report(cluster)
 
     async def _find_member(self, vmi: Manifest) -> Member | None:
@@ -164,26 +182,47 @@ class GuestClusters:
         data = text_at(secret, "data", "userdata")
         return Member.parse(base64.b64decode(data).decode())
 
-    async def _boot(self, name: str, member: Member) -> None:
-        cluster = self._clusters.get(member.ca)
-        if cluster is None:
-            if not member.begins:
-                return
-            cluster = await self._begin(name, member)
-        if member.ca_key:
-            cluster.planes.add(name)
-        if cluster.answers or member.begins:
-            node = build_node(name, member)
+    async def _begin(self, guests: Sequence[Guest]) -> GuestCluster | None:
+        """Begin a cluster, or take one up again that a disk of its control plane has."""
+        for vmi, member in guests:
+            hosts = member.hosts if member.begins else await self._recall(vmi)
+            if not hosts or not member.ca_key:
+                continue
+            api = await self._stack.enter_async_context(FakeApi())
+            cluster = GuestCluster(member.ca, hosts, api, build_tls(replace(member, hosts=hosts)))
+            self._clusters[member.ca] = cluster
+            log.info("Simulating an API of a cluster", node=key_of(vmi).name, hosts=list(hosts))
+            return cluster
+        return None
+
+    async def _boot(self, cluster: GuestCluster, guests: Sequence[Guest]) -> None:
+        for vmi, member in guests:
+            if member.ca_key and key_of(vmi).name not in cluster.planes:
+                await self._remember(vmi, cluster)
+                cluster.planes.add(key_of(vmi).name)
+        cluster.running = {key_of(vmi).name for vmi, _ in guests}
+        for vmi, member in guests if cluster.answers else ():
+            name = key_of(vmi).name
             if cluster.api.find(NODE, Key("", name)) is None:
-                cluster.api.create(node)
+                cluster.api.create(build_node(name, member))
                 log.info("Simulating a node that joined", node=name)
 
-    async def _begin(self, name: str, member: Member) -> GuestCluster:
-        api = await self._stack.enter_async_context(FakeApi())
-        cluster = GuestCluster(member.ca, member.hosts, api, build_tls(member))
-        self._clusters[member.ca] = cluster
-        log.info("Simulating kubeadm init", node=name, hosts=list(member.hosts))
-        return cluster
+    # What the disks know of a cluster.
+
+    async def _recall(self, vmi: Manifest) -> tuple[str, ...]:
+        key = _claim_of(vmi)
+        try:
+            claim = await self._client.get(PVC, key) if key else {}
+        except NotFound:
+            return ()
+        hosts = text_map_at(claim, "metadata", "annotations").get(ETCD, "")
+        return tuple(hosts.split(",")) if hosts else ()
+
+    async def _remember(self, vmi: Manifest, cluster: GuestCluster) -> None:
+        key, notes = _claim_of(vmi), {ETCD: ",".join(cluster.hosts)}
+        if key is not None:
+            with contextlib.suppress(NotFound):
+                await self._client.patch(PVC, key, {"metadata": {"annotations": notes}})
 
     # The address.
 
@@ -205,6 +244,15 @@ class GuestClusters:
         address = urlsplit(cluster.api.url)
         inner, outer = await asyncio.open_connection(address.hostname, address.port)
         await asyncio.gather(_pump(reader, outer), _pump(inner, writer))
+
+
+def _claim_of(vmi: Manifest) -> Key | None:
+    """Return the claim of the disk that a guest boots from; None for one without a disk."""
+    for volume in maps_at(vmi, "spec", "volumes"):
+        claim = text_at(volume, "persistentVolumeClaim", "claimName")
+        if name := text_at(volume, "dataVolume", "name") or claim:
+            return Key(key_of(vmi).namespace, name)
+    return None
 
 
 def build_node(name: str, member: Member) -> Manifest:

@@ -15,6 +15,7 @@ from tools.soak.churn import choose, run_churn
 from tools.soak.jvms import run_jvms
 from tools.soak.nodes import run_deaths
 from tools.soak.page import CHURN, NODES, tabulate_churn, tabulate_deaths, write_rows
+from tools.soak.surroundings import install_operators
 from tools.soak.works import WORKS
 
 
@@ -32,6 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run_nodes(options: argparse.Namespace) -> list[str]:
     works = [work for work in WORKS if work.operator in (options.operators or [work.operator])]
+    if options.install:
+        install_operators((work.operator for work in works), options.namespace)
     recoveries = asyncio.run(run_deaths(works, options.namespace))
     if options.write:
         write_rows("nodes", NODES, tabulate_deaths(recoveries))
@@ -59,6 +62,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("what", choices=("churn", "jvms", "nodes"))
     parser.add_argument("operators", metavar="operator", choices=OPERATORS, nargs="*")
     parser.add_argument("--write", action="store_true", help="put the figures into the page")
+    parser.add_argument(
+        "--install", action="store_true", help="install the operators before their nodes die"
+    )
     parser.add_argument("--minutes", type=float, default=20.0, help="[default 20]")
     parser.add_argument(
         "--period", type=float, default=0.2, help="seconds between two changes [default 0.2]"
