@@ -126,6 +126,24 @@ def list_staying(cluster: KubernetesCluster, observed: Observed) -> list[Instanc
     return [each for each in observed.workers() if each.key.name not in leaving]
 
 
+def find_away(
+    cluster: KubernetesCluster,
+    observed: Observed,
+    verdicts: dict[str, Verdict],
+    *,
+    besides: InstanceView,
+) -> InstanceView | None:
+    """Find another node that was drained and is not back yet: the next one waits for it.
+
+    An image that makes no node costs one node so, whoever asked for how many rebuilds.
+    """
+    for instance in list_staying(cluster, observed):
+        healthy = verdicts[instance.key.name].state is State.HEALTHY
+        if instance != besides and not healthy and _is_drained_by_us(observed, instance):
+            return instance
+    return None
+
+
 def _list_causes(
     cluster: KubernetesCluster, observed: Observed, verdicts: dict[str, Verdict]
 ) -> list[Cause]:
@@ -212,6 +230,8 @@ def _plan_rebuilds(
     # One that was begun is finished before the next.
     cause = min(open_, key=lambda each: not _is_drained_by_us(observed, each.instance))
     if cause.instance.key.name in observed.busy or not observed.workload.reachable:
+        return NodePlan(tuple(actions), steps)
+    if find_away(cluster, observed, verdicts, besides=cause.instance) is not None:
         return NodePlan(tuple(actions), steps)
     drain = _plan_drain(cluster, observed, cause.instance, now)
     if drain is not None:

@@ -147,6 +147,18 @@ def test_more_broken_nodes_than_the_budget_stop_all_repairs() -> None:
     assert len(plan(both, health={"maxUnhealthy": 2}).steps) == 1
 
 
+def test_next_node_waits_until_one_that_was_rebuilt_is_back() -> None:
+    """An image that makes no node costs one node, though people asked for all to be rebuilt."""
+    asked = {"recycle": [{"node": name, "token": "a"} for name in WEB[:2]]}
+    done = view_instance(WEB[0], annotations={RECYCLED: "a"}, since=NOW - timedelta(minutes=1))
+    machines = [done, view_instance(WEB[1])]
+    rejoining = node_of(WEB[0], ready=False, since=NOW, draining=NOW)
+
+    assert plan(observe(rejoining, instances=list(machines)), **asked).steps == ()
+    back = plan(observe(node_of(WEB[0], draining=NOW), instances=list(machines)), **asked)
+    assert kinds(back) == [(NodeStepKind.UNCORDON, WEB[0]), (NodeStepKind.CORDON, WEB[1])]
+
+
 def test_budget_of_nothing_repairs_nothing() -> None:
     assert plan(observe(broken(WEB[0])), health={"maxUnhealthy": 0}).steps == ()
 

@@ -21,7 +21,7 @@ from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
 from operators.clusters.certificates import Authorities
 from operators.clusters.health import judge_all, list_broken
 from operators.clusters.naming import POOL_LABEL, RECYCLED, authorities_name, slot_of
-from operators.clusters.nodes import NodeStep, NodeStepKind, list_staying
+from operators.clusters.nodes import NodeStep, NodeStepKind, find_away, list_staying
 from operators.clusters.observed import Node, Observed, Workload, drain_seconds, read_data
 from operators.clusters.pretend import join
 from operators.clusters.reconcile import Plan, plan_cluster
@@ -233,6 +233,13 @@ class World:
         assert not self.cut_off, "a node was rebuilt while its cluster did not answer"
         assert instance.labels[POOL_LABEL] != CONTROL_PLANE, "the control plane was rebuilt"
         self._check_drained(instance)
+        away = find_away(
+            self.cluster,
+            self.observe(),
+            judge_all(self.cluster, self.observe(), self.now),
+            besides=instance,
+        )
+        assert away is None, "a node is rebuilt before the one before it is back"
         asked = {each.node for each in self.cluster.spec.recycle}
         if view.instance not in asked:
             observed = self.observe()

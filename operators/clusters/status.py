@@ -22,7 +22,7 @@ from operators.clusters.bootstrap import render_endpoint
 from operators.clusters.ending import Ending
 from operators.clusters.health import judge_all, list_broken
 from operators.clusters.naming import authorities_name, kubeconfig_name
-from operators.clusters.nodes import is_over_budget, list_causes, list_staying
+from operators.clusters.nodes import find_away, is_over_budget, list_causes, list_staying
 from operators.clusters.observed import (
     Observed,
     control_plane_names,
@@ -267,6 +267,11 @@ def _judge_remediation(cluster: KubernetesCluster, observed: Observed, now: date
         if held is not None and held.finished and not cause.token:
             message = f"{name} is broken and could not be rebuilt: {held.message}"
             return Condition.false(type_, Reason.REBUILD_FAILED, message)
+        away = find_away(cluster, observed, verdicts, besides=cause.instance)
+        if away is not None:
+            message = f"{name} waits until {away.key.name} is back: "
+            message += verdicts[away.key.name].message
+            return Condition.true(type_, cause.reason, message)
         return Condition.true(type_, cause.reason, f"{name} is drained, and rebuilt then")
     planes = list_broken(observed.members(CONTROL_PLANE), verdicts)
     if planes:

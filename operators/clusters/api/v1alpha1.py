@@ -170,10 +170,17 @@ class KubernetesClusterSpec(KubernetesModel):
     """KubernetesClusterSpec is what a user asks for."""
 
     version: Annotated[
-        str, Field(max_length=32, pattern=r"^v1\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$"), Immutable()
+        str,
+        Field(max_length=32, pattern=r"^v1\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$"),
+        Rule(
+            "self == oldSelf",
+            "version is immutable: make a cluster of the other version beside this one and move to "
+            "it, as docs/howto/clusters.md tells; for a newer image of this version change image, "
+            "then name the nodes in recycle",
+        ),
     ]
     """version is that of Kubernetes, such as v1.34.2; images must have its kubeadm and kubelet. It
-    is immutable: a cluster is not upgraded, another one is made."""
+    is immutable: for another version another cluster is made, and moved to."""
     image: Image
     """image is what disks are filled with: an image with containerd, kubeadm and kubelet."""
     network_ref: Annotated[LocalObjectReference, Immutable()]
