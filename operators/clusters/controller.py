@@ -101,6 +101,7 @@ def build_controller(settings: Settings, connect: Connect | None = None) -> Cont
         reconcile=reconciler.reconcile,
         finalize=reconciler.finalize,
         finalizer=FINALIZER,
+        close=reconciler.close,
     )
     for kind in (INSTANCE, OPERATION, IP_CLAIM, FIREWALL):
         controller.owns(kind, optional=True)
@@ -123,7 +124,11 @@ class Reconciler:
         self._settings = settings
         self._workloads = workloads
         pause = min(settings.api_timeout_seconds, settings.api_poll_seconds)
-        self._lookout = Lookout(timedelta(seconds=pause))
+        self._lookout = Lookout(pause)
+
+    async def close(self) -> None:
+        """End what clusters are asked."""
+        await self._lookout.close()
 
     async def reconcile(self, ctx: Context) -> Result | None:
         """Make one pass over a cluster that is to be there."""
@@ -199,7 +204,6 @@ class Reconciler:
         return await self._lookout.look(
             ctx.uid,
             lambda: self._ask(ctx, access),
-            now=ctx.now,
             wake=lambda: ctx.wake(KUBERNETES_CLUSTER, [ctx.key]),
         )
 

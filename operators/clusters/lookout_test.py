@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.waiting import until
@@ -18,7 +17,7 @@ class Asked:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.lookout = Lookout(timedelta(seconds=5))
+        self.lookout = Lookout(5.0, self.clock)
         self.gate = asyncio.Event()
         self.answer = UP
         self.questions = 0
@@ -28,7 +27,7 @@ class Asked:
         def wake() -> None:
             self.wakes += 1
 
-        return await self.lookout.look("uid", self._ask, now=self.clock.now, wake=wake)
+        return await self.lookout.look("uid", self._ask, wake)
 
     async def _ask(self) -> Workload:
         self.questions += 1

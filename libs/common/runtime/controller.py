@@ -98,6 +98,7 @@ class Controller:
         source: Event source of the primary.
         watched: Further kinds, added by `owns`, `watches` and `reads`.
         projections: What is computed from the cache, added by `projects`.
+        close: Called when no pass is made any more, to close what passes kept open.
     """
 
     name: str
@@ -109,6 +110,7 @@ class Controller:
     source: SourceName = "kopf"
     watched: list[Watch] = field(default_factory=list)
     projections: list[type[Projection]] = field(default_factory=list)
+    close: Callable[[], Awaitable[None]] | None = None
 
     def __post_init__(self) -> None:
         """Refuse a finalizer that nobody would ever take off, and a clean-up never called.

@@ -169,6 +169,7 @@ class Manager:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._close_controllers()
         # One more Event would open the connections again.
         await self.recorder.abandon()
         await self.health.close()
@@ -240,12 +241,23 @@ class Manager:
             if not task.get_name().startswith("source-"):
                 task.cancel()
         await asyncio.gather(*tasks, *drained, return_exceptions=True)
+        await self._close_controllers()
         await self.recorder.close()
         # Last of all writes: whoever leads next must not meet one of ours.
         await self.elector.stop()
         await self.client.close()
         await self.telemetry.close()
         log.info("Stopped operator", operator=self.id)
+
+    async def _close_controllers(self) -> None:
+        for runner in self.runners:
+            if runner.controller.close is None:
+                continue
+            try:
+                await runner.controller.close()
+            except Exception:
+                # The Lease is still to be given back.
+                log.exception("Failing to close", controller=runner.controller.name)
 
     # What is watched.
 

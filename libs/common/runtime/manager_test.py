@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -235,6 +236,36 @@ async def test_running_pass_is_finished_before_the_lease_is_given_back(fake_api:
     assert not fake_api.get(LEASE, LEASE_KEY)["spec"].get("holderIdentity")
     writes = [each.kind for each in fake_api.writes()]
     assert writes.index(WIDGET) < len(writes) - 1 - writes[::-1].index(LEASE)
+
+
+@pytest.mark.parametrize("crash", [False, True])
+async def test_what_passes_kept_open_is_closed_after_the_last(
+    fake_api: FakeApi, crash: bool
+) -> None:
+    order: list[str] = []
+
+    async def slow(context: Context) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            order.append("pass ended")
+
+    async def close() -> None:
+        order.append("closed")
+        raise OSError("it was closed already")
+
+    def build(settings: Settings) -> Controller:
+        return replace(script.build_controller(settings), close=close)
+
+    script = Script(slow)
+    fake_api.register(WIDGET)
+    operator = Operator("widget", Settings, (build,))
+    async with start(fake_api, operator, drain_timeout_seconds=0.1) as harness:
+        fake_api.create(build_widget())
+        await until(lambda: script.at_work["w"])
+        await (harness.kill() if crash else harness.stop())
+
+        assert order == ["pass ended", "closed"]
 
 
 async def test_pass_that_does_not_end_is_cut_after_the_drain(fake_api: FakeApi) -> None:

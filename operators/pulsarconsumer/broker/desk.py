@@ -1,8 +1,7 @@
-"""The desk: asks brokers in the background, so that no pass ever waits long for one.
+"""The desk: asks brokers beside the passes, each when it is due, and keeps what they told.
 
-A pass looks at what is known and goes on. An address that answers in time is given a moment, since
-one pass is better than two; while it owes an answer it is given none, and when there was none at
-all it is left alone for a while, however many PulsarConsumers name it.
+A pass looks at what is known and goes on. When an address gives no answer at all, all that name it
+are told so, and it is left alone for a while.
 """
 
 from __future__ import annotations
@@ -12,14 +11,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-import structlog
-
 from libs.common.clock import Clock, SystemClock
 from libs.common.kinds import Key
+from libs.common.outside import AT_ONCE, PATIENCE, Outside
 from operators.pulsarconsumer.api.v1 import Reason
 from operators.pulsarconsumer.report import UNASKED, Report, Survey, Trouble
-
-log = structlog.get_logger(__name__)
 
 type Ask = Callable[[], Awaitable[Report]]
 """Ask the broker; raise what `judge` understands."""
@@ -70,8 +66,7 @@ class _Entry:
     survey: Survey = UNASKED
     serial: int = 0
     due: float = 0.0
-    task: asyncio.Task[None] | None = None
-    effects: dict[str, asyncio.Task[Trouble | None]] = field(default_factory=dict)
+    effects: dict[str, Effect] = field(default_factory=dict)
 
 
 class Desk:
@@ -90,22 +85,22 @@ class Desk:
         self,
         judge: Judge,
         *,
-        patience: float = 0.25,
+        patience: float = PATIENCE,
         timeout: float = 15.0,
-        limit: int = 16,
+        limit: int = AT_ONCE,
         told: Told = lambda _trouble, _seconds: None,
         clock: Clock | None = None,
     ) -> None:
         """Begin knowing nothing."""
         self._judge = judge
-        self._patience = patience
         self._timeout = timeout
-        self._gate = asyncio.Semaphore(limit)
         self._told = told
         self._clock = clock or SystemClock()
+        self._looks = Outside[Key, Report | Trouble](
+            _is_silence, patience=patience, limit=limit, clock=self._clock
+        )
+        self._acts = Outside[tuple[Key, str], Effect](lambda _: False, patience=patience)
         self._entries: dict[Key, _Entry] = {}
-        self._slow: set[str] = set()
-        self._silent: dict[str, tuple[float, Trouble]] = {}
 
     async def look(
         self,
@@ -131,16 +126,22 @@ class Desk:
         if entry is None or entry.fingerprint != fingerprint:
             self.forget(key)
             entry = self._entries[key] = _Entry(fingerprint)
-        now = self._clock.monotonic()
-        if entry.task is None and now >= entry.due:
+        if not self._looks.is_asked(key):
+            now = self._clock.monotonic()
+            if now < entry.due:
+                return Look(entry.survey, entry.serial, max(0.01, entry.due - now))
             entry.due = now + period
-            silent = self._find_silence(address)
-            if silent is not None:
-                self._note(entry, silent)
-            else:
-                entry.task = asyncio.create_task(self._take(entry, address, ask, period))
-                await self._wait_for(address, entry.task, wake)
-        again = _LATE if entry.task is not None else max(0.01, entry.due - self._clock.monotonic())
+        answer = await self._looks.ask(
+            key,
+            lambda: self._take(ask),
+            address=address,
+            pause=min(_SILENCE, period / 2),
+            wake=wake,
+        )
+        if answer is None:
+            return Look(entry.survey, entry.serial, _LATE)
+        _note(entry, answer)
+        again = max(0.01, entry.due - self._clock.monotonic())
         return Look(entry.survey, entry.serial, again)
 
     async def act(self, key: Key, name: str, act: Act, wake: Callable[[], None]) -> Effect:
@@ -153,25 +154,24 @@ class Desk:
             wake: Called when it ends while nobody waits.
         """
         entry = self._entries.setdefault(key, _Entry(""))
-        task = entry.effects.get(name)
-        if task is None:
-            task = entry.effects[name] = asyncio.create_task(self._attempt(act))
-        await self._wait(task, wake, patience=self._patience)
-        if not task.done():
-            return Effect()
-        trouble = task.result()
-        if trouble is None:
+        held = entry.effects.setdefault(name, Effect())
+        if held.done:
+            return held
+        effect = await self._acts.ask((key, name), lambda: self._attempt(act), wake=wake)
+        if effect is None:
+            return held
+        entry.effects[name] = effect
+        if effect.done:
             # What is known is old news now.
             entry.due = 0.0
-            return Effect(done=True)
-        del entry.effects[name]
-        return Effect(trouble=trouble)
+        return effect
 
     def forget(self, key: Key) -> None:
         """Forget a PulsarConsumer, and what is under way for it."""
+        self._looks.forget(key)
         entry = self._entries.pop(key, None)
-        if entry is not None and entry.task is not None:
-            entry.task.cancel()
+        for name in entry.effects if entry is not None else ():
+            self._acts.forget((key, name))
 
     def keys(self) -> list[Key]:
         """Return whom something is known of."""
@@ -179,68 +179,37 @@ class Desk:
 
     async def close(self) -> None:
         """End what is under way."""
-        for key in self.keys():
-            self.forget(key)
+        await self._looks.close()
+        await self._acts.close()
 
-    async def _wait_for(
-        self, address: str, task: asyncio.Task[None], wake: Callable[[], None]
-    ) -> None:
-        """Wait a moment for an address that is quick, or was never asked."""
-        patience = self._patience if address not in self._slow else 0.0
-        # Until it answers in time, nobody else waits for it.
-        self._slow.add(address)
-        await self._wait(task, wake, patience=patience)
-        if task.done():
-            self._slow.discard(address)
-        else:
-            task.add_done_callback(lambda _: self._slow.discard(address))
-
-    async def _wait(
-        self, task: asyncio.Task[object], wake: Callable[[], None], *, patience: float
-    ) -> None:
-        # A pass that is canceled leaves the look alone: the next pass finds its answer.
-        await asyncio.wait({task}, timeout=patience)
-        if not task.done():
-            task.add_done_callback(lambda _: wake())
-
-    async def _take(self, entry: _Entry, address: str, ask: Ask, period: float) -> None:
+    async def _take(self, ask: Ask) -> Report | Trouble:
+        began = self._clock.monotonic()
+        answer: Report | Trouble
+        trouble: Trouble | None = None
         try:
-            async with self._gate:
-                began = self._clock.monotonic()
-                report: Report | None = None
-                trouble: Trouble | None = None
-                try:
-                    async with asyncio.timeout(self._timeout):
-                        report = await ask()
-                except Exception as err:  # noqa: BLE001 nobody else is there to see it
-                    trouble = self._judge(err)
-                self._told(trouble, self._clock.monotonic() - began)
-        finally:
-            entry.task = None
-        if trouble is not None and trouble.reason is Reason.UNREACHABLE:
-            until = self._clock.monotonic() + min(_SILENCE, period / 2)
-            self._silent[address] = (until, trouble)
-        self._note(entry, report if trouble is None and report is not None else trouble)
+            async with asyncio.timeout(self._timeout):
+                answer = await ask()
+        except Exception as err:  # noqa: BLE001 nobody else is there to see it
+            answer = trouble = self._judge(err)
+        self._told(trouble, self._clock.monotonic() - began)
+        return answer
 
-    def _note(self, entry: _Entry, answer: Report | Trouble | None) -> None:
-        entry.serial += 1
-        if isinstance(answer, Report):
-            entry.survey = Survey(answer)
-        elif answer is not None:
-            survey = entry.survey
-            entry.survey = Survey(survey.report, answer, survey.failures + 1)
-
-    def _find_silence(self, address: str) -> Trouble | None:
-        until, trouble = self._silent.get(address, (0.0, None))
-        if self._clock.monotonic() < until:
-            return trouble
-        self._silent.pop(address, None)
-        return None
-
-    async def _attempt(self, act: Act) -> Trouble | None:
+    async def _attempt(self, act: Act) -> Effect:
         try:
-            async with self._gate, asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._timeout):
                 await act()
         except Exception as err:  # noqa: BLE001 nobody else is there to see it
-            return self._judge(err)
-        return None
+            return Effect(trouble=self._judge(err))
+        return Effect(done=True)
+
+
+def _is_silence(answer: Report | Trouble) -> bool:
+    return isinstance(answer, Trouble) and answer.reason is Reason.UNREACHABLE
+
+
+def _note(entry: _Entry, answer: Report | Trouble) -> None:
+    entry.serial += 1
+    if isinstance(answer, Report):
+        entry.survey = Survey(answer)
+    else:
+        entry.survey = Survey(entry.survey.report, answer, entry.survey.failures + 1)

@@ -1,0 +1,162 @@
+"""Questions to outside systems: who waits for an answer, who is woken, and who is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from libs.common.outside import Outside
+from libs.common.testing.clock import FakeClock
+from libs.common.testing.waiting import turns, until
+
+SILENCE = "no answer"
+
+
+@dataclass
+class World:
+    """Questions to an outside system whose answers are given by hand."""
+
+    patience: float = 0.0
+    limit: int = 16
+    answer: str = "yes"
+    asked: int = 0
+    woken: int = 0
+    clock: FakeClock = field(default_factory=FakeClock)
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.outside = Outside[str, str](
+            lambda answer: answer == SILENCE,
+            patience=self.patience,
+            limit=self.limit,
+            clock=self.clock,
+        )
+
+    async def ask(self, key: str = "a", address: str | None = None, **options: bool) -> str | None:
+        return await self.outside.ask(
+            key, self._ask, address=address, pause=10.0, wake=self._wake, **options
+        )
+
+    async def _ask(self) -> str:
+        self.asked += 1
+        await self.gate.wait()
+        return self.answer
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_quick_answer_is_there_in_the_same_pass_and_each_pass_asks_anew() -> None:
+    world = World(patience=5.0)
+    world.gate.set()
+
+    assert [await world.ask(), await world.ask()] == ["yes", "yes"]
+    assert (world.asked, world.woken) == (2, 0)
+
+
+async def test_slow_answer_holds_up_no_pass_wakes_one_and_is_taken_by_it(world: World) -> None:
+    assert [await world.ask() for _ in range(3)] == [None] * 3
+    assert world.outside.is_asked("a")
+    world.gate.set()
+    await until(lambda: world.woken > 0)
+
+    assert await world.ask() == "yes"
+    assert (world.asked, world.woken) == (1, 1)
+    assert not world.outside.is_asked("a")
+
+
+async def test_answer_that_is_needed_is_waited_for(world: World) -> None:
+    asked = asyncio.create_task(world.ask(wait=True))
+    await turns()
+    assert not asked.done()
+    world.gate.set()
+
+    assert await asked == "yes"
+
+
+async def test_only_one_pass_waits_for_an_address_that_owes_an_answer() -> None:
+    world = World(patience=0.2)
+
+    async with asyncio.timeout(5):
+        for number in range(100):
+            await world.ask(str(number), "slow")
+
+    # A hundred that wait would take twenty seconds.
+    await world.outside.close()
+
+
+async def test_silent_address_is_left_alone_by_all_for_a_while(world: World) -> None:
+    world.gate.set()
+    world.answer = SILENCE
+    assert await world.ask("a", "here", wait=True) == SILENCE
+    world.answer = "yes"
+
+    assert [await world.ask(key, "here") for key in ("a", "b")] == [SILENCE] * 2
+    assert await world.ask("c", "there", wait=True) == "yes"
+    assert world.asked == 2
+    world.clock.advance(10.0)
+    assert await world.ask("a", "here", wait=True) == "yes"
+
+
+async def test_silent_address_is_asked_when_it_is_to_be_heard(world: World) -> None:
+    world.gate.set()
+    world.answer = SILENCE
+    await world.ask(wait=True)
+    world.answer = "yes"
+    world.outside.hear("a")
+
+    assert await world.ask(wait=True) == "yes"
+
+
+async def test_canceled_pass_leaves_its_question_to_the_next(world: World) -> None:
+    canceled = asyncio.create_task(world.ask(wait=True))
+    await until(lambda: world.asked == 1)
+    canceled.cancel()
+    await asyncio.gather(canceled, return_exceptions=True)
+    world.gate.set()
+
+    assert await world.ask(wait=True) == "yes"
+    assert world.asked == 1
+
+
+@pytest.mark.parametrize("end", [lambda world: world.outside.forget("a"), None])
+async def test_question_that_is_forgotten_ends_and_has_no_answer(
+    world: World, end: Callable[[World], None] | None
+) -> None:
+    asked = asyncio.create_task(world.ask(wait=True))
+    await until(lambda: world.asked == 1)
+    if end is None:
+        await world.outside.close()
+    else:
+        end(world)
+
+    assert await asked is None
+    assert not world.outside.is_asked("a")
+
+
+async def test_so_many_are_asked_at_a_time() -> None:
+    world = World(limit=3)
+
+    for number in range(10):
+        await world.ask(str(number), str(number))
+    await turns()
+    assert world.asked == 3
+    world.gate.set()
+    await until(lambda: world.asked == 10)
+
+
+async def test_error_is_raised_to_the_pass_that_takes_it(world: World) -> None:
+    async def fail() -> str:
+        raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        await world.outside.ask("a", fail, wait=True, wake=lambda: None)
+    assert not world.outside.is_asked("a")
