@@ -17,6 +17,7 @@ from operators.pulsarconsumer.api.consuming import InitialPosition, Subscription
 from operators.pulsarconsumer.api.scaling import BacklogPrecision, ScalingEngine
 from operators.pulsarconsumer.api.v1 import PulsarConsumer, Reason
 from operators.pulsarconsumer.broker import errors
+from operators.pulsarconsumer.broker.connections import Connections
 from operators.pulsarconsumer.broker.login import KeyFile, Login, LoginInvalid
 from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
 from operators.pulsarconsumer.broker.survey import Question
@@ -151,7 +152,11 @@ async def _read_authentication(login: Authentication, secrets: Secrets) -> dict[
 
 
 async def open_admin(
-    consumer: PulsarConsumer, client: Client, settings: Settings, address: str
+    consumer: PulsarConsumer,
+    client: Client,
+    settings: Settings,
+    connections: Connections,
+    address: str,
 ) -> PulsarAdmin:
     """Build the client of the admin API with the credentials as they are now.
 
@@ -164,6 +169,7 @@ async def open_admin(
         await read_login(consumer, client),
         timeout=settings.broker_timeout_seconds,
         allow_loopback=settings.allow_loopback_brokers,
+        connections=connections,
     )
 
 

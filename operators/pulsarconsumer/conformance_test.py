@@ -15,7 +15,7 @@ from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer
 from operators.pulsarconsumer.controller import OPERATOR
 from operators.pulsarconsumer.rbac import RULES
 from operators.pulsarconsumer.recorded_broker import RecordedBroker, RecordedTopic
-from operators.pulsarconsumer.samples import build_manifest
+from operators.pulsarconsumer.samples import build_manifest, build_rollout
 
 BROKER: Final = RecordedBroker()
 SETTINGS: Final = {"allow_loopback_brokers": True, "poll_seconds": 3600}
@@ -38,13 +38,7 @@ def broker() -> Iterator[None]:
 def run_deployments(api: FakeApi) -> None:
     """Do what the controller of Deployments does."""
     for deployment in api.objects(DEPLOYMENT):
-        wanted = deployment["spec"]["replicas"]
-        status = {
-            "observedGeneration": deployment["metadata"]["generation"],
-            "replicas": wanted,
-            "readyReplicas": wanted,
-            "updatedReplicas": wanted,
-        }
+        status = build_rollout(deployment)
         if deployment.get("status") != status:
             api.patch_status(DEPLOYMENT, key_of(deployment), status)
 

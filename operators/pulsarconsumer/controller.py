@@ -22,7 +22,9 @@ from operators.pulsarconsumer.ask import (
     seek,
 )
 from operators.pulsarconsumer.autoscaler import Decision, Memory, Scaler
+from operators.pulsarconsumer.broker.connections import Connections
 from operators.pulsarconsumer.broker.desk import Desk, Look
+from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
 from operators.pulsarconsumer.broker.survey import take_survey
 from operators.pulsarconsumer.gauges import Gauges
 from operators.pulsarconsumer.metrics import METRICS
@@ -67,6 +69,7 @@ def build_controller(settings: Settings) -> Controller:
         finalize=reconciler.finalize,
         finalizer=FINALIZER,
         needs_finalizer=needs_finalizer,
+        close=reconciler.close,
     ).owns(DEPLOYMENT, source="reflector")
     for kind in SIDE_KINDS:
         controller.owns(kind, source="reflector", optional=kind in OPTIONAL_KINDS)
@@ -102,8 +105,14 @@ class Reconciler:
             limit=settings.max_broker_looks,
             told=self._gauges.told,
         )
+        self._connections = Connections(allow_loopback=settings.allow_loopback_brokers)
         self._scalings: dict[Key, _Scaling] = {}
         self._passes = 0
+
+    async def close(self) -> None:
+        """End what brokers are asked."""
+        await self._desk.close()
+        await self._connections.close()
 
     async def reconcile(self, ctx: Context) -> Result | None:
         """Make one pass over a PulsarConsumer that is to be there."""
@@ -144,8 +153,7 @@ class Reconciler:
             return await self._wait(ctx, consumer, Reason.ENDING_CONSUMERS, message, outcome)
 
         async def act() -> None:
-            address = admin_address(consumer)
-            async with await open_admin(consumer, ctx.client, self._settings, address) as admin:
+            async with await self._open(ctx, consumer) as admin:
                 await delete_subscription(admin, consumer)
 
         effect = await self._desk.act(ctx.key, f"delete {ctx.uid}", act, lambda: _wake(ctx))
@@ -191,7 +199,7 @@ class Reconciler:
         address, question = admin_address(consumer), build_question(consumer)
 
         async def ask() -> Report:
-            async with await open_admin(consumer, ctx.client, self._settings, address) as admin:
+            async with await self._open(ctx, consumer) as admin:
                 return await take_survey(admin, question)
 
         return await self._desk.look(
@@ -202,6 +210,11 @@ class Reconciler:
             period=period,
             wake=lambda: _wake(ctx),
         )
+
+    async def _open(self, ctx: Context, consumer: PulsarConsumer) -> PulsarAdmin:
+        """Build the client of the admin API, with the credentials as they are now."""
+        address = admin_address(consumer)
+        return await open_admin(consumer, ctx.client, self._settings, self._connections, address)
 
     def _observe(self, ctx: Context, look: Look) -> Observed:
         deployments = ctx.children(DEPLOYMENT)
@@ -258,9 +271,8 @@ class Reconciler:
             return noted, 0.01
 
         async def act() -> None:
-            address = admin_address(consumer)
             milliseconds = round(noted.target_time.timestamp() * 1000)
-            async with await open_admin(consumer, ctx.client, self._settings, address) as admin:
+            async with await self._open(ctx, consumer) as admin:
                 await seek(admin, consumer, milliseconds)
 
         effect = await self._desk.act(ctx.key, f"seek {noted.id}", act, lambda: _wake(ctx))

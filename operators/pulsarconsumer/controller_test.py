@@ -33,7 +33,7 @@ from operators.pulsarconsumer.resources import (
     SCALED_OBJECT,
     TRIGGER_AUTHENTICATION,
 )
-from operators.pulsarconsumer.samples import build_manifest
+from operators.pulsarconsumer.samples import build_manifest, build_rollout
 
 ORDERS = Key("default", "orders")
 POLL = {"pollSeconds": 1}
@@ -76,14 +76,7 @@ def build(broker: RecordedBroker, **spec: Any) -> Manifest:
 def run(api: FakeApi, ready: int | None = None) -> None:
     """Do what the controller of Deployments does."""
     for deployment in api.objects(DEPLOYMENT):
-        wanted = deployment["spec"]["replicas"]
-        status = {
-            "observedGeneration": deployment["metadata"]["generation"],
-            "replicas": wanted,
-            "readyReplicas": wanted if ready is None else ready,
-            "updatedReplicas": wanted,
-        }
-        api.patch_status(DEPLOYMENT, key_of(deployment), status)
+        api.patch_status(DEPLOYMENT, key_of(deployment), build_rollout(deployment, ready))
 
 
 def wanted(api: FakeApi) -> int | None:

@@ -6,7 +6,9 @@ at will, and costs nothing to start.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -41,6 +43,7 @@ class RecordedBroker:
         redirect: Address that each request is sent to; empty for none.
         delay: Seconds before each answer.
         requests: What was asked: method, path and headers.
+        connections: How often somebody connected.
     """
 
     def __init__(self) -> None:
@@ -51,6 +54,7 @@ class RecordedBroker:
         self.redirect = ""
         self.delay = 0.0
         self.requests: list[tuple[str, str, Mapping[str, str]]] = []
+        self.connections = 0
         self._server: ThreadingHTTPServer | None = None
         self._port = 0
 
@@ -70,14 +74,14 @@ class RecordedBroker:
 
     def start(self) -> None:
         """Start, on the same port as before."""
-        self._server = _Server(("127.0.0.1", self._port), _build_handler(self))
+        self._server = _Server(self, self._port)
         self._port = int(self._server.server_address[1])
         threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
         ).start()
 
     def stop(self) -> None:
-        """Stop: connections are refused."""
+        """Stop: connections are refused, and those that there are end."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -141,6 +145,29 @@ class RecordedBroker:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
+
+    def __init__(self, broker: RecordedBroker, port: int) -> None:
+        super().__init__(("127.0.0.1", port), _build_handler(broker))
+        self._broker = broker
+        self._open: set[socket.socket] = set()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._broker.connections += 1
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: clients that do not wait for their answer are what some tests are about."""
+
+    def server_close(self) -> None:
+        super().server_close()
+        for connection in list(self._open):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 def _build_handler(broker: RecordedBroker) -> type[BaseHTTPRequestHandler]:

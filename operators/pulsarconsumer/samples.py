@@ -35,6 +35,24 @@ def build_consumer(name: str = "orders", **spec: Any) -> Manifest:
     return manifest
 
 
+def build_rollout(deployment: Manifest, ready: int | None = None) -> Manifest:
+    """Build the status of a Deployment, all of whose pods run, as its controller writes it.
+
+    Args:
+        deployment: As the API server has it.
+        ready: How many of its pods are ready; None for all.
+    """
+    wanted = deployment["spec"]["replicas"]
+    ready = wanted if ready is None else ready
+    return {
+        "observedGeneration": deployment["metadata"].get("generation", 0),
+        "replicas": wanted,
+        "readyReplicas": ready,
+        "updatedReplicas": wanted,
+        "availableReplicas": ready,
+    }
+
+
 def parse_consumer(name: str = "orders", **spec: Any) -> PulsarConsumer:
     """Build a PulsarConsumer as the plan gets it."""
     return PulsarConsumer.parse(build_consumer(name, **spec))

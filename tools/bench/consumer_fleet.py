@@ -24,7 +24,7 @@ from libs.common.kinds import CRD, DEPLOYMENT, Manifest, key_of
 from libs.common.testing.apiserver import ASSETS_VARIABLE, ControlPlane
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer
 from operators.pulsarconsumer.recorded_broker import RecordedBroker, RecordedTopic
-from operators.pulsarconsumer.samples import build_manifest
+from operators.pulsarconsumer.samples import build_manifest, build_rollout
 from tools.bench.counters import count_writes
 from tools.bench.processes import OperatorProcess, read_usage
 from tools.cluster.binaries import ensure_assets
@@ -167,15 +167,8 @@ async def _run_deployments(client: Client) -> None:
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def run(deployment: Manifest) -> None:
-        wanted = deployment["spec"]["replicas"]
-        status = {
-            "observedGeneration": deployment["metadata"]["generation"],
-            "replicas": wanted,
-            "readyReplicas": wanted,
-            "updatedReplicas": wanted,
-            "availableReplicas": wanted,
-        }
-        if (deployment.get("status") or {}).get("readyReplicas", 0) == wanted:
+        status = build_rollout(deployment)
+        if (deployment.get("status") or {}).get("readyReplicas", 0) == status["readyReplicas"]:
             return
         async with turns:
             key = key_of(deployment)

@@ -79,7 +79,7 @@ class Processor:
             for message in taken:
                 self._decode(message)
         if self._logs:
-            self._log(taken, now)
+            self._log(source, taken, now)
         return taken
 
     def process(self, message: Received) -> None:
@@ -101,12 +101,13 @@ class Processor:
         if fit := [message for message in batch if not message.mismatch]:
             self._handle(fit, fit)
 
-    def _log(self, taken: Sequence[Received], now: float) -> None:
+    def _log(self, source: Source, taken: Sequence[Received], now: float) -> None:
         """Write the lines of messages; those that are not sampled have none."""
         options = self._lines
         if options.sample_ratio < 1:
             taken = [one for one in taken if is_sampled(options, one.message_id)]
-        self._stream.write(render_lines(options, map(read_for_log, taken), now))
+        read_for_log(source, taken)
+        self._stream.write(render_lines(options, taken, now))
 
     def _decode(self, message: Received) -> None:
         """Set the value of a message, or say why it has none."""

@@ -6,7 +6,7 @@ handled and acknowledged needs none of the rest; to read them all takes longer t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
@@ -75,22 +75,24 @@ def set_value(message: Received, value: object, mismatch: str = "") -> None:
     object.__setattr__(message, "mismatch", mismatch)
 
 
-def read_for_log(message: Received) -> Received:
-    """Read what a line of the log shows, in one go: in half the time of one after the other."""
-    raw = message.raw._message  # noqa: SLF001  # Each of its methods in Python is one call more.
-    if message.source.is_retry:
-        _SET_TOPIC(message, message.origin.topic)
-        _SET_ID(message, message.origin.message_id)
-        _SET_ATTEMPT(message, message.origin.attempt)
-    else:
-        topic, shown = without_partition(raw.topic_name()), _render_id(raw)
+def read_for_log(source: Source, messages: Iterable[Received]) -> None:
+    """Read what lines of the log show, in one go: in half the time of one after the other."""
+    is_retry = source.is_retry
+    for message in messages:
+        # Each method of the client's wrapper is one call more.
+        raw = message.raw._message  # noqa: SLF001
+        if is_retry:
+            origin = message.origin
+            topic, shown, attempt = origin.topic, origin.message_id, origin.attempt
+        else:
+            topic, shown = without_partition(raw.topic_name()), _render_id(raw)
+            attempt = message.count_tries(topic, shown, raw.redelivery_count())
+            _SET_PROPERTIES(message, raw.properties())
         _SET_TOPIC(message, topic)
         _SET_ID(message, shown)
-        _SET_ATTEMPT(message, message.count_tries(topic, shown, raw.redelivery_count()))
-        _SET_PROPERTIES(message, raw.properties())
-    _SET_KEY(message, raw.partition_key())
-    _SET_DATA(message, raw.data())
-    return message
+        _SET_ATTEMPT(message, attempt)
+        _SET_KEY(message, raw.partition_key())
+        _SET_DATA(message, raw.data())
 
 
 def _render_id(raw: pulsar.Message) -> str:

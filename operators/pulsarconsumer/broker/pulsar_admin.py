@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from typing import Any, Final, Self
 from urllib.parse import quote, urlsplit
 
@@ -18,11 +19,11 @@ from yarl import URL
 
 from operators.pulsarconsumer.broker.addresses import (
     AddressRefused,
-    ConfinedResolver,
     are_neighbors,
     check_literal,
 )
 from operators.pulsarconsumer.broker.answers import read_bounded
+from operators.pulsarconsumer.broker.connections import Connections
 from operators.pulsarconsumer.broker.errors import (
     AdminAddressRefused,
     AdminMisunderstood,
@@ -59,9 +60,7 @@ class PulsarAdmin:
         login: Who asks.
         timeout: Seconds for one request.
         allow_loopback: Whether this machine itself may be asked.
-
-    Raises:
-        LoginInvalid: A certificate or key of the login cannot be read.
+        connections: Which to use; None for its own, which end with it.
     """
 
     def __init__(
@@ -71,34 +70,35 @@ class PulsarAdmin:
         *,
         timeout: float = 5.0,
         allow_loopback: bool = False,
+        connections: Connections | None = None,
     ) -> None:
         """Prepare; the first request connects."""
         self._address = address.rstrip("/")
         self._login = login
         self._timeout = timeout
         self._allow_loopback = allow_loopback
-        self._tls = login.tls() if address.startswith("https") or login.key_file else None
+        self._connections = connections
+        self._stack = AsyncExitStack()
         self._session: aiohttp.ClientSession | None = None
         self._authorization: str | None = None
 
     async def __aenter__(self) -> Self:
-        """Open the session."""
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                resolver=ConfinedResolver(allow_loopback=self._allow_loopback),
-                use_dns_cache=False,
-                ssl=self._tls or True,
-            ),
-            timeout=aiohttp.ClientTimeout(total=self._timeout),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,
-        )
+        """Take connections.
+
+        Raises:
+            LoginInvalid: A certificate or key of the login cannot be read.
+        """
+        connections = self._connections
+        if connections is None:
+            own = Connections(allow_loopback=self._allow_loopback)
+            connections = await self._stack.enter_async_context(own)
+        lease = connections.lease(self._address, self._login)
+        self._session = await self._stack.enter_async_context(lease)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the connections."""
-        if self._session is not None:
-            await self._session.close()
+        """Give the connections back."""
+        await self._stack.aclose()
 
     # What can be asked.
 

@@ -271,6 +271,7 @@ async def test_basic_login_is_a_header(broker: RecordedBroker) -> None:
     assert broker.requests[0][2]["Authorization"] == "Basic bWU6cHc="
 
 
-def test_certificate_that_is_none_is_told() -> None:
+async def test_certificate_that_is_none_is_told() -> None:
     with pytest.raises(LoginInvalid, match="certificate or key"):
-        PulsarAdmin("https://pulsar:8443", Login(certificate="x", key="y"))
+        async with PulsarAdmin("https://pulsar:8443", Login(certificate="x", key="y")):
+            pass

@@ -31,6 +31,7 @@ from operators.pulsarconsumer.resources import (
     SCALED_OBJECT,
     TRIGGER_AUTHENTICATION,
 )
+from operators.pulsarconsumer.samples import build_rollout
 from tools.sweep.faults import is_foreign
 from tools.sweep.outside import Outside, Reply, Request
 from tools.sweep.recorder import Book, Version
@@ -228,15 +229,8 @@ async def _run_pods(client: Client, deployment: Manifest, _: Book) -> None:
         metadata = {"uid": uid_of(deployment), "finalizers": None}
         await client.patch(DEPLOYMENT, key, {"metadata": metadata})
         return
-    wanted = deployment["spec"]["replicas"]
-    status = {
-        "observedGeneration": _generation(deployment),
-        "replicas": wanted,
-        "readyReplicas": wanted,
-        "updatedReplicas": wanted,
-        "availableReplicas": wanted,
-    }
-    await client.patch(DEPLOYMENT, key, {"status": status}, subresource="status")
+    status = {"status": build_rollout(deployment)}
+    await client.patch(DEPLOYMENT, key, status, subresource="status")
 
 
 def _fold(state: State) -> State:
