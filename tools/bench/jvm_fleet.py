@@ -1,21 +1,23 @@
-"""JVMs in pods of a kind cluster: how long it takes from Ready to the first scrape."""
+"""JVMs in pods of a kind cluster: how long it takes until they are scraped for the first time."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
 from libs.common.client import Client
-from libs.common.conditions import find_condition
+from libs.common.conditions import is_true
 from libs.common.config import load_config
 from libs.common.kinds import CONFIG_MAP, NAMESPACE, POD, Key, Manifest, build_object
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER
 from operators.jmxexporter.naming import PORT
 from tools.cluster.docker import ensure_docker
+from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import up
 from tools.cluster.progress import Progress
 from tools.dev.images import load_operator
@@ -30,6 +32,10 @@ MIN_READY_SECONDS: Final = 6
 _ID: Final = "jmxexporter"
 _POLL: Final = 0.1
 _TIMEOUT: Final = 600.0
+_STARTED_AT_ONCE: Final = 5
+"""Pods whose JVMs start at a time: each wants a core for a second or two."""
+_PATIENCE: Final = 300
+"""Seconds for an injection, of which so many share the cores."""
 
 
 @asynccontextmanager
@@ -88,15 +94,18 @@ class Fleet:
                 "port": 9400,
                 "minReadySeconds": MIN_READY_SECONDS,
                 "maxConcurrent": 50,
+                "timeoutSeconds": _PATIENCE,
                 **spec,
             },
         )
         await self.client.apply(PROMETHEUS_JMX_EXPORTER, exporter, field_manager="bench")
 
     async def add(self, *names: str) -> None:
-        """Make pods."""
+        """Make pods, which ask for so little that one node takes all of them."""
         for name in names:
-            await self.client.create(POD, build_pod(self.namespace, name))
+            pod = build_pod(self.namespace, name)
+            pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1m"
+            await self.client.create(POD, pod)
 
     async def list_pods(self) -> list[Manifest]:
         """List the pods of the application."""
@@ -125,37 +134,73 @@ class Fleet:
             ):
                 await asyncio.sleep(_POLL)
 
-    async def time_first_scrapes(self, count: int) -> list[float]:
-        """Make pods at once, and time each from Ready to its first good scrape.
+    async def time_new_pod(self) -> float:
+        """Time a pod that comes while the exporter is there, from its Ready to a good scrape.
 
-        The operator annotates a pod after an injector has scraped it, so the times have its two
-        turns over the API server in them, too.
-
-        Raises:
-            TimeoutError: Some were not served in time.
+        The operator annotates a pod after an injector has scraped it, so the time has its two
+        turns over the API server in it, too.
         """
         await self.ask()
-        names = [f"jvm-{secrets.token_hex(2)}-{number}" for number in range(count)]
-        await self.add(*names)
-        ready: dict[str, float] = {}
-        served: dict[str, float] = {}
-        async with asyncio.timeout(_TIMEOUT):
-            while len(served) < count:
-                for pod in await self.list_pods():
-                    _note(pod, ready, served)
-                await asyncio.sleep(_POLL)
-        restarts = [_count_restarts(pod) for pod in await self.list_pods()]
-        assert not any(restarts), "a JVM was harmed"
-        return [served[name] - ready[name] for name in names]
+        await self.add(_name_pod(0))
+        ready = await self._wait_all(_is_ready, 1)
+        served = await self._wait_all(_is_served, 1)
+        return served[0] - ready[0]
+
+    async def time_running_pods(self, count: int) -> list[float]:
+        """Time pods that run already, from the exporter that selects them to good scrapes.
+
+        All are Ready before, so that what is timed is not the start of their JVMs.
+        """
+        for numbers in itertools.batched(range(count), _STARTED_AT_ONCE, strict=False):
+            await self.add(*map(_name_pod, numbers))
+            await self._wait_all(_is_ready, numbers[-1] + 1)
+        await asyncio.sleep(MIN_READY_SECONDS)
+        began = time.monotonic()
+        await self.ask()
+        return [served - began for served in await self._wait_all(_is_served, count)]
+
+    async def _wait_all(self, found: Callable[[Manifest], bool], count: int) -> list[float]:
+        """Wait until something is so of all pods, and return when it was of each.
+
+        Raises:
+            ToolError: It was not in time, or a JVM was harmed meanwhile.
+        """
+        times: dict[str, float] = {}
+        deadline = time.monotonic() + _TIMEOUT
+        while True:
+            pods = await self.list_pods()
+            for pod in filter(found, pods):
+                times.setdefault(pod["metadata"]["name"], time.monotonic())
+            if harmed := [pod["metadata"]["name"] for pod in pods if _count_restarts(pod)]:
+                raise ToolError(f"JVMs in {', '.join(harmed)} were harmed")
+            if len(times) == count:
+                return list(times.values())
+            if time.monotonic() > deadline:
+                left = [_describe(pod) for pod in pods if pod["metadata"]["name"] not in times]
+                raise ToolError(f"Not in {_TIMEOUT:.0f} s: " + "; ".join(left))
+            await asyncio.sleep(_POLL)
 
 
-def _note(pod: Manifest, ready: dict[str, float], served: dict[str, float]) -> None:
-    name, now = pod["metadata"]["name"], time.monotonic()
-    condition = find_condition(pod, "Ready")
-    if condition is not None and condition["status"] == "True":
-        ready.setdefault(name, now)
-    if PORT in (pod["metadata"].get("annotations") or {}):
-        served.setdefault(name, now)
+def _name_pod(number: int) -> str:
+    return f"jvm-{number}-{secrets.token_hex(2)}"
+
+
+def _is_ready(pod: Manifest) -> bool:
+    return is_true(pod, "Ready")
+
+
+def _is_served(pod: Manifest) -> bool:
+    return PORT in (pod["metadata"].get("annotations") or {})
+
+
+def _describe(pod: Manifest) -> str:
+    """Say what the cluster says of a pod that is late."""
+    untrue = [
+        f"{each['type']}: {each.get('message') or each.get('reason')}"
+        for each in pod["status"].get("conditions") or ()
+        if each["status"] != "True" and each.get("reason")
+    ]
+    return f"{pod['metadata']['name']} ({', '.join(untrue) or pod['status'].get('phase')})"
 
 
 def _count_restarts(pod: Manifest) -> int:
