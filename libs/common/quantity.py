@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final, Literal
 
 type QuantityFormat = Literal["BinarySI", "DecimalSI", "DecimalExponent"]
@@ -96,7 +97,11 @@ def _parse(quantity: str | int) -> tuple[Fraction, QuantityFormat]:
         raise ValueError(  # noqa: TRY004 pydantic reports these
             f"{quantity!r} is not a quantity; write one such as '10Gi'"
         )
-    text = str(quantity)
+    return _parse_text(str(quantity))
+
+
+@lru_cache(maxsize=256)  # The same few are compared in each pass.
+def _parse_text(text: str) -> tuple[Fraction, QuantityFormat]:
     match = _PATTERN.fullmatch(text) if len(text) <= TEXT_LIMIT else None
     if match is None:
         shown = text if len(text) <= TEXT_LIMIT else text[:TEXT_LIMIT] + "..."

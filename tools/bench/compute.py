@@ -93,7 +93,8 @@ async def wait_for(
             items = (await client.list(kind, namespace)).items
             if sum(map(test, items)) >= count:
                 return
-            await asyncio.sleep(_POLL * (1 + len(items) / 50))
+            # To list many takes time that the operators would have.
+            await asyncio.sleep(_POLL * (1 + len(items) / 12))
 
 
 def is_running(instance: Manifest) -> bool:

@@ -31,6 +31,8 @@ class Stage:
         chance: Source of jitter.
         placements: Node of each pod that was put on one, by UID.
         granted: UIDs of migrations that were let begin.
+        rested: Versions of a pod, its node and its instance at which nothing was left to do, by the
+            UID of the pod.
     """
 
     timing: Timing
@@ -41,6 +43,7 @@ class Stage:
     chance: Callable[[], float]
     placements: dict[str, str] = field(default_factory=dict)
     granted: set[str] = field(default_factory=set)
+    rested: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def simulated(self) -> bool:

@@ -19,6 +19,7 @@ from libs.common.kinds import (
     is_deleting,
     key_of,
     uid_of,
+    version_of,
 )
 from libs.common.ownership import controller_of
 from libs.common.plan import Delete, Step
@@ -186,11 +187,16 @@ def _run_pod(
     stage: Stage,
     waits: list[float],
 ) -> tuple[Manifest | None, list[Step]]:
+    vmi = _instance_of(ctx, pod)
+    seen = (version_of(pod), version_of(node), version_of(vmi) if vmi is not None else 0)
+    if stage.rested.get(uid_of(pod)) == seen:
+        # Each pod of a node is looked at whenever one of them changes.
+        return None, []
     plan = plan_pod(
         pod,
         node,
         pods,
-        Guest.parse(_instance_of(ctx, pod) or pod, stage.timing),
+        Guest.parse(vmi or pod, stage.timing),
         stage.timing,
         stage.watch(uid_of(pod)),
         ctx.now(),
@@ -198,9 +204,12 @@ def _run_pod(
     if plan.finish:
         stage.watches.forget(uid_of(pod))
         stage.placements.pop(uid_of(pod), None)
+        stage.rested.pop(uid_of(pod), None)
         return None, [Delete.of(POD, pod, grace_seconds=0)]
     if plan.wait:
         waits.append(plan.wait)
+    elif plan.status is None:
+        stage.rested[uid_of(pod)] = seen
     if plan.status is None:
         return None, []
     return plan.status, [patch_status(POD, pod, plan.status)]
