@@ -1,14 +1,43 @@
-"""Fixtures: JVMs that really run, which each test proves alive afterwards."""
+"""Fixtures: the operator on a fake API, and JVMs that really run, each proven alive afterwards."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from libs.common.crd import build_crd
+from libs.common.testing.clock import Ahead
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.harness import OperatorHarness
+from operators.jmxexporter.api.v1alpha1 import PrometheusJmxExporter
+from operators.jmxexporter.controller import OPERATOR
 from operators.jmxexporter.jvms import KIT_VARIABLE, Jvm
+from operators.jmxexporter.samples import build_config_map
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    """Run a fake API server that has the configuration."""
+    async with FakeApi() as api:
+        api.register(build_crd(PrometheusJmxExporter))
+        api.create(build_config_map())
+        yield api
+
+
+@pytest.fixture
+def clock() -> Ahead:
+    """Make a clock that tests put ahead."""
+    return Ahead()
+
+
+@pytest.fixture
+async def harness(api: FakeApi, clock: Ahead) -> AsyncIterator[OperatorHarness]:
+    """Run the operator."""
+    async with OperatorHarness(OPERATOR, api.config, clock=clock) as harness:
+        yield harness
 
 
 @pytest.fixture(scope="session")

@@ -109,7 +109,7 @@ class TestEndingConsumerConformance(OperatorConformance):
 
     async def test_zero_writes_when_settled(self) -> None:
         """What has ended is made anew by a re-apply, which is no silence."""
-        pytest.skip("the other subject shows the silence; controller_test.py that of the engine")
+        pytest.skip("the other subject shows the silence; scaling_test.py that of the engine")
 
     async def test_late_answers_change_nothing(self) -> None:
         """A broker for which no pass waits long enough leads to the same end, by later passes."""

@@ -1,15 +1,51 @@
-"""Fixtures of the tests of operator and app against a broker that asks who it is."""
+"""Fixtures: the operator beside a broker that does as it is told, and a strict real broker."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from libs.common.crd import build_crd
 from libs.common.testing.certificates import create_certificates
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.pulsar import Broker, PulsarMissing
 from libs.common.testing.pulsar_security import CERTIFICATE_ROLE
+from operators.pulsarconsumer.api.v1 import PulsarConsumer
+from operators.pulsarconsumer.controller import OPERATOR
+from operators.pulsarconsumer.recorded_broker import RecordedBroker, RecordedTopic
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    """Run a fake API server that serves PulsarConsumers."""
+    async with FakeApi() as api:
+        api.register(build_crd(PulsarConsumer))
+        yield api
+
+
+@pytest.fixture
+def broker() -> Iterator[RecordedBroker]:
+    """Run a broker that has the topic and nothing in it."""
+    with RecordedBroker() as broker:
+        broker.topics["my-topic"] = RecordedTopic()
+        yield broker
+
+
+@pytest.fixture
+async def harness(api: FakeApi) -> AsyncIterator[OperatorHarness]:
+    """Run the operator."""
+    async with OperatorHarness(
+        OPERATOR,
+        api.config,
+        allow_loopback_brokers=True,
+        poll_seconds=1,
+        broker_timeout_seconds=1,
+        backoff_max_seconds=1,
+    ) as harness:
+        yield harness
 
 
 @pytest.fixture(scope="session")
