@@ -6,11 +6,12 @@ import argparse
 import asyncio
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from libs.common.testing.apiserver import ASSETS_VARIABLE, ControlPlane
+from libs.common.testing.apiserver import ASSETS_VARIABLE
 from tools.sweep.commands import Options, replay_trial, sweep_operators, try_mutants
 from tools.sweep.modes import Mode
 from tools.sweep.scaling import run_child
@@ -18,8 +19,6 @@ from tools.sweep.workload import OPERATORS
 from tools.sweep.zygote import Zygote, fork_zygote
 
 _FOLDER = Path("dist/sweep")
-_APISERVER_ARGS = ("--enable-admission-plugins=OwnerReferencesPermissionEnforcement",)
-"""With it an owner reference that blocks a deletion takes a right, as on strict clusters."""
 
 
 _GARBAGE = "400"
@@ -41,19 +40,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("GOGC", _GARBAGE)
     # Forked before there is any thread or event loop, and while nothing is imported that has one.
     zygote = fork_zygote(run_child)
-    with ControlPlane(apiserver_args=_APISERVER_ARGS) as control_plane:
-        return asyncio.run(_run(options, operators, control_plane, zygote))
+    # Ended in whatever way, a sweep leaves no API server behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    return asyncio.run(_run(options, operators, zygote))
 
 
-async def _run(
-    options: Options, operators: Sequence[str], control_plane: ControlPlane, zygote: Zygote
-) -> int:
+async def _run(options: Options, operators: Sequence[str], zygote: Zygote) -> int:
     try:
         if options.replay is not None:
-            return await replay_trial(options, control_plane, zygote)
+            return await replay_trial(options, zygote)
         if options.operator == "mutants":
-            return await try_mutants(options, control_plane, zygote)
-        return await sweep_operators(options, operators, control_plane, zygote)
+            return await try_mutants(options, zygote)
+        return await sweep_operators(options, operators, zygote)
     finally:
         await zygote.close()
 

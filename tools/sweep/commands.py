@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from libs.common.client import Client
-from libs.common.testing.apiserver import ControlPlane
 from tools.sweep import report
 from tools.sweep.cluster import install_crds
 from tools.sweep.journal import Journal
@@ -25,12 +25,34 @@ from tools.sweep.planning import (
     read_replay,
     sample_plans,
 )
-from tools.sweep.runner import Reference, SweepRunner, Verdict, now, open_bench
+from tools.sweep.runner import (
+    Reference,
+    SweepRunner,
+    Verdict,
+    now,
+    open_bench,
+    run_control_plane,
+)
 from tools.sweep.workload import Workload, load_workloads
 from tools.sweep.zygote import Zygote, read_log
 
+_LANES: Final = 2
+"""Operators that are swept at a time."""
 _TOLD: Final = 100
 """Trials after which a sweep says how far it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """Hold what the sweep of one operator found.
+
+    Attributes:
+        results: What each workload led to.
+        unused: Rights that nothing used.
+    """
+
+    results: list[report.Result]
+    unused: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +79,38 @@ class Options:
         return not (self.workload or self.modes or self.sample)
 
 
-async def sweep_operators(
-    options: Options, operators: Sequence[str], control_plane: ControlPlane, zygote: Zygote
-) -> int:
-    """Sweep operators one after the other; returns the exit status."""
-    async with Client(control_plane.config) as client:
-        # All at once, for admission takes a while to learn of them.
-        await install_crds(client, [one for each in operators for one in load_workloads(each)])
+async def sweep_operators(options: Options, operators: Sequence[str], zygote: Zygote) -> int:
+    """Sweep operators, two at a time; returns the exit status.
+
+    Each lane has an API server of its own: what one operator defines is to another a kind of
+    others, and while one is killed there the other lane goes on.
+    """
     started = now()
-    results: list[report.Result] = []
-    unused: list[str] = []
-    for operator in operators:
-        found, rights = await _sweep(options, operator, control_plane, zygote)
-        results += found
-        unused += [f"{operator}: nothing uses the right to {right}" for right in rights]
+    slots = asyncio.Semaphore(options.jobs)
+    queue, swept = list(operators), dict[str, Swept]()
+
+    async def follow_lane() -> None:
+        async with run_control_plane() as control_plane:
+            async with Client(control_plane.config) as client:
+                # All at once, for admission takes a while to learn of them.
+                every = [one for each in operators for one in load_workloads(each)]
+                await install_crds(client, every)
+            while queue:
+                operator = queue.pop(0)
+                workloads = load_workloads(operator)
+                async with open_bench(control_plane, zygote, workloads, options.folder) as bench:
+                    runner = SweepRunner(bench, slots, seed=options.seed)
+                    swept[operator] = await _sweep(options, operator, runner)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in operators[:_LANES]:
+            group.create_task(follow_lane())
+    results = [result for each in operators for result in swept[each].results]
+    unused = [
+        f"{operator}: nothing uses the right to {right}"
+        for operator in operators
+        for right in swept[operator].unused
+    ]
     print(report.render_summary(results, now() - started))
     print("\n".join(unused))
     if options.junit is not None:
@@ -82,14 +122,17 @@ async def sweep_operators(
     return int(any(result.failed for result in results) or bool(unused))
 
 
-async def replay_trial(options: Options, control_plane: ControlPlane, zygote: Zygote) -> int:
+async def replay_trial(options: Options, zygote: Zygote) -> int:
     """Run the trial of a replay file alone and print its log."""
     assert options.replay is not None
     plan = read_replay(options.replay)
     workload = _find(plan)
     folder = options.folder / "replay"
-    async with open_bench(control_plane, zygote, [workload], folder) as bench:
-        runner = SweepRunner(bench, jobs=1)
+    async with (
+        run_control_plane() as control_plane,
+        open_bench(control_plane, zygote, [workload], folder) as bench,
+    ):
+        runner = SweepRunner(bench, asyncio.Semaphore(1))
         reference = await runner.refer(workload)
         verdict = await runner.try_plan(reference, plan)
         print(read_log(folder / f"{verdict.outcome.namespace}.log"))
@@ -98,22 +141,24 @@ async def replay_trial(options: Options, control_plane: ControlPlane, zygote: Zy
     return int(verdict.failed)
 
 
-async def try_mutants(options: Options, control_plane: ControlPlane, zygote: Zygote) -> int:
+async def try_mutants(options: Options, zygote: Zygote) -> int:
     """Try each mutant until an oracle kills it; returns 0 when all are dead."""
     from tools.sweep.mutants import MUTANTS
 
     chosen = [MUTANTS[name] for name in options.mutants or MUTANTS]
     kills: list[report.Kill] = []
-    for operator in dict.fromkeys(mutant.operator for mutant in chosen):
-        workloads = load_workloads(operator)
-        async with open_bench(control_plane, zygote, workloads, options.folder) as bench:
-            runner = SweepRunner(bench, jobs=options.jobs, seed=options.seed)
-            for mutant in (each for each in chosen if each.operator == operator):
-                workload = next(each for each in workloads if each.id == mutant.workload)
-                reference = await runner.refer(workload)
-                kill = await _try_mutant(runner, reference, mutant.id, mutant.modes, options)
-                kills.append(kill)
-                print(report.render_kill(kill), flush=True)
+    slots = asyncio.Semaphore(options.jobs)
+    async with run_control_plane() as control_plane:
+        for operator in dict.fromkeys(mutant.operator for mutant in chosen):
+            workloads = load_workloads(operator)
+            async with open_bench(control_plane, zygote, workloads, options.folder) as bench:
+                runner = SweepRunner(bench, slots, seed=options.seed)
+                for mutant in (each for each in chosen if each.operator == operator):
+                    workload = next(each for each in workloads if each.id == mutant.workload)
+                    reference = await runner.refer(workload)
+                    kill = await _try_mutant(runner, reference, mutant.id, mutant.modes, options)
+                    kills.append(kill)
+                    print(report.render_kill(kill), flush=True)
     print(report.render_kills(kills))
     if options.write:
         report.write_kills(kills)
@@ -156,29 +201,25 @@ async def _try_mutant(
     )
 
 
-async def _sweep(
-    options: Options, operator: str, control_plane: ControlPlane, zygote: Zygote
-) -> tuple[list[report.Result], list[str]]:
-    """Sweep one operator; returns what was found, and rights that nothing used."""
+async def _sweep(options: Options, operator: str, runner: SweepRunner) -> Swept:
+    """Sweep one operator."""
     workloads = [each for each in load_workloads(operator) if options.workload in ("", each.id)]
-    async with open_bench(control_plane, zygote, workloads, options.folder) as bench:
-        runner = SweepRunner(bench, jobs=options.jobs, seed=options.seed)
-        results = {}
-        trials: list[tuple[Reference, Plan]] = []
-        tried: set[tuple[Mode, MomentClass]] = set()
-        for reference in await runner.refer_all(workloads):
-            workload = reference.workload
-            results[workload.id] = result = report.Result(operator, workload.id, reference)
-            for finding in reference.findings:
-                print(f"{operator}/{workload.id} without faults: {finding}")
-            plans = _choose(reference, options, tried)
-            trials += [(reference, plan) for plan in plans]
-            print(report.render_start(result, len(plans)), flush=True)
-        journal = Journal(options.folder / f"{operator}.journal", resume=options.resume)
-        for verdict in await _try_new(runner, trials, journal):
-            results[verdict.outcome.plan.workload].verdicts.append(verdict)
-        unused = bench.rights.find_unused(runner.used) if options.whole else []
-    return list(results.values()), unused
+    results = {}
+    trials: list[tuple[Reference, Plan]] = []
+    tried: set[tuple[Mode, MomentClass]] = set()
+    for reference in await runner.refer_all(workloads):
+        workload = reference.workload
+        results[workload.id] = result = report.Result(operator, workload.id, reference)
+        for finding in reference.findings:
+            print(f"{operator}/{workload.id} without faults: {finding}")
+        plans = _choose(reference, options, tried)
+        trials += [(reference, plan) for plan in plans]
+        print(report.render_start(result, len(plans)), flush=True)
+    journal = Journal(options.folder / f"{operator}.journal", resume=options.resume)
+    for verdict in await _try_new(runner, trials, journal):
+        results[verdict.outcome.plan.workload].verdicts.append(verdict)
+    rights = runner.bench.rights.find_unused(runner.used) if options.whole else []
+    return Swept(list(results.values()), rights)
 
 
 async def _try_new(

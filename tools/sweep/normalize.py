@@ -118,3 +118,17 @@ def _mask_uid(name: str, value: Any) -> Any:
 def _short(value: Any) -> str:
     text = json.dumps(value, sort_keys=True)
     return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def leave_out_others(manifest: Manifest) -> Manifest:
+    """Leave out what the API server and the rest of the cluster write."""
+    metadata = {**manifest["metadata"], "managedFields": 0, "resourceVersion": 0, "generation": 0}
+    kept = {name: value for name, value in manifest.items() if name != "status"}
+    if isinstance(kept.get("spec"), dict):
+        # A binder or a scheduler may have filled these in.
+        kept["spec"] = {
+            name: value
+            for name, value in kept["spec"].items()
+            if name not in ("nodeName", "volumeName")
+        }
+    return {**kept, "metadata": metadata}

@@ -147,12 +147,15 @@ def _check_counts(outcome: Outcome, reference: Outcome, workload: Workload) -> l
         _fold(title.replace(outcome.namespace, "<namespace>"), workload)
         for title in outcome.removed | _find_dependents(outcome)
     )
-    unheard = _is_end_unheard(outcome, workload)
+    late = {
+        _fold(title.replace(outcome.namespace, "<namespace>"), workload)
+        for title in _find_late_children(outcome)
+    }
     for verb, counted, wanted in pairs:
         counts, asked = _fold_counts(counted, workload), _fold_counts(wanted, workload)
         for title in sorted({*counts, *asked}):
             # An object of somebody else comes and goes too, and so does what it was in the way of.
-            extra = 2 * removed[title] + unheard * (not title.startswith(workload.primary.plural))
+            extra = 2 * removed[title] + (title in late)
             if not asked[title] <= counts[title] <= asked[title] + extra:
                 times = f"{counts[title]} times instead of {asked[title]}"
                 found.append(f"{title} was {verb} {times}")
@@ -174,18 +177,23 @@ def _find_dependents(outcome: Outcome) -> set[str]:
     }
 
 
-def _is_end_unheard(outcome: Outcome, workload: Workload) -> bool:
-    """Tell whether the fault kept the end of the primary from the operator.
+def _find_late_children(outcome: Outcome) -> set[str]:
+    """Return what was made for an owner that was gone already.
 
-    Until it hears of it, it may make a child again that the garbage collector has taken, as the
-    controllers of Kubernetes do; the garbage collector takes that one too.
+    Until an operator hears of the end, it may make a child again that the garbage collector has
+    taken, as the controllers of Kubernetes do; the garbage collector takes that one too.
     """
-    trigger = outcome.plan.trigger
-    return (
-        trigger is not None
-        and trigger.action == "DELETED"
-        and trigger.target.partition(".")[0] == workload.primary.plural
-    )
+    ends = {
+        uid_of(version.manifest): version.number
+        for version in outcome.history
+        if version.action == "DELETED"
+    }
+    return {
+        version.title
+        for version in outcome.history
+        for owner in version.manifest["metadata"].get("ownerReferences") or ()
+        if version.action == "ADDED" and version.number > ends.get(owner["uid"], version.number)
+    }
 
 
 def _fold_counts(counts: Mapping[str, int], workload: Workload) -> Counter[str]:
@@ -220,13 +228,19 @@ def _check_hygiene(outcome: Outcome, workload: Workload) -> list[str]:
 
 
 def _is_repeated(record: Record, outcome: Outcome, workload: Workload) -> bool:
-    """Tell whether a write may be the one whose answer was lost, sent once more to be sure."""
+    """Tell whether a write may change nothing.
+
+    It may be the one whose answer was lost, sent once more to be sure; or be that of a leader that
+    was held back, before it learns that another one has done it.
+    """
     trigger, call = outcome.plan.trigger, record.call
     name = workload.name_in_moments(call.name, outcome.namespace)
-    return (
-        outcome.plan.mode in (Mode.A1, *EXCLUSIVE)
-        and trigger is not None
-        and (trigger.action, trigger.target, trigger.name) == (call.verb, call.target, name)
+    if trigger is None:
+        return False
+    if outcome.plan.mode is Mode.H:
+        return record.process == 0 and record.phase == trigger.phase
+    return outcome.plan.mode in (Mode.A1, *EXCLUSIVE) and (
+        (trigger.action, trigger.target, trigger.name) == (call.verb, call.target, name)
     )
 
 

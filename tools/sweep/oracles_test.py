@@ -85,6 +85,23 @@ def test_object_created_twice_is_found_unless_the_fault_removed_it() -> None:
     assert find(excused, reference) == []
 
 
+def test_child_made_before_the_end_of_its_owner_was_heard_of_may_come_once_more() -> None:
+    def build(number: int, action: str = "ADDED") -> Version:
+        owned = {"resourceVersion": str(number), "ownerReferences": [{"uid": "uid-of-web"}]}
+        return build_version(POD, "web-pod-0", action, metadata=owned)
+
+    metadata = {"resourceVersion": "5"}
+    end = build_version(PODSET, "web", "DELETED", metadata=metadata, spec={"replicas": 1})
+    usual = [build(2), end, build(7, "DELETED")]
+    reference = build_outcome(*usual)
+
+    assert find(build_outcome(*usual, build(8), build(9, "DELETED")), reference) == []
+    again = [build(8), build(9, "DELETED"), build(10), build(11, "DELETED")]
+    assert find(build_outcome(*usual, *again), reference) == ["counts", "counts"]
+    early = [build(3), build(4, "DELETED")]
+    assert find(build_outcome(*usual, *early), reference) == ["counts", "counts"]
+
+
 def test_late_probe_means_deaf_and_late_phase_unsettled() -> None:
     assert find(build_outcome(late={"probe": "nothing came"})) == ["deaf"]
     assert find(build_outcome(late={"grow": "nothing came"})) == ["settled"]
@@ -156,6 +173,19 @@ def test_repeated_write_after_a_lost_answer_may_change_nothing() -> None:
     assert find(outcome) == ["hygiene"]
     lost = replace(outcome, plan=Plan("podset", "strict", Mode.A1, TRIGGER), fired=True)
     assert find(lost) == []
+
+
+def test_leader_that_was_held_back_may_do_again_what_the_next_one_did() -> None:
+    plan = Plan("podset", "strict", Mode.H, TRIGGER)
+    call = Call("create", "", "pods", "ns", "web-pod-1")
+    held, later, other = (
+        build_record(call, before="7", after="7", **fields)
+        for fields in ({}, {"phase": "change"}, {"process": 1})
+    )
+
+    assert find(Outcome(plan, "ns", records=[held], fired=True)) == []
+    assert find(Outcome(plan, "ns", records=[later], fired=True)) == ["hygiene"]
+    assert find(Outcome(plan, "ns", records=[other], fired=True)) == ["hygiene"]
 
 
 def test_pods_beyond_replicas_and_surge_are_found() -> None:

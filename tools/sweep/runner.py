@@ -27,6 +27,8 @@ from tools.sweep.zygote import Zygote
 
 REFERENCES: Final = 2
 """Fault-free runs of each workload; they must agree."""
+_APISERVER_ARGS: Final = ("--enable-admission-plugins=OwnerReferencesPermissionEnforcement",)
+"""With it an owner reference that blocks a deletion takes a right, as on strict clusters."""
 _ATTEMPTS: Final = 3
 """Runs of a trial whose moment did not come: a burst of events may lead to fewer status writes."""
 
@@ -67,14 +69,14 @@ class SweepRunner:
 
     Args:
         bench: What trials share.
-        jobs: Trials at a time.
+        slots: As many as there may be trials at a time, those of other runners too.
         seed: Seed that replay files tell of.
     """
 
-    def __init__(self, bench: Bench, *, jobs: int, seed: int = 0) -> None:
+    def __init__(self, bench: Bench, slots: asyncio.Semaphore, *, seed: int = 0) -> None:
         """Start with nothing run."""
         self.bench = bench
-        self._slots = asyncio.Semaphore(jobs)
+        self._slots = slots
         self._seed = seed
         self._numbers = itertools.count(1)
         self.used: set[tuple[str, str, str]] = set()
@@ -166,6 +168,17 @@ class Crasher:
         is_store = name == "etcd"
         start = self._control_plane.start_etcd if is_store else self._control_plane.start_apiserver
         await asyncio.to_thread(start)
+
+
+@asynccontextmanager
+async def run_control_plane() -> AsyncIterator[ControlPlane]:
+    """Run an API server of our own, without keeping others from going on meanwhile."""
+    control_plane = ControlPlane(apiserver_args=_APISERVER_ARGS)
+    try:
+        await asyncio.to_thread(control_plane.start)
+        yield control_plane
+    finally:
+        control_plane.stop()
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ from tools.sweep import faults, scaling
 from tools.sweep.canaries import build_canary, find_leaks
 from tools.sweep.cluster import Rights
 from tools.sweep.modes import NEEDS_ELECTION, NEEDS_SWEEP, NEEDS_TIMEOUT, Mode
-from tools.sweep.normalize import build_state
+from tools.sweep.normalize import build_state, leave_out_others
 from tools.sweep.outcome import Outcome
 from tools.sweep.pace import Meter, Pace
 from tools.sweep.planning import Plan
@@ -321,7 +321,9 @@ class Trial:
             return [f"{name} was deleted"]
         if uid_of(live) != uid_of(manifest):
             return [f"{name} was replaced"]
-        return [] if _settle(live) == _settle(manifest) else [f"{name} was changed"]
+        return (
+            [] if leave_out_others(live) == leave_out_others(manifest) else [f"{name} was changed"]
+        )
 
     async def _watch_rest(self) -> None:
         """Note what is written while nothing is to be done, also after a touch of no meaning."""
@@ -339,9 +341,14 @@ class Trial:
     async def _probe(self) -> None:
         """Ask the newest process whether it is alive and ready, and look into its metrics."""
         deadline = self._pace.now() + _DEADLINE
-        while not self._is_at_rest() and self._pace.now() < deadline:
-            await asyncio.sleep(_POLL)  # One that lost its lead may just have been started again.
-        probes = await read_probes(self._ports[-1])
+        while True:
+            # One that lost its lead ends at any moment and is started again.
+            while not self._is_at_rest() and self._pace.now() < deadline:
+                await asyncio.sleep(_POLL)
+            probes = await read_probes(self._ports[-1])
+            if not probes.problems or self._pace.now() >= deadline:
+                break
+            await asyncio.sleep(_POLL)
         self.outcome.unready = probes.problems
         self._session.leaks += find_leaks(probes.metrics, self._session.canaries, "/metrics")
 
@@ -364,20 +371,6 @@ class Trial:
                     await self._bench.client.delete(kind, key, uid=uid, grace_seconds=0)
                     patch = {"metadata": {"finalizers": None}}
                     await self._bench.client.patch(kind, key, patch)
-
-
-def _settle(manifest: Manifest) -> Manifest:
-    """Leave out what the API server and the rest of the cluster write."""
-    metadata = {**manifest["metadata"], "managedFields": 0, "resourceVersion": 0, "generation": 0}
-    kept = {name: value for name, value in manifest.items() if name != "status"}
-    if isinstance(kept.get("spec"), dict):
-        # A binder or a scheduler may have filled these in.
-        kept["spec"] = {
-            name: value
-            for name, value in kept["spec"].items()
-            if name not in ("nodeName", "volumeName")
-        }
-    return {**kept, "metadata": metadata}
 
 
 def _identify(manifest: Manifest) -> tuple[str, int]:
