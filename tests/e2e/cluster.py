@@ -46,6 +46,32 @@ _RUN: Final = secrets.token_hex(2)
 _numbers = itertools.count()
 
 
+def build_busybox(*command: str, mounts: Mapping[str, str] | None = None) -> Manifest:
+    """Build the spec of a pod that any namespace takes, and that ends at once when it is told to.
+
+    Args:
+        *command: What its container runs.
+        mounts: Claims that it uses, each with the path where.
+    """
+    mounts = mounts or {}
+    container = {
+        "name": "main",
+        "image": "busybox",
+        "imagePullPolicy": "IfNotPresent",
+        "command": list(command),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumeMounts": [{"name": claim, "mountPath": path} for claim, path in mounts.items()],
+    }
+    volumes = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in mounts]
+    return {"containers": [container], "volumes": volumes, "terminationGracePeriodSeconds": 0}
+
+
 async def eventually(
     probe: Callable[[], Awaitable[object]], what: str, timeout: float = _TIMEOUT
 ) -> None:

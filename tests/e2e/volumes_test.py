@@ -7,7 +7,7 @@ import pytest
 from libs.common.conditions import find_condition
 from libs.common.kinds import POD, PVC, Key, Manifest, build_object
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME
-from tests.e2e.cluster import Cluster, Serve, eventually
+from tests.e2e.cluster import Cluster, Serve, build_busybox, eventually
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -26,38 +26,10 @@ def build_volume(namespace: str, name: str = "data", **spec: object) -> Manifest
     return build_object(DEMO_VOLUME, name, namespace, spec={"name": name, "size": 1, **spec})
 
 
-def build_pod(namespace: str, claim: str) -> Manifest:
-    restricted = {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "runAsNonRoot": True,
-        "runAsUser": 65532,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    container = {
-        "name": "main",
-        "image": "busybox",
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["sleep", "3600"],
-        "securityContext": restricted,
-        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-    }
-    volume = {"name": "data", "persistentVolumeClaim": {"claimName": claim}}
-    return build_object(
-        POD,
-        "user",
-        namespace,
-        spec={
-            "containers": [container],
-            "volumes": [volume],
-            "terminationGracePeriodSeconds": 0,
-        },
-    )
-
-
 async def use(cluster: Cluster, namespace: str, claim: str) -> None:
     """Run a pod on a claim, which is what binds it here."""
-    await cluster.client.create(POD, build_pod(namespace, claim))
+    spec = build_busybox("sleep", "3600", mounts={claim: "/data"})
+    await cluster.client.create(POD, build_object(POD, "user", namespace, spec=spec))
 
 
 async def test_kept_manifest_becomes_a_claim_of_that_name_and_size(

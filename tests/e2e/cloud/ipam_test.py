@@ -19,7 +19,7 @@ from libs.common.kinds import (
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
-from tests.e2e.cluster import Cluster, Serve, eventually
+from tests.e2e.cluster import Cluster, Serve, build_busybox, eventually
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -152,25 +152,8 @@ async def test_api_server_refuses_a_second_entry_for_an_address(
 
 async def make_backend(cluster: Cluster, namespace: str, name: str) -> None:
     """Run a pod behind a Service."""
-    restricted = {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "runAsNonRoot": True,
-        "runAsUser": 65532,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    container = {
-        "name": "main",
-        "image": "busybox",
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["sleep", "3600"],
-        "securityContext": restricted,
-    }
     labels = {"app": name}
-    template = {
-        "metadata": {"labels": labels},
-        "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
-    }
+    template = {"metadata": {"labels": labels}, "spec": build_busybox("sleep", "3600")}
     pods = {"selector": {"matchLabels": labels}, "template": template}
     await cluster.client.create(DEPLOYMENT, build_object(DEPLOYMENT, name, namespace, spec=pods))
     ports = {"selector": labels, "ports": [{"name": "http", "port": 80}]}

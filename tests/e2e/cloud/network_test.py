@@ -15,7 +15,7 @@ from libs.common.contracts.network import FirewallView, NetworkView
 from libs.common.errors import AlreadyExists, NotFound
 from libs.common.kinds import CRD, NETWORK_POLICY, POD, Key, Manifest, build_object, uid_of
 from operators.network.api.v1alpha1 import FIREWALL, NETWORK
-from tests.e2e.cluster import ROOT, Cluster, Serve, eventually
+from tests.e2e.cluster import ROOT, Cluster, Serve, build_busybox, eventually
 
 _CRD_FILE: Final = "deploy/kustomize/crds/compute/compute.slipway.dev_instances.yaml"
 _PORT: Final = 8080
@@ -64,27 +64,9 @@ async def add_instance(cluster: Cluster, namespace: str, name: str = "vm", **spe
 
 
 def build_pod(namespace: str, name: str, command: str, uid: str = "") -> Manifest:
-    container = {
-        "name": "main",
-        "image": "busybox",
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["sh", "-c", command],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "runAsNonRoot": True,
-            "runAsUser": 65532,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-    }
     labels = {INSTANCE_UID_LABEL: uid} if uid else {}
-    return build_object(
-        POD,
-        name,
-        namespace,
-        metadata={"labels": labels},
-        spec={"containers": [container], "terminationGracePeriodSeconds": 0},
-    )
+    spec = build_busybox("sh", "-c", command)
+    return build_object(POD, name, namespace, metadata={"labels": labels}, spec=spec)
 
 
 async def start(cluster: Cluster, pod: Manifest) -> str:
