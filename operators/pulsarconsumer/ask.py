@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from libs.common.client import Client
-from libs.common.errors import NotFound, SlipwayError
+from libs.common.errors import (
+    NotFound,
+    ServerError,
+    SlipwayError,
+    TooManyRequests,
+    Unreachable,
+)
 from libs.common.kinds import SECRET, Key
 from operators.pulsarconsumer.api.connection import Authentication, KeyReference, Switch
 from operators.pulsarconsumer.api.consuming import InitialPosition, SubscriptionCreator
@@ -56,6 +62,8 @@ _REASONS: Final[Mapping[type[Exception], tuple[Reason, str]]] = {
 }
 
 
+_OURS: Final = (ServerError, TooManyRequests, Unreachable)
+"""Errors of the API server that say nothing of what it was asked for."""
 _PASSING: Final = (errors.AdminBusy, errors.AdminConflict)
 """Errors that say nothing against what was asked for: it may succeed at another time."""
 
@@ -82,12 +90,15 @@ class Secrets:
 
         Raises:
             SecretMissing: There is no such Secret, or no such key in it.
+            SlipwayError: The API server does not tell now.
         """
         if name not in self._held:
             try:
                 secret = await self.client.get(SECRET, Key(self.namespace, name))
             except NotFound:
                 raise SecretMissing(f"{where}: there is no Secret {name}") from None
+            except _OURS:
+                raise
             except SlipwayError as err:
                 message = f"{where}: Secret {name} cannot be read ({type(err).__name__})"
                 raise SecretMissing(message) from None
@@ -221,6 +232,9 @@ async def delete_subscription(admin: PulsarAdmin, consumer: PulsarConsumer) -> N
 
 def judge(err: Exception) -> Trouble:
     """Tell people what an error means, without what the other side said."""
+    if isinstance(err, _OURS):
+        message = "the API server does not tell what spec.authentication names"
+        return Trouble(Reason.SECRET_MISSING, message, passing=True, ours=True)
     if isinstance(err, SecretMissing):
         return Trouble(Reason.SECRET_MISSING, str(err))
     if isinstance(err, LoginInvalid):

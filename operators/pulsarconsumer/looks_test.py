@@ -101,6 +101,23 @@ async def test_broker_that_hangs_holds_up_nobody(
     assert condition(api, "BrokerReachable")[0] != "True"
 
 
+async def test_secret_that_the_api_server_does_not_tell_now_is_no_trouble_of_the_broker(
+    api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
+) -> None:
+    broker.token = "token-1"
+    login = {"type": "Token", "token": {"secretKeyRef": {"name": "login", "key": "token"}}}
+    api.create(build_secret("token-1"))
+    api.create(build(broker, authentication=login))
+    await harness.eventually(lambda: condition(api, "AuthenticationValid")[0] == "True")
+
+    await harness.settled()
+    looks, mark = len(broker.requests), api.mark()
+    fault = api.fail("GET", SECRET, status=503, times=5)
+    await harness.eventually(lambda: fault.hits == 5 and len(broker.requests) > looks)
+
+    assert not writes_of_the_operator(api, mark)
+
+
 async def test_rotated_token_is_used_and_never_shown(
     api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
 ) -> None:

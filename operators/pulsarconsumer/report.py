@@ -122,11 +122,13 @@ class Trouble:
         reason: Cause.
         message: Sentence for people; holds no secret and nothing that the other side said.
         passing: Whether it says nothing against what was asked for, which may succeed later.
+        ours: Whether it was not even asked, for a reason of ours that passes.
     """
 
     reason: Reason
     message: str
     passing: bool = False
+    ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,10 @@ class Desk:
         )
         if answer is None:
             return Look(entry.survey, entry.serial, _LATE)
-        _note(entry, answer)
+        if isinstance(answer, Trouble) and answer.ours:
+            entry.due = self._clock.monotonic() + _LATE
+        else:
+            _note(entry, answer)
         again = max(0.01, entry.due - self._clock.monotonic())
         return Look(entry.survey, entry.serial, again)
 

@@ -7,19 +7,16 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from libs.common.errors import ServerError
 from libs.common.kinds import Key
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.waiting import turns, until
-from operators.pulsarconsumer.api.v1 import Reason
+from operators.pulsarconsumer.ask import judge
 from operators.pulsarconsumer.broker.desk import Desk, Look
-from operators.pulsarconsumer.report import Report, Trouble
+from operators.pulsarconsumer.report import Report
 
 KEY = Key("default", "orders")
 REPORT = Report(())
-
-
-def judge(err: Exception) -> Trouble:
-    return Trouble(Reason.UNREACHABLE, str(err))
 
 
 @dataclass
@@ -96,7 +93,7 @@ async def test_broker_is_asked_when_it_is_due(world: World) -> None:
 async def test_failures_are_counted_and_the_last_answer_is_kept(world: World) -> None:
     await world.look()
     await turns()
-    world.error = OSError("gone")
+    world.error = TimeoutError("gone")
     for failures in (1, 2, 3):
         world.clock.advance(15.0)
         await world.look()
@@ -114,7 +111,7 @@ async def test_failures_are_counted_and_the_last_answer_is_kept(world: World) ->
 
 
 async def test_address_that_is_silent_is_left_alone_for_all(world: World) -> None:
-    world.error = OSError("gone")
+    world.error = TimeoutError("gone")
     await world.look()
     await turns()
     asked = world.asked
@@ -124,6 +121,23 @@ async def test_address_that_is_silent_is_left_alone_for_all(world: World) -> Non
         assert look.survey.trouble is not None
 
     assert world.asked == asked
+
+
+async def test_look_that_could_not_be_made_is_made_soon_and_tells_nothing(world: World) -> None:
+    await world.look()
+    await turns()
+    told = await world.look()
+    world.clock.advance(15.0)
+    world.error = ServerError(503)
+    await world.look()
+    await turns()
+
+    look = await world.look()
+    assert (look.survey, look.serial, look.again) == (told.survey, told.serial, 1.0)
+    world.clock.advance(1.0)
+    await world.look()
+    await turns()
+    assert world.asked == 3
 
 
 async def test_new_question_forgets_the_old_answer(world: World) -> None:
@@ -141,7 +155,7 @@ async def test_change_is_made_once_and_a_failed_one_again(world: World) -> None:
     async def act() -> None:
         done.append(1)
         if len(done) == 1:
-            raise OSError("gone")
+            raise TimeoutError("gone")
 
     effects = []
     for _ in range(4):
