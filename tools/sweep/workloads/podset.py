@@ -11,7 +11,9 @@ from libs.common.ownership import controller_uid
 from operators.podset.api import PodSet
 from operators.podset.controller import OPERATOR, PODSET
 from operators.podset.rbac import RULES
+from tools.sweep.modes import Mode
 from tools.sweep.recorder import Book, Version
+from tools.sweep.triggers import Trigger
 from tools.sweep.workload import Phase, State, User, Workload, is_empty, is_observed
 
 _SURGE: Final = 1
@@ -134,8 +136,15 @@ def fold_adopted(state: State) -> State:
     owners = [len(pod["metadata"].get("ownerReferences") or ()) for pod in pods]
     folded["pods"] = {"owned": sum(owners), "free": owners.count(0)}
     for value in folded.values():
-        (value.get("status") or {}).pop("podNames", None)
+        for name in ("podNames", "updatedReplicas"):  # Adopted ones count as outdated.
+            (value.get("status") or {}).pop(name, None)
     return folded
+
+
+def spares_adopting(mode: Mode, trigger: Trigger) -> bool:
+    """Spare the deletion of the pod that is let go: then there is none to be left in peace."""
+    moment = (trigger.phase, trigger.action, trigger.target, trigger.occurrence)
+    return mode is Mode.GONE and moment == ("release", "MODIFIED", "pods", 1)
 
 
 def has_owned(count: int, *, free: int = 0) -> Any:
@@ -237,6 +246,6 @@ def _build(name: str, phases: tuple[Phase, ...], **options: Any) -> Workload:
 WORKLOADS: Final = (
     _build("strict", _STRICT),
     _build("rolling", _ROLLING, fold=fold_names, renames=True),
-    _build("adopting", _ADOPTING, fold=fold_adopted, renames=True),
+    _build("adopting", _ADOPTING, fold=fold_adopted, renames=True, spares=spares_adopting),
     _build("recreated", _RECREATED, fold=fold_names, renames=True),
 )
