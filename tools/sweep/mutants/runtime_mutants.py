@@ -96,7 +96,7 @@ def overwrite_foreign() -> None:
 
 def write_equal_status() -> None:
     """Write the status in each pass, also where it is equal."""
-    swap(context, "_same_status", lambda held, wanted: False)
+    swap(context, "same_status", lambda held, wanted: False)
 
 
 def renew_condition_times() -> None:
