@@ -179,9 +179,18 @@ def run_cloud_demo(*, namespace: str, name: str, build: bool = True) -> None:
     CloudDemo(target, namespace, console).run()
     took = format_seconds(time.monotonic() - started)
     console.print(f"\nDone, {took} after the start. The machines were simulated, all else was not.")
-    console.print(
-        "Next: docs/howto/clusters.md, operators/clusters/examples; ./dev down removes all."
+    console.print("Next:")
+    hints = (
+        (f"./dev kubectl get events -n {namespace}", "what the operators said meanwhile"),
+        ("ls operators/*/examples", "machines, operations, networks and clusters to apply"),
+        ("./dev kubectl get nodes", "the simulated nodes beside the real one"),
+        ("./dev kubevirt-sim --remove", "take the simulator and its nodes away"),
+        ("./dev down", "remove the cluster"),
     )
+    width = max(len(command) for command, _ in hints)
+    for command, why in hints:
+        console.print(f"  {command:<{width}}  # {why}", markup=False, soft_wrap=True)
+    console.print("Pages: docs/tutorial/cloud.md, docs/howto/clusters.md, docs/howto/operations.md")
 
 
 def list_values(operator: str) -> list[str]:
