@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from libs.common.conditions import Condition, build_conditions
 from libs.common.contracts.compute import InstanceView
@@ -32,6 +32,14 @@ from operators.clusters.observed import (
     names_of,
     wanted_names,
 )
+
+_NEEDED: Final = (
+    ConditionType.CONTROL_PLANE_READY,
+    ConditionType.ENDPOINT_READY,
+    ConditionType.NODES_READY,
+    ConditionType.API_REACHABLE,
+)
+"""What Ready sums up, causes before what follows from them."""
 
 type Refusal = tuple[Reason, str]
 """Why a step of this pass failed: the reason for machines, and the words for people."""
@@ -152,11 +160,14 @@ def _judge_ready(
         return Condition.false(type_, Reason.PKI_LOST, message)
     if refusal is not None:
         return Condition.false(type_, *refusal)
-    needed = {ConditionType.ENDPOINT_READY, ConditionType.CONTROL_PLANE_READY}
-    needed |= {ConditionType.NODES_READY, ConditionType.API_REACHABLE}
-    for fact in facts:
-        if fact.type in needed and fact.status != "True":
-            return Condition.false(type_, fact.reason, fact.message)
+    by_type = {fact.type: fact for fact in facts}
+    endpoint = by_type[ConditionType.ENDPOINT_READY]
+    needed = [by_type[each] for each in _NEEDED]
+    if endpoint.reason == Reason.WAITING_FOR_ADDRESS:
+        needed.insert(0, endpoint)
+    missing = next((fact for fact in needed if fact.status != "True"), None)
+    if missing is not None:
+        return Condition.false(type_, missing.reason, missing.message)
     return Condition.true(type_, Reason.AVAILABLE, "every node is ready")
 
 
@@ -181,8 +192,8 @@ def _judge_control_plane(cluster: KubernetesCluster, observed: Observed) -> Cond
     names = control_plane_names(cluster)
     if not is_initialized(cluster, observed):
         first = observed.instances.get(names[0])
-        words = "is being made" if first is None else first.message or "is starting"
-        message = f"the first node {names[0]} {words}"
+        words = "it is being made" if first is None else first.message or "it starts"
+        message = f"the first node {names[0]}: {words}"
         if first is not None and first.ready:
             message = f"kubeadm is at work on {names[0]}"
         return Condition.false(type_, Reason.WAITING_FOR_CONTROL_PLANE, message)
@@ -193,7 +204,8 @@ def _judge_nodes(cluster: KubernetesCluster, observed: Observed) -> Condition:
     type_ = ConditionType.NODES_READY
     names = [name for pool in cluster.spec.pools for name in wanted_names(cluster, pool)]
     if names and not is_initialized(cluster, observed):
-        message = f"{len(names)} nodes wait for the control plane"
+        waits = "1 node waits" if len(names) == 1 else f"{len(names)} nodes wait"
+        message = f"{waits} for the control plane"
         return Condition.false(type_, Reason.WAITING_FOR_CONTROL_PLANE, message)
     if leaving := list_excess(cluster, observed):
         message = f"{names_of(leaving)} leave"

@@ -311,6 +311,7 @@ class Instance(
         PrinterColumn("Private-IP", "string", ".status.privateIP"),
         PrinterColumn("Public-IP", "string", ".status.publicIP"),
         PrinterColumn("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
+        PrinterColumn("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason'),
         PrinterColumn("Operation", "string", ".status.operation.name", priority=1),
         PrinterColumn("Disk", "string", ".status.rootDisk.name", priority=1),
         PrinterColumn("Message", "string", ".status.message", priority=1),

@@ -28,6 +28,7 @@ from operators.compute.operation.requests import (
     WAIT_RUNNING,
     build_restart,
     explain_wait,
+    refuse_stopped,
 )
 from operators.compute.operation.resources import set_directive
 
@@ -38,7 +39,7 @@ def reboot(operation: Operation, target: Target, observed: Observed, now: dateti
     match operation.observed.step:
         case "Baseline":
             if not target.powered or not target.run_uid:
-                return fail(OperationReason.NOT_RUNNING, "the machine does not run")
+                return refuse_stopped(target)
             # Written down before anything is done: only this very run is ever ended.
             return proceed(RESTART, facts=Facts(vmi_uid=target.run_uid))
         case "Restart":
@@ -59,7 +60,7 @@ def soft_reboot(operation: Operation, target: Target, observed: Observed, now: d
     match operation.observed.step:
         case "Baseline":
             if not target.powered or not target.run_uid:
-                return fail(OperationReason.NOT_RUNNING, "the machine does not run")
+                return refuse_stopped(target)
             seen = Facts(vmi_uid=target.run_uid, agent_since=target.agent_since)
             return proceed(ASK, facts=seen)
         case "Ask":

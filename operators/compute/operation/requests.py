@@ -6,9 +6,9 @@ from typing import Final
 
 from libs.common.contracts.images import Image
 from operators.compute.api.directives import Directive, DirectiveKind, DiskUse
-from operators.compute.api.operation import Operation
+from operators.compute.api.operation import Operation, OperationReason
 from operators.compute.api.reasons import ConditionType
-from operators.compute.operation.observed import Target
+from operators.compute.operation.observed import Target, Turn, fail
 
 BASELINE: Final = "Baseline"
 """What there is at the beginning is written down."""
@@ -64,3 +64,12 @@ def explain_wait(target: Target, what: str) -> str:
     if target.holds(ConditionType.BLOCKED):
         return f"{what}; {target.message(ConditionType.BLOCKED)}"
     return what
+
+
+def refuse_stopped(target: Target) -> Turn:
+    """Refuse what needs a machine that runs, and say why it does not."""
+    why = "spec.power is Stopped"
+    if target.powered:
+        why = target.message(ConditionType.READY) if target.is_false(ConditionType.READY) else ""
+    message = f"the machine does not run: {why}" if why else "the machine does not run"
+    return fail(OperationReason.NOT_RUNNING, message)

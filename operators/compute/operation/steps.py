@@ -44,6 +44,7 @@ from operators.compute.operation.requests import (
     WAIT_STOPPED,
     build_restart,
     explain_wait,
+    refuse_stopped,
 )
 from operators.compute.operation.resources import build_migration, set_directive, set_field
 from operators.compute.operation.snapshots import snapshot
@@ -131,7 +132,7 @@ def _migrate(operation: Operation, target: Target, observed: Observed, now: date
     node = target.instance.observed.node_name
     if operation.observed.step == BASELINE:
         if not target.powered or not target.run_uid:
-            return fail(OperationReason.NOT_RUNNING, "the machine does not run")
+            return refuse_stopped(target)
         if not target.running:
             # Such as right after a Rebuild: the Instance has not said yet how its new run is.
             return wait(explain_wait(target, "waiting for the machine to run"))

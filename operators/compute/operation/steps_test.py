@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from libs.common.conditions import Condition, build_conditions
 from operators.compute.api.instance import Instance
 from operators.compute.api.operation import Operation, OperationPhase
 from operators.compute.operation.observed import Observed, Target, Turn
@@ -20,6 +21,8 @@ def begin_migration(run_uid: str, power: str = "Running") -> Turn:
     """Take the first step of a Migrate on an Instance that has said nothing of its run yet."""
     manifest = build_instance("web", power=power)
     manifest["metadata"] |= {"uid": "u1", "generation": 2}
+    missing = Condition.false("Ready", "NetworkMissing", "there is no Network lan")
+    manifest["status"] = {"conditions": build_conditions([], [missing], generation=2, now=NOW)}
     operation = build_operation("Migrate")
     operation["metadata"]["uid"] = "u2"
     operation["status"] = {"phase": OperationPhase.RUNNING, "step": BASELINE}
@@ -34,8 +37,12 @@ def test_migration_right_after_a_rebuild_waits_until_the_new_run_is_shown() -> N
     assert "waiting for the machine to run" in turn.message
 
 
-@pytest.mark.parametrize(("run_uid", "power"), [("", "Running"), ("run-1", "Stopped")])
-def test_machine_that_does_not_run_is_not_moved(run_uid: str, power: str) -> None:
+@pytest.mark.parametrize(
+    ("run_uid", "power", "why"),
+    [("", "Running", "there is no Network lan"), ("run-1", "Stopped", "spec.power is Stopped")],
+)
+def test_machine_that_does_not_run_is_not_moved(run_uid: str, power: str, why: str) -> None:
     turn = begin_migration(run_uid, power)
 
     assert (turn.changes["outcome"], turn.changes["reason"]) == ("Failed", "NotRunning")
+    assert turn.message == f"the machine does not run: {why}"
