@@ -66,7 +66,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Remember what was put into a JVM.
+    """Remember what was put into a JVM, or was about to be.
 
     Attributes:
         port: Port that it serves at.

@@ -189,7 +189,7 @@ class Job:
             return replace(self.blank, state=State.WOULD_INJECT, port=port)
         if self.request.agent is Agent.UPSTREAM:
             return self._load_upstream(place, record, port)
-        return self._ensure(place, port)
+        return self._ensure(place, record, port)
 
     def _choose_port(self, record: Record | None) -> int | None:
         """Keep the port that the JVM serves at while it is among those that are asked for."""
@@ -198,8 +198,11 @@ class Job:
             return record.port
         return find_port(self.request.host, [port for port in ports if port not in self.taken])
 
-    def _ensure(self, place: Place, port: int) -> JvmReport:
+    def _ensure(self, place: Place, record: Record | None, port: int) -> JvmReport:
         request = self.request
+        # Written first: a guard whose answer comes too late for us serves all the same. By this the
+        # next injector knows whose port it is, and the last one that there is something to stop.
+        write_record(place, self.process, Record(port, request.config_hash))
         answer = self._ask(
             place,
             {
@@ -214,15 +217,24 @@ class Job:
                 "path": request.path,
             },
         )
-        if answer.get("outcome") != "ok":
+        late = answer.get("reason") == Reason.TIMEOUT
+        if answer.get("outcome") != "ok" and not late:
+            self._write_back(place, record)
             return self._fail(answer)
         found = await_scrape(self._target, port, request.path, request.timeout_seconds)
         if found is None or found.config_hash != request.config_hash:
             message = f"port {port} does not serve what was put in"
-            return self._fail({"reason": Reason.NOT_SERVING, "message": message})
-        # Written last: what it says has been seen.
-        write_record(place, self.process, Record(port, request.config_hash))
+            return self._fail(
+                answer if late else {"reason": Reason.NOT_SERVING, "message": message}
+            )
         return self._report(port, found, changed=answer.get("changed") == "true")
+
+    def _write_back(self, place: Place, record: Record | None) -> None:
+        """Have nothing remembered of a request that the guard refused."""
+        if record is None:
+            place.remove(record_name(self.process))
+        else:
+            write_record(place, self.process, record)
 
     def _stop(self, place: Place, record: Record | None) -> JvmReport:
         answer = self._ask(place, {"command": "stop"}) if record is not None else {"outcome": "ok"}

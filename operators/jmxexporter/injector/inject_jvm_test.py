@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from operators.jmxexporter.injector.attach import Attachment
+from operators.jmxexporter.injector.attach import AttachError, Attachment
+from operators.jmxexporter.injector.inject import Job
 from operators.jmxexporter.injector.messages import Action, Agent, Reason, State
 from operators.jmxexporter.injector.processes import Process
 from operators.jmxexporter.jvms import CONFIG, Jvm, find_free_port, scrape_metrics, wait_until
@@ -207,6 +208,46 @@ def test_port_taken_in_the_last_moment_harms_nobody(
         report = jvm.inject_one(port=port)
 
     assert (report.state, report.reason) == (State.FAILED, Reason.PORT_IN_USE), report
+
+
+@pytest.mark.parametrize("action", [Action.ENSURE, Action.STOP])
+def test_guard_that_answered_too_late_is_no_stranger(
+    start_jvm: Start, action: Action, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a crowded node a guard needs longer than anybody waits for it."""
+    jvm, port, wait = start_jvm(), find_free_port(), Job._await_answer
+
+    def give_up(job: Job, path: Path) -> dict[str, str]:
+        wait(job, path)
+        raise AttachError(Reason.TIMEOUT, "the agent was loaded and gave no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Job, "_await_answer", give_up)
+        late = jvm.inject_one(port=port)
+
+    report = jvm.inject_one(action, port=port)
+
+    assert (late.state, late.reason) == (State.FAILED, Reason.TIMEOUT), late
+    if action is Action.ENSURE:
+        assert (report.state, report.port, report.changed) == (State.SERVING, port, False), report
+    else:
+        assert (report.state, report.changed) == (State.STOPPED, True), report
+
+
+def test_guard_that_only_says_that_it_is_late_serves(
+    start_jvm: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jvm, port, wait = start_jvm(), find_free_port(), Job._await_answer
+
+    def say_late(job: Job, path: Path) -> dict[str, str]:
+        wait(job, path)
+        return {"outcome": "error", "reason": Reason.TIMEOUT, "message": "no answer within 25 s"}
+
+    monkeypatch.setattr(Job, "_await_answer", say_late)
+
+    report = jvm.inject_one(port=port)
+
+    assert (report.state, report.port) == (State.SERVING, port), report
 
 
 def test_next_port_is_taken_where_one_is_busy(start_jvm: Start) -> None:
