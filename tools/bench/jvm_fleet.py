@@ -34,8 +34,6 @@ _POLL: Final = 0.1
 _TIMEOUT: Final = 600.0
 _STARTED_AT_ONCE: Final = 5
 """Pods whose JVMs start at a time: each wants a core for a second or two."""
-_PATIENCE: Final = 300
-"""Seconds for an injection, of which so many share the cores."""
 
 
 @asynccontextmanager
@@ -93,8 +91,6 @@ class Fleet:
                 "config": {"configMapName": "jmx-config"},
                 "port": 9400,
                 "minReadySeconds": MIN_READY_SECONDS,
-                "maxConcurrent": 50,
-                "timeoutSeconds": _PATIENCE,
                 **spec,
             },
         )
