@@ -269,7 +269,7 @@ def _inject(
             message = "another container of the pod has its turn"
             judged.append(_wait(target, Reason.POD_BUSY, message))
         elif len(at_work) >= exporter.spec.max_concurrent:
-            message = f"spec.maxConcurrent: {exporter.spec.max_concurrent} pods are worked on"
+            message = "as many pods as spec.maxConcurrent are worked on already"
             judged.append(_wait(target, Reason.WAITING, message))
         else:
             request = build_request(exporter, observed.config, target.pod, target.container)

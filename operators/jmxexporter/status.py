@@ -172,7 +172,7 @@ def _judge_ready(
     waiting = [target for target in targets if target.phase in (Phase.DUE, Phase.WAITING)]
     if waiting or plan.stopping or observed.coming:
         count = len({_name(target) for target in waiting}) + observed.coming
-        message = f"{count} pods are still to be seen to"
+        message = f"pods that are still to be seen to: {count}"
         return Condition.false(ready, Reason.INJECTING, message)
     if exporter.spec.mode is Mode.DRY_RUN:
         message = "spec.mode is DryRun: status says what would be done"
@@ -180,7 +180,8 @@ def _judge_ready(
     if not observed.pods:
         message = "spec.labelSelector selects no running pod that is not another exporter's"
         return Condition.true(ready, Reason.NO_PODS, message)
-    return Condition.true(ready, Reason.ALL_SERVING, f"{len(observed.pods)} pods serve metrics")
+    count = len(observed.pods)
+    return Condition.true(ready, Reason.ALL_SERVING, f"{count} of {count} pods serve metrics")
 
 
 def _describe(targets: Sequence[Target]) -> str:
@@ -206,7 +207,7 @@ def _judge_conflict(observed: Observed) -> Condition:
         return Condition.false(ConditionType.CONFLICTING, Reason.NO_CONFLICT)
     names = sorted(observed.contested)
     shown = ", ".join(f"{name} ({observed.contested[name]})" for name in names[:_NAMED])
-    message = f"{len(names)} pods belong to older exporters: {shown}"
+    message = f"older exporters have {len(names)} of the pods: {shown}"
     return Condition.true(ConditionType.CONFLICTING, Reason.OLDER_EXPORTER, message)
 
 

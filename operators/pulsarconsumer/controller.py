@@ -299,7 +299,9 @@ class Reconciler:
         """Tell people what was done."""
         scaled = before is not None and before.wanted != plan.replicas and outcome.ok
         if before is None and outcome.changed:
-            ctx.event("Normal", Reason.DEPLOYED, f"Created the Deployment of {plan.replicas} pods")
+            ctx.event(
+                "Normal", Reason.DEPLOYED, f"Created the Deployment, replicas: {plan.replicas}"
+            )
         elif before is not None and scaled:
             scaling = self._scalings.get(ctx.key)
             why = f" for {scaling.decision.cause}" if scaling is not None else ""

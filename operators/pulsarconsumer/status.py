@@ -23,6 +23,7 @@ from operators.pulsarconsumer.naming import selector_labels
 from operators.pulsarconsumer.observed import DeploymentView, Observed
 from operators.pulsarconsumer.reconcile import Plan, admin_address, topic_text
 
+_PAUSED: Final = "spec.paused keeps consumers from running; messages wait in the subscription"
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NOTHING: Final = DeploymentView(0, 0, 0, 0, current=False)
 
@@ -51,8 +52,7 @@ def build_status(
         *_judge_broker(consumer, observed, plan),
     ]
     if consumer.spec.paused:
-        message = "spec.paused keeps consumers from running; messages wait in the subscription"
-        conditions.append(Condition.true(ConditionType.PAUSED, Reason.PAUSED, message))
+        conditions.append(Condition.true(ConditionType.PAUSED, Reason.PAUSED, _PAUSED))
     # A spec whose pods are still to come is not told as if it held.
     name_spec = not plan.held or consumer.status is None
     return _assemble(consumer, observed, conditions, seek, now, name_spec=name_spec)
@@ -137,14 +137,18 @@ def _judge_ready(
         message = f"{view.updated} of {wanted} consumers are of the present spec"
         return Condition.false(kind, Reason.UPDATING, message)
     if view.replicas > wanted:
-        message = f"{view.replicas - wanted} consumers are ending"
+        message = f"{view.replicas - wanted} of {view.replicas} consumers are ending"
         return Condition.false(kind, Reason.SCALING_DOWN, message)
     if view.ready < wanted:
         message = f"{view.ready} of {wanted} consumers are ready"
         return Condition.false(kind, Reason.STARTING, message)
-    if wanted == 0:
-        return Condition.true(kind, Reason.PAUSED if consumer.spec.paused else Reason.IDLE)
-    return Condition.true(kind, Reason.ALL_READY, f"{wanted} consumers are ready")
+    if wanted:
+        return Condition.true(kind, Reason.ALL_READY, f"{wanted} of {wanted} consumers are ready")
+    if consumer.spec.paused:
+        return Condition.true(kind, Reason.PAUSED, _PAUSED)
+    scaled = consumer.spec.autoscaling is not None
+    why = "nothing waits for one" if scaled else "spec.replicas is 0"
+    return Condition.true(kind, Reason.IDLE, f"no consumer runs: {why}")
 
 
 def _judge_broker(consumer: PulsarConsumer, observed: Observed, plan: Plan) -> list[Condition]:
