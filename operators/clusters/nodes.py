@@ -127,19 +127,17 @@ def list_staying(cluster: KubernetesCluster, observed: Observed) -> list[Instanc
 
 
 def find_away(
-    cluster: KubernetesCluster,
-    observed: Observed,
-    verdicts: dict[str, Verdict],
-    *,
-    besides: InstanceView,
+    cluster: KubernetesCluster, observed: Observed, verdicts: dict[str, Verdict]
 ) -> InstanceView | None:
-    """Find another node that was drained and is not back yet: the next one waits for it.
+    """Find a node that was drained, is not to be rebuilt now, and is not back: others wait for it.
 
     An image that makes no node costs one node so, whoever asked for how many rebuilds.
     """
+    going = {cause.instance.key.name for cause in _list_open(cluster, observed, verdicts)}
     for instance in list_staying(cluster, observed):
-        healthy = verdicts[instance.key.name].state is State.HEALTHY
-        if instance != besides and not healthy and _is_drained_by_us(observed, instance):
+        name = instance.key.name
+        back = verdicts[name].state is State.HEALTHY
+        if name not in going and not back and _is_drained_by_us(observed, instance):
             return instance
     return None
 
@@ -212,26 +210,16 @@ def _plan_rebuilds(
 ) -> NodePlan:
     causes = _list_causes(cluster, observed, verdicts)
     actions = list(_record(observed, causes))
-    finished = {
-        cause.operation for cause in causes if _finished(observed, cause) and not cause.token
-    }
     needed = {cause.instance.key.name for cause in causes}
     steps = tuple(_give_back(cluster, observed, needed, verdicts))
-    broken = list_broken(list_staying(cluster, observed), verdicts)
-    open_ = [
-        cause
-        for cause in causes
-        if cause.operation not in finished
-        and not _finished(observed, cause)
-        and (cause.token or not is_over_budget(cluster, broken))
-    ]
+    open_ = _list_open(cluster, observed, verdicts)
     if not open_ or _is_at_work(observed):
         return NodePlan(tuple(actions), steps)
     # One that was begun is finished before the next.
     cause = min(open_, key=lambda each: not _is_drained_by_us(observed, each.instance))
     if cause.instance.key.name in observed.busy or not observed.workload.reachable:
         return NodePlan(tuple(actions), steps)
-    if find_away(cluster, observed, verdicts, besides=cause.instance) is not None:
+    if find_away(cluster, observed, verdicts) is not None:
         return NodePlan(tuple(actions), steps)
     drain = _plan_drain(cluster, observed, cause.instance, now)
     if drain is not None:
@@ -240,6 +228,19 @@ def _plan_rebuilds(
     note = f"Rebuilding node {cause.instance.key.name}"
     warning = cause.reason is Reason.REBUILDING
     return NodePlan((*actions, Action(step, cause.reason, note, warning)), steps)
+
+
+def _list_open(
+    cluster: KubernetesCluster, observed: Observed, verdicts: dict[str, Verdict]
+) -> list[Cause]:
+    """List the causes that nothing was done for yet, as far as the budget goes."""
+    broken = list_broken(list_staying(cluster, observed), verdicts)
+    spare = not is_over_budget(cluster, broken)
+    return [
+        cause
+        for cause in _list_causes(cluster, observed, verdicts)
+        if not _finished(observed, cause) and (cause.token or spare)
+    ]
 
 
 def _record(observed: Observed, causes: Iterable[Cause]) -> Iterable[Action]:

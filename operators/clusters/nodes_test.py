@@ -159,6 +159,15 @@ def test_next_node_waits_until_one_that_was_rebuilt_is_back() -> None:
     assert kinds(back) == [(NodeStepKind.UNCORDON, WEB[0]), (NodeStepKind.CORDON, WEB[1])]
 
 
+def test_two_broken_nodes_that_were_drained_do_not_wait_for_each_other() -> None:
+    """As when a pool shrank, grew again, and both broke meanwhile."""
+    drained = [replace(broken(name), cordoned=True, draining_since=NOW) for name in WEB[:2]]
+
+    (action,) = plan(observe(*drained), health={"maxUnhealthy": 2}).actions
+
+    assert isinstance(action.step, Create) and action.step.kind == OPERATION
+
+
 def test_budget_of_nothing_repairs_nothing() -> None:
     assert plan(observe(broken(WEB[0])), health={"maxUnhealthy": 0}).steps == ()
 

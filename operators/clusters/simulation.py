@@ -233,12 +233,9 @@ class World:
         assert not self.cut_off, "a node was rebuilt while its cluster did not answer"
         assert instance.labels[POOL_LABEL] != CONTROL_PLANE, "the control plane was rebuilt"
         self._check_drained(instance)
-        away = find_away(
-            self.cluster,
-            self.observe(),
-            judge_all(self.cluster, self.observe(), self.now),
-            besides=instance,
-        )
+        around = self.observe()
+        verdicts = judge_all(self.cluster, around, self.now)
+        away = find_away(self.cluster, around, verdicts)
         assert away is None, "a node is rebuilt before the one before it is back"
         asked = {each.node for each in self.cluster.spec.recycle}
         if view.instance not in asked:

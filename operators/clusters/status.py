@@ -279,7 +279,7 @@ def _judge_remediation(cluster: KubernetesCluster, observed: Observed, now: date
         if held is not None and held.finished and not cause.token:
             message = f"{name} is broken and could not be rebuilt: {held.message}"
             return Condition.false(type_, Reason.REBUILD_FAILED, message)
-        away = find_away(cluster, observed, verdicts, besides=cause.instance)
+        away = find_away(cluster, observed, verdicts)
         if away is not None:
             message = f"{name} waits until {away.key.name} is back: "
             message += verdicts[away.key.name].message
