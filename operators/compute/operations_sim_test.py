@@ -14,7 +14,7 @@ from libs.common.contracts.kubevirt import (
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
     VmiView,
 )
-from libs.common.kinds import LEASE, Manifest, build_object
+from libs.common.kinds import EVENT, LEASE, Manifest, build_object
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.compute.conftest import OP, WEB, Cloud
@@ -239,6 +239,8 @@ async def test_reboot_waits_for_a_node_that_is_silent(cloud: Cloud) -> None:
     assert cloud.api.get(OPERATION, OP)["status"]["phase"] == "Running"
     blocked = find_condition(cloud.api.get(INSTANCE, WEB), "Blocked")
     assert blocked is not None and blocked["reason"] == "NodeSilent"
+    told = [each for each in cloud.api.objects(EVENT) if each["reason"] == "NodeSilent"]
+    assert [each["type"] for each in told] == ["Warning"]
 
     await cloud.sim.revive(before.node_name)
     assert (await cloud.ended())["phase"] == "Succeeded"

@@ -15,6 +15,7 @@ from libs.common.plan import Outcome, Patch
 from libs.common.runtime import Context, Controller, Result
 from operators.compute.api.instance import INSTANCE, Instance
 from operators.compute.api.operation import OPERATION
+from operators.compute.api.reasons import ConditionType
 from operators.compute.api.size import INSTANCE_SIZE
 from operators.compute.instance.ending import plan_ending
 from operators.compute.instance.observe import (
@@ -86,7 +87,9 @@ class InstanceReconciler:
         tell(ctx, actions, outcome)
         observed = observe(ctx, instance)
         refusals = refusals_of(actions, outcome)
-        await ctx.apply_status(build_status(instance, observed, refusals, now=ctx.now()))
+        status = build_status(instance, observed, refusals, now=ctx.now())
+        ctx.tell_begun(status, ConditionType.BLOCKED)
+        await ctx.apply_status(status)
         poll = self._settings.missing_api_poll_seconds if observed.missing_apis else None
         return Result.from_outcome(outcome, requeue_after=poll)
 
