@@ -276,3 +276,17 @@ def _merge_lists(live: list[Any], config: list[Any], schema: Schema) -> list[Any
                 break
     out.extend(wanted[element] for element in queue)
     return out
+
+
+def is_same(old: Manifest, new: Manifest) -> bool:
+    """Tell whether a write changes nothing but the times at which managers wrote."""
+    if {**old, "metadata": None} != {**new, "metadata": None}:
+        return False
+    before, after = (_timeless(obj["metadata"]) for obj in (old, new))
+    return before == after
+
+
+def _timeless(metadata: Manifest) -> Manifest:
+    entries = metadata.get("managedFields") or ()
+    managed = [{k: v for k, v in entry.items() if k != "time"} for entry in entries]
+    return {**metadata, "managedFields": managed}

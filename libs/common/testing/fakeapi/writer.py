@@ -27,7 +27,7 @@ from libs.common.testing.fakeapi.identity import (
     check_preconditions,
     is_finished,
 )
-from libs.common.testing.fakeapi.managers import ManagerId, Managers
+from libs.common.testing.fakeapi.managers import ManagerId, Managers, is_same
 from libs.common.testing.fakeapi.registry import Registry
 from libs.common.testing.fakeapi.statuses import (
     already_exists,
@@ -333,7 +333,7 @@ class Writer:
         obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         self._bump_generation(target, old, obj)
         self._own(target, old, obj, options, managers, sent)
-        if _is_same(old, obj):
+        if is_same(old, obj):
             return current
         return self._store(target, target.key, obj, options, current)
 
@@ -404,17 +404,3 @@ class Writer:
             self.store.delete(target.resource.table, key)
             return Record(obj, current.version)
         return self.store.put(target.resource.table, key, obj)
-
-
-def _is_same(old: Manifest, new: Manifest) -> bool:
-    """Tell whether a write changes nothing but the times at which managers wrote."""
-    if {**old, "metadata": None} != {**new, "metadata": None}:
-        return False
-    before, after = (_timeless(obj["metadata"]) for obj in (old, new))
-    return before == after
-
-
-def _timeless(metadata: Manifest) -> Manifest:
-    entries = metadata.get("managedFields") or ()
-    managed = [{k: v for k, v in entry.items() if k != "time"} for entry in entries]
-    return {**metadata, "managedFields": managed}
