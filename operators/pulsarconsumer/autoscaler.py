@@ -162,7 +162,7 @@ class Scaler:
             failures: How many looks failed in a row.
         """
         fallback = self.policy.fallback
-        if failures >= fallback.failure_threshold and current < fallback.replicas:
+        if failures >= fallback.failure_threshold and current <= fallback.replicas:
             return self._keep(fallback.replicas, Cause.FALLBACK)
         return self._keep(current, Cause.KEPT)
 

@@ -148,6 +148,7 @@ def test_broker_that_cannot_be_asked_keeps_the_number_then_raises_it() -> None:
     assert scaler.decide_without_broker(2, 2).replicas == 2
     assert scaler.decide_without_broker(2, 3).replicas == 4
     assert scaler.decide_without_broker(7, 3).replicas == 7
+    assert scaler.decide_without_broker(4, 4).cause is Cause.FALLBACK, "it is still in force"
 
 
 def test_new_bounds_hold_at_once() -> None:

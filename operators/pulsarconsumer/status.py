@@ -47,9 +47,10 @@ def build_status(
         seek: What to tell of the last seek.
         now: Time of the transitions that happen here.
     """
+    broker = _judge_broker(consumer, observed, plan)
     conditions = [
-        *judge_deployment(consumer, observed, plan, outcome),
-        *_judge_broker(consumer, observed, plan),
+        *judge_deployment(consumer, observed, plan, outcome, cause=_find_cause(broker)),
+        *broker,
     ]
     if consumer.spec.paused:
         conditions.append(Condition.true(ConditionType.PAUSED, Reason.PAUSED, _PAUSED))
@@ -92,11 +93,24 @@ def plan_seek(consumer: PulsarConsumer, now: datetime) -> SeekStatus | None:
 
 
 def judge_deployment(
-    consumer: PulsarConsumer, observed: Observed, plan: Plan, outcome: Outcome
+    consumer: PulsarConsumer,
+    observed: Observed,
+    plan: Plan,
+    outcome: Outcome,
+    *,
+    cause: str = "",
 ) -> list[Condition]:
-    """State Ready, Available and Progressing."""
+    """State Ready, Available and Progressing.
+
+    Args:
+        consumer: What is asked for.
+        observed: What there is.
+        plan: What was planned.
+        outcome: What became of it.
+        cause: Why consumers may not be ready, as far as the broker says; empty for nothing.
+    """
     view = observed.deployment or _NOTHING
-    ready = _judge_ready(consumer, view, plan, outcome)
+    ready = _judge_ready(consumer, view, plan, outcome, cause)
     available = view.ready > 0 or plan.replicas == 0
     progressing = ready.reason in (
         Reason.STARTING,
@@ -119,8 +133,15 @@ def judge_deployment(
     ]
 
 
+def _find_cause(broker: Sequence[Condition]) -> str:
+    about = (ConditionType.BROKER_REACHABLE, ConditionType.AUTHENTICATION_VALID)
+    return next(
+        (each.message for each in broker if each.type in about and each.status == "False"), ""
+    )
+
+
 def _judge_ready(
-    consumer: PulsarConsumer, view: DeploymentView, plan: Plan, outcome: Outcome
+    consumer: PulsarConsumer, view: DeploymentView, plan: Plan, outcome: Outcome, cause: str
 ) -> Condition:
     kind, wanted = ConditionType.READY, plan.replicas
     error = outcome.first_error()
@@ -141,6 +162,7 @@ def _judge_ready(
         return Condition.false(kind, Reason.SCALING_DOWN, message)
     if view.ready < wanted:
         message = f"{view.ready} of {wanted} consumers are ready"
+        message = f"{message}: {cause}" if cause else message
         return Condition.false(kind, Reason.STARTING, message)
     if wanted:
         return Condition.true(kind, Reason.ALL_READY, f"{wanted} of {wanted} consumers are ready")

@@ -9,7 +9,7 @@ import pytest
 
 from libs.common.kinds import Manifest
 from libs.common.plan import Outcome
-from operators.pulsarconsumer.api.v1 import PulsarConsumer, Reason
+from operators.pulsarconsumer.api.v1 import PulsarConsumer, PulsarConsumerStatus, Reason
 from operators.pulsarconsumer.autoscaler import Cause, Decision
 from operators.pulsarconsumer.broker_status import dead_letter_topic, round_number
 from operators.pulsarconsumer.observed import DeploymentView, Observed
@@ -53,6 +53,21 @@ def test_ready_follows_the_deployment(fields: dict[str, Any], expected: tuple[st
     status = show(parse_consumer(), Observed(deployment=view(**fields)))
 
     assert reasons(status)["Ready"] == expected
+
+
+@pytest.mark.parametrize("fields", [{"ready": 1}, {}])
+def test_cause_at_the_broker_is_told_where_consumers_are_not_ready(fields: dict[str, Any]) -> None:
+    trouble = Trouble(Reason.UNREACHABLE, "the admin API gives no answer")
+    asked = Observed(deployment=view(**fields), survey=Survey(None, trouble, 1))
+    status = show(parse_consumer(), asked)
+    restarted = parse_consumer()
+    restarted = restarted.model_copy(update={"status": PulsarConsumerStatus.model_validate(status)})
+
+    ready = "1 of 2 consumers are ready: the admin API gives no answer"
+    expected = ready if fields else "2 of 2 consumers are ready"
+    assert status["conditions"][0]["message"] == expected
+    # A process that has not asked yet shows the same.
+    assert show(restarted, Observed(deployment=view(**fields))) == status
 
 
 def test_topics_in_which_most_waits_are_shown_where_there_are_several() -> None:
