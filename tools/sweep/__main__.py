@@ -62,7 +62,7 @@ def _parse(argv: Sequence[str]) -> Options:
     parser.add_argument("operator", nargs="?", default="", choices=("", *choices))
     parser.add_argument("--tier", choices=("gate", "sorts", "writes", "full"), default="gate")
     parser.add_argument("--replay", type=Path, help="run the trial of a replay file, with its log")
-    parser.add_argument("--jobs", type=int, default=8, help="trials at a time [default 8]")
+    parser.add_argument("--jobs", type=int, default=12, help="trials at a time [default 12]")
     parser.add_argument("--write", action="store_true", help="write docs/reference/reliability.md")
     parser.add_argument("--resume", action="store_true", help="leave out what passed before")
     parser.add_argument("--workload", default="", help="confine to one workload")

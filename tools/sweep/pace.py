@@ -15,6 +15,8 @@ from typing import Final
 
 _LEAST: Final = 0.1
 """Share of the real time that counts at least, so that each deadline comes."""
+_MOST: Final = 2.0
+"""Seconds that count between two looks at most: who looks later than that was stopped itself."""
 _SAMPLE: Final = 0.02
 """Seconds between two looks at the waits of processes."""
 _PROC: Final = Path("/proc")
@@ -110,7 +112,7 @@ class Pace:
             self._looked = at
             waited = sum(map(self._measure, self._list_pids()))
             if not self._paused:
-                self._passed += max(passed - waited, passed * _LEAST)
+                self._passed += min(max(passed - waited, passed * _LEAST), _MOST)
         return self._passed
 
     def pause(self) -> None:

@@ -61,6 +61,15 @@ def test_process_that_comes_later_is_followed_from_then_on() -> None:
     assert pace.now() == pytest.approx(1.5)
 
 
+def test_time_in_which_everybody_was_stopped_hardly_counts() -> None:
+    machine = Machine()
+    pace = machine.build_pace()
+    machine.pass_by(1.0)
+    assert pace.now() == pytest.approx(1.0)
+    machine.pass_by(1500.0)
+    assert pace.now() == pytest.approx(3.0)
+
+
 def test_time_stands_still_while_paused() -> None:
     machine = Machine()
     pace = machine.build_pace()
