@@ -40,7 +40,8 @@ class Serve(Protocol):
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _POLL: Final = 0.2
-_TIMEOUT: Final = 120.0
+_TIMEOUT: Final = float(os.environ.get("SLIPWAY_E2E_TIMEOUT", "120"))
+"""Seconds to wait for what has to happen; real machines take longer to boot than simulated ones."""
 _LABEL: Final = {"created-by": "slipway-e2e"}
 _RUN: Final = secrets.token_hex(2)
 _numbers = itertools.count()

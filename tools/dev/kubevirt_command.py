@@ -125,12 +125,17 @@ def refuse_real(target: Target) -> None:
     Raises:
         ToolError: It has.
     """
+    if has_real(target):
+        raise ToolError(f"The cluster has {_CRD} of the real KubeVirt: it needs no simulator")
+
+
+def has_real(target: Target) -> bool:
+    """Tell whether a cluster has the real KubeVirt."""
     from tools.kubevirt_sim.crds import SIMULATED
 
     found = target.kubectl.items("crds", "--field-selector", f"metadata.name={_CRD}")
     notes = [crd["metadata"].get("annotations") or {} for crd in found]
-    if any(note.get(SIMULATED) != "true" for note in notes):
-        raise ToolError(f"The cluster has {_CRD} of the real KubeVirt: it needs no simulator")
+    return any(note.get(SIMULATED) != "true" for note in notes)
 
 
 def _render(manifests: list[Manifest]) -> str:

@@ -1,12 +1,11 @@
 """Five machines with an address each, while they move and reboot and the operators are killed.
 
-The machines are simulated; API server, nodes, operators and their deaths are real.
+The machines may be simulated; API server, nodes, operators and their deaths are real.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
@@ -17,14 +16,11 @@ from libs.common.contracts.ip_claims import IP_ALLOCATION, IP_CLAIM, IP_POOL, Ip
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE, VmiView
 from libs.common.contracts.reading import text_at
 from libs.common.errors import AlreadyExists, NotFound
-from libs.common.kinds import NODE, POD, Key, key_of, uid_of
+from libs.common.kinds import NODE, POD, Key, Manifest, key_of, uid_of
 from operators.compute.samples import build_instance, build_operation, build_size
 from operators.ipam.samples import build_pool
+from tests.e2e.cloud.conftest import KubeVirt
 from tests.e2e.cluster import Cluster, Serve, eventually
-from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster
-from tools.cluster.progress import open_progress
-from tools.dev.kubevirt_command import deploy_simulator, remove_simulator
-from tools.dev.options import find_target
 from tools.kubevirt_sim.behavior import SILENT
 
 OPERATORS = ("ipam", "compute")
@@ -39,17 +35,15 @@ _DEATHS_AFTER: Final = (0, 2, 5)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def operators(kind_cluster: KindCluster, serve: Serve) -> Iterator[None]:
-    """Install the operators, and simulated machines that are ten times as fast as real ones."""
-    target, progress = find_target(None, None, DEFAULT_NAME), open_progress("kubevirt-sim")
-    deploy_simulator(target, progress, speed=10)
+def operators(kubevirt: KubeVirt, serve: Serve) -> None:
+    """Install the operators once there is a KubeVirt."""
     for operator in OPERATORS:
         serve(operator)
-    yield
-    remove_simulator(target, progress)
 
 
-async def test_each_machine_keeps_its_address_through_everything(cluster: Cluster) -> None:
+async def test_each_machine_keeps_its_address_through_everything(
+    cluster: Cluster, kubevirt: KubeVirt
+) -> None:
     namespace = await cluster.make_namespace("cloud")
     pool = f"{namespace}-public"
     with contextlib.suppress(AlreadyExists):
@@ -57,7 +51,8 @@ async def test_each_machine_keeps_its_address_through_everything(cluster: Cluste
     await cluster.client.create(IP_POOL, build_pool(pool, addresses=["192.0.2.64/29"]))
     for name in MACHINES:
         public = {"mode": "Auto", "poolName": pool}
-        await cluster.client.create(INSTANCE, build_instance(name, namespace, publicIP=public))
+        spec: Manifest = {"image": kubevirt.image, "publicIP": public}
+        await cluster.client.create(INSTANCE, build_instance(name, namespace, **spec))
     for name in MACHINES:
         await cluster.wait_ready(INSTANCE, Key(namespace, name))
     before = await list_addresses(cluster, namespace)
@@ -70,7 +65,8 @@ async def test_each_machine_keeps_its_address_through_everything(cluster: Cluste
     await kill_operators_as_they_work(cluster, namespace)
     for number, name in [(number, name) for number in range(len(ROUNDS)) for name in MACHINES]:
         await cluster.wait_ready(OPERATION, Key(namespace, f"{name}-{number}"))
-    await reboot_on_a_lost_node(cluster, namespace, MACHINES[0])
+    if kubevirt.simulated:
+        await reboot_on_a_lost_node(cluster, namespace, MACHINES[0])
 
     await eventually(lambda: all_follow(cluster, namespace), "each address is where its machine is")
     assert await list_addresses(cluster, namespace) == before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,19 +13,18 @@ from libs.common.contracts.network import NETWORK
 from libs.common.errors import AlreadyExists
 from libs.common.kinds import SECRET, Key, Kind, Manifest, build_object
 from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER
+from tests.e2e.cloud.conftest import KubeVirt
 from tests.e2e.cluster import Cluster, Serve, eventually
-from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster
-from tools.cluster.progress import open_progress
-from tools.dev.kubevirt_command import deploy_simulator, remove_simulator
-from tools.dev.options import find_target
 from tools.kubevirt_sim.deployment import GUEST_PORT, service_name
 
 
 @pytest.fixture(scope="module", autouse=True)
-def operators(kind_cluster: KindCluster, serve: Serve) -> Iterator[None]:
-    """Install the operators, and simulated machines that are ten times as fast as real ones."""
-    target, progress = find_target(None, None, DEFAULT_NAME), open_progress("kubevirt-sim")
-    deploy_simulator(target, progress, speed=10)
+def operators(kubevirt: KubeVirt, serve: Serve) -> None:
+    """Install the operators once there are guests that play nodes of Kubernetes."""
+    if not kubevirt.simulated:
+        pytest.skip(
+            "the address of a cluster of real guests would have to be routed, which no pool here is"
+        )
     for operator in ("ipam", "network", "compute"):
         serve(operator)
     serve(
@@ -34,8 +32,6 @@ def operators(kind_cluster: KindCluster, serve: Serve) -> Iterator[None]:
         settings__apiUrl=f"https://{service_name()}:{GUEST_PORT}",
         settings__apiPollSeconds=1,
     )
-    yield
-    remove_simulator(target, progress)
 
 
 def build(kind: Kind, name: str, namespace: str, /, **spec: Any) -> Manifest:

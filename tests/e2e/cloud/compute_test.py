@@ -1,9 +1,8 @@
-"""The compute operator on a real cluster whose KubeVirt is simulated: no guest runs."""
+"""The compute operator on a real cluster; where its KubeVirt is simulated, no guest runs."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,22 +16,15 @@ from libs.common.contracts.kubevirt import (
 from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT
 from libs.common.errors import AlreadyExists
 from libs.common.kinds import PVC, Key, Manifest
-from operators.compute.samples import IMAGE, build_instance, build_operation, build_size
+from operators.compute.samples import build_instance, build_operation, build_size
+from tests.e2e.cloud.conftest import KubeVirt
 from tests.e2e.cluster import Cluster, Serve, eventually
-from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster
-from tools.cluster.progress import open_progress
-from tools.dev.kubevirt_command import deploy_simulator, remove_simulator
-from tools.dev.options import find_target
 
 
 @pytest.fixture(scope="module", autouse=True)
-def operator(kind_cluster: KindCluster, serve: Serve) -> Iterator[None]:
-    """Install the operator, and a simulated KubeVirt that is ten times as fast as a real one."""
-    target, progress = find_target(None, None, DEFAULT_NAME), open_progress("kubevirt-sim")
-    deploy_simulator(target, progress, speed=10)
+def operator(kubevirt: KubeVirt, serve: Serve) -> None:
+    """Install the operator once there is a KubeVirt."""
     serve("compute")
-    yield
-    remove_simulator(target, progress)
 
 
 async def operate(cluster: Cluster, namespace: str, type_: str, **spec: object) -> Manifest:
@@ -43,18 +35,18 @@ async def operate(cluster: Cluster, namespace: str, type_: str, **spec: object) 
     return await cluster.wait_ready(OPERATION, Key(namespace, name))
 
 
-async def run_web(cluster: Cluster) -> Key:
+async def run_web(cluster: Cluster, kubevirt: KubeVirt) -> Key:
     namespace = await cluster.make_namespace("compute")
     web = Key(namespace, "web")
     with contextlib.suppress(AlreadyExists):
         await cluster.client.create(INSTANCE_SIZE, build_size())
-    await cluster.client.create(INSTANCE, build_instance("web", namespace))
+    await cluster.client.create(INSTANCE, build_instance("web", namespace, image=kubevirt.image))
     await cluster.wait_ready(INSTANCE, web)
     return web
 
 
-async def test_instance_runs_is_operated_on_and_goes(cluster: Cluster) -> None:
-    web = await run_web(cluster)
+async def test_instance_runs_is_operated_on_and_goes(cluster: Cluster, kubevirt: KubeVirt) -> None:
+    web = await run_web(cluster, kubevirt)
     namespace = web.namespace
     first = await look(cluster, web)
     disks = {each["metadata"]["name"] for each in (await claims(cluster, namespace))}
@@ -82,8 +74,10 @@ async def test_instance_runs_is_operated_on_and_goes(cluster: Cluster) -> None:
     await eventually(emptied, "the disks are gone")
 
 
-async def test_guest_reboots_is_snapshotted_restored_and_rescued(cluster: Cluster) -> None:
-    web = await run_web(cluster)
+async def test_guest_reboots_is_snapshotted_restored_and_rescued(
+    cluster: Cluster, kubevirt: KubeVirt
+) -> None:
+    web = await run_web(cluster, kubevirt)
     namespace = web.namespace
     first, own = await look(cluster, web), await root_disk(cluster, web)
 
@@ -101,7 +95,7 @@ async def test_guest_reboots_is_snapshotted_restored_and_rescued(cluster: Cluste
 
     await cluster.client.create(
         OPERATION,
-        build_operation("Rescue", "rescue", "web", namespace, rescue={"image": dict(IMAGE)}),
+        build_operation("Rescue", "rescue", "web", namespace, rescue={"image": kubevirt.image}),
     )
     rescue = Key(namespace, "rescue")
 
