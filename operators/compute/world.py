@@ -153,6 +153,10 @@ class WorldContext:
         """Tell nobody."""
         return ()
 
+    def tell_begun(self, *_: Any) -> tuple[()]:
+        """Tell nobody."""
+        return ()
+
     async def is_current(self) -> bool:
         """Tell that a pass sees what is there: nothing lies between."""
         return True
