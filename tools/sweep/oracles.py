@@ -147,15 +147,15 @@ def _check_counts(outcome: Outcome, reference: Outcome, workload: Workload) -> l
         _fold(title.replace(outcome.namespace, "<namespace>"), workload)
         for title in outcome.removed | _find_dependents(outcome)
     )
-    late = {
+    late = Counter(
         _fold(title.replace(outcome.namespace, "<namespace>"), workload)
-        for title in _find_late_children(outcome)
-    }
+        for title, _ in _find_late_children(outcome)
+    )
     for verb, counted, wanted in pairs:
         counts, asked = _fold_counts(counted, workload), _fold_counts(wanted, workload)
         for title in sorted({*counts, *asked}):
             # An object of somebody else comes and goes too, and so does what it was in the way of.
-            extra = 2 * removed[title] + (title in late)
+            extra = 2 * removed[title] + late[title]
             if not asked[title] <= counts[title] <= asked[title] + extra:
                 times = f"{counts[title]} times instead of {asked[title]}"
                 found.append(f"{title} was {verb} {times}")
@@ -177,11 +177,11 @@ def _find_dependents(outcome: Outcome) -> set[str]:
     }
 
 
-def _find_late_children(outcome: Outcome) -> set[str]:
-    """Return what was made for an owner that was gone already.
+def _find_late_children(outcome: Outcome) -> set[tuple[str, str]]:
+    """Return what was made for an owner that was gone already, with the UID of that owner.
 
-    Until an operator hears of the end, it may make a child again that the garbage collector has
-    taken, as the controllers of Kubernetes do; the garbage collector takes that one too.
+    Until an operator hears of the end, it may make each child again once that the garbage collector
+    has taken, as the controllers of Kubernetes do; the garbage collector takes that one too.
     """
     ends = {
         uid_of(version.manifest): version.number
@@ -189,7 +189,7 @@ def _find_late_children(outcome: Outcome) -> set[str]:
         if version.action == "DELETED"
     }
     return {
-        version.title
+        (version.title, owner["uid"])
         for version in outcome.history
         for owner in version.manifest["metadata"].get("ownerReferences") or ()
         if version.action == "ADDED" and version.number > ends.get(owner["uid"], version.number)

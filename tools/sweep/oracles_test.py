@@ -102,6 +102,25 @@ def test_child_made_before_the_end_of_its_owner_was_heard_of_may_come_once_more(
     assert find(build_outcome(*usual, *early), reference) == ["counts", "counts"]
 
 
+def test_each_child_may_be_made_once_for_an_owner_that_is_gone() -> None:
+    ends = [
+        build_version(PODSET, "web", "DELETED", metadata=metadata, spec={"replicas": 2})
+        for metadata in ({"uid": uid, "resourceVersion": "5"} for uid in ("first", "second"))
+    ]
+
+    def find_with(*owners: str) -> list[str]:
+        late = [
+            build_version(
+                POD, "web-pod-0", owner=owner, metadata={"uid": str(n), "resourceVersion": "7"}
+            )
+            for n, owner in enumerate(owners)
+        ]
+        return find(build_outcome(*ends, *late), build_outcome(*ends))
+
+    assert find_with("first", "second") == []
+    assert find_with("first", "first") == ["counts"]
+
+
 def test_late_probe_means_deaf_and_late_phase_unsettled() -> None:
     assert find(build_outcome(late={"probe": "nothing came"})) == ["deaf"]
     assert find(build_outcome(late={"grow": "nothing came"})) == ["settled"]

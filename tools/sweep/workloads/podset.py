@@ -142,9 +142,17 @@ def fold_adopted(state: State) -> State:
 
 
 def spares_adopting(mode: Mode, trigger: Trigger) -> bool:
-    """Spare the deletion of the pod that is let go: then there is none to be left in peace."""
-    moment = (trigger.phase, trigger.action, trigger.target, trigger.occurrence)
-    return mode is Mode.GONE and moment == ("release", "MODIFIED", "pods", 1)
+    """Spare what has another right end.
+
+    The deletion of the pod that is let go: then there is none to be left in peace. A watch that
+    falls silent before the orphans come: the set makes pods of its own, and adopts too late.
+    """
+    moment = (trigger.phase, trigger.action, trigger.target)
+    if mode is Mode.SILENT:
+        return moment == ("orphans", "ADDED", "pods")
+    return (
+        mode is Mode.GONE and moment == ("release", "MODIFIED", "pods") and trigger.occurrence == 1
+    )
 
 
 def has_owned(count: int, *, free: int = 0) -> Any:
