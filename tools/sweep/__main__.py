@@ -19,8 +19,6 @@ from tools.sweep.workload import OPERATORS
 from tools.sweep.zygote import Zygote, fork_zygote
 
 _FOLDER = Path("dist/sweep")
-
-
 _GARBAGE = "400"
 """Percent by which the heap of the API server and of etcd may grow before it is collected: at Go's
 default of 100 a fourth of what trials cost them is looking for garbage."""

@@ -97,10 +97,12 @@ async def sweep_operators(options: Options, operators: Sequence[str], zygote: Zy
                 await install_crds(client, every)
             while queue:
                 operator = queue.pop(0)
-                workloads = load_workloads(operator)
-                async with open_bench(control_plane, zygote, workloads, options.folder) as bench:
+                chosen = [
+                    each for each in load_workloads(operator) if options.workload in ("", each.id)
+                ]
+                async with open_bench(control_plane, zygote, chosen, options.folder) as bench:
                     runner = SweepRunner(bench, slots, seed=options.seed)
-                    swept[operator] = await _sweep(options, operator, runner)
+                    swept[operator] = await _sweep(options, operator, chosen, runner)
 
     async with asyncio.TaskGroup() as group:
         for _ in operators[:_LANES]:
@@ -201,9 +203,10 @@ async def _try_mutant(
     )
 
 
-async def _sweep(options: Options, operator: str, runner: SweepRunner) -> Swept:
+async def _sweep(
+    options: Options, operator: str, workloads: Sequence[Workload], runner: SweepRunner
+) -> Swept:
     """Sweep one operator."""
-    workloads = [each for each in load_workloads(operator) if options.workload in ("", each.id)]
     results = {}
     trials: list[tuple[Reference, Plan]] = []
     tried: set[tuple[Mode, MomentClass]] = set()

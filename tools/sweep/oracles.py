@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from libs.common.kinds import uid_of
@@ -143,14 +143,13 @@ def _check_counts(outcome: Outcome, reference: Outcome, workload: Workload) -> l
         ("created", outcome.creates, reference.creates),
         ("deleted", outcome.deletes, reference.deletes),
     )
-    removed = Counter(
-        _fold(title.replace(outcome.namespace, "<namespace>"), workload)
-        for title in outcome.removed | _find_dependents(outcome)
-    )
-    late = Counter(
-        _fold(title.replace(outcome.namespace, "<namespace>"), workload)
-        for title, _ in _find_late_children(outcome)
-    )
+
+    def count(titles: Iterable[str]) -> Counter[str]:
+        masked = (title.replace(outcome.namespace, "<namespace>") for title in titles)
+        return Counter(_fold(title, workload) for title in masked)
+
+    removed = count(outcome.removed | _find_dependents(outcome))
+    late = count(title for title, _ in _find_late_children(outcome))
     for verb, counted, wanted in pairs:
         counts, asked = _fold_counts(counted, workload), _fold_counts(wanted, workload)
         for title in sorted({*counts, *asked}):
