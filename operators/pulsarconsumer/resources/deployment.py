@@ -8,10 +8,10 @@ from libs.common.kinds import DEPLOYMENT, Manifest
 from operators.pulsarconsumer.api.consuming import SubscriptionType
 from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.naming import CONTAINER, selector_labels
+from operators.pulsarconsumer.resources.child import build_child
 from operators.pulsarconsumer.resources.environment import build_environment
 from operators.pulsarconsumer.resources.files import build_volumes
 from operators.pulsarconsumer.resources.overlay import lay_over
-from operators.pulsarconsumer.resources.policies import build_child
 
 HEALTH_PORT: Final = 8081
 """Port of the probes; that of the metrics is in the spec."""

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from libs.common.kinds import POD_DISRUPTION_BUDGET, Kind, Manifest, build_object
+from libs.common.kinds import POD_DISRUPTION_BUDGET, Kind, Manifest
 from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.naming import selector_labels
+from operators.pulsarconsumer.resources.child import build_child
 
 POD_MONITOR: Final = Kind("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors")
 """Kind of the Prometheus operator; ask whether it is served."""
-
-
-def build_child(kind: Kind, consumer: PulsarConsumer, owner: Manifest, spec: Manifest) -> Manifest:
-    """Build an object that has the name of its PulsarConsumer."""
-    return build_object(
-        kind,
-        consumer.metadata.name,
-        consumer.metadata.namespace,
-        metadata={"labels": selector_labels(consumer.metadata.name), "ownerReferences": [owner]},
-        spec=spec,
-    )
 
 
 def build_disruption_budget(consumer: PulsarConsumer, owner: Manifest) -> Manifest | None:

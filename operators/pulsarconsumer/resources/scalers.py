@@ -14,7 +14,7 @@ from operators.pulsarconsumer.api.connection import AuthenticationType
 from operators.pulsarconsumer.api.scaling import Autoscaling, ScalingStep
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer
 from operators.pulsarconsumer.naming import Topic
-from operators.pulsarconsumer.resources.policies import build_child
+from operators.pulsarconsumer.resources.child import build_child
 
 SCALED_OBJECT: Final = Kind("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects")
 """Kind of KEDA; ask whether it is served."""
