@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -23,6 +24,13 @@ case $1$2 in
 -cimport\\ sys*) echo 3.13.9 ;;
 esac
 """
+UV = """\
+#!/bin/sh
+# Stands in for uv, which would download an interpreter: `uv python install --no-progress 3.13`.
+for version; do :; done
+mkdir -p "$UV_PYTHON_INSTALL_DIR/cpython-$version.9-linux/bin"
+cp "${0%/*}/interpreter" "$UV_PYTHON_INSTALL_DIR/cpython-$version.9-linux/bin/python$version"
+"""
 
 
 @pytest.fixture
@@ -31,7 +39,9 @@ def checkout(tmp_path: Path) -> Path:
     root = tmp_path / "checkout"
     (root / "3rdparty" / "python").mkdir(parents=True)
     (root / "3rdparty" / "python" / "default.lock").write_text("# Nothing.\n")
-    shutil.copy(ROOT / "dev", root / "dev")
+    (root / "tools").mkdir()
+    for name in ("dev", "pants", "tools/python.sh"):
+        shutil.copy(ROOT / name, root / name)
     return root
 
 
@@ -45,11 +55,31 @@ def versions(tmp_path: Path) -> Path:
     return binary.parents[2]
 
 
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A PATH with what every system has, and no more: no Python, and no apt-get to get one."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in (
+        *("basename", "cat", "cp", "cut", "dirname", "grep", "id", "ls", "mkdir", "rm", "sh"),
+        *("sha256sum", "tr"),
+    ):
+        found = shutil.which(name)
+        assert found is not None  # Every system has these.
+        (tools / name).symlink_to(found)
+    return tools
+
+
+def add_program(directory: Path, name: str, text: str) -> None:
+    (directory / name).write_text(text)
+    (directory / name).chmod(0o755)
+
+
 def run(
-    checkout: Path, environ: Mapping[str, str], *arguments: str
+    checkout: Path, environ: Mapping[str, str], *arguments: str, script: str = "dev"
 ) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": SYSTEM_PATH, "SLIPWAY_CACHE": str(checkout.parent / "cache"), **environ}
-    command = [str(checkout / "dev"), *arguments]
+    command = [str(checkout / script), *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -112,15 +142,34 @@ def test_failed_set_up_says_so_and_is_not_taken_for_finished(
     assert not list((checkout.parent / "cache" / "dev").glob("*/complete"))
 
 
-def test_missing_python_is_one_line_with_what_to_do(checkout: Path, tmp_path: Path) -> None:
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    for name in ("dirname", "grep", "id", "ls", "sh"):
-        found = shutil.which(name)
-        assert found is not None  # Every system has these.
-        (tools / name).symlink_to(found)
-    done = run(checkout, {"PATH": str(tools)})
+def test_missing_python_is_one_line_with_what_to_do(checkout: Path, bare: Path) -> None:
+    done = run(checkout, {"PATH": str(bare)})
 
     assert done.returncode == 1
     assert done.stderr.startswith("dev: No Python 3.13 found")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_missing_python_is_installed_by_uv_into_the_cache(checkout: Path, bare: Path) -> None:
+    add_program(bare, "uv", UV)
+    add_program(bare, "interpreter", INTERPRETER)
+    done = run(checkout, {"PATH": str(bare)}, "status")
+
+    assert done.stdout == "dev status\n"
+    assert "Installing Python 3.13 with uv" in done.stderr
+    assert list((checkout.parent / "cache" / "python").iterdir())
+    assert "Installing" not in run(checkout, {"PATH": str(bare)}, "status").stderr
+
+
+def test_pants_gets_the_older_python_that_it_runs_on(checkout: Path, bare: Path) -> None:
+    found = re.search(r"^PEX_VERSION=(.*)$", (checkout / "pants").read_text(), re.MULTILINE)
+    assert found is not None
+    pex = checkout.parent / "cache" / f"pex-{found[1]}" / "pex"
+    pex.parent.mkdir(parents=True)
+    pex.touch()
+    add_program(bare, "uv", UV)
+    add_program(bare, "interpreter", INTERPRETER)
+    done = run(checkout, {"PATH": str(bare)}, "--pex", script="pants")
+
+    assert done.stdout == f"{pex}\n"
+    assert "Installing Python 3.9 with uv" in done.stderr

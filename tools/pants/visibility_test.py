@@ -36,7 +36,10 @@ FILES = {
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Lay out a small repository with the real rules, and end the daemon that stays in it."""
     root = tmp_path_factory.mktemp("checkout")
-    for name in ("pants", "pants.toml", "pants.ci.toml", "tools/pants/macros.py"):
+    for name in (
+        *("pants", "pants.toml", "pants.ci.toml"),
+        *("tools/pants/macros.py", "tools/python.sh"),
+    ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
     for name, text in FILES.items():
