@@ -18,17 +18,27 @@ def is_debian_root() -> bool:
     return shutil.which("apt-get") is not None and os.geteuid() == 0
 
 
+def check_packages(packages: Iterable[str]) -> list[str]:
+    """Return the Debian packages that are missing, and can be installed here.
+
+    Raises:
+        ToolError: A package is missing and cannot be installed here.
+    """
+    missing = [package for package in packages if not _is_installed(package)]
+    if missing and not is_debian_root():
+        raise ToolError(f"Missing packages: install {', '.join(missing)}, or run as root on Debian")
+    return missing
+
+
 def install_packages(packages: Iterable[str], progress: Progress) -> None:
     """Install Debian packages that are missing.
 
     Raises:
         ToolError: A package is missing and cannot be installed here.
     """
-    missing = [package for package in packages if not _is_installed(package)]
+    missing = check_packages(packages)
     if not missing:
         return
-    if not is_debian_root():
-        raise ToolError(f"Missing packages: install {', '.join(missing)}, or run as root on Debian")
     env = {"DEBIAN_FRONTEND": "noninteractive"}
     with progress.step(f"Debian packages: {' '.join(missing)}", "about 20 seconds"):
         progress.run(["apt-get", "update"], env=env)

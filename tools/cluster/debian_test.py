@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tools.cluster import debian
 from tools.cluster.debian import find_mirror, parse_mirror
+from tools.cluster.errors import ToolError
 
 
 @pytest.mark.parametrize(
@@ -41,3 +43,10 @@ def test_mirror_is_searched_in_every_file(tmp_path: Path) -> None:
     (folder / "b.sources").write_text("URIs: http://mirror.example/debian\n")
 
     assert find_mirror(tmp_path) == "http://mirror.example/debian"
+
+
+def test_packages_that_cannot_be_installed_are_all_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(debian, "is_debian_root", lambda: False)
+
+    with pytest.raises(ToolError, match="install no-such-a, no-such-b"):
+        debian.check_packages(["no-such-a", "no-such-b"])

@@ -22,6 +22,7 @@ from tools.dev.images import load_operator
 from tools.dev.install import Release, install
 from tools.dev.kubevirt_command import deploy_simulator, refuse_real
 from tools.dev.options import Target, find_target
+from tools.images import check_needs
 from tools.kubevirt_sim.deployment import GUEST_PORT, service_name
 
 OPERATORS: Final = ("ipam", "network", "compute", "clusters")
@@ -168,6 +169,8 @@ def run_cloud_demo(*, namespace: str, name: str, build: bool = True) -> None:
     """
     started = time.monotonic()
     progress, console = open_progress("demo"), Console(highlight=False)
+    if build:
+        check_needs(progress)
     KindCluster(name).up(progress)
     target = find_target(None, None, name)
     assert target.kind is not None, "the cluster that was brought up is one of kind"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tools.cluster.errors import ToolError
 from tools.dev.operators import ROOT
 
 _MARK: Final = "# demo:"
@@ -31,3 +33,18 @@ def find_examples(operator: str, root: Path = ROOT) -> list[Example]:
     paths = sorted((root / "operators" / operator / "examples").glob("*.yaml"))
     marks = [(path, parse_mark(path.read_text())) for path in paths]
     return [Example(operator, path, shows) for path, shows in marks if shows is not None]
+
+
+def find_all_examples(operators: Sequence[str], root: Path = ROOT) -> list[Example]:
+    """Return the examples of several operators for the demo.
+
+    Raises:
+        ToolError: There is none.
+    """
+    found = [example for operator in operators for example in find_examples(operator, root)]
+    if not found:
+        raise ToolError(
+            f"{', '.join(operators)}: nothing to show on a bare cluster, as no example starts with"
+            f" `{_MARK}`; `./dev demo cloud` shows compute and clusters with simulated machines"
+        )
+    return found

@@ -16,12 +16,13 @@ from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.kubectl import Kubectl
 from tools.cluster.progress import format_seconds, open_progress
-from tools.demo.examples import Example, find_examples
+from tools.demo.examples import Example, find_all_examples
 from tools.demo.surroundings import enliven, prepare
 from tools.demo.table import Row, build_row, render_rows
 from tools.dev.images import load_operator
 from tools.dev.install import Release, install
 from tools.dev.options import Target, find_target
+from tools.images import check_needs
 
 _READY_SECONDS: Final = 180.0
 _POLL_SECONDS: Final = 0.5
@@ -47,7 +48,11 @@ def run_demo(
     started = time.monotonic()
     progress = open_progress("demo")
     console = Console(highlight=False)
+    # What is wrong without a cluster is told before one is made, which takes minutes.
+    examples = find_all_examples(operators)
     if not (kubeconfig or context):
+        if build:
+            check_needs(progress)
         KindCluster(name).up(progress)
     target = find_target(kubeconfig, context, name)
     for operator in operators:
@@ -55,11 +60,6 @@ def run_demo(
         if target.kind:
             image = load_operator(operator, target.kind, progress, build=build)
         install(Release(operator, namespace), target, image, progress)
-    examples = [example for operator in operators for example in find_examples(operator)]
-    if not examples:
-        raise ToolError(
-            f"{', '.join(operators)}: no example starts with `# demo:`; nothing to show"
-        )
     prepare(operators, target, namespace, progress)
     for example in examples:
         console.print(f"[bold]{example.operator}[/bold]: {example.shows}")

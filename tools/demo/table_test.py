@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tools.demo.examples import find_examples, parse_mark
+from tools.cluster.errors import ToolError
+from tools.demo.examples import find_all_examples, find_examples, parse_mark
 from tools.demo.table import build_row, render_rows
 
 
@@ -79,3 +80,8 @@ def test_marked_examples_are_found_by_name(tmp_path: Path) -> None:
     (folder / "c.yaml").write_text("kind: Other\n")
 
     assert [one.shows for one in find_examples("podset", tmp_path)] == ["First.", "Second."]
+
+
+def test_operators_without_an_example_for_the_demo_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match="web, mail: nothing to show"):
+        find_all_examples(["web", "mail"], tmp_path)

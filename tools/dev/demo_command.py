@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
+from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import DEFAULT_NAME
 from tools.dev.operators import check_operator, list_operators
 from tools.dev.options import ContextName, Kubeconfig, Name, Namespace
@@ -42,7 +43,12 @@ def demo(
     ] = False,
 ) -> None:
     """From a bare machine to running operators and their objects turning Ready."""
-    if operators == [_CLOUD]:
+    if _CLOUD in (operators or ()):
+        if operators != [_CLOUD] or everything or kubeconfig or context:
+            raise ToolError(
+                "demo cloud is a story of its own on a kind cluster: name no other operator, and"
+                " leave --all, --kubeconfig and --context out"
+            )
         run_cloud_demo = importlib.import_module("tools.demo.cloud").run_cloud_demo
         run_cloud_demo(namespace=namespace, name=name, build=not no_build)
         return

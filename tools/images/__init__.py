@@ -3,10 +3,19 @@
 from tools.images.build import (
     build,
     build_together,
+    check_needs,
     ensure_base,
     list_all_images,
     list_images,
     push,
 )
 
-__all__ = ["build", "build_together", "ensure_base", "list_all_images", "list_images", "push"]
+__all__ = [
+    "build",
+    "build_together",
+    "check_needs",
+    "ensure_base",
+    "list_all_images",
+    "list_images",
+    "push",
+]

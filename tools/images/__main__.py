@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
-from tools.cluster.errors import ToolError
+from tools.cluster.command_line import run
 from tools.images import build_together, list_all_images, push
 
 
@@ -19,22 +18,18 @@ def main() -> int:
     for command in (building, pushing):
         command.add_argument("operators", nargs="*", metavar="operator")
         command.add_argument("--all", action="store_true", help="all images of this checkout")
-        command.add_argument("--tag", default="dev")
+        command.add_argument("--tag", default="dev", help="tag of the image (default dev)")
     options = parser.parse_args()
-    try:
-        chosen = list_all_images() if options.all else options.operators
-        if not chosen:
-            parser.error(f"{options.command}: name operators, or --all")
-        if options.command == "build":
-            print("\n".join(build_together(chosen, options.tag)))
-        else:
-            for operator in chosen:
-                print(push(operator, options.registry, options.tag))
-    except ToolError as err:
-        print(err, file=sys.stderr)
-        return 1
+    chosen = list_all_images() if options.all else options.operators
+    if not chosen:
+        parser.error(f"{options.command}: name operators, or --all")
+    if options.command == "build":
+        print("\n".join(build_together(chosen, options.tag)))
+    else:
+        for operator in chosen:
+            print(push(operator, options.registry, options.tag))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(run(main))

@@ -16,6 +16,7 @@ from typing import Final
 
 from tools.cluster import debian
 from tools.cluster.cache import Cache, digest_of
+from tools.cluster.errors import ToolError
 from tools.cluster.image_archive import Entry, write_archive
 from tools.cluster.progress import Progress
 
@@ -30,9 +31,13 @@ PACKAGES: Final = (
 )
 """Packages named; the libraries they need come with them."""
 NAME: Final = "slipway/base"
+BASE_VARIABLE: Final = "SLIPWAY_BASE_IMAGE"
+"""Names another base image; it must have /usr/bin/python3.13."""
 USER: Final = 65532
 """User and group of all processes; the number that distroless images use as well."""
 
+_BUILDERS: Final = ("mmdebstrap", "debian-archive-keyring")
+"""Packages of the machine that puts a root together."""
 _KEPT: Final = (
     "etc/protocols",
     "etc/services",
@@ -92,6 +97,23 @@ def build_archive(cache: Cache, progress: Progress) -> Path:
     return cache.ensure("base-image", base_tag(), build) / "base.tar"
 
 
+def check_builders(cache: Cache) -> None:
+    """Check, before anything takes long, that the base is there or can be made here.
+
+    Raises:
+        ToolError: It cannot; the message says what is missing.
+    """
+    if cache.find("base-image", base_tag()) is not None:
+        return
+    try:
+        debian.check_packages(_BUILDERS)
+    except ToolError as err:
+        raise ToolError(
+            f"The base image cannot be made here: {err}; or name another one by {BASE_VARIABLE},"
+            " which has /usr/bin/python3.13"
+        ) from err
+
+
 def read_entries(root: Path) -> Iterator[Entry]:
     """Yield what the image holds of a root of mmdebstrap, and what Debian adds on set-up."""
     certificates: list[bytes] = []
@@ -136,7 +158,7 @@ def extract_packages(output: Path, packages: Sequence[str], progress: Progress) 
     Raises:
         ToolError: The packages cannot be had.
     """
-    debian.install_packages(["mmdebstrap", "debian-archive-keyring"], progress)
+    debian.install_packages(_BUILDERS, progress)
     mode = "root" if os.geteuid() == 0 else "unshare"
     command = ["mmdebstrap", f"--mode={mode}", "--variant=extract", "--format=tar"]
     command += [f"--include={','.join(packages)}", SUITE, str(output)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from tools.cluster.cache import Cache
 from tools.cluster.docker import Docker, ensure_docker
 from tools.cluster.errors import ToolError
 from tools.cluster.progress import Progress, open_progress
-from tools.images.base import NAME, base_tag, build_archive
+from tools.images.base import BASE_VARIABLE, NAME, base_tag, build_archive, check_builders
 from tools.jvm.image import ensure_kit_image
 
 ROOT: Final = Path(__file__).parents[2]
@@ -21,8 +22,6 @@ _PREPARATIONS: Final[Mapping[str, Callable[[Docker, Progress], object]]] = {
 """What must be there before the image of an operator is built."""
 _TOOLS: Final[Mapping[str, str]] = {"kubevirt-sim": "tools/kubevirt_sim"}
 """Images that are not of operators."""
-BASE_VARIABLE: Final = "SLIPWAY_BASE_IMAGE"
-"""Names another base image; it must have /usr/bin/python3.13."""
 
 
 def build(operator_id: str, tag: str = "dev", progress: Progress | None = None) -> str:
@@ -65,6 +64,21 @@ def build_together(
         targets = [f"{folder}:image" for folder in folders]
         progress.run([ROOT / "pants", "package", *targets], env=environment, cwd=ROOT)
     return references
+
+
+def check_needs(progress: Progress) -> None:
+    """Check, before anything takes long, that images can be built on this machine.
+
+    Raises:
+        ToolError: They cannot; the message says what is missing and how to get it.
+    """
+    if not os.environ.get(BASE_VARIABLE):
+        check_builders(Cache())
+    first = not any(Cache().root.glob("pex-*/pex"))
+    title = progress.step("What Pants runs on", "a minute at most, once")
+    with title if first else contextlib.nullcontext():
+        # Looks for its interpreters, and makes what else it needs.
+        progress.run([ROOT / "pants", "--pex"])
 
 
 def list_images(operator: str, root: Path = ROOT) -> list[str]:
