@@ -19,7 +19,7 @@ from typing import Final
 from tools.cluster import commands, debian
 from tools.cluster.cache import Cache, digest_of
 from tools.cluster.capabilities import lacks_sys_resource
-from tools.cluster.errors import ToolError
+from tools.cluster.errors import CommandFailed, ToolError
 from tools.cluster.progress import Progress
 
 _START_SECONDS: Final = 60.0
@@ -86,13 +86,27 @@ def ensure_docker(progress: Progress, cache: Cache | None = None) -> Docker:
             f"DOCKER_HOST={os.environ['DOCKER_HOST']} does not answer: start it or unset it"
         )
     if not debian.is_debian_root():
-        raise ToolError(_NO_DOCKER)
+        raise ToolError(f"{_NO_DOCKER}{_explain_silence()}")
     with cache.lock("docker"):
         debian.install_packages(_PACKAGES, progress)
         # Where there is a service manager, installing docker has just started it.
         if docker := find_docker(cache):
             return docker
         return _start(progress, cache)
+
+
+def _explain_silence() -> str:
+    """Say in docker's own words why it does not answer: not running, or not for this user."""
+    if shutil.which("docker") is None:
+        return ""
+    try:
+        Docker().read("version", "--format", "{{.Server.Version}}", seconds=20.0)
+    except CommandFailed as err:
+        words = err.output.strip().splitlines() or [""]
+        return f" ({words[-1]})"
+    except ToolError as err:
+        return f" ({err})"
+    return ""
 
 
 def own_daemon_pid(cache: Cache | None = None) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Sequence
@@ -27,6 +28,8 @@ from tools.cluster.node_image import NodeImage, ensure_node_image
 from tools.cluster.progress import Progress, open_progress
 
 DEFAULT_NAME: Final = "slipway"
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,48}[a-z0-9])?")
+"""What kind takes for a name; it is a part of names of containers, and here of paths."""
 _READY_SECONDS: Final = 300.0
 _NODES: Final = ("nodes", "--selector", "!sim.slipway.dev/node")
 """Nodes that are containers; the simulator of KubeVirt plays further ones."""
@@ -55,10 +58,22 @@ class Created:
 
 @dataclass(slots=True)
 class KindCluster:
-    """Create, find and remove one cluster by name."""
+    """Create, find and remove one cluster by name.
+
+    Raises:
+        ToolError: It cannot be the name of a cluster.
+    """
 
     name: str = DEFAULT_NAME
     cache: Cache = field(default_factory=Cache)
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        if not _NAME.fullmatch(self.name):
+            raise ToolError(
+                f"A cluster cannot be named {self.name!r}: take at most 50 lower-case letters,"
+                " digits, dots and dashes, with a letter or digit at both ends"
+            )
 
     @property
     def kubeconfig(self) -> Path:

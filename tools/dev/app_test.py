@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tools.cluster.command_line import run
 from tools.cluster.kubectl import Kubectl
 from tools.dev import cluster_commands
 from tools.dev.app import app
@@ -76,6 +77,36 @@ def test_unknown_operator_is_refused_before_anything_is_done(tmp_path: Path) -> 
 
     assert done.returncode == 1
     assert "There is no operator 'nosuch'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("bench", "volumes"), "There is no benchmark of 'volumes': name one of compute, ipam,"),
+        # A module of tools/bench that is no benchmark.
+        (("bench", "page"), "There is no benchmark of 'page'"),
+        (("demo", "compute"), "compute: nothing to show on a bare cluster"),
+        (("demo", "cloud", "--all"), "demo cloud is a story of its own"),
+        # Names are parts of paths that are removed.
+        (("down", "--name", ".."), "A cluster cannot be named '..'"),
+        (("down", "--name", ""), "A cluster cannot be named ''"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_what_can(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    told: str,
+) -> None:
+    monkeypatch.setenv("SLIPWAY_CACHE", str(tmp_path))
+
+    assert run(lambda: app(list(arguments), prog_name="./dev")) == 1
+    assert told in capsys.readouterr().err
+
+
+def test_benchmarks_are_listed() -> None:
+    assert "podset" in CliRunner().invoke(app, ["bench", "--help"]).output
 
 
 def test_local_process_elects_nobody_and_watches_one_namespace() -> None:

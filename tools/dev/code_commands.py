@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import typer
 
 from tools.cluster.errors import ToolError
-from tools.dev.operators import ROOT, has_module
-from tools.dev.options import OperatorId
+from tools.dev.operators import ROOT, has_module, list_operators
 
 _PANEL = "The code"
 _PASSING = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -42,13 +41,21 @@ def release(context: typer.Context) -> None:
     delegate("tools.release", context.args)
 
 
-def bench(context: typer.Context, operator: OperatorId) -> None:
-    """Run the benchmarks of an operator."""
-    delegate(f"tools.bench.{operator}", context.args)
+def bench(context: typer.Context) -> None:
+    """Run the benchmarks of an operator: ./dev bench ID."""
+    known = [each for each in list_operators() if has_module(f"tools.bench.{each}")]
+    operator, rest = (context.args or [""])[0], context.args[1:]
+    if operator in ("-h", "--help"):
+        print(f"Usage: ./dev bench ID [OPTIONS]\n\nOne of: {', '.join(known)}")
+        print("Options of each: ./dev bench ID --help")
+        return
+    if operator not in known:
+        raise ToolError(f"There is no benchmark of {operator!r}: name one of {', '.join(known)}")
+    delegate(f"tools.bench.{operator}", rest)
 
 
 def sweep(context: typer.Context) -> None:
-    """Run the fault sweeps."""
+    """Harm operators at each of their writes, and see that they come through."""
     delegate("tools.sweep", context.args)
 
 

@@ -84,10 +84,10 @@ def uninstall(release: Release, target: Target, progress: Progress, *, hooks: bo
     Without `hooks` its finalizers stay on the objects, which is right only where it holds none.
 
     Raises:
-        CommandFailed: helm failed, or there is no such release.
+        ToolError: There is no such release, or helm failed.
     """
     helm = ensure_tool("helm", progress)
-    deployments = _get_deployments(release, target.kubectl)
+    deployments = get_deployments(release, target.kubectl)
     if hooks and deployments and not any(map(is_rolled_out, deployments)):
         progress.say(
             f"{release.operator} is not running, so its clean-up may not run either and wait for"
@@ -96,7 +96,15 @@ def uninstall(release: Release, target: Target, progress: Progress, *, hooks: bo
     with progress.step(f"Uninstalling {release.operator} from namespace {release.namespace}"):
         command = [str(helm), "uninstall", release.operator, "--namespace", release.namespace]
         command += ["--wait", *([] if hooks else ["--no-hooks"]), *target.helm_flags()]
-        progress.run(command)
+        try:
+            progress.run(command)
+        except CommandFailed as err:
+            if "not found" not in err.output:
+                raise
+            raise ToolError(
+                f"There is no release {release.operator} in namespace {release.namespace}:"
+                " `./dev status` shows where operators are; --namespace names another"
+            ) from err
 
 
 def is_rolled_out(deployment: Mapping[str, Any]) -> bool:
@@ -132,7 +140,8 @@ def find_failure(pods: Sequence[Mapping[str, Any]]) -> str | None:
     return None
 
 
-def _get_deployments(release: Release, kubectl: Kubectl) -> list[dict[str, Any]]:
+def get_deployments(release: Release, kubectl: Kubectl) -> list[dict[str, Any]]:
+    """Return the Deployments of a release: one, or none where it is not installed."""
     scope = ("--namespace", release.namespace, "--selector", release.selector)
     return kubectl.items("deployments", *scope)
 
@@ -141,7 +150,7 @@ def _wait_for_rollout(release: Release, kubectl: Kubectl, progress: Progress) ->
     scope = ("--namespace", release.namespace, "--selector", release.selector)
     deadline = time.monotonic() + _ROLLOUT_SECONDS
     while True:
-        deployments = _get_deployments(release, kubectl)
+        deployments = get_deployments(release, kubectl)
         if deployments and all(map(is_rolled_out, deployments)):
             return
         pods = kubectl.items("pods", *scope)

@@ -45,7 +45,8 @@ def kubevirt_sim(
         bool, typer.Option("--remove", help="Take it and its kinds out of the cluster again.")
     ] = False,
     speed: Annotated[
-        float, typer.Option("--speed", min=0.1, help="Seconds of delays in a real second.")
+        float,
+        typer.Option("--speed", min=0.1, help="How many seconds of its delays pass in a real one."),
     ] = 1.0,
 ) -> None:
     """Simulate KubeVirt and CDI for a cluster that has none; further arguments are its own."""

@@ -39,13 +39,27 @@ def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=_PANEL, context_settings=passing)(run)
 
 
-def load(operator: OperatorId, name: Name = DEFAULT_NAME) -> None:
-    """Build the operator's image and load it into the kind cluster."""
-    check_operator(operator)
+def load(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID|IMAGE",
+            help="The operator, such as podset; or an image that docker has, such as shop/app:1.",
+            show_default=False,
+        ),
+    ],
+    name: Name = DEFAULT_NAME,
+) -> None:
+    """Build the operator's image and load it into the kind cluster; or load any other image."""
+    other = ":" in what
+    if not other:
+        check_operator(what)
     target = find_target(None, None, name)
     assert target.kind is not None  # A target without kubeconfig and context is a kind cluster.
-    progress = open_progress(f"load-{operator}")
-    print(load_operator(operator, target.kind, progress))
+    progress = open_progress("load")
+    if other:
+        target.kind.load([what], progress)
+    print(what if other else load_operator(what, target.kind, progress))
 
 
 def install(
@@ -99,13 +113,13 @@ def logs(
     """Show the logs of an operator that runs in the cluster."""
     check_operator(operator)
     target = find_target(kubeconfig, context, name)
-    arguments = [
-        "logs",
-        "--namespace",
-        namespace,
-        "--selector",
-        Release(operator, namespace).selector,
-    ]
+    release = Release(operator, namespace)
+    if not installer.get_deployments(release, target.kubectl):
+        raise ToolError(
+            f"Operator {operator} is not installed in namespace {namespace}: `./dev status` shows"
+            f" where it is, `./dev install {operator}` installs it"
+        )
+    arguments = ["logs", "--namespace", namespace, "--selector", release.selector]
     arguments += ["--tail", "-1", "--prefix", *(["--follow"] if follow else [])]
     command = target.kubectl.command(*arguments)
     sys.stdout.flush()
@@ -158,8 +172,7 @@ def find_image(operator: str, cluster: KindCluster | None, progress: Progress) -
 
 
 def _refuse_second(release: Release, kubectl: Kubectl) -> None:
-    scope = ("--namespace", release.namespace, "--selector", release.selector)
-    if any(one["spec"].get("replicas", 1) for one in kubectl.items("deployments", *scope)):
+    if any(one["spec"].get("replicas", 1) for one in installer.get_deployments(release, kubectl)):
         raise ToolError(
             f"Operator {release.operator} runs in namespace {release.namespace} already, and two at"
             f" once would fight: run `./dev uninstall {release.operator}` first"

@@ -18,7 +18,12 @@ from tools.cluster.kubectl import Kubectl
 Name = Annotated[str, typer.Option("--name", help="Name of the kind cluster.")]
 Workers = Annotated[
     int | None,
-    typer.Option("--workers", min=0, max=9, help="Worker nodes beside the control plane."),
+    typer.Option(
+        "--workers",
+        min=0,
+        max=9,
+        help="Worker nodes beside the control plane; those that are there, or none.",
+    ),
 ]
 Kubeconfig = Annotated[
     Path | None,

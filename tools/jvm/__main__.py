@@ -6,6 +6,7 @@ With --again the jars are built a second time, and must have the same bytes.
 import argparse
 import sys
 
+from tools.cluster.command_line import run
 from tools.cluster.progress import open_progress
 from tools.jvm.kit import ensure_kit, find_differences
 
@@ -25,4 +26,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run(main))

@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from tools.cluster.errors import ToolError
+from tools.cluster.command_line import run
 from tools.cluster.progress import Progress, open_progress
-from tools.lock.lockfile import LockError, find_drift, render_lock
+from tools.lock.lockfile import find_drift, render_lock
 
 ROOT: Final = Path(__file__).parents[2]
 REQUIREMENTS: Final = ROOT / "3rdparty/python/requirements.txt"
@@ -47,12 +47,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare only, without the network")
     check: bool = parser.parse_args().check
     progress = open_progress("lock")
-    try:
-        text = LOCK.read_text() if check else resolve(progress)
-        problems = find_drift(REQUIREMENTS.read_text(), text)
-    except (LockError, ToolError) as err:
-        print(err, file=sys.stderr)
-        return 1
+    text = LOCK.read_text() if check else resolve(progress)
+    problems = find_drift(REQUIREMENTS.read_text(), text)
     for problem in problems:
         print(problem, file=sys.stderr)
     if problems:
@@ -65,4 +61,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(run(main))

@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from tools.cluster.errors import ToolError
+
 HEADER: Final = """\
 # Every dependency with the hashes of its wheels (CPython 3.13 on Linux and macOS).
 # Written by `python -m tools.lock` from requirements.txt. DO NOT EDIT.
@@ -19,7 +21,7 @@ _PIN: Final = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)")
 _COMMENT: Final = re.compile(r"(^|\s)#.*$")
 
 
-class LockError(Exception):
+class LockError(ToolError):
     """The requirements cannot be locked as they are."""
 
 

@@ -1,14 +1,13 @@
-"""Fetch and run a real Pulsar broker: `python -m tools.pulsar fetch|up|down|image|lock`."""
+"""Fetch and run a real Pulsar broker on this machine."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from pathlib import Path
 
 from tools.cluster.cache import Cache
-from tools.cluster.errors import ToolError
+from tools.cluster.command_line import run
 from tools.cluster.progress import Progress, open_progress
 from tools.pulsar import local
 from tools.pulsar.cluster import ensure_image
@@ -17,12 +16,19 @@ from tools.pulsar.fetch import LOCK, copy_jars, ensure_pulsar, hash_jars, render
 
 def main() -> int:
     """Run the command line and return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tools.pulsar", description=__doc__)
+    parser = argparse.ArgumentParser(prog="./dev pulsar", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("fetch", help="print the folder of the broker, for SLIPWAY_PULSAR")
     running = commands.add_parser("up", help="start a broker that stays, and print its addresses")
-    running.add_argument("--port", type=int, default=local.PORT)
-    running.add_argument("--http-port", type=int, default=local.HTTP_PORT)
+    running.add_argument(
+        "--port", type=int, default=local.PORT, help=f"of clients (default {local.PORT})"
+    )
+    running.add_argument(
+        "--http-port",
+        type=int,
+        default=local.HTTP_PORT,
+        help=f"of the admin API (default {local.HTTP_PORT})",
+    )
     commands.add_parser("down", help="stop it; what it stored is kept")
     commands.add_parser(
         "image", help="build the image of a broker for clusters, and print its name"
@@ -31,22 +37,18 @@ def main() -> int:
     options = parser.parse_args()
     cache = Cache()
     progress = open_progress("pulsar", cache)
-    try:
-        match options.command:
-            case "fetch":
-                print(ensure_pulsar(progress, cache))
-            case "up":
-                broker = local.up(progress, cache, (options.port, options.http_port))
-                print(f"{broker.service_url} {broker.admin_url}")
-            case "down":
-                print("stopped" if local.down(cache) else "not running")
-            case "image":
-                print(ensure_image(progress, cache))
-            case _:
-                _write_lock(progress)
-    except (ToolError, TimeoutError) as err:
-        print(err, file=sys.stderr)
-        return 1
+    match options.command:
+        case "fetch":
+            print(ensure_pulsar(progress, cache))
+        case "up":
+            broker = local.up(progress, cache, (options.port, options.http_port))
+            print(f"{broker.service_url} {broker.admin_url}")
+        case "down":
+            print("stopped" if local.down(cache) else "not running")
+        case "image":
+            print(ensure_image(progress, cache))
+        case _:
+            _write_lock(progress)
     return 0
 
 
@@ -57,4 +59,4 @@ def _write_lock(progress: Progress) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(run(main))

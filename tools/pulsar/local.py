@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 from typing import Final
 
 from libs.common.testing.pulsar import Broker
 from tools.cluster.cache import Cache
+from tools.cluster.errors import ToolError
 from tools.cluster.progress import Progress
 from tools.pulsar.fetch import ensure_pulsar
 
@@ -23,16 +25,32 @@ def up(progress: Progress, cache: Cache, ports: tuple[int, int] = (PORT, HTTP_PO
     """Start a broker unless one runs, and return it; what it stores is kept in the cache.
 
     Raises:
-        ToolError: The broker cannot be fetched.
+        ToolError: The broker cannot be fetched, or a port is taken.
         TimeoutError: It did not become healthy.
     """
     folder = cache.path("pulsar-data", "broker.pid").parent
     broker = Broker(ensure_pulsar(progress, cache), ports=ports, folder=folder)
     if find_pid(folder) is None:
+        check_ports(ports)
         with progress.step("Pulsar broker", "10 seconds"):
             broker.start()
         cache.write(folder / "broker.pid", str(broker.pid))
     return broker
+
+
+def check_ports(ports: tuple[int, int]) -> None:
+    """Check that both ports are free: that of clients, and that of the admin API.
+
+    Raises:
+        ToolError: One is taken.
+    """
+    for flag, port in zip(("--port", "--http-port"), ports, strict=True):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except (OSError, OverflowError) as err:
+                raise ToolError(f"Port {port}: {err}; name another one by {flag}") from err
 
 
 def down(cache: Cache) -> bool:

@@ -7,12 +7,12 @@ import hashlib
 import json
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from tools.cluster.binaries import ensure_tool
+from tools.cluster.command_line import run
 from tools.cluster.docker import Docker, ensure_docker
 from tools.cluster.errors import ToolError
 from tools.cluster.progress import Progress, open_progress
@@ -28,18 +28,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     options = _parse(argv)
     progress = open_progress(f"release-{options.operator}")
-    try:
-        release = read_release(options.operator, ROOT)
-        if not options.allow_dirty:
-            check_clean(ROOT)
-        folder = Path(options.output) / release.name
-        images = make_images(release, options.registry, progress)
-        chart = write_files(release, folder, images, progress)
-        if options.registry:
-            push_chart(chart, options, progress)
-    except ToolError as err:
-        print(err, file=sys.stderr)
-        return 1
+    release = read_release(options.operator, ROOT)
+    if not options.allow_dirty:
+        check_clean(ROOT)
+    folder = Path(options.output) / release.name
+    images = make_images(release, options.registry, progress)
+    chart = write_files(release, folder, images, progress)
+    if options.registry:
+        push_chart(chart, options, progress)
     for path in sorted(folder.iterdir()):
         print(path)
     _say_next(release, chart, options, progress)
@@ -157,4 +153,4 @@ def _say_next(
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run(main))

@@ -41,7 +41,8 @@ def read_release(operator: str, root: Path) -> Release:
     """
     chart = root / "helm" / operator / "Chart.yaml"
     if not chart.exists():
-        raise ToolError(f"helm/{operator}/Chart.yaml: no such operator; check the id")
+        known = sorted(path.parent.name for path in root.glob("operators/*/BUILD"))
+        raise ToolError(f"There is no operator {operator!r}: name one of {', '.join(known)}")
     metadata = fastyaml.load(chart.read_text())
     version, app_version = str(metadata.get("version")), str(metadata.get("appVersion"))
     if not _VERSION.fullmatch(version):

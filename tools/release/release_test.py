@@ -84,7 +84,7 @@ def test_release_that_is_not_in_order_is_refused(
 
 
 def test_unknown_operator_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ToolError, match="no such operator"):
+    with pytest.raises(ToolError, match="There is no operator 'ghost'"):
         read_release("ghost", tmp_path)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tools.cluster.errors import ToolError
+from tools.cluster.command_line import run
 from tools.scaffold.create import create
 from tools.scaffold.names import Names
 from tools.scaffold.tutorial import PAGE
@@ -30,13 +30,9 @@ Try it:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     options = _parse(argv)
-    try:
-        names = Names.build(options.operator, options.kind, options.plural, options.group)
-        for path in create(_ROOT, names):
-            print(path)
-    except ToolError as err:
-        print(err, file=sys.stderr)
-        return 1
+    names = Names.build(options.operator, options.kind, options.plural, options.group)
+    for path in create(_ROOT, names):
+        print(path)
     command = [sys.executable, "-m", "tools.generate"]
     done = subprocess.run(command, cwd=_ROOT, check=False)
     if done.returncode == 0:
@@ -58,4 +54,4 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run(main))

@@ -1,4 +1,4 @@
-"""Command line: `python -m tools.sweep [operator] [--tier gate|sorts|writes|full] ...`."""
+"""Harm operators at each of their writes and waits, on a real API server: `./dev sweep`."""
 
 from __future__ import annotations
 
@@ -57,17 +57,41 @@ async def _run(options: Options, operators: Sequence[str], zygote: Zygote) -> in
 def _parse(argv: Sequence[str]) -> Options:
     parser = argparse.ArgumentParser(prog="./dev sweep", description=__doc__)
     choices = (*OPERATORS, "mutants")
-    parser.add_argument("operator", nargs="?", default="", choices=("", *choices))
-    parser.add_argument("--tier", choices=("gate", "sorts", "writes", "full"), default="gate")
+    parser.add_argument(
+        "operator",
+        nargs="?",
+        default="",
+        choices=("", *choices),
+        metavar="ID",
+        help="operator to sweep (default all); `mutants` brings bugs back and looks who finds them",
+    )
+    parser.add_argument(
+        "--tier",
+        choices=("gate", "sorts", "writes", "full"),
+        default="gate",
+        help="how much is tried: each mode once (gate, the default), the main ones at each sort of"
+        " moment (sorts) or at all (writes), all of them at all moments (full)",
+    )
     parser.add_argument("--replay", type=Path, help="run the trial of a replay file, with its log")
     parser.add_argument("--jobs", type=int, default=12, help="trials at a time [default 12]")
     parser.add_argument("--write", action="store_true", help="write docs/reference/reliability.md")
     parser.add_argument("--resume", action="store_true", help="leave out what passed before")
     parser.add_argument("--workload", default="", help="confine to one workload")
-    parser.add_argument("--mode", action="append", default=[], choices=[*map(str, Mode)])
+    parser.add_argument(
+        "--mode",
+        action="append",
+        default=[],
+        choices=[*map(str, Mode)],
+        metavar="MODE",
+        help=f"confine to a fault; repeatable: {', '.join(map(str, Mode))}",
+    )
     parser.add_argument("--mutant", action="append", default=[], help="confine to one mutant")
-    parser.add_argument("--sample", type=int, default=0, help="trials of a mode at most")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--sample", type=int, default=0, help="trials of a mode at most (default 0: all)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="which moments are taken where not all are (default 0)"
+    )
     parser.add_argument("--junit", type=Path, help="write a JUnit report")
     found = parser.parse_args(argv)
     return Options(
