@@ -214,9 +214,10 @@ def plan_podset(desired: Desired, observed: Observed, now: datetime) -> Plan:
 
     Applied, a plan may make a further one possible: plan again until no step is left.
     """
-    if desired.podset.spec.paused:
-        return Plan()
     facts = assess(desired, observed, now)
+    if desired.podset.spec.paused:
+        # Nothing is changed, but the status still tells when a pod has been ready for long enough.
+        return Plan(requeue_after=facts.available_after)
     obsolete = facts.vacancies.obsolete(_history_limit(desired))
     batches: tuple[tuple[Step, ...], ...] = (
         (*_plan_releases(desired, observed), *_plan_adoptions(desired, observed)),

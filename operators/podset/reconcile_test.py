@@ -101,6 +101,14 @@ def test_paused_set_is_left_alone() -> None:
     assert respec(process, replicas=9, paused=True) == Plan()
 
 
+def test_paused_set_still_tells_when_a_pod_becomes_available() -> None:
+    cluster, process = start(2, minReadySeconds=30, paused=False)
+    process.desired = desire(template=TEMPLATE, replicas=2, minReadySeconds=30, paused=True)
+    cluster.later(10)
+
+    assert process.plan() == Plan(requeue_after=20)
+
+
 # Termination.
 
 

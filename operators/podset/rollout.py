@@ -68,8 +68,10 @@ def parse_budget(spec: PodSetSpec) -> Budget:
         recreate.max_unavailable, spec.replicas, f"{prefix}.maxUnavailable", up=False
     )
     partition = parse_share(recreate.partition, spec.replicas, f"{prefix}.partition", up=True)
-    # Without any room an update could not begin.
-    return Budget(True, surge, unavailable if surge or unavailable else 1, partition)
+    # Without any room an update could not begin. More new pods than are wanted are of no use, and
+    # every pass would look at that many slots.
+    unavailable = unavailable if surge or unavailable else 1
+    return Budget(True, min(surge, spec.replicas), unavailable, partition)
 
 
 def parse_share(value: int | str, total: int, field: str, *, up: bool) -> int:

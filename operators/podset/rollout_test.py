@@ -70,6 +70,7 @@ def test_share_that_is_none_is_refused_with_its_field(value: int | str) -> None:
         ({"maxUnavailable": 0, "maxSurge": 0}, Budget(True, 0, 1, 0)),
         ({"maxUnavailable": 0, "maxSurge": "30%"}, Budget(True, 2, 0, 0)),
         ({"maxUnavailable": "60%", "partition": "50%"}, Budget(True, 0, 2, 2)),
+        pytest.param({"maxUnavailable": 0, "maxSurge": 2**62}, Budget(True, 4, 0, 0), id="huge"),
     ],
 )
 def test_budget_follows_from_the_strategy(recreate: Any, budget: Budget) -> None:

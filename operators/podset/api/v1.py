@@ -139,7 +139,7 @@ class RecreateUpdate(KubernetesModel):
 
     max_surge: Share = 0
     """maxSurge is how many pods, or which percentage of spec.replicas rounded up, may exist beyond
-    spec.replicas."""
+    spec.replicas; more than spec.replicas counts as that many."""
 
     partition: Share = 0
     """partition is how many pods, or which percentage of spec.replicas rounded up, keep their older
