@@ -70,7 +70,7 @@ def plan_vacancies(
     """
     newest_first = sorted(ended, key=_last_ended, reverse=True)
     failures = [
-        build_failure(pod, template_hash, policy) for pod in newest_first[: max(vacancies, 0)]
+        build_failure(pod, now, template_hash, policy) for pod in newest_first[: max(vacancies, 0)]
     ]
     waiting = [failure for failure in failures if failure.retry_at > now]
     return Vacancies(
@@ -81,13 +81,18 @@ def plan_vacancies(
     )
 
 
-def build_failure(pod: PodView, template_hash: str, policy: PodBackoff) -> Failure:
+def build_failure(pod: PodView, now: float, template_hash: str, policy: PodBackoff) -> Failure:
     """Work out when an ended pod may be replaced.
 
     A pod that lived for `maxSeconds` did not fail at once, and a pod of another template says
     nothing about this one: both are replaced without delay, and counting starts anew.
     """
     ended, created = seconds_of(pod.ended) or 0.0, seconds_of(pod.created) or 0.0
+    if ended > now:
+        # The end is told by the clock of the node, which is ahead. The API server's own clock told
+        # when the pod was created: the slot is neither held for as long as that clock is ahead, nor
+        # filled again and again for pods that seem to have lived long.
+        ended = created
     if pod.template_hash != template_hash or ended - created >= policy.max_seconds:
         return Failure(pod, ended, 0)
     return Failure(pod, ended + delay_after(pod.attempt, policy), pod.attempt + 1)

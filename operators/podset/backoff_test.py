@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from operators.podset.view import PodView, seconds_of
 
 POLICY = PodBackoff(base_seconds=10, max_seconds=300)
 ENDED = seconds_of("2026-01-31T12:00:00Z") or 0.0
+NOW = ENDED + 60
 
 
 def ended(name: str, minute: int = 0, *, attempt: int = 0, template: str = "h") -> PodView:
@@ -34,9 +37,22 @@ def test_delay_doubles_up_to_the_longest(attempt: int, seconds: int) -> None:
 
 
 def test_replacement_carries_the_next_attempt() -> None:
-    failure = build_failure(ended("a", attempt=2), "h", POLICY)
+    failure = build_failure(ended("a", attempt=2), NOW, "h", POLICY)
 
     assert (failure.next_attempt, failure.retry_at) == (3, ENDED + 1 + 20)
+
+
+@pytest.mark.parametrize("ahead", [20, 400, 86_400])
+def test_node_whose_clock_is_ahead_neither_holds_a_slot_nor_floods_it(ahead: int) -> None:
+    """All that is known of such a pod is when it was created: by that it is backed off."""
+    minutes, seconds = divmod(ahead, 60)
+    pod = replace(ended("a", attempt=1), ended=f"2026-01-31T12:{minutes % 60:02}:{seconds:02}Z")
+    if ahead == 86_400:
+        pod = replace(pod, ended="2026-02-01T12:00:00Z")
+
+    failure = build_failure(pod, ENDED + 2, "h", POLICY)
+
+    assert (failure.next_attempt, failure.retry_at) == (2, ENDED + 10)
 
 
 def test_pod_that_lived_long_starts_the_count_anew() -> None:
@@ -51,13 +67,13 @@ def test_pod_that_lived_long_starts_the_count_anew() -> None:
         template_hash="h",
     )
 
-    failure = build_failure(pod, "h", POLICY)
+    failure = build_failure(pod, NOW, "h", POLICY)
 
     assert (failure.next_attempt, failure.retry_at) == (0, ENDED)
 
 
 def test_pod_of_another_template_is_replaced_at_once() -> None:
-    failure = build_failure(ended("a", attempt=5, template="old"), "h", POLICY)
+    failure = build_failure(ended("a", attempt=5, template="old"), NOW, "h", POLICY)
 
     assert (failure.next_attempt, failure.retry_at) == (0, ENDED + 1)
 
