@@ -21,6 +21,8 @@ _SHOWN: Final = 3
 _LAST: Final = 1 << 31
 _FORBIDDEN: Final = 403
 _REFUSALS: Final = frozenset({400, _FORBIDDEN, 422})
+_WEBHOOK_FAILED: Final = "failed calling webhook"
+"""Words of the API server (500) where a webhook that must agree cannot be asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ def find_refusal(outcome: Outcome | None) -> Refusal | None:
     """
     for failure in outcome.failures if outcome is not None else ():
         error, step = failure.error, failure.step
-        if not isinstance(error, ApiError) or error.status not in _REFUSALS:
+        if not isinstance(error, ApiError) or not _is_refusal(error):
             continue
         if isinstance(step, Create):
             return Refusal(Reason.FAILED_CREATE, error.message or str(error))
@@ -91,6 +93,11 @@ def find_refusal(outcome: Outcome | None) -> Refusal | None:
         if error.status == _FORBIDDEN:
             return Refusal(Reason.FAILED_UPDATE, error.message or str(error))
     return None
+
+
+def _is_refusal(error: ApiError) -> bool:
+    """Tell whether an error is one for people: also that of a webhook which does not answer."""
+    return error.status in _REFUSALS or _WEBHOOK_FAILED in error.message
 
 
 def state_conditions(
@@ -131,7 +138,8 @@ def _explain(desired: Desired, facts: Assessment, refusal: Refusal | None) -> tu
     if active < facts.rollout.target:
         if facts.missing <= 0 and facts.terminating:
             count = _count(len(facts.terminating), "pod")
-            return Reason.TERMINATING, f"{count} being deleted must be gone first"
+            pods = _list([pod.name for pod in sorted(facts.terminating, key=_by_slot)])
+            return Reason.TERMINATING, f"{count} being deleted must be gone first: {pods}"
         return Reason.SCALING_UP, f"{active} of {_count(facts.rollout.target, 'pod')} exist"
     if facts.surplus:
         return Reason.SCALING_DOWN, f"{_count(facts.surplus, 'pod')} to delete"

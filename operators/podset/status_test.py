@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from libs.common.errors import Conflict, Forbidden, Invalid, Unreachable
+from libs.common.errors import Conflict, Forbidden, Invalid, ServerError, Unreachable
 from libs.common.kinds import POD, Key, Manifest
 from libs.common.plan import Create, Delete, Outcome, Patch, Step, StepFailure
 from operators.podset.api.v1 import POD_NAMES_LIMIT, PodSetStatus
@@ -16,6 +16,7 @@ from operators.podset.status import build_status, find_refusal
 CREATE = Create(POD, {"metadata": {"name": "web-pod-0", "namespace": "default"}})
 DELETE = Delete(POD, Key("default", "web-pod-0"), "u")
 PATCH = Patch(POD, Key("default", "web-pod-0"), "u", ())
+WEBHOOK = 'Internal error occurred: failed calling webhook "x.example.com": connection refused'
 
 
 def conditions(status: Manifest) -> dict[str, tuple[str, str]]:
@@ -131,6 +132,7 @@ def test_strict_set_says_what_it_waits_for() -> None:
 
     assert conditions(status)["Ready"] == ("False", "WaitingForTermination")
     assert (status["replicas"], status["terminatingReplicas"]) == (1, 1)
+    assert "web-pod-1" in status["conditions"][0]["message"]
 
 
 def test_failing_pods_stall_the_set() -> None:
@@ -167,6 +169,9 @@ def test_name_that_is_taken_is_a_conflict() -> None:
         (failed(DELETE, quota()), "FailedDelete"),
         (failed(PATCH, quota()), "FailedUpdate"),
         (failed(PATCH, Invalid(422, "Invalid", "the test failed")), None),
+        (failed(CREATE, ServerError(500, "InternalError", WEBHOOK)), "FailedCreate"),
+        (failed(DELETE, ServerError(500, "InternalError", WEBHOOK)), "FailedDelete"),
+        (failed(CREATE, ServerError(500, "InternalError", "etcdserver: leader changed")), None),
         (failed(CREATE, Unreachable("POST", "refused")), None),
         (failed(DELETE, Conflict(409, "Conflict", "changed")), None),
         (None, None),
