@@ -8,11 +8,11 @@ from functools import partial
 from typing import Final
 
 from libs.common.crd import kind_of
-from libs.common.errors import ApiError
+from libs.common.errors import ApiError, Forbidden
 from libs.common.kinds import POD, Key, Kind, Manifest, is_deleting, uid_of
 from libs.common.labels import INSTANCE, matches_selector
 from libs.common.ownership import controller_of
-from libs.common.plan import Create, Delete, Outcome, Patch, Step
+from libs.common.plan import Create, Delete, Outcome, Patch, Step, StepFailure
 from libs.common.runtime import Cache, Context, Controller, ForeignObject, Operator, Result
 from operators.podset.api.v1 import ConditionType, PodSet, Reason
 from operators.podset.metrics import METRICS
@@ -20,8 +20,9 @@ from operators.podset.naming import parse_pod_name
 from operators.podset.reconcile import Desired, Observed, Plan, build_desired, plan_podset
 from operators.podset.resources import OPERATOR_ID
 from operators.podset.settings import Settings
+from operators.podset.shrink import shrink_pod
 from operators.podset.status import build_status
-from operators.podset.view import PodView, is_gone, parse_pod, shrink_pod
+from operators.podset.view import PodView, is_gone, parse_pod
 
 PODSET: Final[Kind] = kind_of(PodSet)
 
@@ -30,6 +31,8 @@ _ROUNDS: Final = 8
 """Plans that one pass carries out at most; two or three are usual, an update needs no more."""
 _SHOWN: Final = 3
 _NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
+_OVER_QUOTA: Final = "exceeded quota"
+"""Words of the API server, which has no code of its own for this."""
 _NOTHING: Final[Manifest] = {
     "matchExpressions": [{"key": INSTANCE, "operator": "In", "values": []}]
 }
@@ -71,7 +74,7 @@ async def reconcile(context: Context, *, image: str) -> Result | None:
                 # A name that was taken is known by now, and the condition says so.
                 work.outcome = Outcome()
             break
-        outcome = await context.execute(*plan.batches)
+        outcome = await _carry_out(context, plan)
         work.add(plan, outcome)
         observed = observe(context, desired)
         if _must_stop(outcome):
@@ -130,6 +133,35 @@ def _find_orphans(context: Context, desired: Desired) -> list[Manifest]:
 
 def _matches(pod: Manifest, selector: Manifest) -> bool:
     return matches_selector(selector, pod["metadata"].get("labels") or {})
+
+
+async def _carry_out(context: Context, plan: Plan) -> Outcome:
+    """Take the steps of a plan.
+
+    A quota that is used up does not keep pods from going. Where an update may both surge and have
+    pods missing, the surge is refused, and a pod that goes is what makes room for a new one.
+    """
+    outcome = await context.execute(*plan.batches)
+    if not outcome.failures or not all(map(_is_over_quota, outcome.failures)):
+        return outcome
+    deletions = [step for step in outcome.skipped if isinstance(step, Delete)]
+    rest = await context.execute(deletions)
+    return replace(
+        outcome,
+        done=(*outcome.done, *rest.done),
+        failures=(*outcome.failures, *rest.failures),
+        skipped=tuple(step for step in outcome.skipped if not isinstance(step, Delete)),
+        changed=outcome.changed + rest.changed,
+    )
+
+
+def _is_over_quota(failure: StepFailure) -> bool:
+    """Tell whether a quota refused a pod; other refusals do not end when a pod goes."""
+    return (
+        isinstance(failure.step, Create)
+        and isinstance(failure.error, Forbidden)
+        and _OVER_QUOTA in failure.message
+    )
 
 
 def _must_stop(outcome: Outcome) -> bool:

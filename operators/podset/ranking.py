@@ -3,8 +3,8 @@
 Its rules, each of which decides between pods that all rules before it left equal: pods on no node
 before pods on one; Pending before Unknown before Running; not ready before ready; low deletion cost
 first; many pods of the set on the same node before few; ready for a short time before long; many
-restarts before few; young before old. Times are compared by the logarithm of the age, so that
-among pods of a similar age no batch goes as a whole.
+restarts before few, first of containers and then of sidecars; young before old. Times are compared
+by the logarithm of the age, so that among pods of a similar age no batch goes as a whole.
 
 Two things are added. Names in `spec.podsToDelete` come before everything else. And where ReplicaSet
 draws lots by UID, the highest slot goes, so that a set tends to keep its low slots.
@@ -22,7 +22,7 @@ from operators.podset.view import PodView, seconds_of
 _PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
 _NANOSECONDS: Final = 1_000_000_000
 
-type _Rank = tuple[bool, bool, bool, int, bool, int, int, int, int, int, int, str]
+type _Rank = tuple[bool, bool, bool, int, bool, int, int, int, int, int, int, int, str]
 
 
 def rank_for_deletion(
@@ -55,6 +55,7 @@ def rank_for_deletion(
             -on_node[pod.node] if pod.node else 0,
             log_age(pod.ready_since, seconds) if pod.is_ready else 0,
             -pod.restarts,
+            -pod.sidecar_restarts,
             log_age(pod.created, seconds),
             -pod.slot if pod.slot is not None else 0,
             pod.uid,

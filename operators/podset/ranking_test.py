@@ -41,6 +41,8 @@ def pod(name: str, **fields: Any) -> PodView:
         pytest.param({"deletion_cost": -1, "restarts": 0}, {"restarts": 5}, id="low-cost"),
         pytest.param({"ready_since": "2026-01-31T11:59:00Z"}, {"restarts": 5}, id="ready-later"),
         pytest.param({"restarts": 5}, {"created": "2026-01-31T11:00:00Z"}, id="restarts"),
+        pytest.param({"restarts": 1}, {"sidecar_restarts": 9}, id="restarts-before-sidecars"),
+        pytest.param({"sidecar_restarts": 5}, {"created": "2026-01-31T11:00:00Z"}, id="sidecar"),
         pytest.param({"created": "2026-01-31T11:50:00Z"}, {"slot": 7}, id="younger"),
         pytest.param({"slot": 7}, {}, id="higher-slot"),
     ],

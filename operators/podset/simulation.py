@@ -20,8 +20,9 @@ from libs.common.plan import Create, Delete, Step
 from operators.podset.api.v1 import PodSet
 from operators.podset.controller import PODSET
 from operators.podset.reconcile import Desired, Observed, Plan, build_desired, plan_podset
+from operators.podset.shrink import shrink_pod
 from operators.podset.status import build_status
-from operators.podset.view import PodView, parse_pod, shrink_pod
+from operators.podset.view import PodView, parse_pod
 
 SET_UID: Final = "set-uid"
 START: Final = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)

@@ -6,6 +6,7 @@ and only the few that are ranked or added to are parsed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,17 +17,23 @@ from libs.common.kinds import Manifest
 from operators.podset.naming import (
     ATTEMPT_ANNOTATION,
     DELETION_COST_ANNOTATION,
-    SLOT_LABEL,
     TEMPLATE_HASH_LABEL,
     parse_slot,
 )
 
+GRACE: Final = "deletionGracePeriodSeconds"
+"""Field of the metadata: seconds that a pod which is being deleted has left."""
+TROUBLE_LIMIT: Final = 120
+"""Most characters that are kept of what is wrong with a pod."""
+
 _INACTIVE: Final = frozenset({"Succeeded", "Failed"})
-_GRACE: Final = "deletionGracePeriodSeconds"
 _COST_LIMIT: Final = 2**31 - 1
+_COST: Final = re.compile(r"0|[1-9][0-9]{0,9}|-[0-9]{1,19}")
+"""A number as ReplicaSet reads it: no plus sign, no leading zeros."""
 _ATTEMPT_LIMIT: Final = 1_000
-_TROUBLE_LIMIT: Final = 120
-_READ_CONDITIONS: Final = frozenset({"Ready", "DisruptionTarget", "PodScheduled"})
+_COUNT: Final = re.compile(r"0|[1-9][0-9]*")
+_DIGITS: Final = 9
+"""Digits of a number that are read at most: parsing takes longer the more there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,7 @@ class PodView:
         created: When the pod was created.
         ended: When it ended, as far as anybody knows; empty for a pod that has not.
         restarts: Restarts of the container that was restarted most.
+        sidecar_restarts: The same among init containers that run beside the others.
         deletion_cost: What the annotation of Kubernetes says; 0 without it.
         template_hash: Hash of the template that it was made from; empty when unknown.
         attempt: How many pods before it in a row failed at once.
@@ -62,6 +70,7 @@ class PodView:
     created: str = ""
     ended: str = ""
     restarts: int = 0
+    sidecar_restarts: int = 0
     deletion_cost: int = 0
     template_hash: str = ""
     attempt: int = 0
@@ -107,6 +116,8 @@ def _parse_pod(manifest: Mapping[str, Any], set_name: str) -> PodView:
     is_ready = ready.get("status") == "True"
     has_ended = phase in _INACTIVE
     containers = status.get("containerStatuses") or ()
+    init = status.get("initContainerStatuses") or ()
+    sidecars = sidecars_of(manifest) if init else frozenset()
     return PodView(
         name=metadata["name"],
         uid=metadata.get("uid") or "",
@@ -118,11 +129,15 @@ def _parse_pod(manifest: Mapping[str, Any], set_name: str) -> PodView:
         ready_since=ready.get("lastTransitionTime") or "",
         created=metadata.get("creationTimestamp") or "",
         ended=_ended(metadata, status, ready) if has_ended else "",
-        restarts=max((status.get("restartCount") or 0 for status in containers), default=0),
+        restarts=max((each.get("restartCount") or 0 for each in containers), default=0),
+        sidecar_restarts=max(
+            (each.get("restartCount") or 0 for each in init if each.get("name") in sidecars),
+            default=0,
+        ),
         deletion_cost=_parse_cost(annotations.get(DELETION_COST_ANNOTATION)),
         template_hash=(metadata.get("labels") or {}).get(TEMPLATE_HASH_LABEL) or "",
         attempt=_parse_count(annotations.get(ATTEMPT_ANNOTATION)),
-        trouble="" if is_ready else _describe_trouble(status, containers),
+        trouble="" if is_ready else _describe_trouble(status, init, containers),
     )
 
 
@@ -134,23 +149,8 @@ def is_gone(manifest: Mapping[str, Any]) -> bool:
     taken, and the next look finds out.
     """
     metadata = manifest["metadata"]
-    deleted = bool(metadata.get("deletionTimestamp")) and metadata.get(_GRACE) == 0
+    deleted = bool(metadata.get("deletionTimestamp")) and metadata.get(GRACE) == 0
     return deleted and not metadata.get("finalizers")
-
-
-def shrink_pod(manifest: Manifest) -> Manifest:
-    """Keep of a pod what `parse_pod`, adoption and the runtime read.
-
-    A pod of a real cluster takes some 20 KiB of memory, a shrunk one about 2 KiB. Shrinking a
-    shrunk pod changes nothing.
-    """
-    metadata, spec, status = manifest["metadata"], manifest.get("spec"), manifest.get("status")
-    shrunk: Manifest = {"metadata": _shrink_metadata(metadata)}
-    if spec and spec.get("nodeName"):
-        shrunk["spec"] = {"nodeName": _intern(spec["nodeName"])}
-    if status:
-        shrunk["status"] = _shrink_status(status)
-    return ShrunkPod(shrunk)
 
 
 def seconds_of(time: str) -> float | None:
@@ -161,12 +161,6 @@ def seconds_of(time: str) -> float | None:
 @lru_cache(maxsize=16_384)
 def _parse_seconds(time: str) -> float:
     return parse_time(time).timestamp()
-
-
-@lru_cache(maxsize=16_384)
-def _intern(text: str) -> str:
-    """Return one and the same string for equal texts: pods of a set share most of them."""
-    return text
 
 
 def _find_condition(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -189,112 +183,50 @@ def _ended(metadata: Mapping[str, Any], status: Mapping[str, Any], ready: Mappin
 
 def _parse_cost(text: object) -> int:
     """Read a deletion cost as ReplicaSet does: what is not a 32-bit number counts as 0."""
-    try:
-        cost = int(str(text)) if text else 0
-    except ValueError:
-        return 0
+    cost = int(text) if isinstance(text, str) and _COST.fullmatch(text) else 0
     return cost if -_COST_LIMIT - 1 <= cost <= _COST_LIMIT else 0
 
 
 def _parse_count(text: object) -> int:
-    return min(int(text), _ATTEMPT_LIMIT) if isinstance(text, str) and text.isdecimal() else 0
+    """Read a count with its bound; anybody who may annotate pods may have written any text."""
+    if not isinstance(text, str) or not _COUNT.fullmatch(text):
+        return 0
+    return min(int(text[:_DIGITS]), _ATTEMPT_LIMIT)
 
 
-def _describe_trouble(status: Mapping[str, Any], containers: Sequence[Mapping[str, Any]]) -> str:
+def sidecars_of(manifest: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of the init containers that go on running beside the others."""
+    init = (manifest.get("spec") or {}).get("initContainers") or ()
+    return frozenset(each["name"] for each in init if each.get("restartPolicy") == "Always")
+
+
+def _describe_trouble(
+    status: Mapping[str, Any],
+    init: Sequence[Mapping[str, Any]],
+    containers: Sequence[Mapping[str, Any]],
+) -> str:
     if status.get("reason"):
         words = f"{status['reason']}: {status.get('message') or ''}"
-        return words.strip(": ")[:_TROUBLE_LIMIT]
+        return words.strip(": ")[:TROUBLE_LIMIT]
+    for container in init:
+        trouble = init_trouble(container)
+        if trouble:
+            return f"Init:{trouble}"[:TROUBLE_LIMIT]
     for container in containers:
         state = container.get("state") or {}
         for name in ("waiting", "terminated"):
             reason = (state.get(name) or {}).get("reason")
             if reason:
-                return str(reason)[:_TROUBLE_LIMIT]
+                return str(reason)[:TROUBLE_LIMIT]
     scheduled = _find_condition(status, "PodScheduled")
     return str(scheduled.get("reason") or "") if scheduled.get("status") == "False" else ""
 
 
-def _shrink_metadata(metadata: Mapping[str, Any]) -> Manifest:
-    kept = {
-        name: metadata[name]
-        for name in ("name", "uid", "resourceVersion", "deletionTimestamp", "finalizers")
-        if metadata.get(name)
-    }
-    if "deletionTimestamp" in kept:
-        kept[_GRACE] = metadata.get(_GRACE)
-    for name in ("namespace", "creationTimestamp"):
-        if metadata.get(name):
-            kept[name] = _intern(metadata[name])
-    if metadata.get("labels"):
-        # The slot is in the name as well; without it all pods of a template share their labels.
-        labels = {k: v for k, v in metadata["labels"].items() if k != SLOT_LABEL}
-        kept["labels"] = _share_labels(tuple(sorted(labels.items())))
-    annotations = metadata.get("annotations") or {}
-    read = {
-        name: annotations[name]
-        for name in (ATTEMPT_ANNOTATION, DELETION_COST_ANNOTATION)
-        if name in annotations
-    }
-    if read:
-        kept["annotations"] = read
-    if metadata.get("ownerReferences"):
-        owners = tuple(tuple(sorted(owner.items())) for owner in metadata["ownerReferences"])
-        kept["ownerReferences"] = _share_owners(owners)
-    return kept
-
-
-@lru_cache(maxsize=4096)
-def _share_labels(labels: tuple[tuple[str, str], ...]) -> Manifest:
-    return dict(labels)
-
-
-@lru_cache(maxsize=4096)
-def _share_owners(owners: tuple[tuple[tuple[str, Any], ...], ...]) -> list[Manifest]:
-    return [dict(owner) for owner in owners]
-
-
-def _shrink_status(status: Mapping[str, Any]) -> Manifest:
-    kept: Manifest = {name: status[name] for name in ("phase", "reason") if status.get(name)}
-    if status.get("reason") and status.get("message"):
-        kept["message"] = str(status["message"])[:_TROUBLE_LIMIT]
-    conditions = [
-        _shrink_condition(condition)
-        for condition in status.get("conditions") or ()
-        if condition.get("type") in _READ_CONDITIONS
-        and (condition["type"] != "PodScheduled" or condition.get("status") == "False")
-    ]
-    if conditions:
-        kept["conditions"] = conditions
-    containers = [
-        shrunk for item in status.get("containerStatuses") or () if (shrunk := _shrink_state(item))
-    ]
-    if containers:
-        kept["containerStatuses"] = containers
-    return kept
-
-
-def _shrink_condition(condition: Mapping[str, Any]) -> Manifest:
-    name = condition["type"]
-    # Why a pod is not scheduled is told to people; of the other conditions only times are read.
-    reason = (condition.get("reason") or "") if name == "PodScheduled" else ""
-    time = condition.get("lastTransitionTime") or ""
-    return _share_condition(name, condition.get("status") or "", time, reason)
-
-
-def _shrink_state(container: Mapping[str, Any]) -> Manifest:
-    """Keep restarts, and why and when a container does not run; empty when there is nothing."""
-    kept: Manifest = {}
-    if container.get("restartCount"):
-        kept["restartCount"] = container["restartCount"]
+def init_trouble(container: Mapping[str, Any]) -> str:
+    """Say what keeps an init container from being done; one that waits for its turn is fine."""
     state = container.get("state") or {}
-    for name, fields in (("waiting", ("reason",)), ("terminated", ("reason", "finishedAt"))):
-        if state.get(name):
-            read = {field: state[name][field] for field in fields if state[name].get(field)}
-            kept["state"] = {name: read}
-    return kept
-
-
-@lru_cache(maxsize=16_384)
-def _share_condition(name: str, status: str, time: str, reason: str) -> Manifest:
-    fields = {"type": name, "status": status, "lastTransitionTime": time, "reason": reason}
-    return {field: value for field, value in fields.items() if value}
+    waiting = str((state.get("waiting") or {}).get("reason") or "")
+    if waiting and waiting != "PodInitializing":
+        return waiting
+    ended = state.get("terminated") or {}
+    return str(ended.get("reason") or "Error") if ended.get("exitCode") else ""

@@ -14,8 +14,9 @@ from operators.podset.naming import (
     SLOT_LABEL,
     TEMPLATE_HASH_LABEL,
 )
+from operators.podset.shrink import shrink_pod
 from operators.podset.simulation import build_owner
-from operators.podset.view import is_gone, parse_pod, seconds_of, shrink_pod
+from operators.podset.view import is_gone, parse_pod, seconds_of
 
 
 def build_pod(status: Manifest | None = None, **metadata: Any) -> Manifest:
@@ -34,7 +35,11 @@ def build_pod(status: Manifest | None = None, **metadata: Any) -> Manifest:
             "managedFields": [{"manager": "kubelet"}],
             **metadata,
         },
-        spec={"nodeName": "node", "containers": [{"name": "main", "image": "busybox"}]},
+        spec={
+            "nodeName": "node",
+            "initContainers": [{"name": "setup"}, {"name": "proxy", "restartPolicy": "Always"}],
+            "containers": [{"name": "main", "image": "busybox"}],
+        },
         status=status or {},
     )
 
@@ -80,7 +85,32 @@ PULLING: Manifest = {
         {"restartCount": 0, "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no"}}}
     ],
 }
+INITIALIZING: Manifest = {"state": {"waiting": {"reason": "PodInitializing"}}}
+SET_UP: Manifest = {
+    "name": "setup",
+    "restartCount": 7,
+    "state": {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": "t"}},
+}
+SETTING_UP: Manifest = {
+    "phase": "Pending",
+    "initContainerStatuses": [
+        {"name": "setup", "restartCount": 4, "state": {"waiting": {"reason": "CrashLoopBackOff"}}},
+        {"name": "proxy", "restartCount": 0, **INITIALIZING},
+    ],
+    "containerStatuses": [{"name": "main", "restartCount": 0, **INITIALIZING}],
+}
+SETUP_FAILED: Manifest = {
+    **SETTING_UP,
+    "initContainerStatuses": [
+        {"name": "setup", "state": {"terminated": {"exitCode": 3, "reason": "Error"}}}
+    ],
+}
+WITH_SIDECAR: Manifest = {
+    **RUNNING,
+    "initContainerStatuses": [SET_UP, {"name": "proxy", "restartCount": 3, "state": {}}],
+}
 STATUSES = [{}, RUNNING, REJECTED, ENDED, UNSCHEDULABLE, PULLING]
+STATUSES += [SETTING_UP, SETUP_FAILED, WITH_SIDECAR]
 
 
 def test_running_pod_is_read() -> None:
@@ -89,6 +119,12 @@ def test_running_pod_is_read() -> None:
     assert (pod.slot, pod.node, pod.phase, pod.is_ready) == (3, "node", "Running", True)
     assert (pod.ready_since, pod.restarts, pod.template_hash) == ("2026-01-31T12:00:05Z", 5, "h")
     assert pod.is_active and not pod.has_ended and not pod.trouble
+
+
+def test_restarts_of_sidecars_are_read_apart_from_those_of_containers() -> None:
+    pod = parse_pod(build_pod(WITH_SIDECAR), "web")
+
+    assert (pod.restarts, pod.sidecar_restarts) == (5, 3)
 
 
 def test_pod_that_is_being_deleted_does_not_count() -> None:
@@ -104,8 +140,11 @@ def test_pod_that_is_being_deleted_does_not_count() -> None:
         (REJECTED, "2026-01-31T12:00:00Z", "OutOfcpu: Node has no cpu left"),
         (UNSCHEDULABLE, "", "Unschedulable"),
         (PULLING, "", "ImagePullBackOff"),
+        (SETTING_UP, "", "Init:CrashLoopBackOff"),
+        (SETUP_FAILED, "", "Init:Error"),
+        ({**SETTING_UP, "initContainerStatuses": [SET_UP]}, "", "PodInitializing"),
     ],
-    ids=["ended", "rejected", "unschedulable", "pulling"],
+    ids=["ended", "rejected", "unschedulable", "pulling", "init", "init failed", "init done"],
 )
 def test_trouble_and_end_are_read(status: Manifest, ended: str, trouble: str) -> None:
     pod = parse_pod(build_pod(status), "web")
@@ -114,7 +153,13 @@ def test_trouble_and_end_are_read(status: Manifest, ended: str, trouble: str) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "cost"), [("7", 7), ("-7", -7), ("x", 0), ("", 0), ("99999999999", 0), (None, 0)]
+    ("text", "cost"),
+    [
+        *(("7", 7), ("-7", -7), ("-007", -7), ("0", 0), ("-2147483648", -(2**31))),
+        *(("x", 0), ("", 0), (None, 0), ("-", 0), ("2147483648", 0), ("9" * 5_000, 0)),
+        # What Python takes for a number and Kubernetes does not.
+        *(("+7", 0), ("007", 0), (" 7", 0), ("1_0", 0), ("\u0667", 0)),
+    ],
 )
 def test_deletion_cost_that_is_no_number_counts_as_none(text: str | None, cost: int) -> None:
     pod = build_pod(RUNNING, annotations={DELETION_COST_ANNOTATION: text} if text else {})
@@ -122,7 +167,10 @@ def test_deletion_cost_that_is_no_number_counts_as_none(text: str | None, cost: 
     assert parse_pod(pod, "web").deletion_cost == cost
 
 
-@pytest.mark.parametrize(("text", "attempt"), [("3", 3), ("x", 0), ("-1", 0), ("9" * 30, 1000)])
+@pytest.mark.parametrize(
+    ("text", "attempt"),
+    [("3", 3), ("x", 0), ("-1", 0), ("9" * 30, 1000), ("9" * 5_000, 1000), ("\u0667", 0)],
+)
 def test_attempt_is_read_with_a_bound(text: str, attempt: int) -> None:
     pod = build_pod(RUNNING, annotations={ATTEMPT_ANNOTATION: text})
 
