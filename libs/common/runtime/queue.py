@@ -119,19 +119,22 @@ class WorkQueue:
             self._cancel_timer(key)
             self._make_ready(key, priority)
 
-    def retry(self, key: Key, *, after: float | None = None) -> float:
+    def retry(self, key: Key, *, after: float | None = None, at_least: float = 0.0) -> float:
         """Ask for another pass after a failure.
 
         Args:
             key: What failed.
-            after: Seconds that somebody asked to wait; None for the back-off of the key.
+            after: Seconds to wait; None for the back-off of the key.
+            at_least: Seconds that the back-off is not to be shorter than.
 
         Returns:
             Seconds until the pass.
         """
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
-        delay = after if after is not None else self._backoff.delay(failures, self._rng())
+        delay = after
+        if delay is None:
+            delay = max(at_least, self._backoff.delay(failures, self._rng()))
         if self._metrics is not None:
             self._metrics.retried()
         self.add(key, priority=PRIORITY_LIVE, after=delay)

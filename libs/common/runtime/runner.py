@@ -10,16 +10,15 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import structlog
 
 from libs.common import finalizers
 from libs.common.client import Client
 from libs.common.clock import Clock
-from libs.common.conditions import READY, Condition, build_conditions, conditions_of
 from libs.common.errors import (
     ApiError,
     Conflict,
@@ -48,6 +47,7 @@ from libs.common.runtime.queue import (
     QueueClosed,
     WorkQueue,
 )
+from libs.common.runtime.statuses import build_error_status
 from libs.common.runtime.store import Change
 from libs.common.runtime.writer import Writer, look_up
 from libs.common.telemetry import Telemetry
@@ -191,7 +191,10 @@ class Runner:
             try:
                 async with scope:
                     ending = self._settle(key, await self._pass(key))
-            except Exception as err:  # noqa: BLE001 a defect in one pass must not end the worker
+            except (Exception, asyncio.CancelledError) as err:
+                # A defect in one pass must not end the worker.
+                if _is_asked_to_end(err):
+                    raise
                 # A TimeoutError of the reconciler's own is a defect like any other.
                 if scope.expired() and isinstance(err, TimeoutError):
                     flags["timeout"] = True
@@ -214,6 +217,16 @@ class Runner:
         if (primary["metadata"].get("annotations") or {}).get(PAUSED) == "true":
             log.info("Leaving a paused object alone")
             return None
+        try:
+            return await self._reconcile(key, primary)
+        except PrimaryGone:
+            log.info("Stopping, since the object was deleted meanwhile")
+            return None
+        except PrimaryChanged:
+            log.info("Beginning anew, since the spec was changed")
+            return Result(requeue_after=0)
+
+    async def _reconcile(self, key: Key, primary: Manifest) -> Result | None:
         context = self._build_context(key, primary)
         if is_deleting(primary):
             return await self._finalize(context)
@@ -223,14 +236,7 @@ class Runner:
             if held is None or uid_of(held) != uid_of(primary):
                 return None
             context = self._build_context(key, held)
-        try:
-            return await self.controller.reconcile(context)
-        except PrimaryGone:
-            log.info("Stopping, since the object was deleted meanwhile")
-            return None
-        except PrimaryChanged:
-            log.info("Beginning anew, since the spec was changed")
-            return Result(requeue_after=0)
+        return await self.controller.reconcile(context)
 
     def _settle(self, key: Key, result: Result | None) -> Ending:
         if result is not None and result.error is not None:
@@ -244,7 +250,7 @@ class Runner:
         self.queue.add(key, after=result.requeue_after)
         return "requeue_after"
 
-    async def _failed(self, key: Key, err: Exception, flags: dict[str, bool]) -> Ending:
+    async def _failed(self, key: Key, err: BaseException, flags: dict[str, bool]) -> Ending:
         match err:
             case TerminalError():
                 flags["terminal"] = True
@@ -253,13 +259,13 @@ class Runner:
                 await self._show(key, err)
                 return "error"
             case UnknownOutcome():
-                delay = self.queue.retry(key, after=_UNKNOWN_RETRY)
+                delay = self.queue.retry(key, at_least=_UNKNOWN_RETRY)
             case Conflict() | NotFound():
                 delay = self.queue.retry(key, after=self._stale_delay(key))
             case TransientError():
                 delay = self.queue.retry(key, after=err.retry_after)
             case ApiError():
-                delay = self.queue.retry(key, after=err.retry_after)
+                delay = self.queue.retry(key, at_least=err.retry_after or 0.0)
             case SlipwayError():
                 delay = self.queue.retry(key)
             case _:
@@ -318,7 +324,8 @@ class Runner:
                 kind, context.key, operations, field_manager=self.controller.name
             )
         except NotFound:
-            return False
+            # Without the finalizer nothing may be done that would be left to clean up.
+            raise PrimaryGone(str(context)) from None
         except Invalid as err:
             raise patch_error(err) from err
         informer = self._services.cache.informer(kind)
@@ -372,7 +379,7 @@ class Runner:
         if primary is None:
             return
         context = self._build_context(key, primary)
-        status = build_error_status(primary, err, context)
+        status = build_error_status(primary, err, generation=context.generation, now=context.now())
         try:
             if await context.apply_status(status):
                 context.event("Warning", err.reason, str(err))
@@ -381,20 +388,7 @@ class Runner:
             self.queue.retry(key)
 
 
-def build_error_status(
-    primary: Mapping[str, Any], err: TerminalError, context: Context
-) -> Manifest:
-    """Build the status of an object that cannot be reconciled: as it is, but not Ready."""
-    status = dict(primary.get("status") or {})
-    current = conditions_of(primary)
-    ready = build_conditions(
-        current,
-        [Condition.false(READY, err.reason, str(err))],
-        generation=context.generation,
-        now=context.now(),
-    )
-    others = [condition for condition in current if condition.get("type") != READY]
-    # The newest spec was looked at: without this, tools wait for it for ever (kstatus: InProgress).
-    # A kind whose status has no such field must not get one, the API server would refuse it.
-    seen = {"observedGeneration": context.generation} if "observedGeneration" in status else {}
-    return {**status, **seen, "conditions": [*ready, *others]}
+def _is_asked_to_end(err: BaseException) -> bool:
+    """Tell a worker that is canceled from a pass that awaited what somebody else canceled."""
+    task = asyncio.current_task()
+    return isinstance(err, asyncio.CancelledError) and task is not None and task.cancelling() > 0

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from libs.common.conditions import find_condition
 from libs.common.errors import TerminalError
-from libs.common.kinds import EVENT, Key
+from libs.common.kinds import CONFIG_MAP, EVENT, Key, build_object, is_deleting
 from libs.common.labels import FORCE_FINALIZE
+from libs.common.plan import Create
 from libs.common.runtime import Context, Operator, Result
-from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.fakeapi import FakeApi, Request
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.script import Script, running
 from libs.common.testing.waiting import until
@@ -28,6 +31,24 @@ async def test_finalizer_is_there_before_the_first_reconcile(fake_api: FakeApi) 
         await harness.settled()
 
     assert seen == [[FINALIZER]]
+
+
+async def test_object_that_goes_before_it_has_the_finalizer_is_not_reconciled(
+    fake_api: FakeApi,
+) -> None:
+    def vanish(_: Request) -> bool:
+        if fake_api.find(WIDGET, KEY) is not None:
+            fake_api.vanish(WIDGET, KEY)
+        return False
+
+    script = Script()
+    async with running(fake_api, script, finalizer=True) as harness:
+        fake_api.fail("patch", WIDGET, where=vanish, times=None)
+        fake_api.create(build_widget())
+        await until(lambda: fake_api.find(WIDGET, KEY) is None)
+        await harness.settled()
+
+    assert script.count == {}, "a side effect without the finalizer is never cleaned up"
 
 
 async def test_finalizer_goes_when_the_clean_up_is_done_and_not_before(fake_api: FakeApi) -> None:
@@ -79,6 +100,36 @@ async def test_clean_up_that_fails_keeps_the_object_and_says_why(fake_api: FakeA
         )
 
         assert fake_api.get(WIDGET, KEY)["metadata"]["finalizers"] == [FINALIZER]
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["changed", "gone"])
+async def test_clean_up_for_an_object_that_is_not_as_it_was_is_no_defect(
+    fake_api: FakeApi, gone: bool
+) -> None:
+    async def archive(context: Context) -> None:
+        if not is_deleting(context.primary):
+            return
+        if script.finalizing == 1:
+            fake_api.watches.pause(WIDGET)
+            edit = {"metadata": {"finalizers": None}} if gone else {"spec": {"text": "newer"}}
+            fake_api.patch(WIDGET, KEY, edit)
+        archive = build_object(CONFIG_MAP, "archive", "default")
+        await context.execute([Create(CONFIG_MAP, archive)], confirmed=True)
+        made.append(context.primary["spec"]["text"])
+
+    made: list[str] = []
+    script = Script(archive)
+    async with running(fake_api, script, finalizer=True) as harness:
+        fake_api.create(build_widget())
+        await harness.settled()
+        fake_api.delete(WIDGET, KEY)
+        await until(lambda: fake_api.find(WIDGET, KEY) is None)
+        fake_api.watches.resume(WIDGET)
+        await harness.settled()
+
+        assert harness.metric("controller_runtime_reconcile_panics_total", controller="widget") == 0
+        assert harness.metric("controller_runtime_reconcile_errors_total", controller="widget") == 0
+    assert made == ([] if gone else ["newer"])
 
 
 async def test_person_may_let_an_object_go_without_clean_up(fake_api: FakeApi) -> None:

@@ -5,19 +5,25 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from functools import partial
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from libs.common.conditions import find_condition
-from libs.common.errors import ApiError, Conflict, TerminalError, TransientError
+from libs.common.errors import (
+    ApiError,
+    Conflict,
+    TerminalError,
+    TransientError,
+    UnknownOutcome,
+)
 from libs.common.kinds import CONFIG_MAP, EVENT, Key, Manifest, build_object
 from libs.common.labels import PAUSED
 from libs.common.ownership import build_owner_reference
 from libs.common.plan import Create
 from libs.common.runtime import Context, Result
-from libs.common.runtime.runner import Runner, build_error_status
+from libs.common.runtime.runner import Runner
+from libs.common.runtime.statuses import build_error_status
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
@@ -95,6 +101,25 @@ async def test_timeout_of_the_reconciler_itself_is_a_defect(fake_api: FakeApi) -
         assert harness.metric("controller_runtime_reconcile_panics_total", controller="widget") == 1
 
 
+async def test_worker_outlives_a_pass_that_is_canceled_by_what_it_awaits(
+    fake_api: FakeApi,
+) -> None:
+    async def await_what_others_cancel(context: Context) -> None:
+        if not script.count:
+            task = asyncio.create_task(asyncio.Event().wait())
+            task.cancel()
+            await task
+
+    script = Script(await_what_others_cancel)
+    async with running(fake_api, script, max_concurrent_reconciles=1) as harness:
+        fake_api.create(build_widget())
+        await until(lambda: script.count["w"] == 2)
+        await harness.settled()
+
+        assert harness.metric("controller_runtime_reconcile_panics_total", controller="widget") == 1
+        assert harness.metric("controller_runtime_active_workers", controller="widget") == 0
+
+
 async def test_terminal_error_is_stated_and_waits_for_a_change(fake_api: FakeApi) -> None:
     async def refuse(context: Context) -> None:
         if context.primary["spec"]["text"] == "bad":
@@ -124,12 +149,12 @@ async def test_terminal_error_is_stated_and_waits_for_a_change(fake_api: FakeApi
 
 
 def test_terminal_error_tells_that_the_newest_spec_was_looked_at() -> None:
-    context = cast(Context, SimpleNamespace(generation=3, now=lambda: datetime.now(UTC)))
     err = TerminalError("BadText", "bad")
+    build = partial(build_error_status, err=err, generation=3, now=datetime.now(UTC))
 
-    known = build_error_status({"status": {"made": 7, "observedGeneration": 2}}, err, context)
+    known = build({"status": {"made": 7, "observedGeneration": 2}})
     assert (known["made"], known["observedGeneration"]) == (7, 3)
-    assert "observedGeneration" not in build_error_status({"status": {"made": 7}}, err, context)
+    assert "observedGeneration" not in build({"status": {"made": 7}})
 
 
 async def test_terminal_error_that_cannot_be_stated_is_tried_again(fake_api: FakeApi) -> None:
@@ -152,7 +177,9 @@ async def test_terminal_error_that_cannot_be_stated_is_tried_again(fake_api: Fak
     [
         (TransientError("not yet", retry_after=7.0), [7.0, 7.0]),
         (TransientError("not yet"), [1.0, 2.0, 4.0]),
-        (ApiError(429, retry_after=3.0), [3.0]),
+        (ApiError(429, retry_after=3.0), [3.0, 3.0, 4.0]),
+        (ApiError(503, retry_after=0.0), [1.0, 2.0, 4.0]),
+        (UnknownOutcome("POST", "no answer"), [1.0, 2.0, 4.0, 8.0, 8.0]),
         (ApiError(500), [1.0, 2.0, 4.0, 8.0, 8.0]),
         (Conflict(409), [0.2, 0.2, 0.2, 0.2, 0.2]),
         (ValueError("a defect"), [1.0, 2.0, 4.0]),

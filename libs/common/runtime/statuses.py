@@ -1,11 +1,13 @@
-"""Whether a status is to be written: what of it is ours, and what others keep in it."""
+"""Statuses: whether one is to be written, what of it is ours, and what an error states."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final, TypeIs
 
-from libs.common.conditions import conditions_of
+from libs.common.conditions import READY, Condition, build_conditions, conditions_of
+from libs.common.errors import TerminalError
 from libs.common.kinds import Manifest, uid_of
 
 _REMEMBERED: Final = 10_000
@@ -49,6 +51,22 @@ def same_status(held: object, wanted: object) -> bool:
         ours = [condition for condition in held if condition["type"] in types]
         return sorted(ours, key=_type_of) == sorted(wanted, key=_type_of)
     return held == wanted or (not held and not wanted and _is_nothing(held) and _is_nothing(wanted))
+
+
+def build_error_status(
+    primary: Mapping[str, Any], err: TerminalError, *, generation: int, now: datetime
+) -> Manifest:
+    """Build the status of an object that cannot be reconciled: as it is, but not Ready."""
+    status = dict(primary.get("status") or {})
+    current = conditions_of(primary)
+    ready = build_conditions(
+        current, [Condition.false(READY, err.reason, str(err))], generation=generation, now=now
+    )
+    others = [condition for condition in current if condition.get("type") != READY]
+    # The newest spec was looked at: without this, tools wait for it for ever (kstatus: InProgress).
+    # A kind whose status has no such field must not get one, the API server would refuse it.
+    seen = {"observedGeneration": generation} if "observedGeneration" in status else {}
+    return {**status, **seen, "conditions": [*ready, *others]}
 
 
 def _list_further(held: Manifest, status: Mapping[str, Any]) -> frozenset[str]:
