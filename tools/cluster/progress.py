@@ -26,6 +26,9 @@ _HEARTBEAT: Final = 30.0
 """Seconds between the lines that say that a step still runs, where there is no terminal."""
 _NOTE_WIDTH: Final = 100
 
+type Started = Callable[[subprocess.Popen[bytes]], None]
+"""Take the process of a command that has just begun, such as to interrupt it later."""
+
 
 def format_seconds(seconds: float) -> str:
     """Return a duration as people say it: `4.2 s`, `48 s`, `2 min 05 s`."""
@@ -105,10 +108,11 @@ class Progress:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         stdin: IO[bytes] | None = None,
+        started: Started | None = None,
     ) -> str:
         """Run a command, its output into the log and the running step, and return that output.
 
-        `env` is set on top of the environment of this process.
+        `env` is set on top of the environment of this process; `started` is given the process.
 
         Raises:
             CommandFailed: The command exited with an error.
@@ -127,6 +131,8 @@ class Progress:
                 stderr=subprocess.STDOUT,
             ) as process,
         ):
+            if started is not None:
+                started(process)
             assert process.stdout is not None  # It is a pipe.
             for raw in process.stdout:
                 log.write(raw)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import shlex
+import signal
+import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from tools.cluster.cache import Cache
 from tools.cluster.docker import ensure_docker
 from tools.cluster.errors import CommandFailed, ToolError
 from tools.cluster.kind_cluster import up
-from tools.cluster.progress import Progress
+from tools.cluster.progress import Progress, Started
 from tools.dev.images import BUILT_VARIABLE
 from tools.gate.counts import Counts, read_counts
 from tools.gate.steps import ROOT, Step
@@ -78,11 +80,18 @@ class Run:
                 self._beside.append(_Beside(step, environment, self._progress))
             else:
                 self._judge(step, passed=_execute(step, environment, self._progress))
-            if not self._keep_going and not all(verdict.passed for verdict in self._verdicts):
+            if self._is_over():
                 break
         for beside in self._beside:
-            self._judge(beside.step, passed=beside.wait(self._progress))
+            if self._is_over():
+                beside.stop()
+            passed = beside.wait(self._progress)
+            if passed is not None:
+                self._judge(beside.step, passed=passed)
         return self._verdicts
+
+    def _is_over(self) -> bool:
+        return not self._keep_going and not all(verdict.passed for verdict in self._verdicts)
 
     def _make_ready(self, step: Step) -> Mapping[str, str] | None:
         environment = {"PYTHONPATH": str(ROOT)}
@@ -106,7 +115,11 @@ class Run:
 
 
 class _Beside:
-    """A step that runs beside others; what it has to say comes when it has ended."""
+    """A step that runs beside others; what it has to say comes when it has ended.
+
+    Who runs the gate at the desk wants to hear of a failure at once, so what is left is stopped
+    then: it is interrupted, as by the keyboard, and takes down what it has started.
+    """
 
     def __init__(self, step: Step, environment: Mapping[str, str], progress: Progress) -> None:
         self.step = step
@@ -114,28 +127,54 @@ class _Beside:
         log = progress.log_path.with_suffix(f".{step.name}.log")
         self._progress = Progress(log, Console(file=self._words, highlight=False))
         self._passed = False
+        self._stopped = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, args=(environment,), daemon=True)
         progress.say(f"Beside what follows: {step.title}. Log: {log}")
         self._thread.start()
 
-    def wait(self, progress: Progress) -> bool:
-        """Wait until it has ended, and tell whether it passed."""
-        with progress.step(f"Waiting for: {self.step.title}"):
+    def stop(self) -> None:
+        """Interrupt it, unless it has ended."""
+        with self._lock:
+            self._stopped = self._thread.is_alive()
+            if self._stopped and self._process is not None:
+                self._process.send_signal(signal.SIGINT)
+
+    def wait(self, progress: Progress) -> bool | None:
+        """Wait until it has ended, and tell whether it passed; None where it was stopped."""
+        word = "Stopping" if self._stopped else "Waiting for"
+        with progress.step(f"{word}: {self.step.title}"):
             while self._thread.is_alive():
                 self._thread.join(1.0)
                 progress.note(self._progress.last_note)
+        if self._stopped:
+            return None
         progress.say(self._words.getvalue().rstrip())
         return self._passed
 
     def _run(self, environment: Mapping[str, str]) -> None:
-        self._passed = _execute(self.step, environment, self._progress)
+        self._passed = _execute(self.step, environment, self._progress, self._take)
+
+    def _take(self, process: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            self._process = process
+            if self._stopped:
+                process.send_signal(signal.SIGINT)
 
 
-def _execute(step: Step, environment: Mapping[str, str], progress: Progress) -> bool:
+def _execute(
+    step: Step, environment: Mapping[str, str], progress: Progress, started: Started | None = None
+) -> bool:
     """Run one step and tell whether it passed; its last words are shown if it did not."""
     try:
         with progress.step(step.title):
-            progress.run(step.command, env={**environment, **step.environment}, cwd=ROOT)
+            progress.run(
+                step.command,
+                env={**environment, **step.environment},
+                cwd=ROOT,
+                started=started,
+            )
     except CommandFailed as err:
         progress.say("\n".join(err.output.splitlines()[-_TAIL:]))
         progress.say(f"Failed: {shlex.join(step.command)}")

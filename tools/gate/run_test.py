@@ -73,9 +73,27 @@ def test_failure_beside_is_told_with_its_words(gate: Gate) -> None:
     assert "pod is lost" in gate.words.getvalue()
 
 
-def test_failure_ends_the_run_and_what_runs_beside_is_still_judged(gate: Gate) -> None:
+def test_failure_ends_the_run_and_stops_what_runs_beside(gate: Gate, tmp_path: Path) -> None:
+    script = """
+import pathlib, sys, time
+pathlib.Path(sys.argv[1], "e2e").touch()
+try:
+    time.sleep(600)
+except KeyboardInterrupt:
+    pathlib.Path(sys.argv[1], "tidy").touch()
+"""
+    endless = Step("e2e", "E2E", (sys.executable, "-c", script, str(tmp_path)), beside=True)
+    begun = meet("lint", "e2e", tmp_path)
+
+    assert gate.run(endless, begun, say("unit", "wrong", 1), say("plain", "")) == {
+        "lint": True,
+        "unit": False,
+    }
+    assert (tmp_path / "tidy").exists()
+
+
+def test_failure_beside_is_known_without_a_failure_of_the_rest(gate: Gate) -> None:
     steps = (say("e2e", "", beside=True), say("unit", "wrong", 1), say("plain", ""))
-    assert gate.run(*steps) == {"unit": False, "e2e": True}
     assert gate.run(*steps, keep_going=True) == {"unit": False, "plain": True, "e2e": True}
 
 

@@ -55,6 +55,23 @@ def build_steps(python: str) -> tuple[Step, ...]:
         python: Interpreter with the locked packages, which is the one that runs the gate.
     """
     return (
+        # Beside the static checks, of which each has but one process.
+        Step(
+            "charts",
+            "Charts, kustomize and docs",
+            _pytest(python, "charts", *CHART_TESTS),
+            reports=f"{REPORTS}/charts.xml",
+            needs=("assets", "helm"),
+            beside=True,
+        ),
+        Step(
+            "broker",
+            "Consumers of a real Pulsar broker",
+            (*_pytest(python, "broker", *BROKER_TESTS), "-o", "python_files=*_broker_test.py"),
+            reports=f"{REPORTS}/broker.xml",
+            needs=("pulsar",),
+            beside=True,
+        ),
         Step(
             "generated",
             "Generated files match their sources",
@@ -82,22 +99,6 @@ def build_steps(python: str) -> tuple[Step, ...]:
             ("./pants", "test", "::"),
             reports=f"{PANTS_REPORTS}/*.xml",
             needs=("assets", "jvm"),
-        ),
-        Step(
-            "broker",
-            "Consumers of a real Pulsar broker",
-            (*_pytest(python, "broker", *BROKER_TESTS), "-o", "python_files=*_broker_test.py"),
-            reports=f"{REPORTS}/broker.xml",
-            needs=("pulsar",),
-            beside=True,
-        ),
-        Step(
-            "charts",
-            "Charts, kustomize and docs",
-            _pytest(python, "charts", *CHART_TESTS),
-            reports=f"{REPORTS}/charts.xml",
-            needs=("assets", "helm"),
-            beside=True,
         ),
         Step(
             "tools",

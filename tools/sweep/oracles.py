@@ -237,7 +237,7 @@ def _is_repeated(record: Record, outcome: Outcome, workload: Workload) -> bool:
     if trigger is None:
         return False
     if outcome.plan.mode is Mode.H:
-        return record.process == 0 and record.phase == trigger.phase
+        return record.process == outcome.fired_process and record.phase == trigger.phase
     return outcome.plan.mode in (Mode.A1, *EXCLUSIVE) and (
         (trigger.action, trigger.target, trigger.name) == (call.verb, call.target, name)
     )

@@ -202,9 +202,13 @@ def test_leader_that_was_held_back_may_do_again_what_the_next_one_did() -> None:
         for fields in ({}, {"phase": "change"}, {"process": 1})
     )
 
-    assert find(Outcome(plan, "ns", records=[held], fired=True)) == []
-    assert find(Outcome(plan, "ns", records=[later], fired=True)) == ["hygiene"]
-    assert find(Outcome(plan, "ns", records=[other], fired=True)) == ["hygiene"]
+    def find_in(record: Record, holder: int) -> list[str]:
+        return find(Outcome(plan, "ns", records=[record], fired=True, fired_process=holder))
+
+    assert find_in(held, 0) == []
+    assert find_in(later, 0) == ["hygiene"]
+    assert find_in(other, 0) == ["hygiene"]
+    assert find_in(other, 1) == []
 
 
 def test_pods_beyond_replicas_and_surge_are_found() -> None:

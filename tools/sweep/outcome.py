@@ -51,6 +51,7 @@ class Outcome:
         unready: What the probes say is not well at the end, in words.
         log: What the operator logged.
         fired: Whether the moment of the plan came.
+        fired_process: Number of the process that it came to; -1 before.
         seconds: How long it took.
     """
 
@@ -71,6 +72,7 @@ class Outcome:
     unready: list[str] = field(default_factory=list)
     log: str = ""
     fired: bool = False
+    fired_process: int = -1
     seconds: float = 0.0
 
     @property

@@ -136,7 +136,7 @@ class Trial:
         if self._plan.mode is Mode.H:
             self._tasks.append(asyncio.create_task(self._replace_leader()))
         async with asyncio.timeout(_START):
-            await self._children[0].working.wait()
+            await self._wait_working()
             # An object that a first listing shows would never come as an event.
             unwatched = self._workload.unwatched
             kinds = {kind.plural for kind in self._workload.kinds if kind not in unwatched}
@@ -168,7 +168,7 @@ class Trial:
         outcome.records, outcome.moments = session.records, session.moments
         outcome.removed = session.removed
         outcome.refused, outcome.used = session.refused, session.used
-        outcome.fired = session.fired
+        outcome.fired, outcome.fired_process = session.fired, session.fired_process
         outcome.log = await asyncio.to_thread(read_log, self._log)
         outcome.leaks = session.leaks + find_leaks(outcome.log, session.canaries, "the log")
 
@@ -204,6 +204,14 @@ class Trial:
         )
         self._children.append(child)
         self._tasks.append(asyncio.create_task(self._supervise(child, number)))
+
+    async def _wait_working(self) -> None:
+        """Wait until the newest process works, which may be the next one by then.
+
+        The scaled Lease of a process that gets no CPU for a second is lost before it works.
+        """
+        while not self._children[-1].working.is_set():
+            await asyncio.sleep(_POLL)
 
     async def _supervise(self, child: Child, number: int) -> None:
         """Start a process again when it ended, as a kubelet does."""
@@ -243,7 +251,7 @@ class Trial:
         while not self._session.held:
             await asyncio.sleep(_POLL)
         await self._start()
-        await self._children[-1].working.wait()
+        await self._wait_working()
         await asyncio.sleep(_CONVERGE)
         self._session.released.set()
 
