@@ -55,7 +55,11 @@ def normalize(manifest: Manifest, names: Mapping[str, str], namespace: str) -> M
         names: Title of each UID that is known.
         namespace: Namespace of the trial.
     """
-    text = json.dumps(_mask(manifest), sort_keys=True)
+    generation = manifest["metadata"].get("generation")
+    masked = _mask(manifest)
+    if generation is not None and "status" in masked:
+        masked["status"] = _relate(masked["status"], generation)
+    text = json.dumps(masked, sort_keys=True)
     text = _UID.sub(lambda match: f"<{names.get(match.group(), 'unknown')}>", text)
     normalized: Manifest = json.loads(_hide(text, namespace))
     return normalized
@@ -109,6 +113,19 @@ def _mask(value: Any) -> Any:
             if name not in MASKED or name == "uid"
         }
     return [_mask(item) for item in value] if isinstance(value, list) else value
+
+
+def _relate(value: Any, generation: int) -> Any:
+    """Say of what was observed how far it is behind: how often a spec was written may differ.
+
+    A leader that comes late writes once more, and the next one writes it back.
+    """
+    if isinstance(value, dict):
+        return {
+            name: item - generation if name == "observedGeneration" else _relate(item, generation)
+            for name, item in value.items()
+        }
+    return [_relate(item, generation) for item in value] if isinstance(value, list) else value
 
 
 def _mask_uid(name: str, value: Any) -> Any:

@@ -42,6 +42,21 @@ def test_reference_to_another_incarnation_shows() -> None:
     ]
 
 
+def test_how_often_a_spec_was_written_is_no_difference_but_being_behind_is() -> None:
+    def build(generation: int, observed: int) -> dict[str, Any]:
+        condition = {"type": "Ready", "observedGeneration": observed}
+        status = {"observedGeneration": observed, "conditions": [condition]}
+        return {**build_pod(generation=generation), "status": status}
+
+    first, again, behind = (normalize(build(*each), {}, "s-1") for each in ((4, 4), (6, 6), (6, 5)))
+
+    assert first == again
+    assert describe_difference(first, behind) == [
+        "status.conditions[0].observedGeneration: 0 became -1",
+        "status.observedGeneration: 0 became -1",
+    ]
+
+
 def test_state_has_what_is_there_by_name() -> None:
     book = Book()
     book.note("ADDED", POD, build_pod())

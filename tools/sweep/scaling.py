@@ -23,8 +23,8 @@ DELAY: Final = 1.0
 """Seconds that a delayed event comes late."""
 SWEEP_PERIOD: Final = 0.7
 """Seconds between sweeps, in trials that only a sweep can recover."""
-LEASE_SECONDS: Final = 2
-RENEW_SECONDS: Final = 1.2
+LEASE_SECONDS: Final = 5
+RENEW_SECONDS: Final = 3.5
 """Seconds without a renewal after which a leader gives up."""
 
 _FLAGS: Final = {

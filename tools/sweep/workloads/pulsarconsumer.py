@@ -37,7 +37,6 @@ from tools.sweep.outside import Outside, Reply, Request
 from tools.sweep.recorder import Book, Version
 from tools.sweep.workload import (
     Phase,
-    State,
     User,
     Workload,
     build_open_crd,
@@ -233,14 +232,6 @@ async def _run_pods(client: Client, deployment: Manifest, _: Book) -> None:
     await client.patch(DEPLOYMENT, key, status, subresource="status")
 
 
-def _fold(state: State) -> State:
-    """Leave out how often a Deployment was changed: one that is made again begins anew."""
-    for name, value in state.items():
-        if name.startswith(DEPLOYMENT.plural):
-            value["status"].pop("observedGeneration")
-    return state
-
-
 _BROKER: Final = Outside(
     "pulsar",
     PlayedBroker,
@@ -268,7 +259,6 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
         invariants=(check_deployments,),
         tenders=(Tender(DEPLOYMENT, _needs_controller, _run_pods),),
         outside=(_BROKER,),
-        fold=_fold,
         scaled={
             "operators.pulsarconsumer.controller": {"_EFFECT_RETRY": 0.3},
             "operators.pulsarconsumer.broker.desk": {"_SILENCE": 0.3},
