@@ -118,6 +118,37 @@ async def test_infeasible_growth_is_reverted_in_a_way_that_kubernetes_takes(
     assert await condition(harness, key, "Drifted") == ("True", Reason.LARGER_THAN_SPEC)
 
 
+@pytest.mark.parametrize(
+    ("size", "claimed"),
+    [("3.3333Gi", "3579103622"), ("0.1Gi", "107374183"), ("1.5Gi", "1536Mi"), ("1e9", "1e9")],
+)
+async def test_claim_has_the_size_in_any_spelling(
+    harness: OperatorHarness, key: Key, size: str, claimed: str
+) -> None:
+    """The API server keeps thousandths of a byte: what is finer would be drift for ever."""
+    await apply(harness, key, size=size)
+    assert await requested(harness, key) == claimed
+    await bind(harness, key, claimed)
+
+    assert await condition(harness, key, "Drifted") == ("False", Reason.IN_SYNC)
+
+
+async def test_growth_to_a_fraction_of_a_byte_is_asked_for_once(
+    harness: OperatorHarness, key: Key
+) -> None:
+    await apply(harness, key, size=1)
+    await bind(harness, key, "1Gi")
+    await apply(harness, key, size="3.3333Gi")
+    before = (await harness.client.get(PVC, key))["metadata"]["resourceVersion"]
+    await harness.restart()
+    await harness.settled()
+
+    after = await harness.client.get(PVC, key)
+    assert after["spec"]["resources"]["requests"]["storage"] == "3579103622"
+    assert after["metadata"]["resourceVersion"] == before
+    assert harness.metric("volumes_actions_total", reason=Reason.RESIZING) == 0
+
+
 async def test_policy_moves_the_mark_of_the_owner(harness: OperatorHarness, key: Key) -> None:
     await apply(harness, key, size=1)
     for policy, owners in (("Retain", 0), ("Snapshot", 0), ("Delete", 1), ("Retain", 0)):

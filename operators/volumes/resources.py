@@ -11,7 +11,7 @@ from libs.common.kinds import PVC, Manifest, build_object
 from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.ownership import build_owner_reference
-from libs.common.quantity import canonicalize_quantity, render_quantity
+from libs.common.quantity import canonicalize_quantity, parse_quantity, render_quantity
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume, ReclaimPolicy
 from operators.volumes.naming import KEPT_FOR, OPERATOR, SNAPSHOT_OF, snapshot_name
 
@@ -119,9 +119,12 @@ def build_request_patch(claim: ClaimView, size: Fraction) -> list[Manifest]:
 
 
 def render_size(volume: DemoVolume) -> str:
-    """Render the size of a spec as Kubernetes writes it: 5 becomes `5Gi`."""
-    size = volume.spec.size
-    return f"{size}Gi" if isinstance(size, int) else canonicalize_quantity(size)
+    """Render the size of a spec as Kubernetes writes it: 5 becomes `5Gi`, and `1e9` stays."""
+    size, exact = volume.spec.size, volume.spec.size_bytes
+    if isinstance(size, int):
+        return f"{size}Gi"
+    canonical = canonicalize_quantity(size)
+    return canonical if parse_quantity(canonical) == exact else render_quantity(exact)
 
 
 def _set_references(claim: ClaimView, wanted: Sequence[Manifest], uid: str) -> list[Manifest]:

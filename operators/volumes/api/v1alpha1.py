@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from fractions import Fraction
+from math import ceil
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
@@ -88,9 +89,10 @@ class ConditionType(StrEnum):
     READY = "Ready"
     """Ready is True when a pod can use the volume at the size that spec.size asks for.
 
-    A class that waits for its first consumer makes Ready True with reason WaitingForFirstConsumer:
-    the operator has done its part, and a pod that waited for Ready before it starts would wait for
-    ever."""
+    A class that waits for its first consumer makes Ready True with reason WaitingForFirstConsumer,
+    and a volume that grew, and whose file system grows when the next pod mounts it, with reason
+    FileSystemPending: the operator has done its part, and a pod that waited for Ready before it
+    starts would wait for ever."""
     BOUND = "Bound"
     """Bound is True when the claim is bound to a volume."""
     RESIZED = "Resized"
@@ -187,12 +189,17 @@ class Reason(StrEnum):
 
 
 def parse_size(size: int | str) -> Fraction:
-    """Parse a size into bytes; an integer counts gibibytes.
+    """Parse a size into whole bytes, rounded up; an integer counts gibibytes.
+
+    The API server rounds a claim of `3.3333Gi` to thousandths of a byte; compared with finer ones,
+    it would ask for more than its spec for ever.
 
     Raises:
         ValueError: The text is not a quantity.
     """
-    return Fraction(size * _GIBIBYTE) if isinstance(size, int) else parse_quantity(size)
+    if isinstance(size, int):
+        return Fraction(size * _GIBIBYTE)
+    return Fraction(ceil(parse_quantity(size)))
 
 
 def _check_size(size: int | str) -> int | str:
@@ -206,7 +213,8 @@ Size = Annotated[
     AfterValidator(_check_size),
     Rule(
         "type(self) == int ? self >= 1 && self <= 8589934591 : "
-        "!isQuantity(self) || quantity(self).compareTo(quantity('1Mi')) >= 0",
+        "!isQuantity(self) || quantity(self).compareTo(quantity('1Mi')) >= 0 && "
+        "quantity(self).compareTo(quantity('8Ei')) <= 0",
         _BAD_SIZE,
     ),
 ]

@@ -38,13 +38,18 @@ def test_claim_is_named_like_the_volume_without_a_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "value"), [(1, GI), ("1Gi", GI), ("512Mi", GI // 2), ("1G", 10**9)]
+    ("size", "value"),
+    [
+        *((1, GI), ("1Gi", GI), ("512Mi", GI // 2), ("1G", 10**9), ("1e9", 10**9)),
+        *(("+1.5Gi", GI * 3 // 2), ("1.Gi", GI), (".5Gi", GI // 2), ("001Gi", GI)),
+        *(("0.1Gi", 107_374_183), ("3.3333Gi", 3_579_103_622), ("1048576500m", 1_048_577)),
+    ],
 )
 def test_integer_counts_gibibytes_and_text_is_a_quantity(size: int | str, value: int) -> None:
     assert parse_size(size) == value
 
 
-@pytest.mark.parametrize("size", [0, -1, "10", "1k", "10gi", True, 1.5, None])
+@pytest.mark.parametrize("size", [0, -1, "10", "1k", "10gi", "9.3E", "1e19", True, 1.5, None])
 def test_size_that_makes_no_sense_is_named_by_its_field(size: object) -> None:
     with pytest.raises(ParseError, match=r"DemoVolume default/v: spec\.size"):
         DemoVolume.parse(build(size=size))
@@ -97,6 +102,8 @@ async def show_capacity(volumes: tuple[Client, str], capacity: str) -> None:
         {"size": "1Mi"},
         {"size": 8589934591},
         {"size": "1e9"},
+        {"size": "3.3333Gi"},
+        {"size": "8Ei"},
         {"size": 1, "storageClassName": ""},
         {"size": 1, "source": {"snapshot": "monday"}},
         {"size": 1, "source": {"volume": "other"}},
@@ -121,6 +128,9 @@ async def test_good_spec_is_accepted(volumes: tuple[Client, str], spec: Any) -> 
         ({"size": "1000k"}, "spec.size", "text needs a unit"),
         ({"size": "-5Gi"}, "spec.size", "1Mi to 8Ei"),
         ({"size": "10gi"}, "spec.size", "should match"),
+        ({"size": "9.3E"}, "spec.size", "1Mi to 8Ei"),
+        ({"size": "1e19"}, "spec.size", "1Mi to 8Ei"),
+        ({"size": 1.5}, "spec.size", "must be of type integer,string"),
         ({"size": 1, "name": "Not_A_Name"}, "spec.name", "should match"),
         ({"size": 1, "accessModes": []}, "spec.accessModes", "at least 1"),
         ({"size": 1, "accessModes": ["Any"]}, "spec.accessModes", "supported values"),
