@@ -180,12 +180,13 @@ def _plan_snapshot(volume: DemoVolume, observed: Observed, claim: ClaimView) -> 
         )
     if snapshot.ready:
         return None
+    hint = "set reclaimPolicy to Retain or Delete to go on without"
     if snapshot.error:
-        hint = "; set reclaimPolicy to Retain or Delete to go on without"
         return Ending(
-            reason=Reason.SNAPSHOT_FAILED, message=f"{name} failed: {snapshot.error[:120]}{hint}"
+            reason=Reason.SNAPSHOT_FAILED, message=f"{name} failed: {snapshot.error[:120]}; {hint}"
         )
-    return Ending(reason=Reason.SNAPSHOTTING, message=f"Waiting for {name} to be ready")
+    waits = f"Waiting for {name} to be ready; if nothing comes of it, {hint}"
+    return Ending(reason=Reason.SNAPSHOTTING, message=waits)
 
 
 def _plan_deletion(observed: Observed, claim: ClaimView) -> Ending:

@@ -356,6 +356,8 @@ def test_claim_stays_until_its_snapshot_is_ready(snapshot: Any, reason: Reason) 
     plan = ending("Snapshot", snapshot=build_snapshot_view(**snapshot))
 
     assert (plan.actions, plan.done, plan.reason) == ((), False, reason)
+    if reason != Reason.SNAPSHOT_CONFLICT:
+        assert "reclaimPolicy to Retain or Delete" in plan.message, "there is a way out"
 
 
 def test_claim_goes_once_its_snapshot_is_ready() -> None:

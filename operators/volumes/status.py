@@ -1,8 +1,9 @@
 """What a DemoVolume shows of itself; pure.
 
 Ready is True when a pod can use the volume at the size that the spec asks for. It is also True
-while a class waits for the first consumer: nothing is left to do but for a pod to come, and who
-waits for Ready before making that pod would wait for ever.
+while a class waits for the first consumer, and while a volume that nobody uses waits for a pod to
+grow its file system: nothing is left to do but for a pod to come, and who waits for Ready before
+making that pod would wait for ever.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from libs.common.actions import Ending
 from libs.common.conditions import Condition, build_conditions
-from libs.common.contracts.claims import ClaimView
+from libs.common.contracts.claims import ClaimUser, ClaimView
 from libs.common.crd import ObjectReference
 from libs.common.kinds import PVC, Manifest, describe
 from libs.common.quantity import render_quantity
@@ -34,6 +35,7 @@ from operators.volumes.observed import (
     find_source_problem,
     find_standing,
     judge_conflict,
+    render_users,
 )
 from operators.volumes.resources import build_metadata_patch
 
@@ -128,7 +130,7 @@ def _judge(volume: DemoVolume, observed: Observed, refusals: Refusals) -> list[C
         refusals.get(Reason.RESIZING, ""),
     )
     drifted = _judge_drift(volume, claim, refusals)
-    return [_judge_ready(claim, bound, resized), bound, resized, drifted, conflict]
+    return [_judge_ready(claim, bound, resized, observed), bound, resized, drifted, conflict]
 
 
 def _judge_without_claim(
@@ -157,7 +159,9 @@ def _explain_absence(volume: DemoVolume, observed: Observed, refusals: Refusals)
     return Condition.false(ConditionType.READY, Reason.CREATING, "the claim is being created")
 
 
-def _judge_ready(claim: ClaimView, bound: Condition, resized: Condition) -> Condition:
+def _judge_ready(
+    claim: ClaimView, bound: Condition, resized: Condition, observed: Observed
+) -> Condition:
     if claim.deleting:
         message = f"{describe(PVC, claim.key)} is being deleted; a new, empty one follows"
         return Condition.false(ConditionType.READY, Reason.CLAIM_TERMINATING, message)
@@ -165,9 +169,23 @@ def _judge_ready(claim: ClaimView, bound: Condition, resized: Condition) -> Cond
         return Condition.true(ConditionType.READY, bound.reason, bound.message)
     if bound.status != "True":
         return Condition.false(ConditionType.READY, bound.reason, bound.message)
+    if resized.reason == Reason.FILE_SYSTEM_PENDING:
+        return _judge_mounting(resized, [user for user in observed.users if not user.finished])
     if resized.status != "True":
         return Condition.false(ConditionType.READY, resized.reason, resized.message)
     return Condition.true(ConditionType.READY, Reason.BOUND, resized.message)
+
+
+def _judge_mounting(resized: Condition, users: Sequence[ClaimUser]) -> Condition:
+    """State whether a volume is ready whose file system grows while a pod mounts it.
+
+    The kubelet grows it before it starts the pod, so for the next pod it has the size.
+    """
+    if not users:
+        return Condition.true(ConditionType.READY, resized.reason, resized.message)
+    # Some storage grows only what is not mounted.
+    hint = f"if that lasts, restart {render_users(users)}"
+    return Condition.false(ConditionType.READY, resized.reason, f"{resized.message}; {hint}")
 
 
 def _judge_bound(claim: ClaimView, observed: Observed) -> Condition:
@@ -193,10 +211,14 @@ def _judge_drift(volume: DemoVolume, claim: ClaimView, refusals: Refusals) -> Co
         return Condition.true(ConditionType.DRIFTED, Reason.CORRECTION_FAILED, refused)
     size = volume.spec.size_bytes
     if claim.requested is not None and claim.requested > size:
-        message = (
-            f"the claim asks for {claim.requested_text}, spec.size is {render_quantity(size)}, "
-            "and a volume cannot shrink; set spec.size to what there is"
-        )
+        sizes = f"the claim asks for {claim.requested_text}, spec.size is {render_quantity(size)}"
+        remedy = "and a volume cannot shrink; set spec.size to what there is"
+        if not claim.volume_name:
+            remedy = (
+                "and a claim without a volume cannot change; "
+                f"delete {describe(PVC, claim.key)}, it is made anew"
+            )
+        message = f"{sizes}, {remedy}"
         return Condition.true(ConditionType.DRIFTED, Reason.LARGER_THAN_SPEC, message)
     return Condition.false(ConditionType.DRIFTED, Reason.IN_SYNC)
 

@@ -125,6 +125,45 @@ def test_volume_that_is_too_small_is_not_ready() -> None:
     assert (status["requested"], status["capacity"]) == ("20Gi", "10Gi")
 
 
+PENDING_ON_NODE: Manifest = {"allocatedResourceStatuses": {"storage": "NodeResizePending"}}
+RUNNING, FINISHED = ClaimUser("web-0", finished=False), ClaimUser("job-x", finished=True)
+
+
+@pytest.mark.parametrize("users", [(), (FINISHED,)], ids=["unused", "job done"])
+def test_volume_whose_file_system_waits_for_a_pod_is_ready(users: tuple[ClaimUser, ...]) -> None:
+    """The kubelet grows it before the pod starts; waiting for Ready first would never end."""
+    volume = parse_volume(size=20)
+    claim = build_bound_claim(volume, requested="20Gi", **PENDING_ON_NODE)
+
+    status = show(volume, observe(claim, users=users))
+
+    assert condition(status, ConditionType.READY)[:2] == ("True", Reason.FILE_SYSTEM_PENDING)
+    assert condition(status, ConditionType.RESIZED)[:2] == ("False", Reason.FILE_SYSTEM_PENDING)
+
+
+def test_volume_whose_file_system_is_mounted_is_ready_once_it_has_grown() -> None:
+    volume = parse_volume(size=20)
+    claim = build_bound_claim(volume, requested="20Gi", **PENDING_ON_NODE)
+
+    status = show(volume, observe(claim, users=(RUNNING, FINISHED)))
+
+    ready = condition(status, ConditionType.READY)
+    assert ready[:2] == ("False", Reason.FILE_SYSTEM_PENDING)
+    assert ready[2].endswith("; if that lasts, restart pod web-0")
+
+
+def test_smaller_size_of_a_claim_that_cannot_change_says_what_to_do() -> None:
+    volume = parse_volume(size=5)
+    claim = pending(volume)
+    claim["spec"]["resources"]["requests"]["storage"] = "20Gi"
+
+    status = show(volume, observe(claim, storage_class=LAZY))
+
+    drifted = condition(status, ConditionType.DRIFTED)
+    assert drifted[:2] == ("True", Reason.LARGER_THAN_SPEC)
+    assert "delete PersistentVolumeClaim default/data" in drifted[2]
+
+
 def test_claim_that_is_being_deleted_is_not_ready() -> None:
     volume = parse_volume()
     claim = build_bound_claim(volume)
