@@ -1,245 +1,42 @@
 """The promises of the plan under any order of crashes, stale looks and other people's edits.
 
-The world below is one DemoVolume, one name of a claim, and everybody who may touch them: users, the
-volume controllers, pods, the garbage collector, other owners. The operator hears of each kind on a
-watch of its own, late and in no common order, acts on what it has heard, and may crash after any
-step.
+The rules below are what users, the volume controllers, pods, the garbage collector and other owners
+do in the world of `simulation.py`, and when the operator hears of it and acts.
 """
 
 from __future__ import annotations
 
 import copy
-import itertools
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from libs.common.contracts.claims import ClaimUser, ClaimView
-from libs.common.contracts.snapshots import VolumeSnapshotView
-from libs.common.kinds import Manifest
 from libs.common.ownership import controller_uid
-from libs.common.plan import Create, Delete, Patch, Step
 from libs.common.quantity import parse_quantity, render_quantity
-from libs.common.testing.fakeapi.patches import PatchError, apply_json_patch
-from operators.volumes.api.v1alpha1 import DemoVolume, parse_size
+from operators.volumes.api.v1alpha1 import parse_size
 from operators.volumes.naming import FINALIZER, KEPT_FOR
-from operators.volumes.observed import Observed, is_ours
-from operators.volumes.reconcile import plan_finalize, plan_volume
 from operators.volumes.samples import (
-    EXPANDABLE,
-    RIGID,
     build_foreign_claim,
     build_statefulset_owner,
     build_volume,
 )
+from operators.volumes.simulation import World
 
 POLICIES = st.sampled_from(["Delete", "Retain", "Snapshot"])
 SIZES = st.sampled_from([5, 10, 20, "15675Mi", "16Gi", 1000])
 
 
-class VolumeWorld(RuleBasedStateMachine):
+class VolumeWorld(World, RuleBasedStateMachine):
     """Do anything to a DemoVolume and its claim, in any order."""
 
     def __init__(self) -> None:
         """Begin with an empty namespace."""
-        super().__init__()
-        self.uids = (f"uid-{number}" for number in itertools.count())
-        self.versions = itertools.count(1)
-        self.volume: Manifest | None = None
-        self.claim: Manifest | None = None
-        self.snapshots: dict[str, Manifest] = {}
-        self.pods: set[str] = set()
-        self.expandable = True
-        self.heard_volume: Manifest | None = None
-        self.heard_around = Observed()
-        self.kept: set[str] = set()
-        self.destroyed: set[str] = set()
-        self.at_rest = False
-
-    # The API server.
-
-    def take(self, step: Step) -> bool:
-        """Take one step as the API server would; tell whether it was accepted."""
-        match step:
-            case Create() if step.kind.kind == "VolumeSnapshot":
-                self.snapshots.setdefault(step.key.name, copy.deepcopy(step.manifest))
-                return True
-            case Create():
-                return self._create(step.manifest)
-            case Patch():
-                return self._patch(step)
-            case Delete():
-                return self._delete(step.uid)
-            case _:
-                raise AssertionError(f"unexpected {step}")
-
-    def _create(self, manifest: Manifest) -> bool:
-        if self.claim is not None:
-            return False
-        self.claim = copy.deepcopy(manifest)
-        self.claim["metadata"]["uid"] = next(self.uids)
-        self.claim["spec"].setdefault("storageClassName", "standard")
-        self.claim["status"] = {"phase": "Pending"}
-        self._touch()
-        return True
-
-    def _patch(self, step: Patch) -> bool:
-        held = self.claim
-        if held is None or held["metadata"]["uid"] != step.uid:
-            return False
-        version = held["metadata"]["resourceVersion"]
-        if step.resource_version and step.resource_version != version:
-            return False
-        try:
-            patched: Manifest = apply_json_patch(held, step.operations)
-        except PatchError:
-            return False
-        if not self._may_request(ClaimView.parse(held), ClaimView.parse(patched)):
-            return False
-        self.claim = patched
-        self._touch()
-        return True
-
-    def _may_request(self, before: ClaimView, after: ClaimView) -> bool:
-        assert before.requested is not None
-        assert after.requested is not None
-        if after.requested == before.requested:
-            return True
-        if before.capacity is None:
-            return False
-        if after.requested > before.requested:
-            return self.expandable
-        return after.requested > before.capacity
-
-    def _delete(self, uid: str) -> bool:
-        if self.claim is None or self.claim["metadata"]["uid"] != uid:
-            return True
-        if self.pods:
-            self.claim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-            self._touch()
-        else:
-            self.destroyed.add(uid)
-            self.claim = None
-        return True
-
-    def _touch(self) -> None:
-        assert self.claim is not None
-        self.claim["metadata"]["resourceVersion"] = str(next(self.versions))
+        RuleBasedStateMachine.__init__(self)
+        World.__init__(self)
 
     # The operator.
-
-    def see_around(self) -> Observed:
-        """See what there is around the volume now."""
-        if self.claim is None:
-            return Observed()
-        claim = ClaimView.parse(copy.deepcopy(self.claim))
-        name = next((n for n, s in self.snapshots.items() if _is_snapshot_of(s, claim)), "")
-        snapshot = self.snapshots.get(name)
-        return Observed(
-            claim=claim,
-            holder=str(claim.owner["name"]) if claim.owner else "",
-            storage_class=EXPANDABLE if self.expandable else RIGID,
-            users=tuple(ClaimUser(pod, finished=False) for pod in sorted(self.pods)),
-            snapshot=None if snapshot is None else VolumeSnapshotView.parse(snapshot),
-        )
-
-    def act(self, steps: int) -> None:
-        """Act on what was heard, and crash after some steps."""
-        if self.heard_volume is None:
-            return
-        volume, observed = DemoVolume.parse(self.heard_volume), self.heard_around
-        if volume.metadata.is_deleting:
-            # The claim is read from the API server then, as the controller does.
-            observed = self.see_around()
-            final = plan_finalize(volume, observed)
-            if final.done:
-                self._let_go(volume)
-                return
-            actions = final.actions
-        else:
-            plan = plan_volume(volume, observed)
-            if plan.takes_over and not self._is_confirmed(volume):
-                return
-            actions = plan.actions
-        for action in actions[:steps]:
-            self._check(action.step, volume, observed)
-            if not self.take(action.step):
-                return
-
-    def _is_confirmed(self, volume: DemoVolume) -> bool:
-        live = self.volume
-        return (
-            live is not None
-            and live["metadata"]["uid"] == volume.metadata.uid
-            and live["metadata"]["generation"] == volume.metadata.generation
-            and "deletionTimestamp" not in live["metadata"]
-        )
-
-    def _let_go(self, volume: DemoVolume) -> None:
-        live = self.volume
-        if live is not None and live["metadata"]["uid"] == volume.metadata.uid:
-            live["metadata"]["finalizers"] = [
-                name for name in live["metadata"]["finalizers"] if name != FINALIZER
-            ]
-            self._vanish()
-
-    def _check(self, step: Step, volume: DemoVolume, observed: Observed) -> None:
-        """Check what must hold of each write, however stale the look was."""
-        if isinstance(step, Create):
-            return
-        claim = observed.claim
-        assert claim is not None
-        assert isinstance(step, Patch | Delete)
-        assert step.uid == claim.uid, "a step names the incarnation that was looked at"
-        owner = "" if claim.owner is None else claim.owner["uid"]
-        assert owner in ("", volume.metadata.uid), "what others own is never touched"
-        if isinstance(step, Patch):
-            self._check_size(step, claim)
-            return
-        assert owner or claim.annotations.get(KEPT_FOR) == volume.metadata.uid
-        assert volume.spec.reclaim_policy != "Retain"
-        if volume.spec.reclaim_policy == "Snapshot" and claim.volume_name and not claim.deleting:
-            assert observed.snapshot is not None
-            assert observed.snapshot.ready
-
-    def _check_size(self, step: Patch, claim: ClaimView) -> None:
-        for operation in step.operations:
-            if operation["path"].endswith("/storage") and operation["op"] == "replace":
-                size = parse_quantity(operation["value"])
-                assert claim.requested is not None
-                assert claim.capacity is not None
-                assert size > claim.requested or size > claim.capacity, "a volume never shrinks"
-
-    def hear(self) -> None:
-        """Hear of everything, and show it in the status."""
-        self.heard_around = self.see_around()
-        claim, live = self.heard_around.claim, self.volume
-        self.heard_volume = None
-        if live is None:
-            return
-        live["status"] = {"conditions": []}
-        if claim is not None and is_ours(DemoVolume.parse(live), claim):
-            live["status"]["pvcRef"] = {"name": claim.key.name, "uid": claim.uid}
-            if claim.capacity is not None:
-                live["status"]["capacity"] = render_quantity(claim.capacity)
-        self.heard_volume = copy.deepcopy(live)
-
-    def converge(self) -> None:
-        """Let the operator work undisturbed; the volume must come to rest."""
-        for _ in range(12):
-            before = copy.deepcopy((self.volume, self.claim, self.snapshots))
-            self.hear()
-            self.act(steps=9)
-            if before == (self.volume, self.claim, self.snapshots):
-                break
-        else:
-            raise AssertionError("the operator never comes to rest")
-        if self.volume is not None and "deletionTimestamp" not in self.volume["metadata"]:
-            volume = DemoVolume.parse(self.volume)
-            assert plan_volume(volume, self.see_around()).actions == ()
-            self.at_rest = True
 
     @rule(steps=st.integers(0, 3))
     def operator_passes(self, steps: int) -> None:
@@ -351,12 +148,6 @@ class VolumeWorld(RuleBasedStateMachine):
             metadata["finalizers"] = [name for name in metadata["finalizers"] if name != FINALIZER]
             self._vanish()
 
-    def _vanish(self) -> None:
-        assert self.volume is not None
-        metadata = self.volume["metadata"]
-        if "deletionTimestamp" in metadata and not metadata["finalizers"]:
-            self.volume = None
-
     @precondition(lambda self: self.claim is not None)
     @rule()
     def user_deletes_the_claim(self) -> None:
@@ -454,10 +245,6 @@ class VolumeWorld(RuleBasedStateMachine):
         """Whatever happened, the operator comes to rest."""
         self.expandable = True
         self.converge()
-
-
-def _is_snapshot_of(snapshot: Manifest, claim: ClaimView) -> bool:
-    return claim.uid in snapshot["metadata"]["annotations"].values()
 
 
 TestVolumeWorld = VolumeWorld.TestCase

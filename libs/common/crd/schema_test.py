@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
 from libs.common.crd.errors import SchemaError
 from libs.common.crd.markers import (
@@ -235,32 +235,6 @@ def test_map_has_a_schema_for_its_values() -> None:
     assert "default" not in schema
 
 
-@pytest.mark.parametrize("key", ["app", "A_b.c", "example.com/team", "a" * 63, "b" * 253 + "/a"])
-def test_key_that_the_api_server_takes_for_a_label_is_one(key: str) -> None:
-    assert TypeAdapter(LabelMap).validate_python({key: "shop"}) == {key: "shop"}
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "",
-        "bad key!",
-        "-app",
-        "a" * 64,
-        "a/b/c",
-        "/team",
-        "Example.com/team",
-        "a\n",
-        "b" * 254 + "/a",
-    ],
-)
-def test_key_that_no_label_can_have_is_refused(key: str) -> None:
-    with pytest.raises(ValidationError, match="must be as app or") as caught:
-        TypeAdapter(LabelMap).validate_python({"app": "shop", key: "shop"})
-
-    assert repr(key) in str(caught.value)
-
-
 def test_free_object_keeps_unknown_fields() -> None:
     assert field_schema(RawObject) == {
         "type": "object",
@@ -310,24 +284,6 @@ def test_rules_of_field_and_model_are_joined() -> None:
         {"rule": "self.a < 9", "message": "a must be small", "fieldPath": ".a"},
         {"rule": "self.a != 5", "message": "a must not be five"},
     ]
-
-
-def test_rule_writes_only_what_differs_from_its_defaults() -> None:
-    rule = Rule(
-        "self > 0",
-        "must be positive",
-        reason="FieldValueForbidden",
-        message_expression="'got ' + string(self)",
-        optional_old_self=True,
-    )
-
-    assert rule.to_manifest() == {
-        "rule": "self > 0",
-        "message": "must be positive",
-        "messageExpression": "'got ' + string(self)",
-        "reason": "FieldValueForbidden",
-        "optionalOldSelf": True,
-    }
 
 
 def test_object_default_stands_in_full_without_what_means_absent() -> None:

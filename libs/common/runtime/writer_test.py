@@ -3,70 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
 from libs.common.client import Client
 from libs.common.errors import Conflict, Forbidden, Invalid, NotFound, ServerError, UnknownOutcome
-from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest, uid_of
-from libs.common.ownership import build_owner_reference
-from libs.common.plan import Apply, Create, Delete, Outcome, Patch, Step
-from libs.common.runtime.cache import Cache
-from libs.common.runtime.informer import Informer, Origin
-from libs.common.runtime.store import Change
-from libs.common.runtime.writer import ForeignObject, Writer, look_up
+from libs.common.kinds import CONFIG_MAP, Manifest, uid_of
+from libs.common.plan import Apply, Create, Delete, Patch
+from libs.common.runtime.writer import ForeignObject, look_up
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.waiting import until
-from libs.common.testing.widget import WIDGET
-
-KEY = Key("default", "a")
-PRIMARY = Key("default", "w")
-OWNER: Manifest = {"metadata": {"name": "w", "uid": "owner-1"}}
-OTHER: Manifest = {"metadata": {"name": "w", "uid": "owner-2"}}
-
-
-def build_map(name: str = "a", owner: Manifest | None = OWNER, **data: str) -> Manifest:
-    metadata: Manifest = {"name": name, "namespace": "default"}
-    if owner is not None:
-        metadata["ownerReferences"] = [build_owner_reference(WIDGET, owner)]
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
-
-
-class Bench:
-    """A writer, its cache, and what handlers were told."""
-
-    def __init__(self, api: FakeApi, client: Client) -> None:
-        self.api = api
-        api.collector.pause()  # The owners are made up.
-        self.client = client
-        self.cache = Cache()
-        self.informer = Informer(CONFIG_MAP)
-        self.cache.add(self.informer)
-        self.unknown: set[tuple[Kind, Key]] = set()
-        self.settled: dict[str, tuple[str, str]] = {}
-        self.told: list[tuple[Change, Origin | None]] = []
-        self.informer.add_handler(lambda change, _, origin: self.told.append((change, origin)))
-        self.origin = Origin("widget", PRIMARY)
-        self.writer = Writer(
-            client,
-            self.cache,
-            origin=self.origin,
-            owner_uid=uid_of(OWNER),
-            unknown=self.unknown,
-            settled=self.settled,
-        )
-
-    async def take(self, *steps: Step) -> Outcome:
-        return await self.writer.execute([steps])
-
-    def held(self, key: Key = KEY) -> Mapping[str, Any] | None:
-        return self.informer.store.get(key)
-
-    def see(self, key: Key = KEY) -> None:
-        """Bring what the server has into the cache."""
-        self.informer.put(self.api.get(CONFIG_MAP, key))
+from libs.common.testing.writing import KEY, OTHER, Bench, build_map
 
 
 @pytest.fixture
@@ -113,23 +60,6 @@ async def test_object_of_somebody_else_is_left_alone(
     assert bench.api.get(CONFIG_MAP, KEY) == before
 
 
-async def test_name_that_became_free_without_a_word_is_taken(bench: Bench) -> None:
-    """Found by the sweep: a watch by label never tells of the end of what its selector leaves out.
-
-    The create had met the object, so it was in the cache, and every later apply took it from there.
-    """
-    bench.api.create(build_map(owner=OTHER, x="theirs"))
-    met = await bench.take(Apply(CONFIG_MAP, build_map(x="ours")))
-    bench.see()
-    bench.api.delete(CONFIG_MAP, KEY)
-
-    outcome = await bench.take(Apply(CONFIG_MAP, build_map(x="ours")))
-
-    assert isinstance(met.first_error(), ForeignObject)
-    assert (outcome.ok, outcome.changed) == (True, 1)
-    assert bench.api.get(CONFIG_MAP, KEY)["data"] == {"x": "ours"}
-
-
 async def test_name_that_becomes_free_while_we_look_is_taken(bench: Bench) -> None:
     bench.api.fail("create", status=409, reason="AlreadyExists", times=1)
 
@@ -157,23 +87,6 @@ async def test_what_counts_as_ours_can_be_said(bench: Bench) -> None:
 
 
 # Slow start, batches.
-
-
-async def test_what_an_apply_takes_for_ours_can_be_said(bench: Bench) -> None:
-    """An object that must outlast a foreground deletion of its owner has no owner reference."""
-
-    def marked(live: Manifest) -> bool:
-        return bool(live["data"].get("mark") == "ours")
-
-    wanted = build_map(owner=None, mark="ours", text="new")
-    await bench.take(Apply(CONFIG_MAP, build_map(owner=None, mark="ours"), marked))
-    ours = await bench.take(Apply(CONFIG_MAP, wanted, marked))
-    bench.api.patch(CONFIG_MAP, KEY, {"data": {"mark": "theirs"}})
-    bench.see()
-    theirs = await bench.take(Apply(CONFIG_MAP, wanted, marked))
-
-    assert ours.changed == 1
-    assert isinstance(theirs.first_error(), ForeignObject)
 
 
 async def test_used_up_quota_costs_one_request(bench: Bench) -> None:
@@ -274,92 +187,6 @@ async def test_conflict_that_is_not_about_the_uid_leaves_the_object_in_the_cache
 
     assert isinstance(outcome.first_error(), Conflict)
     assert bench.held() is not None
-
-
-# Apply.
-
-
-async def test_apply_of_what_is_there_sends_nothing(bench: Bench) -> None:
-    step = Apply(CONFIG_MAP, build_map(x="1"))
-    await bench.take(step)
-    mark = bench.api.mark()
-
-    outcome = await bench.take(step)
-
-    assert outcome.changed == 0
-    assert bench.api.mark() == mark, "not even a read"
-
-
-async def test_apply_of_what_is_there_but_not_cached_only_reads(bench: Bench) -> None:
-    step = Apply(CONFIG_MAP, build_map(x="1"))
-    await bench.take(step)
-    bench.informer.store.clear()
-    mark = bench.api.mark()
-
-    await bench.take(step)
-
-    assert [each.method for each in list(bench.api.requests)[mark:]] == ["GET"]
-
-
-async def test_dropped_field_is_pruned_though_a_create_made_it(bench: Bench) -> None:
-    """The server books a create as an Update, which applies never prune."""
-    await bench.take(Apply(CONFIG_MAP, build_map(x="1", y="2")))
-
-    outcome = await bench.take(Apply(CONFIG_MAP, build_map(x="1")))
-
-    assert outcome.changed == 1
-    assert bench.api.get(CONFIG_MAP, KEY)["data"] == {"x": "1"}
-    await bench.take(Apply(CONFIG_MAP, build_map(z="3")))
-    assert bench.api.get(CONFIG_MAP, KEY)["data"] == {"z": "3"}
-
-
-async def test_fields_of_others_are_kept(bench: Bench) -> None:
-    await bench.take(Apply(CONFIG_MAP, build_map(x="1")))
-    bench.api.patch(CONFIG_MAP, KEY, {"data": {"theirs": "yes"}})
-
-    await bench.take(Apply(CONFIG_MAP, build_map(x="2")))
-
-    assert bench.api.get(CONFIG_MAP, KEY)["data"] == {"x": "2", "theirs": "yes"}
-
-
-async def test_field_that_somebody_changed_is_set_back(bench: Bench) -> None:
-    step = Apply(CONFIG_MAP, build_map(x="1"))
-    await bench.take(step)
-    bench.api.patch(CONFIG_MAP, KEY, {"data": {"x": "theirs"}})
-    bench.see()
-
-    assert (await bench.take(step)).changed == 1
-    assert bench.api.get(CONFIG_MAP, KEY)["data"] == {"x": "1"}
-
-
-async def test_apply_that_the_server_takes_for_nothing_is_remembered(bench: Bench) -> None:
-    """Somebody else's finalizer is in the list: the object never shows what was sent."""
-    step = Apply(CONFIG_MAP, build_map())
-    step.manifest["metadata"]["finalizers"] = ["example.com/ours"]
-    await bench.take(step)
-    both = ["example.com/ours", "example.com/theirs"]
-    bench.api.patch(CONFIG_MAP, KEY, {"metadata": {"finalizers": both}})
-    bench.see()
-    await bench.take(step)  # Makes the fields of the create ours to apply.
-    first = await bench.take(step)
-    mark = bench.api.mark()
-
-    second = await bench.take(step)
-
-    assert first.ok
-    assert first.changed == second.changed == 0
-    assert bench.api.writes(mark) == []
-
-
-async def test_memory_of_no_op_applies_is_bounded(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("libs.common.runtime.writer._REMEMBERED", 2)
-    desired = {"metadata": {"annotations": {"slipway.dev/applied-hash": "h"}}}
-    for number in range(5):
-        bench.writer._remember(f"u{number}", "1", desired)
-
-    assert list(bench.settled) == ["u3", "u4"]
 
 
 # Patch.

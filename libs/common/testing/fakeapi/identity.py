@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from libs.common.kinds import Manifest
+from libs.common.testing.fakeapi import strategies
 from libs.common.testing.fakeapi.decode import Target
 from libs.common.testing.fakeapi.statuses import Cause, bad_request, conflict, invalid
 
@@ -83,6 +84,17 @@ def carry_over(target: Target, old: Manifest, new: Manifest) -> None:
             new.pop(name, None)
     if not target.resource.namespaced:
         new.pop("namespace", None)
+
+
+def changes_generation(target: Target, old: Manifest, new: Manifest) -> bool:
+    """Tell whether a write changes what the generation of an object counts: all but its status."""
+    if not strategies.counts_generations(target.resource) or target.subresource == "status":
+        return False
+    skipped = {"metadata", "apiVersion", "kind"}
+    if not target.resource.custom or "status" in target.version.subresources:
+        skipped.add("status")
+    before, after = ({k: v for k, v in obj.items() if k not in skipped} for obj in (old, new))
+    return before != after
 
 
 def check_finalizers(old: Manifest, new: Manifest) -> list[Cause]:

@@ -190,6 +190,17 @@ def forbidden(
     return StatusError(403, "Forbidden", f"{named} is forbidden: {why}", details=details)
 
 
+def namespace_terminating(resource: Resource, name: str, namespace: str) -> StatusError:
+    """Refuse with 403 to create an object in a namespace that is being deleted."""
+    why = f"unable to create new content in namespace {namespace} because it is being terminated"
+    cause = {
+        "reason": "NamespaceTerminating",
+        "message": f"namespace {namespace} is being terminated",
+        "field": "metadata.namespace",
+    }
+    return forbidden(resource, name, why, [cause])
+
+
 def expired(message: str, token: str = "") -> StatusError:
     """Refuse with 410 because a resource version or continue token is too old."""
     error = StatusError(410, "Expired", message)

@@ -21,6 +21,7 @@ from libs.common.testing.fakeapi.extensions import Admission, Review
 from libs.common.testing.fakeapi.identity import (
     KEPT_BY_UPDATE,
     carry_over,
+    changes_generation,
     check_finalizers,
     check_identity,
     check_names,
@@ -33,9 +34,9 @@ from libs.common.testing.fakeapi.statuses import (
     already_exists,
     bad_request,
     conflict,
-    forbidden,
     internal,
     invalid,
+    namespace_terminating,
     not_found,
     unversioned,
 )
@@ -257,16 +258,7 @@ class Writer:
                 assert found is not None
                 raise not_found(found[0], namespace)
         elif record.obj["metadata"].get("deletionTimestamp"):
-            why = (
-                f"unable to create new content in namespace {namespace} because it is being "
-                "terminated"
-            )
-            cause = {
-                "reason": "NamespaceTerminating",
-                "message": f"namespace {namespace} is being terminated",
-                "field": "metadata.namespace",
-            }
-            raise forbidden(target.resource, name, why, [cause])
+            raise namespace_terminating(target.resource, name, namespace)
 
     def _insert(
         self,
@@ -331,21 +323,12 @@ class Writer:
             raise invalid(resource, target.key.name, causes)
         self.review(target, obj, old)
         obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
-        self._bump_generation(target, old, obj)
+        if changes_generation(target, old, obj):
+            obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         self._own(target, old, obj, options, managers, sent)
         if is_same(old, obj):
             return current
         return self._store(target, target.key, obj, options, current)
-
-    def _bump_generation(self, target: Target, old: Manifest, new: Manifest) -> None:
-        if not strategies.counts_generations(target.resource) or target.subresource == "status":
-            return
-        skipped = {"metadata", "apiVersion", "kind"}
-        if not target.resource.custom or "status" in target.version.subresources:
-            skipped.add("status")
-        before, after = ({k: v for k, v in obj.items() if k not in skipped} for obj in (old, new))
-        if before != after:
-            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
     def _own(
         self,

@@ -1,0 +1,77 @@
+"""A writer of the runtime with its cache, for tests of the steps that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from libs.common.client import Client
+from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest, uid_of
+from libs.common.ownership import build_owner_reference
+from libs.common.plan import Outcome, Step
+from libs.common.runtime.cache import Cache
+from libs.common.runtime.informer import Informer, Origin
+from libs.common.runtime.store import Change
+from libs.common.runtime.writer import Writer
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.widget import WIDGET
+
+KEY: Final = Key("default", "a")
+"""The object that most tests write."""
+PRIMARY: Final = Key("default", "w")
+"""The primary whose pass is played."""
+OWNER: Final[Manifest] = {"metadata": {"name": "w", "uid": "owner-1"}}
+"""Its incarnation."""
+OTHER: Final[Manifest] = {"metadata": {"name": "w", "uid": "owner-2"}}
+"""Another incarnation of that name."""
+
+
+def build_map(name: str = "a", owner: Manifest | None = OWNER, **data: str) -> Manifest:
+    """Build a ConfigMap with or without an owner."""
+    metadata: Manifest = {"name": name, "namespace": "default"}
+    if owner is not None:
+        metadata["ownerReferences"] = [build_owner_reference(WIDGET, owner)]
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+class Bench:
+    """A writer, its cache, and what handlers were told.
+
+    Args:
+        api: Whose objects are written.
+        client: Connection to it.
+    """
+
+    def __init__(self, api: FakeApi, client: Client) -> None:
+        """Begin with an empty cache."""
+        self.api = api
+        api.collector.pause()  # The owners are made up.
+        self.client = client
+        self.cache = Cache()
+        self.informer = Informer(CONFIG_MAP)
+        self.cache.add(self.informer)
+        self.unknown: set[tuple[Kind, Key]] = set()
+        self.settled: dict[str, tuple[str, str]] = {}
+        self.told: list[tuple[Change, Origin | None]] = []
+        self.informer.add_handler(lambda change, _, origin: self.told.append((change, origin)))
+        self.origin = Origin("widget", PRIMARY)
+        self.writer = Writer(
+            client,
+            self.cache,
+            origin=self.origin,
+            owner_uid=uid_of(OWNER),
+            unknown=self.unknown,
+            settled=self.settled,
+        )
+
+    async def take(self, *steps: Step) -> Outcome:
+        """Take steps as one batch."""
+        return await self.writer.execute([steps])
+
+    def held(self, key: Key = KEY) -> Mapping[str, Any] | None:
+        """Return what the cache has."""
+        return self.informer.store.get(key)
+
+    def see(self, key: Key = KEY) -> None:
+        """Bring what the server has into the cache."""
+        self.informer.put(self.api.get(CONFIG_MAP, key))
