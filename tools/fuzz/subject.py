@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Final
 
 from libs.common.crd import CustomResource, build_crd, kind_of
@@ -20,17 +21,10 @@ from libs.common.testing.fakeapi import FakeApi
 from tools.fuzz.fields import Field, put, walk_fields
 from tools.fuzz.generators import Generator, generate
 
-OPERATORS: Final = (
-    "clusters",
-    "compute",
-    "ipam",
-    "jmxexporter",
-    "network",
-    "podset",
-    "pulsarconsumer",
-    "volumes",
+OPERATORS: Final = tuple(
+    sorted(path.stem for path in Path(__file__).with_name("subjects").glob("[a-z]*.py"))
 )
-"""Operators that have subjects."""
+"""Operators that have subjects: each is a file of `subjects`."""
 NAMESPACE: Final = "default"
 UID: Final = "11111111-1111-4111-8111-111111111111"
 

@@ -10,6 +10,7 @@ import contextlib
 import importlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from libs.common.client import Client
@@ -25,17 +26,10 @@ from tools.sweep.recorder import Book, Version
 from tools.sweep.triggers import Trigger
 from tools.sweep.world import EVERYBODY, Tender
 
-OPERATORS: Final = (
-    "clusters",
-    "compute",
-    "ipam",
-    "jmxexporter",
-    "network",
-    "podset",
-    "pulsarconsumer",
-    "volumes",
+OPERATORS: Final = tuple(
+    sorted(path.stem for path in Path(__file__).with_name("workloads").glob("[a-z]*.py"))
 )
-"""Operators that have workloads."""
+"""Operators that have workloads: each is a file of `workloads`."""
 
 _WITH_STATUS: Final[Mapping[str, Any]] = {"status": {}}
 
