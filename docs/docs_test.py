@@ -26,8 +26,9 @@ PAGES: Final = sorted(
     [
         *ROOT.glob("*.md"),
         *DOCS.rglob("*.md"),
-        *(ROOT / "operators").glob("*/README.md"),
+        *(ROOT / "operators").glob("*/*.md"),
         *(ROOT / "helm").glob("*/README.md"),
+        *(ROOT / "tools").glob("*/README.md"),
     ]
 )
 _LINK: Final = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -125,7 +126,17 @@ def test_commands_that_are_named_exist(page: Path) -> None:
 
     assert set(_COMMAND.findall(text)) <= set(commands)
     for name, rest in _OPTION.findall(text):
-        if name in ("new", "test", "generate", "release", "bench", "sweep", "pulsar", "run"):
+        if name in (
+            "new",
+            "test",
+            "generate",
+            "release",
+            "bench",
+            "sweep",
+            "pulsar",
+            "run",
+            "kubectl",
+        ):
             continue  # These pass their options on.
         known = {option for each in commands[name].params for option in each.opts}
         used = set(re.findall(r"(?<!\S)(--[a-z-]+)", rest))

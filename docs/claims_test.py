@@ -1,0 +1,218 @@
+"""What the pages say of the code is so: names, fields, values, variables, modules, options."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import io
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+import pytest
+import yaml
+
+from docs.docs_test import DOCS, PAGES, ROOT, name_of, prose_of
+from tools.dev.operators import list_operators
+
+WRITTEN: Final = [page for page in PAGES if page.parent.parent != DOCS / "reference"]
+"""Pages that people write; what is generated comes from the code."""
+_SPAN: Final = re.compile(r"`([^`\n]+)`")
+_SOURCES: Final = ("*.py", "*.yaml", "*.tpl", "*.java", "*.txt", "*.toml", "*.sh", "Dockerfile")
+_NAME: Final = re.compile(r"[A-Za-z][a-z0-9]*(?:[A-Z][A-Za-z0-9]*|(?:_[a-z0-9]+)+)")
+_FIELD: Final = re.compile(r"(?:spec|status)(?:\.(?!py$)[a-z][A-Za-z0-9]*(?:\[\])?)+")
+_VALUE: Final = re.compile(r"([a-z][A-Za-z]*(?:\.(?!py$)[a-z][A-Za-z]*)+)(?:=.*)?")
+_VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+_MODULE: Final = re.compile(r"python3? (?:-P )?-m ([a-z][\w.]*)")
+_PASSED: Final = re.compile(
+    r"\./dev (new|test|generate|release|sweep|pulsar|bench \w+)([^`\n|#;&>]*)"
+)
+_OTHERS: Final = frozenset(
+    {
+        # Fields of Kubernetes and names of other projects, which the code does not need.
+        *("activeDeadlineSeconds", "serviceDiscoveryRole", "valueFrom", "envFrom", "renewTime"),
+        *("holderIdentity", "allowVolumeExpansion", "vmRolloutStrategy", "managedFields"),
+        *("CAP_SYS_PTRACE", "snapshotInProgress"),
+    }
+)
+
+
+@cache
+def read_words() -> frozenset[str]:
+    """Return every word of the code."""
+    words: set[str] = set()
+    for folder in ("libs", "operators", "tools", "helm", "deploy", "tests", "3rdparty"):
+        for pattern in _SOURCES:
+            for path in (ROOT / folder).rglob(pattern):
+                words.update(re.findall(r"\w+", path.read_text(errors="replace")))
+    for name in ("dev", "pants", "pants.toml", "pyproject.toml", "conftest.py"):
+        words.update(re.findall(r"\w+", (ROOT / name).read_text()))
+    return frozenset(words)
+
+
+@cache
+def read_schemas() -> tuple[Mapping[str, Any], ...]:
+    """Return the schemas of all kinds in all versions."""
+    crds = [yaml.safe_load(path.read_text()) for path in ROOT.glob("helm/*/files/crds/*.yaml")]
+    return tuple(
+        version["schema"]["openAPIV3Schema"] for crd in crds for version in crd["spec"]["versions"]
+    )
+
+
+@cache
+def read_values() -> tuple[Mapping[str, Any], ...]:
+    """Return the values of all charts."""
+    return tuple(yaml.safe_load(path.read_text()) for path in ROOT.glob("helm/*/values.yaml"))
+
+
+def spans_of(page: Path, form: re.Pattern[str]) -> Iterator[re.Match[str]]:
+    """Find what stands in code spans and has a form as a whole."""
+    for span in _SPAN.findall(prose_of(page)):
+        if found := form.fullmatch(span):
+            yield found
+
+
+def has_field(schema: Mapping[str, Any], path: list[str]) -> bool:
+    """Tell whether a schema has a field; what it keeps as it is has any."""
+    if not path or schema.get("x-kubernetes-preserve-unknown-fields"):
+        return True
+    name = path[0].removesuffix("[]")
+    while "items" in schema:
+        schema = schema["items"]
+    if isinstance(free := schema.get("additionalProperties"), Mapping):
+        return has_field(free, path[1:])
+    below = schema.get("properties", {}).get(name)
+    return below is not None and has_field(below, path[1:])
+
+
+def has_value(values: object, path: list[str]) -> bool:
+    """Tell whether a chart has a value; what is empty or a map of the user's own has any."""
+    if not path:
+        return True
+    if not isinstance(values, Mapping) or not values:
+        return values in ({}, None)
+    return path[0] in values and has_value(values[path[0]], path[1:])
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_names_in_code_are_of_the_code(page: Path) -> None:
+    """Such as reasons, metrics, settings, fields and alerts: each is a word of the code."""
+    named = {found[0] for found in spans_of(page, _NAME)}
+
+    assert named - read_words() - _OTHERS == set()
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_fields_that_are_named_exist(page: Path) -> None:
+    missing = [
+        found[0]
+        for found in spans_of(page, _FIELD)
+        if not any(has_field(schema, found[0].split(".")) for schema in read_schemas())
+    ]
+
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_values_of_charts_that_are_named_exist(page: Path) -> None:
+    known = {name for values in read_values() for name in values}
+    missing = [
+        found[1]
+        for found in spans_of(page, _VALUE)
+        if found[1].split(".")[0] in known
+        if not any(has_value(values, found[1].split(".")) for values in read_values())
+        # A field of a spec may have the name of a value.
+        if not any(has_field(schema, ["spec", *found[1].split(".")]) for schema in read_schemas())
+    ]
+
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_variables_that_are_named_exist(page: Path) -> None:
+    generated = [*DOCS.glob("reference/*/settings.md"), DOCS / "reference/consumer-contract.md"]
+    known = {name for path in generated for name in _VARIABLE.findall(path.read_text())}
+    # The contract shortens the names of its variables.
+    short = {name.removeprefix("PULSAR_CONSUMER_") for name in known}
+    named = {name for span in _SPAN.findall(prose_of(page)) for name in _VARIABLE.findall(span)}
+
+    assert named - known - short - read_words() - _OTHERS == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_modules_that_are_run_exist(page: Path) -> None:
+    for module in _MODULE.findall(page.read_text()):
+        if "greeter" not in module and "backups" not in module:
+            assert importlib.util.find_spec(module) is not None, module
+
+
+@cache
+def read_help(command: str) -> str:
+    """Return the help of a command of ./dev that passes its options on."""
+    name, _, operator = command.partition(" ")
+    package = {"new": "scaffold", "test": "gate"}.get(name, name)
+    module = importlib.import_module(f"tools.{package}.{operator or '__main__'}")
+    said = io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", [command, "--help"]),
+        contextlib.redirect_stdout(said),
+        contextlib.suppress(SystemExit),
+    ):
+        module.main()
+    return said.getvalue()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_options_that_are_passed_on_exist(page: Path) -> None:
+    for command, rest in _PASSED.findall(page.read_text()):
+        used = set(re.findall(r"(?<!\S)(--[a-z-]+)", rest))
+        assert not used or used <= set(re.findall(r"--[a-z-]+", read_help(command))), command
+
+
+def read_column(page: str, title: str) -> list[str]:
+    """Return the first column of the table of a page whose first title is the given one."""
+    _, _, rest = (ROOT / page).read_text().partition(f"\n| {title} |")
+    rows = rest.split("\n\n")[0].splitlines()[2:]
+    return [row.split("|")[1].strip() for row in rows]
+
+
+def test_lines_of_the_log_are_those_that_are_written() -> None:
+    code = "".join(
+        path.read_text()
+        for folder in ("runtime", "election")
+        for path in (ROOT / "libs/common" / folder).glob("*.py")
+    )
+    lines = read_column("docs/howto/debug.md", "line")
+
+    assert lines
+    assert [line for line in lines if f'"{line}' not in code] == []
+
+
+def test_alerts_of_the_library_are_all_explained() -> None:
+    text = (ROOT / "helm/operator-common/templates/_alerts.tpl").read_text()
+
+    alerts = re.findall(r"- alert: (\w+)", text)
+    assert read_column("docs/howto/monitor.md", "alert") == alerts
+
+
+def test_variables_of_the_tools_are_all_explained() -> None:
+    found = {
+        name
+        for folder in ("tools", "libs", "tests")
+        for path in (ROOT / folder).rglob("*.py")
+        for name in re.findall(r'Final = "(SLIPWAY_\w+)"', path.read_text())
+    }
+    told = {row.strip("`") for row in read_column("docs/howto/local-development.md", "variable")}
+
+    assert {name for name in told if name.startswith("SLIPWAY_")} >= found
+
+
+def test_each_operator_has_a_row_in_the_readme() -> None:
+    rows = re.findall(r"^\| \[(\w+)\]\(operators/", (ROOT / "README.md").read_text(), re.MULTILINE)
+
+    assert sorted(rows) == list_operators()
