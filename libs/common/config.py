@@ -1,7 +1,8 @@
 """How to reach a cluster: in-cluster service account or kubeconfig, read by the official client.
 
 `kubernetes.aio.config` knows exec plugins, OIDC, token files and their refresh; this module only
-turns what it found into what our client and kopf need.
+turns what it found into what our client and kopf need. Nothing is read once for all: tokens are
+asked for before each request, certificates are looked at before each connection.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 from kubernetes.aio.client import Configuration
@@ -20,6 +21,7 @@ from kubernetes.aio.config import incluster_config, kube_config
 from kubernetes.aio.config.config_exception import ConfigException
 
 from libs.common.errors import ConfigError
+from libs.common.tls import RenewingContext
 
 log = structlog.get_logger(__name__)
 
@@ -31,6 +33,17 @@ type HeaderSource = Callable[[], Awaitable[str]]
 
 async def _no_authorization() -> str:
     return ""
+
+
+class TlsFiles(NamedTuple):
+    """Name the files that a TLS connection is made with; empty for none."""
+
+    ca: str = ""
+    """Certificates that the server's must come from; empty for those of the system."""
+    cert: str = ""
+    """Client certificate."""
+    key: str = ""
+    """Key of the client certificate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +61,7 @@ class ConnectionConfig:
         tls_server_name: Name to check the certificate against, when it is not the host.
         proxy: URL of an HTTP proxy; empty for none.
         tls: TLS context to use as it is, for credentials that are in no file; None builds one.
+        find_files: Names the files of now, where others may take their place; None for those above.
     """
 
     server: str
@@ -60,9 +74,10 @@ class ConnectionConfig:
     tls_server_name: str = ""
     proxy: str = ""
     tls: ssl.SSLContext | None = field(default=None, compare=False)
+    find_files: Callable[[], TlsFiles] | None = field(default=None, compare=False)
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Build the TLS context; None for a plain HTTP server.
+        """Build a TLS context, which follows its files; None for a plain HTTP server.
 
         Raises:
             ConfigError: A certificate file cannot be read.
@@ -71,12 +86,24 @@ class ConnectionConfig:
             return None
         if self.tls is not None:
             return self.tls
+        return RenewingContext(self._load, self._files)
+
+    def _files(self) -> TlsFiles:
+        if self.find_files is not None:
+            return self.find_files()
+        return TlsFiles(self.ca_file, self.cert_file, self.key_file)
+
+    def _load(self) -> ssl.SSLContext:
+        files = self._files()
         try:
-            context = ssl.create_default_context(cafile=self.ca_file or None)
-            if self.cert_file:
-                context.load_cert_chain(self.cert_file, self.key_file or None)
+            context = ssl.create_default_context(cafile=files.ca or None)
+            if files.cert:
+                context.load_cert_chain(files.cert, files.key or None)
         except (OSError, ssl.SSLError) as err:
             raise ConfigError(f"Cannot load the certificates for {self.server}: {err}") from err
+        # Authorities of many clusters, such as older ones of EKS, lack extensions that Python 3.13
+        # insists on and client-go does not. Chain, time and host are checked all the same.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if not self.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -130,16 +157,26 @@ async def _load_kubeconfig(kubeconfig: str, context: str) -> ConnectionConfig:
 def _from_configuration(
     configuration: Configuration, namespace: str, authorization: HeaderSource
 ) -> ConnectionConfig:
+    def find_files() -> TlsFiles:
+        # A kubeconfig that is loaded again may name others, as certificates that are in it do.
+        return TlsFiles(
+            configuration.ssl_ca_cert or "",
+            configuration.cert_file or "",
+            configuration.key_file or "",
+        )
+
+    files = find_files()
     return ConnectionConfig(
         server=configuration.host.rstrip("/"),
         verify=bool(configuration.verify_ssl),
-        ca_file=configuration.ssl_ca_cert or "",
-        cert_file=configuration.cert_file or "",
-        key_file=configuration.key_file or "",
+        ca_file=files.ca,
+        cert_file=files.cert,
+        key_file=files.key,
         authorization=authorization,
         namespace=namespace,
         tls_server_name=configuration.tls_server_name or "",
         proxy=configuration.proxy or "",
+        find_files=find_files,
     )
 
 

@@ -39,6 +39,7 @@ _RETRIES: Final = 4
 _CLOSING_TURNS: Final = 3
 _RETRY_AFTER_LIMIT: Final = 10.0
 """Longest wait that the client takes on itself; a longer one is the back-off's business."""
+_UNAUTHORIZED: Final = 401
 FIRST_FAILURE: Final = 300
 """Lowest status that is no success: redirects are not followed, so they are failures too."""
 _REFUSED_UNDONE: Final = frozenset({429, 503})
@@ -106,6 +107,7 @@ class Transport:
         self._clock = clock or SystemClock()
         self._host = urlsplit(config.server)
         self._session: aiohttp.ClientSession | None = None
+        self._refused = False  # Whether the last answer refused our credentials.
 
     async def close(self) -> None:
         """Close the connections; streams end."""
@@ -188,11 +190,15 @@ class Transport:
         headers = {"Accept": request.accept, **(span_headers or {})}
         if authorization := await self.config.authorization():
             headers["Authorization"] = authorization
+        if self._refused:
+            # A kept connection goes on with the client certificate that it was made with: none is
+            # used once more after this, so that the next ones are made with that of now.
+            headers["Connection"] = "close"
         data: bytes | None = None
         if request.body is not None:
             data = orjson.dumps(request.body)
             headers["Content-Type"] = request.content_type
-        return await self._connect().request(
+        response = await self._connect().request(
             request.method,
             self.config.server + request.path,
             params=request.query,
@@ -203,6 +209,8 @@ class Transport:
             proxy=self.config.proxy or None,
             allow_redirects=False,  # Credentials never follow a redirect.
         )
+        self._refused = response.status == _UNAUTHORIZED
+        return response
 
     def _connect(self) -> aiohttp.ClientSession:
         if self._session is None:

@@ -1,0 +1,214 @@
+"""Certificates that are renewed while the process runs, against a real TLS server."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import uvloop
+import yaml
+from aiohttp import web
+
+from libs.common import config as module
+from libs.common.client import Client
+from libs.common.config import ConnectionConfig, load_config
+from libs.common.errors import Unauthorized, Unreachable
+from libs.common.kinds import CONFIG_MAP
+from libs.common.testing.certificates import create_certificates
+
+
+class Server:
+    """A TLS server that tells each client whom it takes it for."""
+
+    def __init__(self, authority: Path) -> None:
+        self.tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self.tls.verify_mode = ssl.CERT_OPTIONAL
+        self.tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        self.url = ""
+        self.keeps = False
+        self.connections: set[object] = set()
+        self.admits: Callable[[str], bool] = lambda _name: True
+        self.show(authority)
+
+    def show(self, authority: Path) -> None:
+        """Show the certificate of an authority, and trust the clients of it too."""
+        self.tls.load_cert_chain(authority / "tls.crt", authority / "tls.key")
+        self.tls.load_verify_locations(authority / "ca.crt")
+
+    async def answer(self, request: web.BaseRequest) -> web.Response:
+        assert request.transport is not None
+        self.connections.add(request.transport)
+        certificate = request.transport.get_extra_info("peercert") or {}
+        subject = dict(pair for (pair,) in certificate.get("subject", ()))
+        name = subject.get("commonName", "")
+        status = 200 if self.admits(name) else 401
+        response = web.json_response({"name": name}, status=status)
+        if not self.keeps:
+            response.force_close()
+        return response
+
+
+@asynccontextmanager
+async def serving(authority: Path) -> AsyncIterator[Server]:
+    server = Server(authority)
+    runner = web.ServerRunner(web.Server(server.answer), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=server.tls).start()
+    server.url = f"https://localhost:{runner.addresses[0][1]}"
+    try:
+        yield server
+    finally:
+        await runner.cleanup()
+
+
+def put(folder: Path, authority: Path, name: str, *parts: str) -> None:
+    """Put files of a client in place as a mounted Secret does: by a link that is moved."""
+    for part in parts or ("crt", "key"):
+        (folder / "next").symlink_to(authority / f"{name}.{part}")
+        (folder / "next").replace(folder / f"client.{part}")
+
+
+async def ask(client: Client) -> str:
+    """Return whom the server takes a client for."""
+    return str((await client.raw("GET", "/version"))["name"])
+
+
+async def look(client: Client) -> None:
+    """Begin a watch."""
+    await anext(client.watch(CONFIG_MAP, resource_version="1"))
+
+
+@pytest.fixture(scope="module")
+def authorities(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    one, two = (
+        create_certificates(tmp_path_factory.mktemp(name), clients=("first", "second"))
+        for name in ("one", "two")
+    )
+    return one, two
+
+
+async def test_authority_without_extensions_is_trusted(authorities: tuple[Path, Path]) -> None:
+    """As those of older clusters of EKS are; Python 3.13 refuses them unless it is told."""
+    one, two = authorities
+    async with serving(one) as server:
+        async with Client(ConnectionConfig(server.url, ca_file=str(one / "ca.crt"))) as client:
+            await ask(client)
+        async with Client(ConnectionConfig(server.url, ca_file=str(two / "ca.crt"))) as client:
+            with pytest.raises(Unreachable, match=r"(?i)certificate"):
+                await ask(client)
+
+
+async def follow_client(folder: Path, authority: Path) -> list[str]:
+    seen = []
+    put(folder, authority, "first")
+    async with serving(authority) as server:
+        config = ConnectionConfig(
+            server.url,
+            ca_file=str(authority / "ca.crt"),
+            cert_file=str(folder / "client.crt"),
+            key_file=str(folder / "client.key"),
+        )
+        async with Client(config) as client:
+            seen.append(await ask(client))
+            put(folder, authority, "second", "key")
+            seen.append(await ask(client))
+            put(folder, authority, "second", "crt")
+            seen.append(await ask(client))
+            (folder / "client.crt").unlink()
+            seen.append(await ask(client))
+    return seen
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_client_certificate_is_followed_once_its_key_fits(
+    tmp_path: Path,
+    authorities: tuple[Path, Path],
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    with asyncio.Runner(loop_factory=loop) as runner:
+        seen = runner.run(follow_client(tmp_path, authorities[0]))
+
+    assert seen == ["first", "first", "second", "second"]
+
+
+async def test_authority_is_followed_and_the_one_before_trusted_no_more(
+    tmp_path: Path, authorities: tuple[Path, Path]
+) -> None:
+    one, two = authorities
+    trusted = tmp_path / "ca.crt"
+    trusted.write_bytes((one / "ca.crt").read_bytes())
+    async with serving(one) as server:
+        async with Client(ConnectionConfig(server.url, ca_file=str(trusted))) as client:
+            await ask(client)
+            server.show(two)
+            with pytest.raises(Unreachable, match=r"(?i)certificate"):
+                await ask(client)
+            trusted.write_bytes((two / "ca.crt").read_bytes())
+            await ask(client)
+            server.show(one)
+            with pytest.raises(Unreachable, match=r"(?i)certificate"):
+                await ask(client)
+
+
+def write_kubeconfig(path: Path, server: str, authority: Path, name: str) -> None:
+    def embed(file: str) -> str:
+        return base64.b64encode((authority / file).read_bytes()).decode()
+
+    user = {
+        "client-certificate-data": embed(f"{name}.crt"),
+        "client-key-data": embed(f"{name}.key"),
+    }
+    cluster = {"server": server, "certificate-authority-data": embed("ca.crt")}
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "one", "cluster": cluster}],
+        "users": [{"name": "me", "user": user}],
+        "contexts": [{"name": "one", "context": {"cluster": "one", "user": "me"}}],
+        "current-context": "one",
+    }
+    path.write_text(yaml.safe_dump(content))
+
+
+async def test_certificates_within_a_kubeconfig_are_followed(
+    tmp_path: Path, authorities: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_RELOAD_SECONDS", -1.0)
+    path = tmp_path / "config"
+    async with serving(authorities[0]) as server:
+        write_kubeconfig(path, server.url, authorities[0], "first")
+        async with Client(await load_config(str(path))) as client:
+            assert await ask(client) == "first"
+            write_kubeconfig(path, server.url, authorities[0], "second")
+            assert await ask(client) == "second"
+
+
+@pytest.mark.parametrize("watching", [False, True], ids=["request", "watch"])
+async def test_connection_whose_certificate_is_refused_is_not_kept(
+    tmp_path: Path, authorities: tuple[Path, Path], watching: bool
+) -> None:
+    authority = authorities[0]
+    put(tmp_path, authority, "first")
+    async with serving(authority) as server:
+        server.keeps = True
+        config = ConnectionConfig(
+            server.url,
+            ca_file=str(authority / "ca.crt"),
+            cert_file=str(tmp_path / "client.crt"),
+            key_file=str(tmp_path / "client.key"),
+        )
+        async with Client(config) as client:
+            assert await ask(client) == "first"
+            put(tmp_path, authority, "second")
+            assert await ask(client) == "first", "a kept connection is as it was"
+            server.admits = lambda name: name == "second"
+            for _ in range(2):
+                with pytest.raises(Unauthorized):
+                    await (look(client) if watching else ask(client))
+            assert [await ask(client) for _ in range(3)] == ["second"] * 3
+        assert len(server.connections) == 3, "a connection that is good is kept"
