@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from docs.docs_test import DOCS, PAGES, ROOT, name_of, prose_of
+from tools.cluster.versions import KUBERNETES, TOOL_MODULES
 from tools.dev.operators import list_operators
 
 WRITTEN: Final = [page for page in PAGES if page.parent.parent != DOCS / "reference"]
@@ -210,6 +211,26 @@ def test_variables_of_the_tools_are_all_explained() -> None:
     told = {row.strip("`") for row in read_column("docs/howto/local-development.md", "variable")}
 
     assert {name for name in told if name.startswith("SLIPWAY_")} >= found
+
+
+def test_versions_that_an_installation_takes_are_those_of_the_charts() -> None:
+    (needed,) = {
+        yaml.safe_load(path.read_text())["kubeVersion"] for path in ROOT.glob("helm/*/Chart.yaml")
+    }
+    text = (DOCS / "howto/install.md").read_text()
+    helm = TOOL_MODULES["helm"].rpartition("@v")[2]
+
+    assert f"Kubernetes {needed[2:6]} or later" in text
+    assert f"is tried on {KUBERNETES[1:].rpartition('.')[0]}." in text
+    assert f"is tried with {helm.rpartition('.')[0]}." in text
+
+
+def test_operators_that_take_a_cluster_role_are_those_that_are_named() -> None:
+    rules = {path.parts[-3]: path.read_text() for path in ROOT.glob("helm/*/files/rbac.yaml")}
+    taking = sorted(name for name, text in rules.items() if yaml.safe_load(text)["clusterRules"])
+
+    assert taking == ["compute", "ipam", "volumes"]
+    assert "ClusterRoles for compute, ipam and volumes" in (DOCS / "howto/install.md").read_text()
 
 
 def test_each_operator_has_a_row_in_the_readme() -> None:

@@ -111,6 +111,15 @@ class LifecycleSuite(SuiteBase):
         assert "hot standby" not in notes and "serviceMonitor" not in notes
         assert "an uninstall deletes the CRDs" in notes
 
+    def test_notes_say_what_is_left_to_choose(self) -> None:
+        everywhere = render_notes(self.chart, {"watch": {"clusterWide": True}})
+        mirrored = render_notes(self.chart, {"image": {"registry": "registry.example.com"}})
+
+        assert "in all namespaces.\n" in everywhere and "Other namespaces" not in everywhere
+        assert f"the image slipway/{self.chart}:" in everywhere and "cannot pull" in everywhere
+        assert f"the image registry.example.com/slipway/{self.chart}:" in mirrored
+        assert "Other namespaces" in mirrored and "cannot pull" not in mirrored
+
     def test_lint_finds_nothing(self) -> None:
         run_helm("lint", "--strict", str(CHARTS / self.chart))
 

@@ -7,7 +7,14 @@ before it what to apply; this says how to see what happens, and which values are
 {{- $namespace := .Release.Namespace -}}
 {{- $watched := include "operator-common.watchedNamespaces" . | fromJson -}}
 It works on objects in {{ ternary "all namespaces" (printf "the namespace%s %s" (ternary "s" "" (gt (len $watched.names) 1)) (join ", " $watched.names)) $watched.all }}.
+{{- if not $watched.all }}
 Other namespaces: --set watch.namespaces='{team-a,team-b}', or --set watch.clusterWide=true.
+{{- end }}
+
+It runs the image {{ include "operator-common.image" . }}.
+{{- if not (or .Values.image.registry .Values.image.digest) }}
+Where your cluster cannot pull that: --set image.registry=registry.example.com, and image.repository and image.tag.
+{{- end }}
 
 See what it does:
   kubectl -n {{ $namespace }} rollout status deployment/{{ $name }}
