@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ import orjson
 from libs.common.clock import Clock, SystemClock
 from libs.common.config import ConnectionConfig
 from libs.common.errors import (
+    ApiError,
     ServerError,
     SlipwayError,
     TooManyRequests,
@@ -250,16 +252,27 @@ def failure_of(response: aiohttp.ClientResponse, body: bytes, request: Request) 
         operation=request.operation,
         retry_after=_retry_after(response.headers.get("Retry-After")),
     )
-    unknown = error.status in _GATEWAY_FAILURES or error.reason == "Timeout"
-    if request.writes and unknown:
-        # Somebody gave up waiting; storage may have taken the write all the same.
-        return UnknownOutcome(request.operation, f"{error.status} {error.reason}")
+    if request.writes and _is_unknown(error):
+        return UnknownOutcome(request.operation, f"{error.status} {error.reason or error.message}")
     return error
+
+
+def _is_unknown(error: ApiError) -> bool:
+    """Tell whether a write that failed may have been done.
+
+    Somebody gave up waiting, and storage may have taken the write all the same. A kube-apiserver
+    gives no reason where its storage failed it (`etcdserver: request timed out`), nor does what
+    stands before it; only who says when to come back has not begun.
+    """
+    if error.status in _GATEWAY_FAILURES or error.reason == "Timeout":
+        return True
+    return isinstance(error, ServerError) and not error.reason and error.retry_after is None
 
 
 def _retry_after(text: str | None) -> float | None:
     with contextlib.suppress(TypeError, ValueError):
-        return max(0.0, float(text or ""))
+        seconds = float(text or "")
+        return seconds if 0.0 <= seconds < math.inf else None
     return None
 
 

@@ -91,6 +91,62 @@ async def test_failure_that_is_not_json_keeps_its_text() -> None:
             await client.get(CONFIG_MAP, KEY)
 
 
+ETCD = {"kind": "Status", "code": 500, "message": "etcdserver: request timed out"}
+"""What a kube-apiserver answers when its storage gives up waiting for a write."""
+WEBHOOK = {"kind": "Status", "code": 500, "reason": "InternalError", "message": "no endpoints"}
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(500, ETCD), (500, "upstream failed"), (503, "upstream was reset"), (520, "")],
+)
+async def test_write_that_failed_for_no_reason_of_the_api_is_unknown(
+    status: int, body: object
+) -> None:
+    def answer(_: web.BaseRequest) -> web.Response:
+        if isinstance(body, str):
+            return web.Response(status=status, text=body)
+        return web.json_response(body, status=status)
+
+    async with serving(answer) as url, Client(ConnectionConfig(url)) as client:
+        with pytest.raises(UnknownOutcome, match=str(status)):
+            await client.create(CONFIG_MAP, MAP)
+        with pytest.raises(ServerError):
+            await client.get(CONFIG_MAP, KEY)
+
+
+async def test_write_that_the_api_failed_at_with_a_reason_was_not_done() -> None:
+    async with (
+        serving(lambda _: web.json_response(WEBHOOK, status=500)) as url,
+        Client(ConnectionConfig(url)) as client,
+    ):
+        with pytest.raises(ServerError, match="no endpoints"):
+            await client.create(CONFIG_MAP, MAP)
+
+
+async def test_write_that_a_server_in_its_end_refuses_is_sent_again() -> None:
+    """A kube-apiserver that shuts down says so as plain text."""
+    answers = iter([web.Response(status=503, text="bye", headers={"Retry-After": "0"})])
+    async with (
+        serving(lambda _: next(answers, web.json_response(MAP))) as url,
+        Client(ConnectionConfig(url)) as client,
+    ):
+        assert await client.create(CONFIG_MAP, MAP) == MAP
+
+
+@pytest.mark.parametrize("wait", ["inf", "nan", "-1"])
+async def test_wait_without_sense_is_none(wait: str) -> None:
+    header = {"Retry-After": wait}
+    async with (
+        serving(lambda _: web.Response(status=429, headers=header)) as url,
+        Client(ConnectionConfig(url)) as client,
+    ):
+        with pytest.raises(TooManyRequests) as caught:
+            await client.get(CONFIG_MAP, KEY)
+
+    assert caught.value.retry_after is None
+
+
 async def test_credentials_are_asked_for_before_each_request() -> None:
     tokens = iter(["one", "two"])
     seen: list[str | None] = []
