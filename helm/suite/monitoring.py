@@ -91,6 +91,11 @@ class MonitoringSuite(SuiteBase):
             assert rule["labels"]["operator"] == self.chart
             assert {"summary", "description", "runbook"} <= set(rule["annotations"])
 
+    def test_alerts_of_one_installation_do_not_depend_on_another(self) -> None:
+        """Of two installations in a cluster one may be down while the other is well."""
+        for rule in self.alerts():
+            assert re.search(r"\bby \(namespace, job\b", rule["expr"]), rule["alert"]
+
     def test_alerts_refer_to_labels_that_their_query_keeps(self) -> None:
         for rule in self.alerts():
             kept = {name for group in _GROUPING.findall(rule["expr"]) for name in group.split(", ")}

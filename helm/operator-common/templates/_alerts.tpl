@@ -10,13 +10,15 @@ thing to look at; docs/howto/monitor.md has the rest.
 {{- $id := .Chart.Name -}}
 rules:
   - alert: OperatorDown
-    expr: absent(up{ {{- $job -}} } == 1)
+    # The second half is for an installation that has no pods at all, where there is no other.
+    expr: max by (namespace, job) (up{ {{- $job -}} }) == 0 or absent(up{ {{- $job -}} })
     for: 10m
     labels:
       severity: critical
       operator: {{ $id }}
     annotations:
-      summary: No replica of the operator {{ $id }} answers scrapes.
+      summary: >-
+        No replica of the operator {{ $id }}{{ "{{ with $labels.namespace }} in {{ . }}{{ end }}" }} answers scrapes.
       description: Objects of {{ $id }} are not reconciled. What they own keeps running.
       runbook: >-
         kubectl get pods -A -l app.kubernetes.io/name={{ $id }}; look at events and at the log of the
