@@ -46,9 +46,10 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 from libs.common.conditions import render_time
+from libs.common.crd import SELECTOR_LIMIT
 from libs.common.errors import TerminalError
 from libs.common.kinds import POD, Key, Manifest, key_of, uid_of
-from libs.common.labels import matches_selector
+from libs.common.labels import matches_selector, render_selector
 from libs.common.ownership import build_adopt_patch, build_release_patch
 from libs.common.plan import Create, Delete, Patch, Step
 from operators.podset.api.v1 import PodReplacementPolicy, PodSet, Reason
@@ -177,6 +178,13 @@ def build_desired(podset: PodSet, owner: Manifest, *, image: str = DEFAULT_IMAGE
             "add the labels to spec.template.metadata.labels"
         )
         raise TerminalError(Reason.INVALID_SPEC, message, field="spec.template.metadata.labels")
+    if len(render_selector(blueprint.selector)) > SELECTOR_LIMIT:
+        # The API server would refuse each status, and nobody would ever be told anything.
+        message = (
+            f"PodSet {podset.key}: spec.selector has more than {SELECTOR_LIMIT} characters as "
+            "text, which autoscalers need; select by fewer labels"
+        )
+        raise TerminalError(Reason.INVALID_SPEC, message, field="spec.selector")
     return Desired(podset, blueprint, parse_budget(podset.spec), owner)
 
 

@@ -307,6 +307,17 @@ def test_selector_that_the_template_does_not_match_is_refused() -> None:
     assert caught.value.reason == "InvalidSpec"
 
 
+def test_selector_too_long_for_the_status_is_refused_before_any_pod_is_made() -> None:
+    labels = {f"{'prefix' * 30}.example.com/key-{n}": "x" * 63 for n in range(30)}
+    template = {**TEMPLATE, "metadata": {"labels": labels}}
+    with pytest.raises(
+        TerminalError, match=r"PodSet default/web: spec\.selector .* 4096"
+    ) as caught:
+        desire(template=template, selector={"matchLabels": labels})
+
+    assert caught.value.reason == "InvalidSpec"
+
+
 # Updates.
 
 

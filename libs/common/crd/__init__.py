@@ -38,6 +38,7 @@ from libs.common.crd.objects import (
 )
 from libs.common.crd.schema import StructuralSchema, build_schema
 from libs.common.crd.types import (
+    SELECTOR_LIMIT,
     AnnotationMap,
     Count,
     DnsLabel,
@@ -61,6 +62,7 @@ from libs.common.crd.types import (
 
 __all__ = [
     "AGE",
+    "SELECTOR_LIMIT",
     "AnnotationMap",
     "Conditions",
     "Count",

@@ -61,7 +61,10 @@ ShortText = Annotated[str, Field(max_length=256)]
 LongText = Annotated[str, Field(max_length=32_768)]
 """Text of any shape, as long as a condition message may be."""
 
-Selector = Annotated[str, Field(max_length=4_096)]
+SELECTOR_LIMIT: Final = 4_096
+"""Longest label selector as text that a status shows."""
+
+Selector = Annotated[str, Field(max_length=SELECTOR_LIMIT)]
 """A label selector as text, as the scale subresource wants it."""
 
 # A structural schema says nothing of the keys of a map, so a rule does.
