@@ -201,8 +201,25 @@ def _judge_bound(claim: ClaimView, observed: Observed) -> Condition:
     if waits and not claim.volume_name and not claim.has_consumer:
         message = f"the volume is made when a pod uses {name}"
         return Condition.false(ConditionType.BOUND, Reason.WAITING_FOR_FIRST_CONSUMER, message)
-    message = f"{name} waits for its volume; see its events"
+    message = f"{name} waits for its volume; {_explain_waiting(claim, observed)}"
     return Condition.false(ConditionType.BOUND, Reason.PROVISIONING, message)
+
+
+def _explain_waiting(claim: ClaimView, observed: Observed) -> str:
+    """Say what may keep a claim without a volume from getting one."""
+    if observed.storage_class is not None:
+        return "see its events"
+    if claim.storage_class is None:
+        return (
+            "the cluster has no default storage class; set spec.storageClassName in a new "
+            "DemoVolume, or make a class the default"
+        )
+    if not claim.storage_class:
+        return "without a storage class it needs one made by hand"
+    return (
+        f"storage class {claim.storage_class} does not exist, so it needs that class, "
+        "or a volume made by hand"
+    )
 
 
 def _judge_drift(volume: DemoVolume, claim: ClaimView, refusals: Refusals) -> Condition:

@@ -16,6 +16,7 @@ from operators.volumes.api.v1alpha1 import USERS_SHOWN, ConditionType, DemoVolum
 from operators.volumes.observed import Observed, SourceView
 from operators.volumes.reconcile import plan_finalize
 from operators.volumes.samples import (
+    EXPANDABLE,
     build_bound_claim,
     build_foreign_claim,
     build_statefulset_owner,
@@ -104,6 +105,28 @@ def test_pending_claim_is_provisioning_once_its_consumer_is_there() -> None:
     status = show(volume, observe(claim, storage_class=LAZY))
 
     assert condition(status, ConditionType.READY)[:2] == ("False", Reason.PROVISIONING)
+
+
+@pytest.mark.parametrize(
+    ("class_name", "storage_class", "words"),
+    [
+        ("fast", None, "storage class fast does not exist"),
+        ("", None, "made by hand"),
+        (None, None, "the cluster has no default storage class; set spec.storageClassName"),
+        ("standard", EXPANDABLE, "see its events"),
+    ],
+)
+def test_claim_that_waits_for_its_volume_says_what_may_be_wrong(
+    class_name: str | None, storage_class: StorageClassView | None, words: str
+) -> None:
+    volume = parse_volume()
+    claim = pending(volume)
+    claim["spec"]["storageClassName"] = class_name
+
+    status = show(volume, observe(claim, storage_class=storage_class))
+
+    assert condition(status, ConditionType.READY)[:2] == ("False", Reason.PROVISIONING)
+    assert words in condition(status, ConditionType.READY)[2]
 
 
 def test_lost_volume_is_not_ready_and_the_claim_is_not_made_anew() -> None:
