@@ -17,13 +17,22 @@ import structlog
 
 from libs.common.client import Client
 from libs.common.clock import Clock, SystemClock
-from libs.common.errors import Expired, Forbidden, NotFound, SlipwayError
+from libs.common.errors import (
+    ApiError,
+    Expired,
+    Forbidden,
+    NotFound,
+    SlipwayError,
+    TooManyRequests,
+)
 from libs.common.runtime.informer import Informer
 
 log = structlog.get_logger(__name__)
 
 _BACKOFF_BASE: Final = 0.2
 _BACKOFF_MAX: Final = 30.0
+_LIST_ANEW: Final = 5
+"""Failures in a row, a few seconds, after which it may be the version that no watch begins from."""
 _SHORT_STREAM_SECONDS: Final = 1.0
 """A stream that ends sooner, without a frame, counts as a failure."""
 _STREAM_SECONDS: Final = 300.0
@@ -92,7 +101,7 @@ class Reflector:
                 if isinstance(err, NotFound) and informer.optional:
                     informer.mark_unserved()
                 _report(informer, scope, err, delay)
-                if isinstance(err, Forbidden | NotFound):
+                if _asks_for_listing(err, failures):
                     version = ""
                 await self._clock.sleep(delay)
 
@@ -125,6 +134,14 @@ class Reflector:
     def _delay(self, failures: int) -> float:
         delay = min(_BACKOFF_BASE * 2.0 ** min(failures - 1, 30), _BACKOFF_MAX)
         return delay * (1.0 - 0.5 * self._rng())
+
+
+def _asks_for_listing(err: SlipwayError, failures: int) -> bool:
+    """Tell whether to list again; a server that is away or busy is not to be asked for that too."""
+    if isinstance(err, Forbidden | NotFound):
+        return True
+    refused = isinstance(err, ApiError) and not isinstance(err, TooManyRequests)
+    return refused and failures % _LIST_ANEW == 0
 
 
 def _report(informer: Informer, scope: str, err: SlipwayError, delay: float) -> None:

@@ -206,6 +206,29 @@ async def test_versions_that_expire_again_and_again_are_not_listed_without_a_pau
         assert watcher.count("list") == lists, "listed without a pause"
 
 
+async def test_version_that_no_watch_can_begin_from_is_listed_anew(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    """As after storage was restored, or where one old event of the stream cannot be read."""
+    async with reflecting(fake_api, fake_client) as watcher:
+        await watcher.ready()
+        version = fake_api.requests.select("watch", CONFIG_MAP)[-1].query["resourceVersion"]
+        fake_api.fail(
+            "watch",
+            CONFIG_MAP,
+            status=500,
+            times=None,
+            where=lambda request: request.query["resourceVersion"] == version,
+        )
+        fake_api.watches.cut(CONFIG_MAP)
+        await until(lambda: fake_api.watches.count(CONFIG_MAP) == 0)
+        fake_api.create(build_map("later"))
+        await advance_until(watcher.clock, lambda: watcher.has("later"))
+
+        assert watcher.clock.monotonic() < 30
+        assert watcher.count("list") == 2
+
+
 async def test_namespaces_are_listed_and_watched_one_by_one(
     fake_api: FakeApi, fake_client: Client
 ) -> None:
