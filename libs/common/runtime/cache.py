@@ -11,8 +11,8 @@ from libs.common.runtime.statuses import ForeignConditions
 from libs.common.runtime.store import Change, Store
 
 _SILENCE_LIMIT: Final = 900.0
-"""Seconds of silence after which a watch counts as dead. Bookmarks come each minute and sweeps each
-ten, so a quiet kind is never mistaken for a dead one."""
+"""Seconds of silence after which a watch counts as dead. Bookmarks come each minute and new streams
+every five, so a quiet kind is never mistaken for a dead one."""
 
 
 class Projection(Protocol):

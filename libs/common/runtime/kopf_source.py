@@ -113,10 +113,12 @@ class KopfSource:
         ready.set()
         namespaces = sorted({scope for informer in informers for scope in informer.namespaces})
 
-        def note_request(path: str) -> None:
+        def note_request(path: str, watching: bool) -> None:
+            # Bookmarks stay with kopf; that a stream begins, every few minutes, is heard of it.
+            note = Informer.heard if watching else _note_listing
             for informer in informers:
                 if any(path.endswith(informer.kind.path(scope)) for scope in informer.scopes):
-                    loop.call_soon_threadsafe(_note_listing, informer)
+                    loop.call_soon_threadsafe(note, informer)
 
         async with _Sessions(self._config, note_request) as sessions:
             await kopf.operator(
@@ -137,10 +139,10 @@ class _Sessions:
 
     Args:
         config: Where the API server is and how to log in.
-        read: Told the path of each read that is no watch, when it is answered.
+        read: Told the path of each read that succeeds, and whether it is a watch.
     """
 
-    def __init__(self, config: ConnectionConfig, read: Callable[[str], None]) -> None:
+    def __init__(self, config: ConnectionConfig, read: Callable[[str, bool], None]) -> None:
         self._config = config
         self._read = read
         self._opened: list[aiohttp.ClientSession] = []
@@ -178,8 +180,8 @@ class _Sessions:
 
     def _build_trace(self) -> aiohttp.TraceConfig:
         async def note(_: object, __: object, params: aiohttp.TraceRequestEndParams) -> None:
-            if params.method == "GET" and "watch" not in params.url.query:
-                self._read(params.url.path)
+            if params.method == "GET" and params.response.ok:
+                self._read(params.url.path, "watch" in params.url.query)
 
         trace = aiohttp.TraceConfig()
         trace.on_request_end.append(note)

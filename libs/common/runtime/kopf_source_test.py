@@ -16,11 +16,13 @@ import pytest
 
 from libs.common.client import Client
 from libs.common.kinds import CONFIG_MAP, Key, Manifest, build_object
+from libs.common.runtime.cache import Cache
 from libs.common.runtime.informer import Informer
 from libs.common.runtime.kopf_source import KopfError, KopfSource
 from libs.common.runtime.store import Change
 from libs.common.runtime.sweep import Sweeper
 from libs.common.testing.apiserver import ControlPlane
+from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
 
 KOPF_FINALIZER = "kopf.zalando.org/KopfFinalizerMarker"
@@ -152,6 +154,25 @@ async def test_first_listing_is_neither_streamed_nor_cut_in_pages(
         assert kopf
         assert all("sendInitialEvents" not in each.query for each in kopf)
         assert all("limit" not in each.query for each in kopf)
+
+
+async def test_watch_on_which_nothing_happens_is_not_taken_for_dead(
+    api: FakeApi, client: Client
+) -> None:
+    """Kopf keeps bookmarks to itself; where sweeps are off or rare, its streams alone tell."""
+    clock, cache, stop = FakeClock(), Cache(), asyncio.Event()
+    informer = Informer(CONFIG_MAP, namespaces=("default",), clock=clock)
+    informer.mark_synced("default")
+    cache.add(informer)
+    source = asyncio.create_task(KopfSource(client.config).run([informer], stop))
+    await until(lambda: api.watches.count(CONFIG_MAP))
+    clock.advance(1000)
+    assert "configmaps for 1000 s" in (cache.check_watches() or "")
+
+    api.watches.cut(CONFIG_MAP)  # As the server does every few minutes.
+    await until(lambda: cache.check_watches() is None)
+    stop.set()
+    await source
 
 
 async def test_nothing_is_ever_written(api: FakeApi, client: Client) -> None:

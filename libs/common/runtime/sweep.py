@@ -123,6 +123,8 @@ class Sweeper:
             waited += _SYNC_POLL
             behind = _behind(informer, behind)
         for uid, listed in behind.items():
+            if _shows(informer, uid, listed):
+                continue  # It came while the others were read.
             with contextlib.suppress(NotFound):
                 manifest = await self._client.get(informer.kind, listed.key)
                 if uid_of(manifest) == uid:

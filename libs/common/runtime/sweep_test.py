@@ -124,6 +124,20 @@ async def test_object_that_the_source_delivers_in_time_is_not_read(bench: Bench)
     assert bench.api.requests.select("get", CONFIG_MAP) == []
 
 
+async def test_object_that_comes_while_others_are_read_is_not_read(bench: Bench) -> None:
+    """A source that fills a large cache for the first time is late, and goes on meanwhile."""
+    first, second = (bench.api.create(build_map(name)) for name in ("a", "b"))
+    held = bench.api.hang("get", CONFIG_MAP)
+    task = asyncio.create_task(bench.sweeper.sweep(bench.informer))
+    await advance_until(bench.clock, lambda: bench.api.requests.select("get", CONFIG_MAP))
+    bench.informer.put(first)
+    bench.informer.put(second)
+    held.release()
+    await task
+
+    assert len(bench.api.requests.select("get", CONFIG_MAP)) == 1
+
+
 async def test_namesake_takes_the_place_of_what_is_gone(bench: Bench) -> None:
     old = bench.make()
     bench.api.vanish(CONFIG_MAP, KEY)
