@@ -174,7 +174,7 @@ class Informer:
             self.mark_synced(scope)
 
     def swept(self, objects: int) -> None:
-        """Note deletions that no event had told of."""
+        """Note changes that no event had told of."""
         if self._metrics is not None:
             self._metrics.swept(objects)
 

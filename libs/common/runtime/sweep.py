@@ -93,9 +93,9 @@ class Sweeper:
         """Hold the store against one listing.
 
         Returns:
-            Number of deletions that no event had told of.
+            Number of changes that no event had told of.
         """
-        swept = 0
+        filled, swept = informer.synced, 0
         for scope in informer.scopes:
             before = informer.store.uids(scope or None)
             listing = await self._client.list(
@@ -108,14 +108,18 @@ class Sweeper:
             for uid, key in before.items():
                 if uid not in alive and informer.vanished(key, uid, version) is not None:
                     swept += 1
-            await self._fetch_behind(informer, alive)
+            fetched = await self._fetch_behind(informer, alive)
+            # A source that fills the cache for the first time is late and has missed nothing.
+            swept += fetched if filled else 0
         if swept:
-            log.warning("Found missed deletions", resource=informer.kind.resource, objects=swept)
+            log.warning("Found missed changes", resource=informer.kind.resource, objects=swept)
             informer.swept(swept)
         informer.heard()
         return swept
 
-    async def _fetch_behind(self, informer: Informer, alive: dict[str, _Listed]) -> None:
+    async def _fetch_behind(self, informer: Informer, alive: dict[str, _Listed]) -> int:
+        """Read what the source does not deliver in time; return how much of it was news."""
+        fetched = 0
         behind = _behind(informer, alive)
         waited = 0.0
         while behind and waited < _GRACE:
@@ -127,8 +131,9 @@ class Sweeper:
                 continue  # It came while the others were read.
             with contextlib.suppress(NotFound):
                 manifest = await self._client.get(informer.kind, listed.key)
-                if uid_of(manifest) == uid:
-                    informer.put(manifest)
+                if uid_of(manifest) == uid and informer.put(manifest) is not None:
+                    fetched += 1
+        return fetched
 
     async def _wait(self, informer: Informer) -> None:
         """Wait for the next period, or until the source listed again."""
