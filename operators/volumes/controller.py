@@ -9,12 +9,12 @@ from libs.common.actions import Action, batches_of, refusals_of
 from libs.common.conditions import conditions_of
 from libs.common.contracts.claims import shrink_pod
 from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
-from libs.common.kinds import POD, PVC, STORAGE_CLASS, Key
+from libs.common.kinds import POD, PVC, STORAGE_CLASS, Key, uid_of
 from libs.common.plan import Outcome
 from libs.common.runtime import Context, Controller, Operator, Result
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, ConditionType, DemoVolume
 from operators.volumes.metrics import ACTIONS, METRICS
-from operators.volumes.naming import FINALIZER
+from operators.volumes.naming import FINALIZER, KEPT_FOR
 from operators.volumes.naming import OPERATOR as ID
 from operators.volumes.observe import (
     POD_INDEXES,
@@ -71,7 +71,7 @@ class Reconciler:
         volume = DemoVolume.parse(ctx.primary)
         observed = observe(ctx, volume)
         plan = plan_volume(volume, observed)
-        if plan.takes_over and not await ctx.is_current():
+        if plan.takes_over and not await _may_take_over(ctx, observed):
             return Result(requeue_after=_STALE_SECONDS)
         outcome = await ctx.execute(*batches_of(plan.actions))
         _tell(ctx, plan.actions, outcome)
@@ -117,6 +117,21 @@ class Reconciler:
         """Return when to look again though nothing happens: a kind that appears is no event."""
         waits = volume.needs_snapshots and not observed.snapshots_served
         return self._settings.snapshot_api_poll_seconds if waits else None
+
+
+async def _may_take_over(ctx: Context, observed: Observed) -> bool:
+    """Ask the API server before the mark of the owner is written on a claim that exists.
+
+    The DemoVolume may be gone by now. And a claim that is kept for one of which nothing was heard
+    yet, as a leader before this one may have made it a moment ago, looks as if it were nobody's.
+    """
+    if not await ctx.is_current():
+        return False
+    kept_for = observed.claim.annotations.get(KEPT_FOR, "") if observed.claim is not None else ""
+    if kept_for in ("", ctx.uid):
+        return True
+    volumes = await ctx.client.list(DEMO_VOLUME, ctx.key.namespace, metadata_only=True)
+    return all(uid_of(volume) != kept_for for volume in volumes.items)
 
 
 async def _observe_for_deletion(ctx: Context, volume: DemoVolume) -> Observed:

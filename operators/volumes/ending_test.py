@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from libs.common.conditions import find_condition
+from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
 from libs.common.crd import build_crd
-from libs.common.kinds import CRD, PVC
+from libs.common.kinds import CRD, NAMESPACE, POD, PVC, Key
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume, Reason
@@ -25,6 +26,8 @@ from operators.volumes.pretend import (
 from operators.volumes.samples import (
     is_kept_for,
 )
+
+WEB = Key("default", "web-0")
 
 
 async def test_policy_delete_deletes_the_claim(api: FakeApi, harness: OperatorHarness) -> None:
@@ -97,6 +100,29 @@ async def test_policy_retain_keeps_the_claim_when_the_operator_is_gone(
 
     assert api.find(DEMO_VOLUME, DATA) is None
     assert api.find(PVC, DATA) is not None
+
+
+@pytest.mark.parametrize("policy", ["Delete", "Retain", "Snapshot"])
+@pytest.mark.parametrize("served", [True, False], ids=["snapshots", "no snapshots"])
+async def test_namespace_that_is_deleted_is_not_held_up(
+    api: FakeApi, harness: OperatorHarness, policy: str, served: bool
+) -> None:
+    """Whoever deletes a namespace has decided about the data in it, whatever the policy."""
+    if served:
+        api.register(VOLUME_SNAPSHOT)
+        await harness.restart()
+    api.create(build(reclaimPolicy=policy))
+    await harness.settled()
+    bind(api)
+    run_pod(api)
+    await harness.settled()
+
+    api.delete(NAMESPACE, ("", "default"))
+    await harness.eventually(lambda: "deletionTimestamp" in api.get(POD, WEB)["metadata"])
+    api.finish_termination(POD, WEB)
+
+    await harness.eventually(lambda: api.find(NAMESPACE, ("", "default")) is None)
+    assert not api.objects(PVC)
 
 
 async def test_orphaning_deletion_keeps_the_claim(api: FakeApi, harness: OperatorHarness) -> None:

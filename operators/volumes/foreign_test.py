@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from libs.common.kinds import PVC, Key
+from libs.common.kinds import PVC, Key, uid_of
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, Reason
+from operators.volumes.naming import KEPT_FOR
 from operators.volumes.pretend import DATA, build, condition, status, take_name
+from operators.volumes.samples import is_kept_for
+
+THIEF = Key("default", "thief")
 
 
 async def test_foreign_claim_is_left_alone_and_the_name_taken_once_it_is_free(
@@ -75,3 +79,26 @@ async def test_second_volume_of_a_name_waits_for_the_first(
 
     assert condition(api, "Conflict", second) == ("False", Reason.NO_CONFLICT)
     assert status(api, second)["pvcRef"]["uid"] == api.get(PVC, DATA)["metadata"]["uid"]
+
+
+async def test_claim_of_a_volume_that_the_cache_does_not_know_is_not_taken_over(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """A leader before this one made the claim; of its volume nothing was heard yet."""
+    take_name(api)
+    api.create(build("thief", name="data"))
+    await harness.settled()
+    api.watches.drop_next(DEMO_VOLUME)
+    owner = api.create(build("owner", name="data", reclaimPolicy="Retain"))
+    api.patch(PVC, DATA, {"metadata": {"annotations": {KEPT_FOR: uid_of(owner)}}})
+    mark = api.mark()
+    api.patch(DEMO_VOLUME, THIEF, {"spec": {"adopt": "IfMatching"}})
+    await harness.eventually(lambda: _asks(api, mark), "it is asked whose the claim is")
+
+    assert is_kept_for(api.get(PVC, DATA), uid_of(owner))
+
+
+def _asks(api: FakeApi, mark: int) -> bool:
+    """Tell whether the API server was asked for all DemoVolumes since a mark."""
+    asked = list(api.requests)[mark:]
+    return any(each.verb == "list" and each.kind == DEMO_VOLUME for each in asked)
