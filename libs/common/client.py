@@ -8,6 +8,7 @@ requests in flight.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -17,8 +18,8 @@ import orjson
 
 from libs.common.clock import Clock
 from libs.common.config import ConnectionConfig
-from libs.common.errors import Expired, Unreachable, api_error
-from libs.common.kinds import Key, Kind, Manifest, key_of
+from libs.common.errors import BadRequest, Expired, Unreachable, api_error
+from libs.common.kinds import Key, Kind, Manifest, describe, key_of
 from libs.common.metrics import ClientMetrics
 from libs.common.telemetry import NO_TELEMETRY, Telemetry
 from libs.common.transport import (
@@ -39,6 +40,8 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """Accept header for lists that carry nothing but metadata."""
 
+_NO_NAME: Final = re.compile(r"[/%?#\\]|^\.\.?$")
+"""What no name of an object has, as client-go sees it too, or would have to be escaped."""
 _PAGE: Final = 500
 """Objects a page of a list, as in the pager of client-go."""
 
@@ -118,9 +121,7 @@ class Client:
         Raises:
             NotFound: There is none.
         """
-        return await self._transport.send(
-            Request("GET", kind.path(key.namespace, key.name, subresource))
-        )
+        return await self._transport.send(Request("GET", _path_to(kind, key, subresource)))
 
     async def list(
         self,
@@ -233,7 +234,7 @@ class Client:
             Conflict: Somebody else wrote since.
         """
         key = key_of(manifest)
-        path = kind.path(key.namespace, key.name, subresource)
+        path = _path_to(kind, key, subresource)
         return await self._transport.send(
             Request("PUT", path, _write_query(field_manager, False), manifest)
         )
@@ -256,7 +257,7 @@ class Client:
         """
         key = key_of(manifest)
         query = _write_query(field_manager, dry_run) | {"force": "true" if force else "false"}
-        path = kind.path(key.namespace, key.name, subresource)
+        path = _path_to(kind, key, subresource)
         return await self._transport.send(Request("PATCH", path, query, manifest, APPLY_PATCH))
 
     async def patch(
@@ -271,7 +272,7 @@ class Client:
         """Patch an object: by JSON patch for a sequence, by merge patch for a mapping."""
         content_type = MERGE_PATCH if isinstance(operations, Mapping) else JSON_PATCH
         query = _write_query(field_manager, False)
-        path = kind.path(key.namespace, key.name, subresource)
+        path = _path_to(kind, key, subresource)
         return await self._transport.send(Request("PATCH", path, query, operations, content_type))
 
     async def delete(
@@ -304,12 +305,23 @@ class Client:
         }
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
-        path = kind.path(key.namespace, key.name)
+        path = _path_to(kind, key)
         return await self._transport.send(Request("DELETE", path, {}, options))
 
     async def raw(self, method: str, path: str, body: object = None) -> Manifest:
         """Send a request to a path that no kind describes, such as `/version`."""
         return await self._transport.send(Request(method, path, {}, body))
+
+
+def _path_to(kind: Kind, key: Key, subresource: str = "") -> str:
+    """Return the path of one object, and of nothing else, whoever made up its name.
+
+    Raises:
+        BadRequest: The name is none: it would lead to the collection, or to another object.
+    """
+    if not key.name or any(_NO_NAME.search(part) for part in key):
+        raise BadRequest(400, "BadRequest", f"{describe(kind, key)}: there is no such name")
+    return kind.path(key.namespace, key.name, subresource)
 
 
 def _selectors(label_selector: str, field_selector: str) -> Query:

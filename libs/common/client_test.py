@@ -9,6 +9,7 @@ import pytest
 from libs.common.client import Client, WatchEvent
 from libs.common.errors import (
     ApiError,
+    BadRequest,
     Conflict,
     Expired,
     Invalid,
@@ -284,3 +285,29 @@ async def test_watch_that_is_left_closes_its_connection(
         return fake_api.watches.count(CONFIG_MAP) == 0
 
     await until(gone)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        Key("default", "../../other/configmaps/a"),
+        Key("default", ".."),
+        Key("default", "a/b"),
+        Key("default", "a?x=1"),
+        Key("default", "a%2Fb"),
+        Key("other/configmaps/a#", "a"),
+        Key("default", ""),
+    ],
+    ids=str,
+)
+async def test_name_that_is_a_path_leads_nowhere(
+    fake_api: FakeApi, fake_client: Client, key: Key
+) -> None:
+    """An empty one would lead to the collection: to delete one would be to delete all."""
+    fake_api.create(build_object(CONFIG_MAP, "a", "other"))
+
+    with pytest.raises(BadRequest, match="name"):
+        await fake_client.get(CONFIG_MAP, key)
+    with pytest.raises(BadRequest, match="name"):
+        await fake_client.delete(CONFIG_MAP, key, uid="x")
+    assert not list(fake_api.requests)
