@@ -140,6 +140,22 @@ def test_each_bad_value_is_one_line_with_its_source(environment: pytest.MonkeyPa
     assert "'0' to disable" in lines[2]
 
 
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--watch-namespaces=good,Bad_One",
+        "--watch-namespaces=team/app",
+        "--pod-namespace=Operators",
+        "--lease-name=my_lease",
+    ],
+)
+def test_name_that_the_api_server_would_refuse_for_ever_is_refused_at_once(flag: str) -> None:
+    (line,) = parse_failing(Settings, flag)
+
+    assert line.startswith(f"podset: {flag.partition('=')[0]}: ")
+    assert "name" in line
+
+
 def test_missing_value_names_variable_and_flag() -> None:
     assert parse_failing(StrictSettings) == [
         "strict: STRICT_SERVER or --server: a value is required"

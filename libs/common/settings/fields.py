@@ -13,6 +13,7 @@ controller-runtime where it has them.
 `parse_settings` turns the command line of a process into settings.
 """
 
+import re
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
@@ -29,6 +30,8 @@ from libs.common.settings.addresses import parse_bind_address
 
 # A renewal that is sent must have time for one retry before the deadline; client-go's rule.
 _JITTER = 1.2
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 def _split_commas(value: object) -> object:
@@ -211,9 +214,19 @@ class CommonSettings(BaseSettings):
         parse_bind_address(value)
         return value
 
+    @field_validator("watch_namespaces", "pod_namespace")
+    @classmethod
+    def _check_namespaces(cls, value: tuple[str, ...] | str) -> tuple[str, ...] | str:
+        for name in (value,) if isinstance(value, str) else value:
+            if name not in ("", "*") and not _NAMESPACE.fullmatch(name):
+                raise ValueError(f"{name!r} is not the name of a namespace")
+        return value
+
     @field_validator("lease_name")
     @classmethod
-    def _default_lease_name(cls, value: str) -> str:
+    def _check_lease_name(cls, value: str) -> str:
+        if value and not _NAME.fullmatch(value):
+            raise ValueError("must be the name of an object: small letters, digits, '-' and '.'")
         return value or cls.operator_id()
 
     @model_validator(mode="after")
