@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,24 @@ import yaml
 from libs.common.client import Client
 from libs.common.crd import build_crd
 from libs.common.errors import AlreadyExists, Invalid, NotFound
-from libs.common.kinds import CRD, NAMESPACE, POD, Key, Manifest, build_object
-from libs.common.testing.apiserver import ControlPlane
+from libs.common.kinds import (
+    CRD,
+    NAMESPACE,
+    POD,
+    POD_DISRUPTION_BUDGET,
+    Key,
+    Kind,
+    Manifest,
+    build_object,
+)
+from libs.common.testing.apiserver import ControlPlane, find_assets
 from libs.common.testing.harness import OperatorHarness
 from operators.podset.api import PodSet
 from operators.podset.controller import OPERATOR, PODSET
 
 pytestmark = pytest.mark.apiserver
 
+AUTOSCALER = Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
 EXAMPLES = sorted((Path(__file__).parent / "examples").glob("*.yaml"))
 TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"app": "web"}},
@@ -191,3 +201,39 @@ async def test_update_of_pods_without_a_node_keeps_their_slots(
     pods = (await client.list(POD, kube_namespace)).items
     assert [pod["metadata"]["name"] for pod in pods] == [f"web-pod-{slot}" for slot in range(5)]
     assert all(pod["metadata"]["annotations"]["version"] == "2" for pod in pods)
+
+
+@pytest.fixture
+def controllers(client: Client, kube_apiserver: ControlPlane) -> Iterator[None]:
+    """Run the controllers of Kubernetes that find the pods of a set by its scale subresource."""
+    if not (find_assets() / "kube-controller-manager").exists():
+        pytest.skip("the binaries for tests, as others publish them, lack kube-controller-manager")
+    names = "horizontal-pod-autoscaler-controller,disruption-controller"
+    period = "--horizontal-pod-autoscaler-sync-period=1s"
+    kube_apiserver.start_controller_manager(f"--controllers={names}", period)
+    yield
+    kube_apiserver.kill("kube-controller-manager")
+
+
+@pytest.mark.usefixtures("controllers")
+async def test_autoscaler_and_disruption_budget_know_how_many_pods_a_set_has(
+    operator: OperatorHarness, client: Client, kube_namespace: str
+) -> None:
+    await client.create(PODSET, build_podset(kube_namespace, replicas=1))
+    await operator.settled()
+    # Below the least number an autoscaler needs no metrics to know what to do.
+    target = {"apiVersion": PODSET.api_version, "kind": PODSET.kind, "name": "web"}
+    bounds = {"scaleTargetRef": target, "minReplicas": 4, "maxReplicas": 9}
+    await client.create(AUTOSCALER, build_object(AUTOSCALER, "web", kube_namespace, spec=bounds))
+    spec = {"maxUnavailable": "25%", "selector": {"matchLabels": {"app": "web"}}}
+    budget = build_object(POD_DISRUPTION_BUDGET, "web", kube_namespace, spec=spec)
+    await client.create(POD_DISRUPTION_BUDGET, budget)
+
+    key = Key(kube_namespace, "web")
+
+    async def knows() -> bool:
+        shown = (await client.get(POD_DISRUPTION_BUDGET, key)).get("status") or {}
+        return bool(shown.get("expectedPods") == 4 and shown.get("desiredHealthy") == 3)
+
+    await operator.eventually(knows, "the budget counts on four pods")
+    assert (await client.get(PODSET, key))["spec"]["replicas"] == 4
