@@ -211,6 +211,11 @@ class Store:
             if namespace is None or key.namespace == namespace
         }
 
+    @property
+    def newest(self) -> int:
+        """Highest resource version of an object that is held, 0 when there is none."""
+        return max(map(version_of, self._objects.values()), default=0)
+
     def _is_newer(self, old: Manifest, uid: str, version: int) -> bool:
         held = version_of(old)
         if uid_of(old) == uid:

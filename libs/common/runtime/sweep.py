@@ -37,6 +37,14 @@ class _Listed(NamedTuple):
     version: int
 
 
+class StorageSetBack(Exception):
+    """The storage of the API server was restored to an earlier state.
+
+    Versions order what a store takes in, so it would ignore all that is told until they are as high
+    as they were. Only a process that begins anew sees what is.
+    """
+
+
 class Sweeper:
     """Keep the stores of lossy sources honest.
 
@@ -94,10 +102,13 @@ class Sweeper:
 
         Returns:
             Number of changes that no event had told of.
+
+        Raises:
+            StorageSetBack: The listing is older than what was seen before it began.
         """
         filled, swept = informer.synced, 0
         for scope in informer.scopes:
-            before = informer.store.uids(scope or None)
+            before, newest = informer.store.uids(scope or None), informer.store.newest
             listing = await self._client.list(
                 informer.kind, scope, label_selector=informer.label_selector, metadata_only=True
             )
@@ -105,6 +116,11 @@ class Sweeper:
                 uid_of(item): _Listed(key_of(item), version_of(item)) for item in listing.items
             }
             version = int(listing.resource_version or 0)
+            if 0 < version < newest:
+                raise StorageSetBack(
+                    f"{informer.kind.resource}: the API server is at version {version}, but "
+                    f"{newest} was seen; its storage was restored, so the caches begin anew"
+                )
             for uid, key in before.items():
                 if uid not in alive and informer.vanished(key, uid, version) is not None:
                     swept += 1

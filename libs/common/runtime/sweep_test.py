@@ -12,7 +12,7 @@ from libs.common.kinds import CONFIG_MAP, Key, Manifest, build_object, uid_of
 from libs.common.metrics import Metrics
 from libs.common.runtime.informer import Informer, SourceName
 from libs.common.runtime.store import Change
-from libs.common.runtime.sweep import Sweeper
+from libs.common.runtime.sweep import StorageSetBack, Sweeper
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.waiting import advance_until, turns, until
@@ -184,6 +184,17 @@ async def test_object_that_is_written_during_the_listing_stays(bench: Bench) -> 
     await advance_until(bench.clock, task.done)
 
     assert bench.informer.store.get(KEY) is not None
+
+
+async def test_storage_that_was_set_back_ends_the_process(bench: Bench) -> None:
+    """Nothing that it tells is newer than what the cache holds: it would be deaf for days."""
+    made = bench.make()
+    ahead = int(made["metadata"]["resourceVersion"]) + 1000
+    held = {**made, "metadata": {**made["metadata"], "resourceVersion": str(ahead)}}
+    bench.informer.put(held)
+
+    with pytest.raises(StorageSetBack, match=f"configmaps.*{ahead}"):
+        await bench.sweep()
 
 
 async def test_object_that_is_gone_before_it_is_read_is_left_out(bench: Bench) -> None:
