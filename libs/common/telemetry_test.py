@@ -16,8 +16,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from libs.common.errors import TransientError
 from libs.common.kinds import POD, Key
+from libs.common.runtime import Context
 from libs.common.telemetry import NO_TELEMETRY, Telemetry, build_telemetry
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.script import Script, running
+from libs.common.testing.waiting import until
+from libs.common.testing.widget import build_widget
 
 CANARY = "canary-s3cr3t"
 
@@ -109,6 +115,24 @@ async def test_reconcile_and_its_request_are_exported_as_one_trace(receiver: Rec
     resource = receiver.requests[0].resource_spans[0].resource
     names = {item.key: item.value.string_value for item in resource.attributes}
     assert (names["service.name"], names["k8s.pod.name"]) == ("podset", "podset-0")
+
+
+async def test_pass_that_fails_is_an_error_in_its_trace(
+    receiver: Receiver, fake_api: FakeApi
+) -> None:
+    async def fail(_: Context) -> None:
+        raise TransientError(f"not yet: {CANARY}", retry_after=60)
+
+    script = Script(fail)
+    async with running(fake_api, script, otlp_endpoint=receiver.url):
+        fake_api.create(build_widget())
+        await until(lambda: script.count["w"])
+
+    span = receiver.spans()["reconcile Widget"]
+    assert attributes(span)["reconcile.result"] == "error"
+    assert attributes(span)["error.type"] == "TransientError"
+    assert span.status.code == Span().status.STATUS_CODE_ERROR
+    assert CANARY not in str(receiver.requests)
 
 
 async def test_secrets_do_not_get_into_spans(receiver: Receiver) -> None:

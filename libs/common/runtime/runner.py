@@ -187,6 +187,7 @@ class Runner:
             ) as span,
         ):
             flags: dict[str, bool] = {}
+            failure: BaseException | None = None
             scope = asyncio.timeout(self._timeout)
             try:
                 async with scope:
@@ -195,6 +196,7 @@ class Runner:
                 # A defect in one pass must not end the worker.
                 if _is_asked_to_end(err):
                     raise
+                failure = err
                 # A TimeoutError of the reconciler's own is a defect like any other.
                 if scope.expired() and isinstance(err, TimeoutError):
                     flags["timeout"] = True
@@ -203,7 +205,7 @@ class Runner:
                     ending = "error"
                 else:
                     ending = await self._failed(key, err, flags)
-            span.set_result(ending)
+            span.set_result(ending, failure)
         self.passes += 1
         self._metrics.observe_reconcile(ending, time.monotonic() - started, **flags)
 
