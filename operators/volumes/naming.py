@@ -35,7 +35,16 @@ KEPT_FOR: Final = f"{GROUP}/kept-for"
 SNAPSHOT_OF: Final = f"{GROUP}/snapshot-of"
 """Annotation on a last snapshot: UID of the claim that it was taken of."""
 
+OUTDATED_SNAPSHOT: Final = f"{GROUP}/outdated-snapshot"
+"""Annotation on a claim: name of a last snapshot after which the claim was used again."""
 
-def snapshot_name(claim: str, claim_uid: str) -> str:
-    """Name the last snapshot of a claim; another incarnation of the claim gets another name."""
-    return build_name(claim, "final", short_hash(claim_uid), limit=DNS_SUBDOMAIN_LIMIT)
+
+def snapshot_name(claim: str, claim_uid: str, outdated: str = "") -> str:
+    """Name the last snapshot of a claim; another incarnation of the claim gets another name.
+
+    Args:
+        claim: Name of the claim.
+        claim_uid: Its incarnation.
+        outdated: Name of the snapshot that this one takes the place of; empty for none.
+    """
+    return build_name(claim, "final", short_hash(claim_uid + outdated), limit=DNS_SUBDOMAIN_LIMIT)

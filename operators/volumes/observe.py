@@ -27,7 +27,12 @@ from libs.common.kinds import (
 from libs.common.runtime import Cache, Context
 from libs.common.runtime.store import IndexFunction
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume
-from operators.volumes.naming import KEPT_FOR, SNAPSHOT_OF, snapshot_name
+from operators.volumes.naming import (
+    KEPT_FOR,
+    OUTDATED_SNAPSHOT,
+    SNAPSHOT_OF,
+    snapshot_name,
+)
 from operators.volumes.observed import Observed, SourceView
 
 BY_CLAIM: Final = "claim"
@@ -56,7 +61,8 @@ def observe_claim(ctx: Context, held: Manifest, around: Observed) -> Observed:
         around: What is known apart from the claim.
     """
     claim = ClaimView.parse(held)
-    name = Key(claim.key.namespace, snapshot_name(claim.key.name, claim.uid))
+    outdated = claim.annotations.get(OUTDATED_SNAPSHOT, "")
+    name = Key(claim.key.namespace, snapshot_name(claim.key.name, claim.uid, outdated))
     snapshot = ctx.get(VOLUME_SNAPSHOT, name)
     return Observed(
         claim=claim,
@@ -166,7 +172,8 @@ def _find_waiting(snapshot: Key, cache: Cache) -> Iterable[Key]:
         claim = cache.store(PVC).get(_claim_key(volume))
         if claim is None:
             continue
-        if snapshot_name(claim["metadata"]["name"], uid_of(claim)) == snapshot.name:
+        outdated = text_at(claim, "metadata", "annotations", OUTDATED_SNAPSHOT)
+        if snapshot_name(claim["metadata"]["name"], uid_of(claim), outdated) == snapshot.name:
             yield key_of(volume)
 
 

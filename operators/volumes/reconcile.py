@@ -6,7 +6,7 @@ see. Once a plan was carried out, the plan of what is there then is empty.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from libs.common.actions import Action, Ending
@@ -31,6 +31,7 @@ from operators.volumes.observed import (
 from operators.volumes.resources import (
     build_claim,
     build_metadata_patch,
+    build_outdated_patch,
     build_release_patch,
     build_request_patch,
     build_snapshot,
@@ -126,6 +127,10 @@ def _plan_creation(volume: DemoVolume, observed: Observed) -> Plan:
 
 
 def _plan_correction(volume: DemoVolume, observed: Observed, claim: ClaimView) -> Plan:
+    # Left by a deletion that went another way in the end; the volume lives and changes.
+    outdated = _plan_outdated(observed, claim)
+    if outdated:
+        return Plan(outdated)
     metadata = _patch_metadata(volume, claim, Reason.CORRECTED, "Corrected labels or owner")
     rule = find_rule(claim, observed.storage_class)
     size = plan_request(volume.spec.size_bytes, claim, rule)
@@ -147,6 +152,20 @@ def _patch_metadata(
     return (Action(step, reason, f"{note} of {describe(PVC, claim.key)}"),)
 
 
+def _plan_outdated(observed: Observed, claim: ClaimView) -> tuple[Action, ...]:
+    """Note that the claim is in use after its last snapshot, so that another one is taken.
+
+    What tells is on the claim, where a restart finds it. The outdated snapshot is left to people.
+    """
+    snapshot = observed.snapshot
+    if snapshot is None or not _is_last_of(snapshot, claim):
+        return ()
+    operations = build_outdated_patch(claim, snapshot.key.name)
+    step = Patch(PVC, claim.key, claim.uid, operations, resource_version=claim.resource_version)
+    note = f"{describe(VOLUME_SNAPSHOT, snapshot.key)} is older than the last use of the volume"
+    return (Action(step, Reason.SNAPSHOT_OUTDATED, note),)
+
+
 def _plan_release(volume: DemoVolume, claim: ClaimView) -> Ending:
     operations = build_release_patch(volume, claim)
     step = Patch(PVC, claim.key, claim.uid, operations, resource_version=claim.resource_version)
@@ -164,7 +183,8 @@ def _plan_snapshot(volume: DemoVolume, observed: Observed, claim: ClaimView) -> 
         return Ending(reason=Reason.SNAPSHOT_API_MISSING, message=hint)
     if observed.users:
         # What a pod writes after the snapshot would be lost with the claim.
-        return _wait_for_users(observed, "the last snapshot follows")
+        waiting = _wait_for_users(observed, "the last snapshot follows")
+        return replace(waiting, actions=_plan_outdated(observed, claim))
     if snapshot is None:
         manifest = build_snapshot(volume, claim)
         step = Create(VOLUME_SNAPSHOT, manifest, ours=lambda held: _is_of_claim(held, claim))
@@ -172,8 +192,7 @@ def _plan_snapshot(volume: DemoVolume, observed: Observed, claim: ClaimView) -> 
         action = Action(step, Reason.SNAPSHOTTING, f"Taking {name}")
         return Ending((action,), reason=Reason.SNAPSHOTTING, message=f"Taking {name}")
     name = describe(VOLUME_SNAPSHOT, snapshot.key)
-    is_of_claim = snapshot.annotations.get(SNAPSHOT_OF) == claim.uid
-    if not is_of_claim or snapshot.source_claim != claim.key.name or snapshot.deleting:
+    if not _is_last_of(snapshot, claim) or snapshot.deleting:
         return Ending(
             reason=Reason.SNAPSHOT_CONFLICT,
             message=f"{name} is not the last snapshot of the claim; delete it",
@@ -199,6 +218,12 @@ def _plan_deletion(observed: Observed, claim: ClaimView) -> Ending:
         waiting = _wait_for_users(observed, f"{name} goes when no pod holds it")
         return Ending(actions, reason=waiting.reason, message=waiting.message)
     return Ending(actions, reason=Reason.DELETING_CLAIM, message=f"Waiting for {name} to go")
+
+
+def _is_last_of(snapshot: VolumeSnapshotView, claim: ClaimView) -> bool:
+    """Tell whether a snapshot is one that was taken for a deletion, of this very claim."""
+    is_of_claim = snapshot.annotations.get(SNAPSHOT_OF) == claim.uid
+    return is_of_claim and snapshot.source_claim == claim.key.name
 
 
 def _is_of_claim(snapshot: Manifest, claim: ClaimView) -> bool:

@@ -13,7 +13,13 @@ from libs.common.naming import label_value
 from libs.common.ownership import build_owner_reference
 from libs.common.quantity import canonicalize_quantity, parse_quantity, render_quantity
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume, ReclaimPolicy
-from operators.volumes.naming import KEPT_FOR, OPERATOR, SNAPSHOT_OF, snapshot_name
+from operators.volumes.naming import (
+    KEPT_FOR,
+    OPERATOR,
+    OUTDATED_SNAPSHOT,
+    SNAPSHOT_OF,
+    snapshot_name,
+)
 
 
 def build_labels(volume: DemoVolume) -> dict[str, str]:
@@ -66,9 +72,10 @@ def build_snapshot(volume: DemoVolume, claim: ClaimView) -> Manifest:
     spec: Manifest = {"source": {"persistentVolumeClaimName": claim.key.name}}
     if volume.spec.snapshot_class_name is not None:
         spec["volumeSnapshotClassName"] = volume.spec.snapshot_class_name
+    outdated = claim.annotations.get(OUTDATED_SNAPSHOT, "")
     return build_object(
         VOLUME_SNAPSHOT,
-        snapshot_name(claim.key.name, claim.uid),
+        snapshot_name(claim.key.name, claim.uid, outdated),
         claim.key.namespace,
         metadata={"labels": build_labels(volume), "annotations": {SNAPSHOT_OF: claim.uid}},
         spec=spec,
@@ -104,6 +111,11 @@ def build_release_patch(volume: DemoVolume, claim: ClaimView) -> list[Manifest]:
         *_set_references(claim, [], volume.metadata.uid),
         *(_set_entry("annotations", claim.annotations, KEPT_FOR, "") if kept else ()),
     ]
+
+
+def build_outdated_patch(claim: ClaimView, snapshot: str) -> list[Manifest]:
+    """Build the operations that note on a claim which last snapshot is older than its last use."""
+    return _set_entry("annotations", claim.annotations, OUTDATED_SNAPSHOT, snapshot)
 
 
 def build_request_patch(claim: ClaimView, size: Fraction) -> list[Manifest]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
-from libs.common.kinds import PVC, Key
+from libs.common.kinds import PVC, Key, key_of
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, Reason
 from operators.volumes.naming import snapshot_name
-from operators.volumes.pretend import DATA, bind, build, condition
+from operators.volumes.pretend import DATA, bind, build, condition, end_pod, run_pod
 
 
 async def serve_snapshots(api: FakeApi, harness: OperatorHarness) -> None:
@@ -40,6 +40,53 @@ async def test_last_snapshot_is_ready_before_the_claim_goes(
     assert api.find(PVC, DATA) is None
     assert api.find(DEMO_VOLUME, DATA) is None
     assert api.find(VOLUME_SNAPSHOT, name) is not None
+
+
+async def test_snapshot_that_is_older_than_the_last_use_is_followed_by_another(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """Between two pods of a Deployment nobody uses the volume; what the second writes counts."""
+    await serve_snapshots(api, harness)
+    api.delete(DEMO_VOLUME, DATA)
+    await harness.settled()
+    (early,) = api.objects(VOLUME_SNAPSHOT)
+    run_pod(api)
+    await harness.settled()
+    assert condition(api, "Terminating") == ("True", Reason.IN_USE)
+    api.patch_status(VOLUME_SNAPSHOT, key_of(early), {"readyToUse": True})
+    end_pod(api)
+    await harness.settled()
+
+    assert "deletionTimestamp" not in api.get(PVC, DATA)["metadata"]
+    assert condition(api, "Terminating") == ("True", Reason.SNAPSHOTTING)
+    (late,) = [each for each in api.objects(VOLUME_SNAPSHOT) if key_of(each) != key_of(early)]
+    api.patch_status(VOLUME_SNAPSHOT, key_of(late), {"readyToUse": True})
+    await harness.settled()
+    assert api.find(PVC, DATA) is None
+    assert api.find(DEMO_VOLUME, DATA) is None
+
+
+async def test_snapshot_of_an_earlier_volume_is_not_the_last_of_the_next(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """The claim is the same, and months may lie between them."""
+    await serve_snapshots(api, harness)
+    api.delete(DEMO_VOLUME, DATA)
+    await harness.settled()
+    (early,) = api.objects(VOLUME_SNAPSHOT)
+    api.patch(DEMO_VOLUME, DATA, {"spec": {"reclaimPolicy": "Retain"}})
+    await harness.settled()
+    api.patch_status(VOLUME_SNAPSHOT, key_of(early), {"readyToUse": True})
+    api.create(build(reclaimPolicy="Snapshot", adopt="IfMatching"))
+    await harness.settled()
+    assert condition(api, "Ready") == ("True", Reason.BOUND)
+
+    api.delete(DEMO_VOLUME, DATA)
+    await harness.settled()
+
+    assert api.find(PVC, DATA) is not None
+    assert condition(api, "Terminating") == ("True", Reason.SNAPSHOTTING)
+    assert len(api.objects(VOLUME_SNAPSHOT)) == 2
 
 
 async def test_last_snapshot_is_taken_once_somebody_gives_its_name_free(

@@ -176,6 +176,8 @@ class Reason(StrEnum):
     """InUse means that pods hold the claim; it goes when they are deleted."""
     SNAPSHOTTING = "Snapshotting"
     """Snapshotting means that the last snapshot is being taken."""
+    SNAPSHOT_OUTDATED = "SnapshotOutdated"
+    """SnapshotOutdated means that the volume was used after its last snapshot; another is taken."""
     SNAPSHOT_FAILED = "SnapshotFailed"
     """SnapshotFailed means that the last snapshot failed and is tried again; the data is kept."""
     SNAPSHOT_CONFLICT = "SnapshotConflict"
