@@ -257,19 +257,3 @@ class LoopLagMonitor:
         """Take the time at which a timer ran that was due."""
         if self._due is not None:
             self._last_lag = max(0.0, self._clock() - self._due)
-
-
-def build_age_check(what: str, age: Callable[[], float], limit: float) -> Check:
-    """Build a check that fails when an age in seconds exceeds a limit.
-
-    Args:
-        what: Named in the reason, such as `event of pods`.
-        age: Gives the seconds since the last sign of life.
-        limit: Seconds.
-    """
-
-    def check() -> str | None:
-        seconds = age()
-        return f"no {what} for {seconds:.0f} s" if seconds > limit else None
-
-    return check

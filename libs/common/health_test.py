@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from libs.common.health import HealthServer, LoopLagMonitor, build_age_check
+from libs.common.health import HealthServer, LoopLagMonitor
 from libs.common.metrics import Metrics
 
 
@@ -161,8 +161,3 @@ async def test_lag_monitor_measures_until_cancelled() -> None:
         await task
 
     assert monitor.check() is None
-
-
-def test_age_check_fails_beyond_its_limit() -> None:
-    assert build_age_check("event of pods", lambda: 901, 900)() == "no event of pods for 901 s"
-    assert build_age_check("event of pods", lambda: 900, 900)() is None

@@ -9,10 +9,6 @@ import pytest
 from libs.common.kinds import POD, SECRET, STORAGE_CLASS, Kind
 from libs.common.rbac import (
     PolicyRule,
-    build_cluster_role,
-    build_editor_role,
-    build_role,
-    build_viewer_role,
     children,
     editor_rules,
     grant,
@@ -86,27 +82,6 @@ def test_merge_is_idempotent() -> None:
     once = merge_rules([*own(PODSET), *children(POD, "create")])
 
     assert merge_rules(once) == once
-
-
-def test_roles_carry_the_merged_rules() -> None:
-    role = build_role("podset", "here", own(PODSET), {"a": "b"})
-    cluster_role = build_cluster_role("podset", own(PODSET))
-
-    assert role["kind"] == "Role"
-    assert role["metadata"] == {"name": "podset", "namespace": "here", "labels": {"a": "b"}}
-    assert cluster_role["kind"] == "ClusterRole"
-    assert cluster_role["metadata"] == {"name": "podset"}
-    assert role["rules"] == cluster_role["rules"] == render_rules(own(PODSET))
-
-
-def test_user_roles_are_aggregated_to_the_standard_ones() -> None:
-    viewer = build_viewer_role("podset", PODSET)
-    editor = build_editor_role("podset", PODSET)
-
-    assert viewer["metadata"]["name"] == "podset-podsets-viewer"
-    assert list(viewer["metadata"]["labels"]) == ["rbac.authorization.k8s.io/aggregate-to-view"]
-    assert len(editor["metadata"]["labels"]) == 2
-    assert "create" in editor["rules"][0]["verbs"]
 
 
 def test_editor_may_scale_only_what_scales() -> None:

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from libs.common.contracts.cdi import DATA_SOURCE, DATA_VOLUME
 from libs.common.contracts.kubevirt import (
+    KUBEVIRT,
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
-from libs.common.contracts.kubevirt_config import KUBEVIRT
 from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT
 from libs.common.kinds import CRD, Kind, Manifest, build_object
 

@@ -32,6 +32,8 @@ KUBEVIRT_GROUP: Final = "kubevirt.io"
 """API group of machines."""
 SUBRESOURCES_GROUP: Final = "subresources.kubevirt.io"
 """API group of the actions on machines; it is aggregated and has no objects."""
+KUBEVIRT: Final = Kind(KUBEVIRT_GROUP, "v1", "KubeVirt", "kubevirts")
+"""The installation itself; there is one in a cluster."""
 VIRTUAL_MACHINE: Final = Kind(KUBEVIRT_GROUP, "v1", "VirtualMachine", "virtualmachines")
 """A machine, running or not."""
 VIRTUAL_MACHINE_INSTANCE: Final = Kind(

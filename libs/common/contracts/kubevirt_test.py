@@ -16,7 +16,6 @@ from libs.common.contracts.kubevirt import (
     VmiView,
     VmView,
 )
-from libs.common.contracts.kubevirt_config import KubeVirtView
 from libs.common.contracts.launchers import LauncherView, shrink_launcher
 from libs.common.contracts.migrations import MigrationView
 from libs.common.kinds import POD, Manifest, build_object
@@ -214,31 +213,6 @@ def test_data_volume_shows_its_size_in_either_form(field: str) -> None:
     assert DataVolumeView.parse(build_part(spec=spec)).requested == 10 * GI
 
 
-@pytest.mark.parametrize(
-    ("version", "gates", "disabled", "has"),
-    [
-        ("v1.9.0", [], [], True),
-        ("v1.8.2", [], [], False),
-        ("v1.8.2", ["RebootPolicy"], [], True),
-        ("v1.9.1", [], ["RebootPolicy"], False),
-        ("v1.10.0-alpha.0", [], [], True),
-        ("", [], [], False),
-    ],
-)
-def test_beta_feature_is_on_from_the_release_that_says_so(
-    version: str, gates: list[str], disabled: list[str], has: bool
-) -> None:
-    """Beta features are on by default since 1.9: https://github.com/kubevirt/kubevirt/pull/17405."""
-    developer = {"featureGates": gates, "disabledFeatureGates": disabled}
-    manifest = build_part(
-        spec={"configuration": {"developerConfiguration": developer}},
-        status={"phase": "Deployed", "observedKubeVirtVersion": version},
-    )
-
-    assert KubeVirtView.parse(manifest).has("RebootPolicy") is has
-    assert not KubeVirtView.parse(manifest).has("SomethingElse")
-
-
 @given(spec=values, status=values, extra=values)
 def test_views_never_fail_on_what_others_wrote(spec: Any, status: Any, extra: Any) -> None:
     plain = build_part(spec=spec, status=status)
@@ -256,13 +230,12 @@ def test_views_never_fail_on_what_others_wrote(spec: Any, status: Any, extra: An
                 "progress",
                 "restartCount",
                 "observedGeneration",
-                "observedKubeVirtVersion",
             ),
             extra,
         ),
     )
 
     for each in (plain, nested):
-        for view in (VmView, VmiView, MigrationView, LauncherView, DataVolumeView, KubeVirtView):
+        for view in (VmView, VmiView, MigrationView, LauncherView, DataVolumeView):
             assert view.parse(each).key.name == "web"
         assert LauncherView.parse(shrink_launcher(each)) == LauncherView.parse(each)

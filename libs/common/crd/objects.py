@@ -21,7 +21,7 @@ from libs.common.crd.types import (
     Uid,
 )
 from libs.common.kinds import Key, Manifest
-from libs.common.labels import matches_selector, render_selector
+from libs.common.labels import matches_selector
 
 
 class OwnerReference(KubernetesModel):
@@ -124,10 +124,6 @@ class LabelSelector(KubernetesModel):
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Tell whether labels satisfy the selector."""
         return matches_selector(self.to_manifest(), labels)
-
-    def to_query(self) -> str:
-        """Render as the text that `kubectl -l` takes."""
-        return render_selector(self.to_manifest())
 
 
 class LocalObjectReference(KubernetesModel):

@@ -183,13 +183,6 @@ class ControlPlane:
             ],
         )
 
-    def start_scheduler(self, *args: str) -> None:
-        """Start kube-scheduler with all rights."""
-        kubeconfig = self.write_kubeconfig(self._folder / "scheduler.kubeconfig")
-        flags = [f"--kubeconfig={kubeconfig}", "--leader-elect=false"]
-        flags += [f"--secure-port={_free_port()}", f"--cert-dir={self._folder / 'scheduler'}"]
-        self._spawn("kube-scheduler", [*flags, *args])
-
     def kill(self, name: str) -> None:
         """End one process without any warning, as a crash does."""
         process = self._processes.pop(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,10 +69,6 @@ class Access:
             self._rules = []
         self._rules.extend(_parse_rule(rule, namespace) for rule in rules)
 
-    def allow_all(self) -> None:
-        """Allow everything again."""
-        self._rules = None
-
     def permits(self, request: Request, verb: str = "") -> bool:
         """Tell whether a request is allowed; discovery always is."""
         if self._rules is None or not request.plural:
@@ -116,29 +112,3 @@ def _parse_rule(rule: Any, namespace: str) -> _Rule:
             for name in ("apiGroups", "resources", "verbs", "resourceNames")
         ),
     )
-
-
-def build_used_rules(requests: Iterable[Request]) -> list[Manifest]:
-    """Build the smallest rules that allow the requests that were answered.
-
-    An apply or update that created its object needs `create` besides its own verb.
-    """
-    verbs: dict[tuple[str, str], set[str]] = {}
-    for request in requests:
-        if request.kind is None or request.status == 403:
-            continue
-        used = verbs.setdefault((request.group, resource_of(request)), set())
-        used.add(request.verb)
-        if request.created:
-            used.add("create")
-    return _grouped(verbs)
-
-
-def _grouped(verbs: Mapping[tuple[str, str], set[str]]) -> list[Manifest]:
-    rules: dict[tuple[str, Sequence[str]], list[str]] = {}
-    for (group, resource), used in sorted(verbs.items()):
-        rules.setdefault((group, tuple(sorted(used))), []).append(resource)
-    return [
-        {"apiGroups": [group], "resources": resources, "verbs": list(used)}
-        for (group, used), resources in rules.items()
-    ]

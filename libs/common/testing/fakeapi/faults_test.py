@@ -10,7 +10,7 @@ import pytest
 
 from libs.common.client import Client
 from libs.common.config import load_config
-from libs.common.kinds import CONFIG_MAP, LEASE, POD, Key, Kind, Manifest
+from libs.common.kinds import CONFIG_MAP, POD, Key, Kind, Manifest
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.rest import Rest
 
@@ -189,19 +189,6 @@ async def test_allow_by_name_and_subresource(rest: Rest, api: FakeApi) -> None:
     assert (await rest.get(f"{MAPS}/b")).status == 403
     assert (await rest.patch(f"{POD.path('default')}/p/status", {})).status == 404
     assert (await rest.patch(f"{POD.path('default')}/p", {})).status == 403
-
-
-async def test_used_rules_are_the_smallest(rest: Rest, api: FakeApi) -> None:
-    mark = api.mark()
-    await rest.get(MAPS)
-    await rest.apply(f"{MAPS}/m", build_map(), "me")
-    await rest.get(LEASE.path("default"))
-    await rest.get("/apis")
-
-    assert api.used_rules(since=mark) == [
-        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "list", "patch"]},
-        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list"]},
-    ]
 
 
 async def test_access_review_answers_by_the_rules(rest: Rest, api: FakeApi) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 from libs.common.kinds import Manifest
 
 _META_REF = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
-_TIME_REF = "io.k8s.apimachinery.pkg.apis.meta.v1.Time"
 
 
 class Definitions:

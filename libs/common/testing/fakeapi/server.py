@@ -14,7 +14,7 @@ from aiohttp import web
 
 from libs.common.config import ConnectionConfig
 from libs.common.kinds import POD, Key, Kind, Manifest, key_of
-from libs.common.testing.fakeapi.access import Access, build_used_rules
+from libs.common.testing.fakeapi.access import Access
 from libs.common.testing.fakeapi.collector import Collector
 from libs.common.testing.fakeapi.crds import CrdController
 from libs.common.testing.fakeapi.decode import Target, WriteOptions
@@ -355,10 +355,6 @@ class FakeApi:
     def allow(self, rules: Iterable[Any], *, namespace: str = "") -> None:
         """Refuse with 403 what no `PolicyRule` allows; see `Access.allow`."""
         self.access.allow(rules, namespace=namespace)
-
-    def used_rules(self, since: int = 0) -> list[Manifest]:
-        """Return the smallest rules that allow what was asked since a mark."""
-        return build_used_rules(list(self.requests)[since:])
 
     def mark(self) -> int:
         """Return the present end of the request log, for `since`."""
