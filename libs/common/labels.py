@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
@@ -31,6 +31,15 @@ def matches_selector(selector: Mapping[str, Any], labels: Mapping[str, str]) -> 
     return all(_holds(rule, labels) for rule in selector.get("matchExpressions") or ())
 
 
+def render_selector(selector: Mapping[str, Any]) -> str:
+    """Render a `LabelSelector` as the text that `labelSelector=` and `kubectl -l` take."""
+    parts = [
+        f"{name}={value}" for name, value in sorted((selector.get("matchLabels") or {}).items())
+    ]
+    parts.extend(_render_rule(rule) for rule in selector.get("matchExpressions") or ())
+    return ",".join(parts)
+
+
 def _holds(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     name, values = rule["key"], rule.get("values") or ()
     match rule["operator"]:
@@ -42,5 +51,21 @@ def _holds(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
             return name in labels
         case "DoesNotExist":
             return name not in labels
+        case unknown:
+            raise ValueError(f"Unknown selector operator {unknown!r}")
+
+
+def _render_rule(rule: Mapping[str, Any]) -> str:
+    name = rule["key"]
+    values: Sequence[str] = rule.get("values") or ()
+    match rule["operator"]:
+        case "In":
+            return f"{name} in ({','.join(values)})"
+        case "NotIn":
+            return f"{name} notin ({','.join(values)})"
+        case "Exists":
+            return str(name)
+        case "DoesNotExist":
+            return f"!{name}"
         case unknown:
             raise ValueError(f"Unknown selector operator {unknown!r}")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from libs.common.client import Client
 from libs.common.kinds import CONFIG_MAP, Manifest, build_object
-from libs.common.labels import matches_selector
+from libs.common.labels import matches_selector, render_selector
 from libs.common.testing.fakeapi.selectors import parse_labels
 
 NAMES = st.sampled_from(["a", "example.com/b", "c"])
@@ -36,31 +36,6 @@ SELECTORS = st.fixed_dictionaries(
     },
 )
 LABELS = st.dictionaries(NAMES, TEXTS)
-
-
-def render_selector(selector: Manifest) -> str:
-    """Render a `LabelSelector` as the text that `labelSelector=` and `kubectl -l` take."""
-    parts = [
-        f"{name}={value}" for name, value in sorted((selector.get("matchLabels") or {}).items())
-    ]
-    parts.extend(_render_rule(rule) for rule in selector.get("matchExpressions") or ())
-    return ",".join(parts)
-
-
-def _render_rule(rule: Manifest) -> str:
-    name = rule["key"]
-    values: list[str] = rule.get("values") or []
-    match rule["operator"]:
-        case "In":
-            return f"{name} in ({','.join(values)})"
-        case "NotIn":
-            return f"{name} notin ({','.join(values)})"
-        case "Exists":
-            return str(name)
-        case "DoesNotExist":
-            return f"!{name}"
-        case unknown:
-            raise ValueError(f"Unknown selector operator {unknown!r}")
 
 
 @given(SELECTORS, LABELS)

@@ -7,11 +7,11 @@ namespaces only, so least privilege is the default; rules on cluster-scoped kind
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from libs.common.kinds import EVENT, LEASE, Kind, Manifest
+from libs.common.kinds import CLUSTER_ROLE, EVENT, LEASE, ROLE, Kind, Manifest, build_object
 
 READ_VERBS: Final = ("get", "list", "watch")
 """What a cache needs."""
@@ -181,6 +181,22 @@ def sort_verbs(verbs: Iterable[str]) -> tuple[str, ...]:
 def render_rules(rules: Iterable[PolicyRule]) -> list[Manifest]:
     """Render merged rules as the `rules` of a role."""
     return [rule.to_manifest() for rule in merge_rules(rules)]
+
+
+def build_role(
+    name: str, namespace: str, rules: Iterable[PolicyRule], labels: Mapping[str, str] | None = None
+) -> Manifest:
+    """Build a Role."""
+    metadata = {"labels": dict(labels)} if labels else {}
+    return build_object(ROLE, name, namespace, metadata=metadata, rules=render_rules(rules))
+
+
+def build_cluster_role(
+    name: str, rules: Iterable[PolicyRule], labels: Mapping[str, str] | None = None
+) -> Manifest:
+    """Build a ClusterRole."""
+    metadata = {"labels": dict(labels)} if labels else {}
+    return build_object(CLUSTER_ROLE, name, metadata=metadata, rules=render_rules(rules))
 
 
 def lint_rules(rules: Sequence[PolicyRule]) -> list[str]:

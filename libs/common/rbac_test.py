@@ -9,6 +9,8 @@ import pytest
 from libs.common.kinds import POD, SECRET, STORAGE_CLASS, Kind
 from libs.common.rbac import (
     PolicyRule,
+    build_cluster_role,
+    build_role,
     children,
     editor_rules,
     grant,
@@ -82,6 +84,17 @@ def test_merge_is_idempotent() -> None:
     once = merge_rules([*own(PODSET), *children(POD, "create")])
 
     assert merge_rules(once) == once
+
+
+def test_roles_carry_the_merged_rules() -> None:
+    role = build_role("podset", "here", own(PODSET), {"a": "b"})
+    cluster_role = build_cluster_role("podset", own(PODSET))
+
+    assert role["kind"] == "Role"
+    assert role["metadata"] == {"name": "podset", "namespace": "here", "labels": {"a": "b"}}
+    assert cluster_role["kind"] == "ClusterRole"
+    assert cluster_role["metadata"] == {"name": "podset"}
+    assert role["rules"] == cluster_role["rules"] == render_rules(own(PODSET))
 
 
 def test_editor_may_scale_only_what_scales() -> None:
