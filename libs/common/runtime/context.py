@@ -21,7 +21,7 @@ from libs.common.ownership import build_owner_reference, controller_uid
 from libs.common.plan import Apply, Create, Delete, Outcome, Step
 from libs.common.runtime.cache import Cache, Projection
 from libs.common.runtime.informer import Origin
-from libs.common.runtime.statuses import same_status
+from libs.common.runtime.statuses import drop_empty, same_status
 from libs.common.runtime.store import strip_noise
 from libs.common.runtime.writer import Writer
 
@@ -286,7 +286,7 @@ class Context:
         if explained and same_status(held.get("status"), status):
             return False
         manifest: Manifest = build_object(
-            self.kind, self.key.name, metadata={"uid": self.uid}, status=dict(status)
+            self.kind, self.key.name, metadata={"uid": self.uid}, status=drop_empty(status)
         )
         if self.key.namespace:
             manifest["metadata"]["namespace"] = self.key.namespace

@@ -41,6 +41,25 @@ class ForeignConditions:
             del self._types[next(iter(self._types))]
 
 
+def drop_empty(status: Mapping[str, Any]) -> Manifest:
+    """Return a status without its lists and maps that are empty.
+
+    People see an empty list as a field without a value. An empty map is worse: where the live
+    object has keys, the API server makes null of it, which no schema allows. What is left out goes
+    all the same, for an apply takes away what its manager stated before.
+    """
+    kept = {name: _without_empty(value) for name, value in status.items()}
+    return {name: value for name, value in kept.items() if value not in ([], {})}
+
+
+def _without_empty(value: object) -> object:
+    if isinstance(value, Mapping):
+        return drop_empty(value)
+    if isinstance(value, list | tuple):
+        return [_without_empty(item) for item in value]
+    return value
+
+
 def same_status(held: object, wanted: object) -> bool:
     """Compare a status but for absent and empty members, and conditions of other writers."""
     if isinstance(held, Mapping) and isinstance(wanted, Mapping):

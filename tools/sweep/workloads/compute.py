@@ -37,7 +37,6 @@ from tools.sweep.recorder import Book, Version
 from tools.sweep.virtualization import GUESTS, STUCK, VIRTUALIZATION
 from tools.sweep.workload import (
     Phase,
-    State,
     User,
     Workload,
     build_open_crd,
@@ -251,15 +250,6 @@ def _blur(text: str) -> str:
     return text
 
 
-def _fold(state: State) -> State:
-    """Leave out lists that are empty: an apply that takes the last item away leaves one behind."""
-    for value in state.values():
-        status = value.get("status") or {}
-        for name in [name for name, held in status.items() if held == []]:
-            del status[name]
-    return state
-
-
 def _estrange(lock: Manifest) -> Manifest:
     """Let somebody else hold what tells its owner by its content."""
     if lock.get("kind") != LEASE.kind:
@@ -301,7 +291,6 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
         outside=(GUESTS,),
         rewrite=_blur,
         estrange=_estrange,
-        fold=_fold,
         spares=lambda mode, moment: mode in _FINAL.get(moment.target, ()),
     )
 
