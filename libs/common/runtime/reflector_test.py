@@ -300,3 +300,28 @@ async def test_handler_that_fails_hides_no_other_object(
         await watcher.ready()
 
         assert sorted(watcher.initial) == ["bad", "good"]
+
+
+async def test_object_that_an_index_or_a_transform_chokes_on_hides_no_other(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    """One object of one tenant must not end the process for all of them."""
+
+    def shrink(manifest: Manifest) -> Manifest:
+        return {**manifest, "data": {"length": str(len(manifest["data"]["text"]))}}
+
+    for name in ("bad", "good"):
+        data = {"text": name} if name == "good" else None
+        fake_api.create({**build_map(name), "data": data})
+    async with reflecting(fake_api, fake_client) as watcher:
+        store = watcher.informer.store
+        store.transform = shrink
+        store.add_index("length", lambda manifest: [manifest["data"]["length"]])
+        await watcher.ready()
+        fake_api.patch(CONFIG_MAP, Key("default", "bad"), {"data": {"text": "mended"}})
+        await until(lambda: store.indexed("length", "6"))
+        fake_api.delete(CONFIG_MAP, Key("default", "bad"))
+        await until(lambda: watcher.gone == ["bad"])
+
+        assert [each["metadata"]["name"] for each in store.indexed("length", "4")] == ["good"]
+        assert store.indexed("length", "6") == []

@@ -16,9 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import structlog
+
 from libs.common.kinds import Key, Kind, Manifest, key_of, uid_of, version_of
 from libs.common.labels import matches_selector
 from libs.common.ownership import controller_uid
+
+log = structlog.get_logger(__name__)
 
 type Transform = Callable[[Manifest], Manifest]
 """Keep of an object only what the operator reads; called once for each version."""
@@ -84,7 +88,7 @@ class Store:
         index: dict[str, set[Key]] = {}
         self._indexes[name] = (function, index)
         for key, manifest in self._objects.items():
-            for value in function(manifest):
+            for value in self._values(function, manifest):
                 index.setdefault(value, set()).add(key)
 
     def get(self, key: Key) -> Manifest | None:
@@ -139,7 +143,7 @@ class Store:
         old = self._objects.get(key)
         if old is not None and self._is_newer(old, uid, version):
             return None
-        new = self.transform(manifest)
+        new = self._reduce(manifest)
         self._keep(key, old, new)
         if old is not None and _same(old, new):
             return None
@@ -233,15 +237,33 @@ class Store:
         if owner:
             self._by_owner.setdefault(owner, set()).add(key)
         for function, index in self._indexes.values():
-            for value in function(new):
+            for value in self._values(function, new):
                 index.setdefault(value, set()).add(key)
+
+    def _reduce(self, manifest: Manifest) -> Manifest:
+        try:
+            return self.transform(manifest)
+        except Exception:
+            # One object of one tenant must not end the process for all of them.
+            log.exception(
+                "Keeping an object whole", resource=str(self.kind), object=str(key_of(manifest))
+            )
+            return strip_noise(manifest)
+
+    def _values(self, function: IndexFunction, manifest: Manifest) -> Iterable[str]:
+        try:
+            return list(function(manifest))
+        except Exception:
+            where = {"resource": str(self.kind), "object": str(key_of(manifest))}
+            log.exception("Leaving an object out of an index", **where)
+            return ()
 
     def _unlink(self, key: Key, old: Manifest) -> None:
         owner = controller_uid(old)
         if owner:
             _discard(self._by_owner, owner, key)
         for function, index in self._indexes.values():
-            for value in function(old):
+            for value in self._values(function, old):
                 _discard(index, value, key)
 
     def _bury(self, uid: str, version: int) -> None:
