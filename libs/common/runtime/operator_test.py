@@ -137,6 +137,14 @@ async def probes(status: int) -> AsyncIterator[str]:
     await runner.cleanup()
 
 
+async def test_check_asks_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    async with probes(200) as url:
+        assert await asyncio.to_thread(main, OPERATOR, ["check", url]) == 0
+
+
 @pytest.mark.parametrize(("answer", "status"), [(200, 0), (500, 1), (404, 1)])
 async def test_check_ends_as_the_probe_answers(
     answer: int, status: int, capsys: pytest.CaptureFixture[str]
