@@ -320,15 +320,29 @@ class DemoVolume(
     short_names=("dvol",),
     categories=("slipway",),
     columns=(
-        PrinterColumn("Claim", "string", ".status.name"),
-        PrinterColumn("Size", "string", ".spec.size"),
-        PrinterColumn("Capacity", "string", ".status.capacity"),
-        PrinterColumn("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
-        PrinterColumn("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason'),
-        PrinterColumn("Reclaim", "string", ".spec.reclaimPolicy", priority=1),
-        PrinterColumn("Class", "string", ".status.storageClassName", priority=1),
-        PrinterColumn("Volume", "string", ".status.volumeName", priority=1),
-        PrinterColumn("Used-By", "string", ".status.usedBy[*]", priority=1),
+        PrinterColumn("Claim", "string", ".status.name", "Name of the claim."),
+        PrinterColumn("Size", "string", ".spec.size", "Size asked for; a number counts GiB."),
+        PrinterColumn("Capacity", "string", ".status.capacity", "Size that there is."),
+        PrinterColumn(
+            "Ready",
+            "string",
+            '.status.conditions[?(@.type=="Ready")].status',
+            "Whether a pod can use the volume at that size.",
+        ),
+        PrinterColumn(
+            "Reason",
+            "string",
+            '.status.conditions[?(@.type=="Ready")].reason',
+            "Why it is ready, or why not.",
+        ),
+        PrinterColumn(
+            "Reclaim", "string", ".spec.reclaimPolicy", "What becomes of the data in the end.", 1
+        ),
+        PrinterColumn(
+            "Class", "string", ".status.storageClassName", "Storage class of the claim.", 1
+        ),
+        PrinterColumn("Volume", "string", ".status.volumeName", "Volume behind the claim.", 1),
+        PrinterColumn("Used-By", "string", ".status.usedBy[*]", "Pods that hold the claim.", 1),
         AGE,
     ),
     rules=(
