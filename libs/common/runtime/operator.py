@@ -40,6 +40,11 @@ type ControllerFactory = Callable[[Any], Controller]
 _SWITCH_SECONDS: Final = 0.0005
 """How long a thread keeps the interpreter when another waits. Event sources may have threads of
 their own; at Python's default of 5 ms, each of their events can hold a pass up that long."""
+_COMMANDS: Final = """
+Other commands:
+  {0} release [--flag value ...]  take the finalizers off all objects, and end
+  {0} check URL                   ask a probe, and exit with 0 where it says yes
+"""
 _OK: Final = 0
 _FAILED: Final = 1
 _CHECK_SECONDS: Final = 5.0
@@ -115,7 +120,7 @@ def main(operator: Operator, argv: Sequence[str] | None = None) -> int:
     command = arguments.pop(0) if arguments and arguments[0] in ("release", "check") else "run"
     if command == "check":
         return _check(arguments)
-    settings = parse_settings(operator.settings, arguments)
+    settings = parse_settings(operator.settings, arguments, epilog=_COMMANDS.format(operator.id))
     configure_logs(settings.log_level, settings.log_format)
     install_excepthooks()
     gc.set_threshold(operator.garbage, 20, 100)

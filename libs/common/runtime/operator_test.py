@@ -79,6 +79,7 @@ def test_help_names_each_setting(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert "--watch-namespaces" in text
     assert "WIDGET_WATCH_NAMESPACES" in text
+    assert "widget release" in text and "widget check URL" in text
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,7 @@ def parse_settings[S: CommonSettings](
     argv: Sequence[str],
     environ: Mapping[str, str] | None = None,
     *,
+    epilog: str = "",
     stderr: TextIO | None = None,
 ) -> S:
     """Parse the settings of a process from its flags and its environment.
@@ -98,10 +99,11 @@ def parse_settings[S: CommonSettings](
         settings: The settings class of the operator.
         argv: Arguments after the program's name.
         environ: Read in place of the process's own environment for the warning.
+        epilog: What the help ends with, such as further commands.
         stderr: Where errors go, sys.stderr by default.
     """
     out = stderr or sys.stderr
-    flags = _build_parser(settings, out).parse_args(list(argv))
+    flags = _build_parser(settings, out, epilog).parse_args(list(argv))
     values = {name: value for name, value in vars(flags).items() if value is not None}
     try:
         parsed = settings(**values)
@@ -162,12 +164,12 @@ def _render_error(
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, written to the given stream."""
 
-    def __init__(self, operator_id: str, stderr: TextIO) -> None:
+    def __init__(self, operator_id: str, stderr: TextIO, epilog: str) -> None:
         super().__init__(
             prog=operator_id,
             usage=f"{operator_id} [--flag value ...]",
             description=f"Run the {operator_id} operator.",
-            epilog="A flag wins over the environment variable that is named beside it.",
+            epilog=f"A flag wins over the environment variable that is named beside it.\n{epilog}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
@@ -178,8 +180,10 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
 
-def _build_parser(settings: type[CommonSettings], stderr: TextIO) -> argparse.ArgumentParser:
-    parser = _Parser(settings.operator_id(), stderr)
+def _build_parser(
+    settings: type[CommonSettings], stderr: TextIO, epilog: str
+) -> argparse.ArgumentParser:
+    parser = _Parser(settings.operator_id(), stderr, epilog)
     for spec in describe_settings(settings):
         is_switch = settings.model_fields[spec.name].annotation is bool
         parser.add_argument(
