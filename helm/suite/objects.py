@@ -144,3 +144,10 @@ class ObjectSuite(SuiteBase):
             "type": "RollingUpdate",
             "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
         }
+
+    def test_update_without_an_election_never_runs_two_replicas(self) -> None:
+        values = {"settings": {"leaderElect": False}}
+        strategy = dig(self.render_one("Deployment", values), "spec.strategy")
+
+        assert strategy == {"type": "Recreate"}
+

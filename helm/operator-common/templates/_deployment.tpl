@@ -1,6 +1,7 @@
 {{/*
 operator-common.deployment: the operator itself. New pods start before old ones stop; that works
-with a leader election because readiness does not depend on leadership.
+with a leader election because readiness does not depend on leadership. Without one the old pod stops
+first.
 */}}
 {{- define "operator-common.deployment" -}}
 {{- include "operator-common.validate" . -}}
@@ -18,10 +19,15 @@ spec:
     matchLabels:
       {{- include "operator-common.selectorLabels" . | nindent 6 }}
   strategy:
+    {{- if eq (toString .Values.settings.leaderElect) "false" }}
+    # Nothing else keeps the old pod and the new one from working at the same time.
+    type: Recreate
+    {{- else }}
     type: RollingUpdate
     rollingUpdate:
       maxSurge: 1
       maxUnavailable: 0
+    {{- end }}
   template:
     metadata:
       annotations:
