@@ -73,7 +73,12 @@ def status(
 def kubeconfig(
     name: Name = DEFAULT_NAME,
     export: Annotated[
-        bool, typer.Option("--export", help="Merge it into ~/.kube/config as context kind-<name>.")
+        bool,
+        typer.Option(
+            "--export",
+            help="Merge it into ~/.kube/config, or the first file of KUBECONFIG, as context"
+            " kind-<name>, which becomes the current one.",
+        ),
     ] = False,
 ) -> None:
     """Print the path of the cluster's kubeconfig."""
