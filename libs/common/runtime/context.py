@@ -281,12 +281,12 @@ class Context:
         held = self._cache.store(self.kind).get(self.key)
         if held is None or uid_of(held) != self.uid:
             return False
-        foreign = self._cache.foreign
+        foreign, status = self._cache.foreign, drop_empty(status)
         explained = foreign.explain(self._manager, held, status)
         if explained and same_status(held.get("status"), status):
             return False
         manifest: Manifest = build_object(
-            self.kind, self.key.name, metadata={"uid": self.uid}, status=drop_empty(status)
+            self.kind, self.key.name, metadata={"uid": self.uid}, status=status
         )
         if self.key.namespace:
             manifest["metadata"]["namespace"] = self.key.namespace

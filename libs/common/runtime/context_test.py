@@ -15,33 +15,9 @@ from libs.common.testing.fakeapi.registry import build_crd
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.script import Script, running
 from libs.common.testing.waiting import until
-from libs.common.testing.widget import WIDGET, Settings, build_widget
+from libs.common.testing.widget import CONDITIONS, WIDGET, Settings, build_widget
 
 KEY = Key("default", "w")
-
-CONDITIONS: Manifest = {
-    "type": "object",
-    "x-kubernetes-preserve-unknown-fields": True,
-    "properties": {
-        "status": {
-            "type": "object",
-            "x-kubernetes-preserve-unknown-fields": True,
-            "properties": {
-                "conditions": {
-                    "type": "array",
-                    "x-kubernetes-list-type": "map",
-                    "x-kubernetes-list-map-keys": ["type"],
-                    "items": {
-                        "type": "object",
-                        "required": ["type"],
-                        "properties": {"type": {"type": "string"}},
-                        "x-kubernetes-preserve-unknown-fields": True,
-                    },
-                }
-            },
-        }
-    },
-}
 
 
 async def state(context: Context) -> Result | None:

@@ -381,7 +381,9 @@ class Runner:
         if primary is None:
             return
         context = self._build_context(key, primary)
-        status = build_error_status(primary, err, generation=context.generation, now=context.now())
+        foreign = self._services.cache.foreign.types_of(self.controller.name, primary)
+        seen, now = context.generation, context.now()
+        status = build_error_status(primary, err, generation=seen, now=now, foreign=foreign)
         try:
             if await context.apply_status(status):
                 context.event("Warning", err.reason, str(err))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeIs
 
@@ -27,8 +27,11 @@ class ForeignConditions:
 
     def explain(self, manager: str, held: Manifest, status: Mapping[str, Any]) -> bool:
         """Tell whether all further conditions of an object are known to be those of others."""
-        further = _list_further(held, status)
-        return further == self._types.get((manager, uid_of(held)), frozenset())
+        return _list_further(held, status) == self.types_of(manager, held)
+
+    def types_of(self, manager: str, held: Manifest) -> frozenset[str]:
+        """Return the types of conditions of an object that are known to be those of others."""
+        return self._types.get((manager, uid_of(held)), frozenset())
 
     def learn(self, manager: str, answer: Manifest, status: Mapping[str, Any]) -> None:
         """Learn from the answer to an apply of a status."""
@@ -73,15 +76,28 @@ def same_status(held: object, wanted: object) -> bool:
 
 
 def build_error_status(
-    primary: Mapping[str, Any], err: TerminalError, *, generation: int, now: datetime
+    primary: Mapping[str, Any],
+    err: TerminalError,
+    *,
+    generation: int,
+    now: datetime,
+    foreign: Collection[str] = (),
 ) -> Manifest:
-    """Build the status of an object that cannot be reconciled: as it is, but not Ready."""
+    """Build the status of an object that cannot be reconciled: as it is, but not Ready.
+
+    Args:
+        primary: The object.
+        err: Why it cannot.
+        generation: Generation that was looked at.
+        now: The time.
+        foreign: Types of conditions that others state; who states one keeps it from going.
+    """
     status = dict(primary.get("status") or {})
     current = conditions_of(primary)
     ready = build_conditions(
         current, [Condition.false(READY, err.reason, str(err))], generation=generation, now=now
     )
-    others = [condition for condition in current if condition.get("type") != READY]
+    others = [each for each in current if each.get("type") not in (READY, *foreign)]
     # The newest spec was looked at: without this, tools wait for it for ever (kstatus: InProgress).
     # A kind whose status has no such field must not get one, the API server would refuse it.
     seen = {"observedGeneration": generation} if "observedGeneration" in status else {}

@@ -1,119 +1,81 @@
-"""What of a status is written: nothing that is empty, and nothing of before that is."""
+"""What of a status is ours to write: nothing twice, and nothing of others."""
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, Final
-
-import pytest
-
 from libs.common.client import Client
-from libs.common.errors import Invalid, NotFound
-from libs.common.kinds import CRD, Key, Kind, Manifest, build_object
-from libs.common.runtime import Context, Result
-from libs.common.runtime.statuses import drop_empty
+from libs.common.conditions import Condition, build_conditions, conditions_of, find_condition
+from libs.common.errors import TerminalError
+from libs.common.kinds import CRD, Key, build_object, key_of, uid_of
+from libs.common.runtime import Context
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd
 from libs.common.testing.script import Script, running
-from libs.common.testing.widget import WIDGET, build_widget
+from libs.common.testing.waiting import until
+from libs.common.testing.widget import CONDITIONS, WIDGET, build_widget
 
-_WAIT_SECONDS: Final = 20.0
-THING = Kind("statuses.example.com", "v1", "Thing", "things")
-TEXTS: Manifest = {"type": "array", "items": {"type": "string"}}
-NAMED: Manifest = {
-    "type": "object",
-    "required": ["name"],
-    "properties": {"name": {"type": "string"}},
-}
-SCHEMA: Manifest = {
-    "type": "object",
-    "properties": {
-        "status": {
-            "type": "object",
-            "properties": {
-                "atomic": {**TEXTS, "x-kubernetes-list-type": "atomic"},
-                "set": {**TEXTS, "x-kubernetes-list-type": "set"},
-                "map": {
-                    "type": "array",
-                    "items": NAMED,
-                    "x-kubernetes-list-type": "map",
-                    "x-kubernetes-list-map-keys": ["name"],
-                },
-                "below": {"type": "object", "properties": {"list": TEXTS}},
-                "labels": {"type": "object", "additionalProperties": {"type": "string"}},
-                "count": {"type": "integer"},
-            },
-        }
-    },
-}
-FULL: Manifest = {
-    "atomic": ["a"],
-    "set": ["a"],
-    "map": [{"name": "a"}],
-    "below": {"list": ["a"]},
-    "labels": {"a": "b"},
-    "count": 1,
-}
-EMPTY: Manifest = {
-    "atomic": [],
-    "set": [],
-    "map": [],
-    "below": {"list": []},
-    "labels": {},
-    "count": 0,
-}
+KEY = Key("default", "w")
 
 
-def test_empty_lists_and_maps_are_left_out_and_nothing_else() -> None:
-    status = {**EMPTY, "text": "", "flag": False, "items": [{"name": "a", "held": []}]}
+async def test_status_whose_items_have_empty_members_is_written_once(fake_api: FakeApi) -> None:
+    async def tell(context: Context) -> None:
+        items = [{"name": "x", "users": [], "labels": {}}]
+        await context.apply_status({"items": items, "byName": {"x": {"users": []}}})
 
-    assert drop_empty(status) == {
-        "count": 0,
-        "text": "",
-        "flag": False,
-        "items": [{"name": "a"}],
-    }
-
-
-async def test_list_that_was_shown_goes_when_it_is_empty(fake_api: FakeApi) -> None:
-    async def show(context: Context) -> Result | None:
-        names = context.primary["spec"]["text"].split()
-        await context.apply_status({"count": len(names), "names": names})
-        return None
-
-    async with running(fake_api, Script(show)) as harness:
-        fake_api.create(build_widget(text="a b"))
+    script = Script(tell)
+    async with running(fake_api, script) as harness:
+        fake_api.create(build_widget())
         await harness.settled()
-        assert fake_api.get(WIDGET, Key("default", "w"))["status"]["names"] == ["a", "b"]
-        fake_api.patch(WIDGET, Key("default", "w"), {"spec": {"text": ""}})
+        fake_api.patch(WIDGET, KEY, {"metadata": {"annotations": {"touched": "yes"}}})
+        await until(lambda: script.count["w"] == 2)
         await harness.settled()
 
-        assert fake_api.get(WIDGET, Key("default", "w"))["status"] == {"count": 0}
+    written = [each for each in fake_api.writes(0, WIDGET) if each.subresource == "status"]
+    assert len(written) == 1
+    assert fake_api.get(WIDGET, KEY)["status"] == {"items": [{"name": "x"}]}
 
 
-@pytest.mark.apiserver
-async def test_api_server_takes_away_what_is_left_out(
-    kube_client: Client, kube_namespace: str
+async def test_terminal_error_takes_over_no_condition_of_others(
+    fake_api: FakeApi, fake_client: Client
 ) -> None:
-    await kube_client.apply(CRD, build_crd(THING, SCHEMA, ("status",)), field_manager="test")
-    async with asyncio.timeout(_WAIT_SECONDS):
-        while True:
-            try:
-                await kube_client.create(THING, build_object(THING, "a", kube_namespace))
-            except NotFound:
-                await asyncio.sleep(0.05)
-            else:
-                break
+    async def tell(context: Context) -> None:
+        if context.primary["spec"]["text"] == "bad":
+            raise TerminalError("BadText", "spec.text: is bad; write another")
+        ready = [Condition.true("Ready", "Done")]
+        held = conditions_of(context.primary)
+        ours = build_conditions(held, ready, generation=1, now=context.now())
+        await context.apply_status({"conditions": ours})
 
-    async def show(status: Manifest) -> Any:
-        manifest = build_object(THING, "a", kube_namespace, status=status)
-        answer = await kube_client.apply(
-            THING, manifest, field_manager="things-status", subresource="status"
+    async def state(*types: str) -> None:
+        theirs = build_conditions(
+            [], [Condition.true(each, "Known") for each in types], generation=1, now=clock.now()
         )
-        return answer["status"]
+        live = fake_api.get(WIDGET, KEY)
+        manifest = build_object(
+            WIDGET, "w", "default", metadata={"uid": uid_of(live)}, status={"conditions": theirs}
+        )
+        await fake_client.apply(WIDGET, manifest, field_manager="other", subresource="status")
 
-    assert await show(FULL) == FULL
-    # Why empty maps must not be sent.
-    with pytest.raises(Invalid, match="labels"):
-        await show({**FULL, "labels": {}})
-    assert await show(drop_empty(EMPTY)) == {"count": 0}
+    def types() -> list[str]:
+        return sorted(each["type"] for each in conditions_of(fake_api.get(WIDGET, KEY)))
+
+    def reason_of(type_: str) -> str:
+        return str((find_condition(fake_api.get(WIDGET, KEY), type_) or {}).get("reason"))
+
+    async with running(fake_api, Script(tell)) as harness:
+        clock = harness.manager.clock
+        crd = build_crd(WIDGET, CONDITIONS, ("status",))
+        fake_api.patch(CRD, key_of(crd), {"spec": crd["spec"]})
+        fake_api.create(build_widget())
+        await harness.settled()
+        await state("Theirs")
+        await harness.settled()
+        fake_api.patch(WIDGET, KEY, {"spec": {"text": "bad"}})
+        await harness.eventually(
+            lambda: (find_condition(fake_api.get(WIDGET, KEY), "Ready") or {})["reason"]
+            == "BadText"
+        )
+        assert types() == ["Ready", "Theirs"]
+        await state()
+        await harness.settled()
+
+        assert types() == ["Ready"], "what others state no more goes"

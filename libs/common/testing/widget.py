@@ -20,6 +20,30 @@ from libs.common.settings import CommonSettings, operator_settings
 WIDGET: Final = Kind("test.slipway.dev", "v1", "Widget", "widgets")
 FINALIZER: Final = "test.slipway.dev/finalizer"
 MAX_COUNT: Final = 100
+CONDITIONS: Manifest = {
+    "type": "object",
+    "x-kubernetes-preserve-unknown-fields": True,
+    "properties": {
+        "status": {
+            "type": "object",
+            "x-kubernetes-preserve-unknown-fields": True,
+            "properties": {
+                "conditions": {
+                    "type": "array",
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["type"],
+                    "items": {
+                        "type": "object",
+                        "required": ["type"],
+                        "properties": {"type": {"type": "string"}},
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    },
+                }
+            },
+        }
+    },
+}
+"""Schema of a Widget whose conditions are a map by type, as in each generated CRD."""
 
 
 class Settings(CommonSettings):
