@@ -98,13 +98,9 @@ def _shrink_status(status: Mapping[str, Any], sidecars: Collection[str]) -> Mani
     ]
     if containers:
         kept["containerStatuses"] = containers
-    init = [
-        shrunk
-        for item in status.get("initContainerStatuses") or ()
-        if (shrunk := _shrink_init(item, sidecars))
-    ]
-    if init:
-        kept["initContainerStatuses"] = init
+    if status.get("initContainerStatuses"):
+        init = [_shrink_init(item, sidecars) for item in status["initContainerStatuses"]]
+        kept["initContainerStatuses"] = [item for item in init if item]
     return kept
 
 

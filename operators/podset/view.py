@@ -7,7 +7,7 @@ and only the few that are ranked or added to are parsed.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -26,6 +26,7 @@ GRACE: Final = "deletionGracePeriodSeconds"
 TROUBLE_LIMIT: Final = 120
 """Most characters that are kept of what is wrong with a pod."""
 
+_NO_NAMES: Final[frozenset[str]] = frozenset()
 _INACTIVE: Final = frozenset({"Succeeded", "Failed"})
 _COST_LIMIT: Final = 2**31 - 1
 _COST: Final = re.compile(r"0|[1-9][0-9]{0,9}|-[0-9]{1,19}")
@@ -117,7 +118,6 @@ def _parse_pod(manifest: Mapping[str, Any], set_name: str) -> PodView:
     has_ended = phase in _INACTIVE
     containers = status.get("containerStatuses") or ()
     init = status.get("initContainerStatuses") or ()
-    sidecars = sidecars_of(manifest) if init else frozenset()
     return PodView(
         name=metadata["name"],
         uid=metadata.get("uid") or "",
@@ -130,10 +130,7 @@ def _parse_pod(manifest: Mapping[str, Any], set_name: str) -> PodView:
         created=metadata.get("creationTimestamp") or "",
         ended=_ended(metadata, status, ready) if has_ended else "",
         restarts=max((each.get("restartCount") or 0 for each in containers), default=0),
-        sidecar_restarts=max(
-            (each.get("restartCount") or 0 for each in init if each.get("name") in sidecars),
-            default=0,
-        ),
+        sidecar_restarts=_count_restarts(init, sidecars_of(manifest)) if init else 0,
         deletion_cost=_parse_cost(annotations.get(DELETION_COST_ANNOTATION)),
         template_hash=(metadata.get("labels") or {}).get(TEMPLATE_HASH_LABEL) or "",
         attempt=_parse_count(annotations.get(ATTEMPT_ANNOTATION)),
@@ -196,8 +193,16 @@ def _parse_count(text: object) -> int:
 
 def sidecars_of(manifest: Mapping[str, Any]) -> frozenset[str]:
     """Return the names of the init containers that go on running beside the others."""
-    init = (manifest.get("spec") or {}).get("initContainers") or ()
+    init = (manifest.get("spec") or {}).get("initContainers")
+    if not init:
+        return _NO_NAMES
     return frozenset(each["name"] for each in init if each.get("restartPolicy") == "Always")
+
+
+def _count_restarts(init: Sequence[Mapping[str, Any]], sidecars: Collection[str]) -> int:
+    """Return the restarts of the sidecar that was restarted most."""
+    named = (each for each in init if each.get("name") in sidecars)
+    return max((each.get("restartCount") or 0 for each in named), default=0)
 
 
 def _describe_trouble(
