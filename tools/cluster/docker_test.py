@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
+from tools.cluster import debian
 from tools.cluster.cache import Cache
-from tools.cluster.docker import build_daemon_command, own_daemon_pid, stop_docker
+from tools.cluster.docker import build_daemon_command, ensure_docker, own_daemon_pid, stop_docker
+from tools.cluster.errors import ToolError
+from tools.cluster.progress import Progress
 
 
 def test_daemon_leaves_the_firewall_alone() -> None:
@@ -34,3 +39,20 @@ def test_process_number_of_another_program_is_not_the_daemon(tmp_path: Path) -> 
 
 def test_no_process_number_is_no_daemon(tmp_path: Path) -> None:
     assert own_daemon_pid(Cache(tmp_path)) is None
+
+
+def test_docker_that_does_not_answer_is_told_in_its_own_words(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Paths of sockets are short.
+    place = tmp_path_factory.mktemp("d")
+    program = place / "bin" / "docker"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho permission denied: /var/run/docker.sock >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setattr(debian, "is_debian_root", lambda: False)
+
+    with pytest.raises(ToolError, match=r"No docker answers: .*\(permission denied: /var/run/"):
+        ensure_docker(Progress(place / "log"), Cache(place))
