@@ -13,6 +13,7 @@ answer = await answers.ask(ctx.key, ask, address=url, pause=10.0, wake=wake)
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -55,7 +56,7 @@ class Outside[K: Hashable, A]:
         self._gate = asyncio.Semaphore(limit)
         self._clock = clock or SystemClock()
         self._questions: dict[K, _Question[A]] = {}
-        self._owing: set[Hashable] = set()
+        self._owing: Counter[Hashable] = Counter()
         self._silent: dict[Hashable, tuple[float, A]] = {}
 
     def is_asked(self, key: K) -> bool:
@@ -121,9 +122,14 @@ class Outside[K: Hashable, A]:
 
     def _begin(self, key: K, where: Hashable, work: Coroutine[Any, Any, A]) -> _Question[A]:
         question = self._questions[key] = _Question(asyncio.create_task(work))
-        self._owing.add(where)
-        question.task.add_done_callback(lambda _: self._owing.discard(where))
+        self._owing[where] += 1
+        question.task.add_done_callback(lambda _: self._settle(where))
         return question
+
+    def _settle(self, where: Hashable) -> None:
+        self._owing[where] -= 1
+        if not self._owing[where]:
+            del self._owing[where]
 
     async def _run(self, where: Hashable, ask: Callable[[], Awaitable[A]], pause: float) -> A:
         async with self._gate:

@@ -93,6 +93,28 @@ async def test_only_one_pass_waits_for_an_address_that_owes_an_answer() -> None:
     await world.outside.close()
 
 
+async def test_address_that_owes_another_answer_is_not_waited_for() -> None:
+    gates = {key: asyncio.Event() for key in ("a", "b", "c")}
+    outside = Outside[str, str](lambda _: False, patience=60.0)
+
+    async def ask(key: str) -> str | None:
+        async def answer() -> str:
+            await gates[key].wait()
+            return key
+
+        return await outside.ask(key, answer, address="slow", wake=lambda: None)
+
+    first = asyncio.create_task(ask("a"))
+    await until(lambda: outside.is_asked("a"))
+    assert await ask("b") is None
+    gates["a"].set()
+    assert await first == "a"
+
+    async with asyncio.timeout(5):
+        assert await ask("c") is None, "b is owed an answer still"
+    await outside.close()
+
+
 async def test_silent_address_is_left_alone_by_all_for_a_while(world: World) -> None:
     world.gate.set()
     world.answer = SILENCE
