@@ -8,7 +8,7 @@ the same key, and no change is lost. On top of it:
 * fairness: within one priority, namespaces take turns, so a flood in one namespace delays the
   others by at most one key a turn;
 * delays: one timer a key, the earliest wish wins;
-* back-off a key, forgotten on success, and a least time between two passes over one key.
+* back-off a key, forgotten on success, and a least time between the starts of two passes over it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class WorkQueue:
 
     Args:
         backoff: Delays of failing keys.
-        min_interval: Least seconds between two passes over one key; 0 for none.
+        min_interval: Least seconds between the starts of two passes over one key; 0 for none.
         clock: Time source.
         rng: Source of jitter.
         metrics: Told what happens.
@@ -95,7 +95,6 @@ class WorkQueue:
         self._timers: dict[Key, tuple[float, int, Timer]] = {}
         self._failures: dict[Key, int] = {}
         self._last_pass: dict[Key, float] = {}
-        self._dropped: set[Key] = set()  # Keys in work whose objects are gone.
         self._takers: deque[asyncio.Future[None]] = deque()
         self._changed = asyncio.Event()
         self._closed = False
@@ -149,8 +148,6 @@ class WorkQueue:
         self.forget(key)
         self._last_pass.pop(key, None)
         self._cancel_timer(key)
-        if key in self._working:
-            self._dropped.add(key)
 
     def failures(self, key: Key) -> int:
         """Return how many passes over a key failed in a row."""
@@ -188,9 +185,6 @@ class WorkQueue:
     def done(self, key: Key) -> None:
         """Give a key back; it is ready again if it was added meanwhile."""
         self._working.remove(key)
-        if self._min_interval and key not in self._dropped:
-            self._last_pass[key] = self._clock.monotonic()
-        self._dropped.discard(key)
         if self._metrics is not None:
             self._metrics.done(key)
         priority = self._again.pop(key, None)
@@ -276,6 +270,8 @@ class WorkQueue:
         self._prune(priority, namespace)
         del self._waiting[key]
         self._working.add(key)
+        if self._min_interval:
+            self._last_pass[key] = self._clock.monotonic()
         self._cancel_timer(key)
         if self._metrics is not None:
             self._metrics.started(key)

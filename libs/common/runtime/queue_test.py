@@ -167,6 +167,21 @@ async def test_least_interval_between_two_passes_is_kept() -> None:
     assert await take_all(queue) == [A]
 
 
+async def test_least_interval_counts_from_the_start_of_a_pass() -> None:
+    """As the setting says: a pass that takes longer than that is not put off any further."""
+    clock = FakeClock()
+    queue = build_queue(clock, min_interval=5.0)
+    queue.add(A)
+    key = await queue.get()
+    clock.advance(4)
+    queue.add(A)
+    queue.done(key)
+    assert len(queue) == 0
+
+    clock.advance(1)
+    assert len(queue) == 1
+
+
 async def test_closed_queue_hands_out_nothing_and_wakes_its_takers() -> None:
     queue = build_queue()
     waiter = asyncio.create_task(queue.get())
