@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from libs.common.config import ConnectionConfig, load_config
 from libs.common.errors import Unauthorized, Unreachable
 from libs.common.kinds import CONFIG_MAP
 from libs.common.testing.certificates import create_certificates
+from libs.common.tls import SESSION_SECONDS, RenewingContext
 
 
 class Server:
@@ -31,6 +33,7 @@ class Server:
         self.tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
         self.url = ""
         self.keeps = False
+        self.resumed: list[bool] = []
         self.connections: set[object] = set()
         self.admits: Callable[[str], bool] = lambda _name: True
         self.show(authority)
@@ -43,6 +46,7 @@ class Server:
     async def answer(self, request: web.BaseRequest) -> web.Response:
         assert request.transport is not None
         self.connections.add(request.transport)
+        self.resumed.append(request.transport.get_extra_info("ssl_object").session_reused)
         certificate = request.transport.get_extra_info("peercert") or {}
         subject = dict(pair for (pair,) in certificate.get("subject", ()))
         name = subject.get("commonName", "")
@@ -143,6 +147,8 @@ async def test_authority_is_followed_and_the_one_before_trusted_no_more(
     trusted = tmp_path / "ca.crt"
     trusted.write_bytes((one / "ca.crt").read_bytes())
     async with serving(one) as server:
+        # A session that is taken up says nothing of the certificate that is shown now.
+        server.tls.num_tickets = 0
         async with Client(ConnectionConfig(server.url, ca_file=str(trusted))) as client:
             await ask(client)
             server.show(two)
@@ -212,3 +218,76 @@ async def test_connection_whose_certificate_is_refused_is_not_kept(
                     await (look(client) if watching else ask(client))
             assert [await ask(client) for _ in range(3)] == ["second"] * 3
         assert len(server.connections) == 3, "a connection that is good is kept"
+
+
+def build_context(authority: Path, clock: Callable[[], float] = time.time) -> RenewingContext:
+    def build() -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=authority / "ca.crt")
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        return context
+
+    return RenewingContext(build, list, clock=clock)
+
+
+async def ask_often(server: Server, context: ssl.SSLContext) -> list[bool]:
+    """Tell of five connections, each made after the one before, which took up a session."""
+    async with Client(ConnectionConfig(server.url, tls=context)) as client:
+        for _ in range(5):
+            await ask(client)
+    return server.resumed
+
+
+async def serve_often(authority: Path) -> list[bool]:
+    async with serving(authority) as server:
+        return await ask_often(server, build_context(authority))
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_connection_takes_up_the_session_of_an_earlier_one(
+    authorities: tuple[Path, Path], loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert runner.run(serve_often(authorities[0])) == [False, True, True, True, True]
+
+
+async def test_session_is_not_taken_up_for_longer_than_it_may(
+    authorities: tuple[Path, Path],
+) -> None:
+    now = time.time()
+    # When each connection begins that has a session to take up.
+    moments = iter([now, now, now + SESSION_SECONDS + 60.0, now])
+
+    async with serving(authorities[0]) as server:
+        resumed = await ask_often(server, build_context(authorities[0], lambda: next(moments)))
+
+    assert resumed == [False, True, True, False, True]
+
+
+async def test_server_that_does_not_know_a_session_is_reached_all_the_same(
+    authorities: tuple[Path, Path],
+) -> None:
+    context = build_context(authorities[0])
+    async with serving(authorities[0]) as server, serving(authorities[0]) as other:
+        await ask_often(server, context)
+        assert await ask_often(other, context) == [False, True, True, True, True]
+
+
+async def test_session_is_of_a_client_as_it_was_and_not_taken_up_by_another(
+    tmp_path: Path, authorities: tuple[Path, Path]
+) -> None:
+    authority = authorities[0]
+    put(tmp_path, authority, "first")
+    async with serving(authority) as server:
+        config = ConnectionConfig(
+            server.url,
+            ca_file=str(authority / "ca.crt"),
+            cert_file=str(tmp_path / "client.crt"),
+            key_file=str(tmp_path / "client.key"),
+        )
+        async with Client(config) as client:
+            names = [await ask(client), await ask(client)]
+            put(tmp_path, authority, "second")
+            names += [await ask(client), await ask(client)]
+
+    assert names == ["first", "first", "second", "second"]
+    assert server.resumed == [False, True, False, True]

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import ssl
+import time
 from collections.abc import Callable, Iterable
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import structlog
 
 from libs.common.errors import ConfigError
 
 log = structlog.get_logger(__name__)
+
+SESSION_SECONDS: Final = 600.0
+"""Seconds for which a TLS session is taken up again before both sides show certificates anew."""
 
 
 class RenewingContext(ssl.SSLContext):
@@ -20,26 +24,45 @@ class RenewingContext(ssl.SSLContext):
     asyncio and uvloop make a connection by `wrap_bio`. Each version of the files has a context of
     its own: what is trusted no longer is gone, and files of which half is written change nothing.
 
+    A connection takes up the TLS session of an earlier one, which spares the server a signature
+    and us a chain of certificates: of a burst that opens 32 connections these are a sixth of the
+    time. A session stands for who both sides were, so none outlives the files it was made with,
+    nor `SESSION_SECONDS`. Connections are of one server, and of one thread.
+
     Args:
         build: Builds a context from the files of now.
         find: Names the files of now.
+        clock: Tells the time of day, in seconds, as sessions do.
     """
 
-    def __new__(cls, *_: object) -> Self:
+    def __new__(cls, *_: object, **__: object) -> Self:
         """Make the outer context, which trusts nobody."""
         return super().__new__(cls, ssl.PROTOCOL_TLS_CLIENT)
 
     def __init__(
-        self, build: Callable[[], ssl.SSLContext], find: Callable[[], Iterable[str]]
+        self,
+        build: Callable[[], ssl.SSLContext],
+        find: Callable[[], Iterable[str]],
+        *,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """Load the files for the first time; raises what `build` raises."""
         self._build = build
         self._find = find
         self._seen = self._look()
         self._inner = build()
+        self._clock = clock
+        self._last: ssl.SSLObject | None = None
+        self._session: ssl.SSLSession | None = None
 
     def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
         """Begin a connection with the files of now, or the last ones that could be loaded."""
+        self._renew()
+        options["session"] = self._find_session()
+        self._last = self._inner.wrap_bio(*args, **options)
+        return self._last
+
+    def _renew(self) -> None:
         # Looked at before they are loaded: what changes meanwhile is loaded once more.
         if (seen := self._look()) != self._seen:
             try:
@@ -48,8 +71,21 @@ class RenewingContext(ssl.SSLContext):
             except ConfigError as err:
                 log.warning("Keeping the certificates", error=str(err))
             else:
+                self._last = self._session = None
                 log.info("Loading certificates that were renewed")
-        return self._inner.wrap_bio(*args, **options)
+
+    def _find_session(self) -> ssl.SSLSession | None:
+        """Return a session that a connection can take up; None for a handshake from the start."""
+        last = self._last
+        # Its ticket comes with the first answer, so it is looked for when the next one begins. One
+        # that was taken up itself is as old as the first of its line, and does not say so.
+        if last is not None and not last.session_reused:
+            session = last.session
+            if session is not None and session.has_ticket:
+                self._last, self._session = None, session
+        if self._session is not None and self._clock() - self._session.time > SESSION_SECONDS:
+            self._session = None
+        return self._session
 
     def _look(self) -> list[tuple[object, ...]]:
         return [_look_at(path) for path in self._find()]

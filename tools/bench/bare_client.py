@@ -15,6 +15,7 @@ from typing import Final, Self
 
 import aiohttp
 import orjson
+import uvloop
 
 from libs.common.config import load_config
 from libs.common.kinds import POD, build_object
@@ -106,4 +107,4 @@ async def _send(request: Callable[[int], Awaitable[None]], count: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(sys.argv[1]))
+    uvloop.run(_serve(sys.argv[1]))
