@@ -250,6 +250,23 @@ def test_connection_takes_up_the_session_of_an_earlier_one(
         assert runner.run(serve_often(authorities[0])) == [False, True, True, True, True]
 
 
+async def ask_at_once(authority: Path) -> int:
+    async with serving(authority) as server:
+        config = ConnectionConfig(server.url, tls=build_context(authority))
+        async with Client(config) as client:
+            for _ in range(2):
+                await asyncio.gather(*(ask(client) for _ in range(16)))
+        return sum(server.resumed)
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_connections_that_begin_at_once_wait_for_no_session(
+    authorities: tuple[Path, Path], loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert runner.run(ask_at_once(authorities[0])) >= 16
+
+
 async def test_session_is_not_taken_up_for_longer_than_it_may(
     authorities: tuple[Path, Path],
 ) -> None:

@@ -76,10 +76,11 @@ class RenewingContext(ssl.SSLContext):
 
     def _find_session(self) -> ssl.SSLSession | None:
         """Return a session that a connection can take up; None for a handshake from the start."""
-        last = self._last
         # Its ticket comes with the first answer, so it is looked for when the next one begins. One
-        # that was taken up itself is as old as the first of its line, and does not say so.
-        if last is not None and not last.session_reused:
+        # that was taken up itself is as old as the first of its line, and does not say so. A
+        # connection that is still being made has no version, and cannot be asked for a session.
+        last = self._last
+        if last is not None and last.version() is not None and not last.session_reused:
             session = last.session
             if session is not None and session.has_ticket:
                 self._last, self._session = None, session
