@@ -9,13 +9,13 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from rich.console import Console
+import aiohttp
 
 from libs.common.client import Client
 from libs.common.crd import build_crd
@@ -28,12 +28,12 @@ from tools.bench.bare_client import BareClient
 from tools.bench.pages import save_report
 from tools.bench.pods import (
     Contender,
+    PodCounter,
     build_podset,
     build_replica_set,
     make_namespace,
     scale,
     time_replacements,
-    wait_for_pods,
 )
 from tools.bench.processes import OperatorProcess, read_usage
 from tools.bench.report import BARE, DEFAULT, OURS, UNLIMITED, Report, summarize
@@ -42,54 +42,60 @@ _MEMORY_PODS: Final = 10_000
 _REST_SECONDS: Final = 10.0
 
 
-async def bench_scale(
-    client: Client,
-    contender: Contender,
-    report: Report,
-    replicas: int,
-    name: str,
-    others: Sequence[int] = (),
-) -> None:
-    """Time 0 to `replicas` pods and back to 0.
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Hold what the contenders share.
 
-    Args:
+    Attributes:
         client: The user.
-        contender: Who keeps the pods.
-        report: Gets the times.
-        replicas: How many pods.
-        name: Prefix of the namespace.
+        pods: Counts the pods.
         others: Process ids of those who share the machine: API server, etcd, this process.
+        report: Gets the times.
+        names: Numbers the namespaces.
     """
-    namespace = await make_namespace(client, name)
+
+    client: Client
+    pods: PodCounter
+    others: tuple[int, ...]
+    report: Report
+    names: Iterator[int] = field(default_factory=itertools.count)
+
+    async def make_namespace(self) -> str:
+        """Make a namespace and return its name."""
+        return await make_namespace(self.client, f"b{next(self.names)}")
+
+    @asynccontextmanager
+    async def timing(
+        self, scenario: str, name: str, pid: int, namespace: str, pods: int
+    ) -> AsyncIterator[None]:
+        """Time a scenario, from the order that the block gives until there are so many pods."""
+        row = self.report.row(scenario, name)
+        before, before_others = _cpu(pid), _cpu(*self.others)
+        started = time.monotonic()
+        yield
+        row.seconds.append(await self.pods.wait(namespace, pods) - started)
+        row.cpu_seconds.append(_cpu(pid) - before)
+        row.other_cpu_seconds.append(_cpu(*self.others) - before_others)
+
+
+async def bench_scale(ground: Ground, contender: Contender, replicas: int) -> None:
+    """Time 0 to `replicas` pods and back to 0."""
+    namespace = await ground.make_namespace()
     key = Key(namespace, "web")
-    await client.create(contender.kind, contender.build(namespace, "web", 0))
+    await ground.client.create(contender.kind, contender.build(namespace, "web", 0))
     await asyncio.sleep(0.5)
     for scenario, target in ((f"0 to {replicas}", replicas), (f"{replicas} to 0", 0)):
-        before, before_others = _cpu(contender.pid()), _cpu(*others)
-        started = time.monotonic()
-        await scale(client, contender, key, target)
-        ended = await wait_for_pods(client, namespace, target)
-        row = report.row(scenario, contender.name)
-        row.seconds.append(ended - started)
-        row.cpu_seconds.append(_cpu(contender.pid()) - before)
-        row.other_cpu_seconds.append(_cpu(*others) - before_others)
+        async with ground.timing(scenario, contender.name, contender.pid(), namespace, target):
+            await scale(ground.client, contender, key, target)
         await asyncio.sleep(1.0)
 
 
-async def bench_bare(
-    client: Client, bare: BareClient, report: Report, pods: int, name: str, others: Sequence[int]
-) -> None:
-    """Time what the requests alone cost, without a controller; arguments as `bench_scale`."""
-    namespace = await make_namespace(client, name)
+async def bench_bare(ground: Ground, bare: BareClient, pods: int) -> None:
+    """Time what the requests alone cost, without a controller."""
+    namespace = await ground.make_namespace()
     for scenario, verb, target in ((f"0 to {pods}", "create", pods), (f"{pods} to 0", "delete", 0)):
-        before, before_others = _cpu(bare.pid), _cpu(*others)
-        started = time.monotonic()
-        bare.order(verb, namespace, pods)
-        ended = await wait_for_pods(client, namespace, target)
-        row = report.row(scenario, BARE)
-        row.seconds.append(ended - started)
-        row.cpu_seconds.append(_cpu(bare.pid) - before)
-        row.other_cpu_seconds.append(_cpu(*others) - before_others)
+        async with ground.timing(scenario, BARE, bare.pid, namespace, target):
+            bare.order(verb, namespace, pods)
         await asyncio.sleep(1.0)
 
 
@@ -97,39 +103,34 @@ def _cpu(*pids: int) -> float:
     return sum(read_usage(pid).cpu_seconds for pid in pids)
 
 
-async def bench_replacements(
-    client: Client, contender: Contender, report: Report, deaths: int, name: str
-) -> None:
+async def bench_replacements(ground: Ground, contender: Contender, deaths: int) -> None:
     """Time how long a dead pod takes to be replaced in a set of 50."""
-    namespace = await make_namespace(client, name)
+    client, namespace = ground.client, await ground.make_namespace()
     await client.create(contender.kind, contender.build(namespace, "web", 50))
-    await wait_for_pods(client, namespace, 50)
+    await ground.pods.wait(namespace, 50)
     await asyncio.sleep(1.0)
     waits = await time_replacements(client, namespace, deaths)
-    report.replacements.setdefault(contender.name, []).extend(waits)
+    ground.report.replacements.setdefault(contender.name, []).extend(waits)
     await scale(client, contender, Key(namespace, "web"), 0)
-    await wait_for_pods(client, namespace, 0)
+    await ground.pods.wait(namespace, 0)
 
 
-async def bench_rest(
-    client: Client, contenders: Sequence[Contender], report: Report, pods: int
-) -> None:
+async def bench_rest(ground: Ground, contender: Contender, pods: int) -> None:
     """Make many pods, measure the memory of who keeps them, and count the writes at rest."""
-    for contender in contenders:
-        namespace = await make_namespace(client, f"rest-{contender.kind.plural}")
-        share = pods // 10
-        for number in range(10):
-            await client.create(contender.kind, contender.build(namespace, f"web-{number}", share))
-        await wait_for_pods(client, namespace, pods)
-        await asyncio.sleep(5.0)
-        before = await _versions(client, contender, namespace)
-        await asyncio.sleep(_REST_SECONDS)
-        after = await _versions(client, contender, namespace)
-        report.writes_at_rest[contender.name] = len(set(after.items()) - set(before.items()))
-        report.memory_mib[contender.name] = read_usage(contender.pid()).memory_mib
-        for number in range(10):
-            await scale(client, contender, Key(namespace, f"web-{number}"), 0)
-        await wait_for_pods(client, namespace, 0)
+    client, report, namespace = ground.client, ground.report, await ground.make_namespace()
+    share = pods // 10
+    for number in range(10):
+        await client.create(contender.kind, contender.build(namespace, f"web-{number}", share))
+    await ground.pods.wait(namespace, pods)
+    await asyncio.sleep(5.0)
+    before = await _versions(client, contender, namespace)
+    await asyncio.sleep(_REST_SECONDS)
+    after = await _versions(client, contender, namespace)
+    report.writes_at_rest[contender.name] = len(set(after.items()) - set(before.items()))
+    report.memory_mib[contender.name] = read_usage(contender.pid()).memory_mib
+    for number in range(10):
+        await scale(client, contender, Key(namespace, f"web-{number}"), 0)
+    await ground.pods.wait(namespace, 0)
 
 
 async def _versions(client: Client, contender: Contender, namespace: str) -> dict[str, str]:
@@ -142,40 +143,44 @@ async def _versions(client: Client, contender: Contender, namespace: str) -> dic
 
 async def run(plane: ControlPlane, folder: Path, options: argparse.Namespace) -> Report:
     """Run every measurement, the contenders taking turns."""
-    report, console = Report(), Console()
     others = (plane.pid("kube-apiserver"), plane.pid("etcd"), os.getpid())
-    names = itertools.count()
-    async with Client(plane.config, user_agent="bench") as client:
+    async with Client(plane.config, user_agent="bench") as client, aiohttp.ClientSession() as http:
+        ground = Ground(client, PodCounter(plane.etcd_url, http), others, Report())
         await client.create(CRD, build_crd(PodSet))
         await _wait_served(client)
         for number in range(options.rounds):
-            for contender, start in _contenders(plane, folder):
-                if contender.name == DEFAULT and number:
-                    continue  # Its limit is a constant, and one round of it takes minutes.
-                with start:
-                    await asyncio.sleep(3.0)
-                    for size in options.sizes:
-                        console.print(f"round {number + 1}: {contender.name}: {size} pods")
-                        await bench_scale(
-                            client, contender, report, size, f"b{next(names)}", others
-                        )
-                    console.print(f"round {number + 1}: {contender.name}: replacements")
-                    await bench_replacements(
-                        client, contender, report, options.deaths, f"b{next(names)}"
-                    )
-            with BareClient(plane.write_kubeconfig(folder / "bare.kubeconfig")) as bare:
-                for size in options.sizes:
-                    console.print(f"round {number + 1}: {BARE}: {size} pods")
-                    await bench_bare(client, bare, report, size, f"b{next(names)}", others)
+            await _run_round(ground, plane, folder, options, number)
         if not options.quick:
             for contender, start in _contenders(plane, folder):
                 if contender.name == DEFAULT:
                     continue
                 with start:
-                    console.print(f"at rest: {contender.name}: {_MEMORY_PODS} pods")
+                    print(f"at rest: {contender.name}: {_MEMORY_PODS} pods", flush=True)
                     await asyncio.sleep(3.0)
-                    await bench_rest(client, [contender], report, _MEMORY_PODS)
-    return report
+                    await bench_rest(ground, contender, _MEMORY_PODS)
+    return ground.report
+
+
+async def _run_round(
+    ground: Ground, plane: ControlPlane, folder: Path, options: argparse.Namespace, number: int
+) -> None:
+    def tell(name: str, what: str) -> None:
+        print(f"round {number + 1}: {name}: {what}", flush=True)
+
+    for contender, start in _contenders(plane, folder):
+        if contender.name == DEFAULT and number:
+            continue  # Its limit is a constant, and one round of it takes minutes.
+        with start:
+            await asyncio.sleep(3.0)
+            for size in options.sizes:
+                tell(contender.name, f"{size} pods")
+                await bench_scale(ground, contender, size)
+            tell(contender.name, "replacements")
+            await bench_replacements(ground, contender, options.deaths)
+    with BareClient(plane.write_kubeconfig(folder / "bare.kubeconfig")) as bare:
+        for size in options.sizes:
+            tell(BARE, f"{size} pods")
+            await bench_bare(ground, bare, size)
 
 
 type Start = AbstractContextManager[object]

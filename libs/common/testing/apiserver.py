@@ -99,6 +99,11 @@ class ControlPlane:
         return f"https://127.0.0.1:{self._port}"
 
     @property
+    def etcd_url(self) -> str:
+        """URL of etcd, for who counts keys without asking the API server."""
+        return f"http://127.0.0.1:{self._etcd_port}"
+
+    @property
     def config(self) -> ConnectionConfig:
         """Connection with all rights."""
         return self.config_for(self._token)
@@ -147,7 +152,7 @@ class ControlPlane:
 
     def start_etcd(self) -> None:
         """Start etcd, also again after `kill`; what it stored is still there."""
-        client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{self._peer_port}"
+        client, peer = self.etcd_url, f"http://127.0.0.1:{self._peer_port}"
         args = [
             f"--data-dir={self._folder / 'etcd'}",
             f"--listen-client-urls={client}",
