@@ -51,8 +51,8 @@ def render_page(report: Report) -> str:
             "but the ReplicaSet controller: once with its default client limits (20 requests a",
             "second), once with `--kube-api-qps=2000 --kube-api-burst=2000`. The bare client",
             "creates such pods, and deletes them, by 32 requests at a time, and does nothing else:",
-            "it is the floor for whoever speaks JSON. Pods are counted in etcd, which costs the API",
-            f"server nothing. Medians over {_count_rounds(report)} rounds.",
+            "it is the floor for whoever speaks JSON. Pods are counted in etcd, which costs the",
+            f"API server nothing. Medians over {_count_rounds(report)} rounds.",
             "",
             "![Time to scale](benchmarks/podset-scale.svg)",
             "",
@@ -85,9 +85,9 @@ ratio above its aim in the tables is an aim that is not met.
   {bare_others} s beside {bare} s of the bare client, which only sends the requests: what is
   ours beyond it is the watch, the cache and the decisions. A fresh process opens up to 32
   connections in the burst; they take up TLS sessions, since whole handshakes made a burst
-  of the bare client a sixth slower (0.46 s against 0.39 s, 25 rounds in turns). What made
-  no difference to it that could be told from noise: bodies and answers in Protobuf,
-  answers of metadata alone, and 8 requests in flight made it slower (0.43 s against 0.36 s).
+  of the bare client a sixth slower (0.46 s against 0.39 s, 25 rounds in turns). Bodies and
+  answers in Protobuf, and answers of metadata alone, made no difference to it that could
+  be told from noise; 8 requests in flight made it slower (0.43 s against 0.36 s).
 * **N to 0**: the same. Deletions need no slow start.
 * **Replacement**: the event of the deletion, the creation, the way back through the watch.
   The set is read beside the creation; where it is gone, the pod is taken back. Threads
