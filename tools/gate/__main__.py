@@ -39,13 +39,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(steps: Sequence[Step], argv: Sequence[str] | None) -> argparse.Namespace:
     names = [step.name for step in steps]
+    width = max(map(len, names))
     parser = argparse.ArgumentParser(
         prog="./dev test",
         description="Run everything that CI runs.",
-        epilog="Steps: " + "; ".join(f"{step.name}: {step.title}" for step in steps),
+        epilog="\n".join(["steps:", *(f"  {each.name:{width}}  {each.title}" for each in steps)]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--only", nargs="+", choices=names, default=[], help="run these steps")
-    parser.add_argument("--skip", nargs="+", choices=names, default=[], help="leave these out")
+    for option, text in (("--only", "run these steps"), ("--skip", "leave these steps out")):
+        parser.add_argument(option, nargs="+", choices=names, default=[], metavar="STEP", help=text)
     parser.add_argument(
         "--keep-going", action="store_true", help="run the steps after one that failed"
     )
