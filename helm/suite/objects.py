@@ -150,4 +150,3 @@ class ObjectSuite(SuiteBase):
         strategy = dig(self.render_one("Deployment", values), "spec.strategy")
 
         assert strategy == {"type": "Recreate"}
-
