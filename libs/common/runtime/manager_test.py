@@ -97,11 +97,13 @@ async def test_stop_is_heard_while_kinds_are_waited_for(fake_api: FakeApi) -> No
     await harness.client.close()
 
 
-async def test_source_that_fails_ends_the_process(fake_api: FakeApi) -> None:
+async def test_source_that_fails_ends_the_process(
+    fake_api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake_api.register(WIDGET)
     async with start(fake_api) as harness:
         # A frame that is no object: a defect of ours or of the server.
-        harness.manager.cache.informer(WIDGET).store.transform = _break
+        monkeypatch.setattr(harness.manager.cache.informer(WIDGET), "put", _break)
         fake_api.create(build_widget())
 
         assert not await harness.ended()
