@@ -121,7 +121,7 @@ async def test_running_jvm_is_served_changed_and_let_go(cluster: Cluster, namesp
 
     async def is_shown() -> bool:
         held = await cluster.client.get(PROMETHEUS_JMX_EXPORTER, key)
-        return bool(held["status"]["metricsEndpoints"])
+        return bool(held["status"].get("metricsEndpoints"))
 
     await eventually(is_shown, "the endpoint is shown")
     exporter = await cluster.wait_ready(PROMETHEUS_JMX_EXPORTER, key)
