@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -30,6 +31,9 @@ from tools.pulsar import ensure_pulsar
 
 _TAIL: Final = 150
 """Lines of a failed step that are shown; the log has all of them."""
+
+_TIDY_SECONDS: Final = 120.0
+"""Seconds that a step has to take down what it has started, once it is stopped."""
 
 type Prepare = Callable[[str, Progress], Mapping[str, str]]
 """Make what steps need, by its name, and return the environment by which they find it."""
@@ -72,6 +76,9 @@ class Run:
 
     def run(self, steps: Sequence[Step]) -> list[Verdict]:
         """Run steps in their order, and return the verdicts when the last one has ended."""
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            # As in the background of a shell. Steps would inherit it, and are stopped by that.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         for step in steps:
             environment = self._make_ready(step)
             if environment is None:
@@ -144,10 +151,13 @@ class _Beside:
     def wait(self, progress: Progress) -> bool | None:
         """Wait until it has ended, and tell whether it passed; None where it was stopped."""
         word = "Stopping" if self._stopped else "Waiting for"
+        patience = time.monotonic() + _TIDY_SECONDS
         with progress.step(f"{word}: {self.step.title}"):
             while self._thread.is_alive():
                 self._thread.join(1.0)
                 progress.note(self._progress.last_note)
+                if self._stopped and self._process is not None and time.monotonic() > patience:
+                    self._process.kill()
         if self._stopped:
             return None
         progress.say(self._words.getvalue().rstrip())
