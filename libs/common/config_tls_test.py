@@ -77,6 +77,16 @@ def put(folder: Path, authority: Path, name: str, *parts: str) -> None:
         (folder / "next").replace(folder / f"client.{part}")
 
 
+def build_config(server: Server, authority: Path, folder: Path) -> ConnectionConfig:
+    """Build the connection of the client whose files are in a folder."""
+    return ConnectionConfig(
+        server.url,
+        ca_file=str(authority / "ca.crt"),
+        cert_file=str(folder / "client.crt"),
+        key_file=str(folder / "client.key"),
+    )
+
+
 async def ask(client: Client) -> str:
     """Return whom the server takes a client for."""
     return str((await client.raw("GET", "/version"))["name"])
@@ -111,13 +121,7 @@ async def follow_client(folder: Path, authority: Path) -> list[str]:
     seen = []
     put(folder, authority, "first")
     async with serving(authority) as server:
-        config = ConnectionConfig(
-            server.url,
-            ca_file=str(authority / "ca.crt"),
-            cert_file=str(folder / "client.crt"),
-            key_file=str(folder / "client.key"),
-        )
-        async with Client(config) as client:
+        async with Client(build_config(server, authority, folder)) as client:
             seen.append(await ask(client))
             put(folder, authority, "second", "key")
             seen.append(await ask(client))
@@ -202,13 +206,7 @@ async def test_connection_whose_certificate_is_refused_is_not_kept(
     put(tmp_path, authority, "first")
     async with serving(authority) as server:
         server.keeps = True
-        config = ConnectionConfig(
-            server.url,
-            ca_file=str(authority / "ca.crt"),
-            cert_file=str(tmp_path / "client.crt"),
-            key_file=str(tmp_path / "client.key"),
-        )
-        async with Client(config) as client:
+        async with Client(build_config(server, authority, tmp_path)) as client:
             assert await ask(client) == "first"
             put(tmp_path, authority, "second")
             assert await ask(client) == "first", "a kept connection is as it was"
@@ -295,13 +293,7 @@ async def test_session_is_of_a_client_as_it_was_and_not_taken_up_by_another(
     authority = authorities[0]
     put(tmp_path, authority, "first")
     async with serving(authority) as server:
-        config = ConnectionConfig(
-            server.url,
-            ca_file=str(authority / "ca.crt"),
-            cert_file=str(tmp_path / "client.crt"),
-            key_file=str(tmp_path / "client.key"),
-        )
-        async with Client(config) as client:
+        async with Client(build_config(server, authority, tmp_path)) as client:
             names = [await ask(client), await ask(client)]
             put(tmp_path, authority, "second")
             names += [await ask(client), await ask(client)]

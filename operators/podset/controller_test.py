@@ -23,12 +23,17 @@ from operators.podset.samples import (
 )
 
 
-async def test_set_makes_its_pods_and_tells(api: FakeApi, operator: OperatorHarness) -> None:
-    api.create(build_podset(replicas=3))
+async def run_pods(api: FakeApi, operator: OperatorHarness) -> None:
+    """Let the pods that the operator makes get ready."""
     await operator.settled()
     for name in names(api):
         make_ready(api, name)
     await operator.settled()
+
+
+async def test_set_makes_its_pods_and_tells(api: FakeApi, operator: OperatorHarness) -> None:
+    api.create(build_podset(replicas=3))
+    await run_pods(api, operator)
 
     status = api.get(PODSET, WEB)["status"]
     assert names(api) == status["podNames"] == ["web-pod-0", "web-pod-1", "web-pod-2"]
@@ -140,10 +145,7 @@ async def test_update_replaces_every_pod_and_keeps_enough(
 ) -> None:
     strategy = {"type": "Recreate", "recreate": {"maxUnavailable": 1, "maxSurge": 0}}
     api.create(build_podset(replicas=4, template=TEMPLATE, updateStrategy=strategy))
-    await operator.settled()
-    for name in names(api):
-        make_ready(api, name)
-    await operator.settled()
+    await run_pods(api, operator)
     api.patch(PODSET, WEB, {"spec": {"template": {"metadata": {"labels": {"v": "2"}}}}})
     fewest = 4
     while condition(api, "Ready")[0] != "True" or _old(api):
@@ -164,10 +166,7 @@ async def test_update_with_surge_goes_on_where_a_quota_leaves_no_room_for_it(
     """As with a Deployment: what may be unavailable goes, and makes room for the new pods."""
     strategy = {"type": "Recreate", "recreate": {"maxUnavailable": 1, "maxSurge": 1}}
     api.create(build_podset(replicas=3, template=TEMPLATE, updateStrategy=strategy))
-    await operator.settled()
-    for name in names(api):
-        make_ready(api, name)
-    await operator.settled()
+    await run_pods(api, operator)
     api.fail(
         "create",
         POD,
@@ -193,10 +192,7 @@ async def test_template_that_the_server_refuses_leaves_the_pods_that_work(
 ) -> None:
     strategy = {"type": "Recreate", "recreate": {"maxUnavailable": 1, "maxSurge": 1}}
     api.create(build_podset(replicas=3, template=TEMPLATE, updateStrategy=strategy))
-    await operator.settled()
-    for name in names(api):
-        make_ready(api, name)
-    await operator.settled()
+    await run_pods(api, operator)
     fault = api.fail("create", POD, status=422, message="spec.containers[0].image", times=None)
     api.patch(PODSET, WEB, {"spec": {"template": {"metadata": {"labels": {"v": "2"}}}}})
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from libs.common.contracts.claims import ClaimView
 from libs.common.naming import DNS_SUBDOMAIN_LIMIT, build_name, short_hash
 from operators.volumes.api.v1alpha1 import GROUP
 
@@ -48,3 +49,9 @@ def snapshot_name(claim: str, claim_uid: str, outdated: str = "") -> str:
         outdated: Name of the snapshot that this one takes the place of; empty for none.
     """
     return build_name(claim, "final", short_hash(claim_uid + outdated), limit=DNS_SUBDOMAIN_LIMIT)
+
+
+def last_snapshot_name(claim: ClaimView) -> str:
+    """Name the last snapshot that counts for a claim as it is: after one that is outdated."""
+    outdated = claim.annotations.get(OUTDATED_SNAPSHOT, "")
+    return snapshot_name(claim.key.name, claim.uid, outdated)

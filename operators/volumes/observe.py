@@ -29,9 +29,8 @@ from libs.common.runtime.store import IndexFunction
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume
 from operators.volumes.naming import (
     KEPT_FOR,
-    OUTDATED_SNAPSHOT,
     SNAPSHOT_OF,
-    snapshot_name,
+    last_snapshot_name,
 )
 from operators.volumes.observed import Observed, SourceView
 
@@ -61,8 +60,7 @@ def observe_claim(ctx: Context, held: Manifest, around: Observed) -> Observed:
         around: What is known apart from the claim.
     """
     claim = ClaimView.parse(held)
-    outdated = claim.annotations.get(OUTDATED_SNAPSHOT, "")
-    name = Key(claim.key.namespace, snapshot_name(claim.key.name, claim.uid, outdated))
+    name = Key(claim.key.namespace, last_snapshot_name(claim))
     snapshot = ctx.get(VOLUME_SNAPSHOT, name)
     return Observed(
         claim=claim,
@@ -170,10 +168,7 @@ def _find_waiting(snapshot: Key, cache: Cache) -> Iterable[Key]:
     """Name the DemoVolumes that are being deleted and whose last snapshot has a name."""
     for volume in filter(is_deleting, cache.store(DEMO_VOLUME).list(snapshot.namespace)):
         claim = cache.store(PVC).get(_claim_key(volume))
-        if claim is None:
-            continue
-        outdated = text_at(claim, "metadata", "annotations", OUTDATED_SNAPSHOT)
-        if snapshot_name(claim["metadata"]["name"], uid_of(claim), outdated) == snapshot.name:
+        if claim is not None and last_snapshot_name(ClaimView.parse(claim)) == snapshot.name:
             yield key_of(volume)
 
 

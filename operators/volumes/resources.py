@@ -18,7 +18,7 @@ from operators.volumes.naming import (
     OPERATOR,
     OUTDATED_SNAPSHOT,
     SNAPSHOT_OF,
-    snapshot_name,
+    last_snapshot_name,
 )
 
 
@@ -72,10 +72,9 @@ def build_snapshot(volume: DemoVolume, claim: ClaimView) -> Manifest:
     spec: Manifest = {"source": {"persistentVolumeClaimName": claim.key.name}}
     if volume.spec.snapshot_class_name is not None:
         spec["volumeSnapshotClassName"] = volume.spec.snapshot_class_name
-    outdated = claim.annotations.get(OUTDATED_SNAPSHOT, "")
     return build_object(
         VOLUME_SNAPSHOT,
-        snapshot_name(claim.key.name, claim.uid, outdated),
+        last_snapshot_name(claim),
         claim.key.namespace,
         metadata={"labels": build_labels(volume), "annotations": {SNAPSHOT_OF: claim.uid}},
         spec=spec,

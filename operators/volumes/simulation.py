@@ -17,7 +17,7 @@ from libs.common.plan import Create, Delete, Patch, Step
 from libs.common.quantity import parse_quantity, render_quantity
 from libs.common.testing.fakeapi.patches import PatchError, apply_json_patch
 from operators.volumes.api.v1alpha1 import DemoVolume
-from operators.volumes.naming import FINALIZER, KEPT_FOR, OUTDATED_SNAPSHOT, snapshot_name
+from operators.volumes.naming import FINALIZER, KEPT_FOR, last_snapshot_name
 from operators.volumes.observed import Observed, is_ours
 from operators.volumes.reconcile import plan_finalize, plan_volume
 from operators.volumes.samples import EXPANDABLE, RIGID
@@ -118,8 +118,7 @@ class World:
         if self.claim is None:
             return Observed()
         claim = ClaimView.parse(copy.deepcopy(self.claim))
-        outdated = claim.annotations.get(OUTDATED_SNAPSHOT, "")
-        snapshot = self.snapshots.get(snapshot_name(claim.key.name, claim.uid, outdated))
+        snapshot = self.snapshots.get(last_snapshot_name(claim))
         return Observed(
             claim=claim,
             holder=str(claim.owner["name"]) if claim.owner else "",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
-from libs.common.kinds import PVC, Key, key_of
+from libs.common.kinds import PVC, Key, Manifest, key_of
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, Reason
@@ -21,15 +21,21 @@ async def serve_snapshots(api: FakeApi, harness: OperatorHarness) -> None:
     await harness.settled()
 
 
+async def begin_deletion(api: FakeApi, harness: OperatorHarness) -> Manifest:
+    """Delete the volume, and return the last snapshot that is taken of it."""
+    api.delete(DEMO_VOLUME, DATA)
+    await harness.settled()
+    (snapshot,) = api.objects(VOLUME_SNAPSHOT)
+    return snapshot
+
+
 async def test_last_snapshot_is_ready_before_the_claim_goes(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
     await serve_snapshots(api, harness)
     assert condition(api, "SnapshotsAvailable") == ("True", Reason.SNAPSHOT_API_FOUND)
 
-    api.delete(DEMO_VOLUME, DATA)
-    await harness.settled()
-    (snapshot,) = api.objects(VOLUME_SNAPSHOT)
+    snapshot = await begin_deletion(api, harness)
     assert snapshot["spec"]["source"] == {"persistentVolumeClaimName": "data"}
     assert condition(api, "Terminating") == ("True", Reason.SNAPSHOTTING)
     assert "deletionTimestamp" not in api.get(PVC, DATA)["metadata"]
@@ -47,9 +53,7 @@ async def test_snapshot_that_is_older_than_the_last_use_is_followed_by_another(
 ) -> None:
     """Between two pods of a Deployment nobody uses the volume; what the second writes counts."""
     await serve_snapshots(api, harness)
-    api.delete(DEMO_VOLUME, DATA)
-    await harness.settled()
-    (early,) = api.objects(VOLUME_SNAPSHOT)
+    early = await begin_deletion(api, harness)
     run_pod(api)
     await harness.settled()
     assert condition(api, "Terminating") == ("True", Reason.IN_USE)
@@ -71,9 +75,7 @@ async def test_snapshot_of_an_earlier_volume_is_not_the_last_of_the_next(
 ) -> None:
     """The claim is the same, and months may lie between them."""
     await serve_snapshots(api, harness)
-    api.delete(DEMO_VOLUME, DATA)
-    await harness.settled()
-    (early,) = api.objects(VOLUME_SNAPSHOT)
+    early = await begin_deletion(api, harness)
     api.patch(DEMO_VOLUME, DATA, {"spec": {"reclaimPolicy": "Retain"}})
     await harness.settled()
     api.patch_status(VOLUME_SNAPSHOT, key_of(early), {"readyToUse": True})

@@ -30,10 +30,6 @@ async def state(context: Context) -> Result | None:
     return None
 
 
-def status_writes(api: FakeApi, since: int = 0) -> int:
-    return len([each for each in api.writes(since, WIDGET) if each.subresource == "status"])
-
-
 async def test_equal_status_is_not_written_again(fake_api: FakeApi) -> None:
     script = Script(state)
     async with running(fake_api, script) as harness:
@@ -43,7 +39,7 @@ async def test_equal_status_is_not_written_again(fake_api: FakeApi) -> None:
         await until(lambda: script.count["w"] == 2)
         await harness.settled()
 
-    assert status_writes(fake_api) == 1
+    assert len(fake_api.writes(0, WIDGET, "status")) == 1
 
 
 async def test_conditions_of_others_neither_go_nor_make_us_write(fake_api: FakeApi) -> None:
@@ -64,8 +60,7 @@ async def test_conditions_of_others_neither_go_nor_make_us_write(fake_api: FakeA
         await until(lambda: script.count["w"] == 3)
         await harness.settled()
 
-        written = [each for each in fake_api.writes(mark, WIDGET) if each.subresource == "status"]
-        assert len(written) <= 1, "asked whose it is, once"
+        assert len(fake_api.writes(mark, WIDGET, "status")) <= 1, "asked whose it is, once"
         kept = conditions_of(fake_api.get(WIDGET, KEY))
         assert sorted(each["type"] for each in kept) == ["Ready", "Theirs"]
 

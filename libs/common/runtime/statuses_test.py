@@ -29,8 +29,7 @@ async def test_status_whose_items_have_empty_members_is_written_once(fake_api: F
         await until(lambda: script.count["w"] == 2)
         await harness.settled()
 
-    written = [each for each in fake_api.writes(0, WIDGET) if each.subresource == "status"]
-    assert len(written) == 1
+    assert len(fake_api.writes(0, WIDGET, "status")) == 1
     assert fake_api.get(WIDGET, KEY)["status"] == {"items": [{"name": "x"}]}
 
 

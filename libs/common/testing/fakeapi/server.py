@@ -360,9 +360,15 @@ class FakeApi:
         """Return the present end of the request log, for `since`."""
         return len(self.requests)
 
-    def writes(self, since: int = 0, kind: Kind | None = None) -> list[Request]:
+    def writes(
+        self, since: int = 0, kind: Kind | None = None, subresource: str | None = None
+    ) -> list[Request]:
         """Return the writes that were asked for, no matter whether they succeeded."""
-        return self.requests.select(kind=kind, since=since, where=lambda request: request.writes)
+
+        def is_meant(request: Request) -> bool:
+            return request.writes and subresource in (None, request.subresource)
+
+        return self.requests.select(kind=kind, since=since, where=is_meant)
 
     def compact(self, gone: GoneForm = "stream") -> None:
         """Forget history: older watches and continue tokens are answered 410 in that form."""
