@@ -17,6 +17,8 @@ from tools.jvm.image import SAMPLE, ensure_sample_image
 
 CONFIG = "rules:\n- pattern: shop<type=Orders><>Count\n  name: shop_orders\n"
 OTHER = CONFIG.replace("shop_orders", "shop_sales")
+# The two seconds that it waits for an answer by itself are too few on a node that is busy.
+CRICTL = ("crictl", "--timeout", "50s")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -279,7 +281,7 @@ async def test_container_that_ends_while_it_is_worked_on_is_served_once_it_is_ba
     await eventually(stop_at_work, "an injector is at work")
     first = (await cluster.client.get(POD, key))["status"]["containerStatuses"][0]["containerID"]
     identity = first.rpartition("//")[2]
-    docker.read("exec", node, "crictl", "stop", "--timeout", "0", identity)
+    docker.read("exec", node, *CRICTL, "stop", "--timeout", "0", identity)
 
     async def is_served_or_told() -> bool:
         held = await cluster.client.get(PROMETHEUS_JMX_EXPORTER, key)
@@ -323,7 +325,7 @@ async def test_pod_that_a_node_sets_up_anew_after_its_restart_is_served_again(
     before = (await cluster.client.get(POD, key))["status"]
     docker = ensure_docker(open_progress("e2e-jmx"), kind_cluster.cache)
     node = kind_cluster.nodes(docker)[0]["Names"]
-    words = ("exec", node, "crictl")
+    words = ("exec", node, *CRICTL)
     named = ("--namespace", namespace, "--name", "^shop$")
     docker.read(*words, "stopp", docker.read(*words, "pods", "--quiet", *named).strip())
 
