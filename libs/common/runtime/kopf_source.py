@@ -8,7 +8,9 @@ whatever it handles. What it lacks is added here and in `libs.common.runtime.swe
 * a store is synced when everything that a listing of metadata named has been seen or is gone;
 * a listing of a kind that is synced means that kopf begins again after a gap. Deletions in the gap
   come with no event, and where nothing is left no event comes at all: so its requests are watched,
-  and the informer is swept.
+  and the informer is swept;
+* kopf gives up on what a watcher should outlive: it is started anew, after a while;
+* kopf begins a stream at once where one has ended: a server that ends each is given a pause.
 
 kopf runs in a thread of its own, with an event loop of its own: it ends by canceling every task of
 its loop that was created after it, and it installs signal handlers where it is in the main thread.
@@ -20,29 +22,38 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
+import random
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, Self
 
 import aiohttp
 import kopf
 import structlog
 
+from libs.common.clock import Clock, SystemClock
 from libs.common.config import ConnectionConfig
 from libs.common.kinds import Manifest
+from libs.common.runtime.backoff import BackoffPolicy
 from libs.common.runtime.informer import Informer
 
 log = structlog.get_logger(__name__)
 
 _STREAM_SECONDS: Final = 300
 """A whole number: the API server refuses a fraction."""
+_BACKOFF: Final = BackoffPolicy(0.2, 30.0, jitter=0.5)
+_LASTING_SECONDS: Final = 60.0
+"""A kopf that worked for so long failed for the first time when it ends."""
+_SHORT_STREAM_SECONDS: Final = 1.0
 _EXIT_SECONDS: Final = 5.0
 _GOODBYE_SECONDS: Final = 0.1
 _UNUSED_FINALIZER: Final = "slipway.dev/kopf-unused"
 
 
-class KopfError(Exception):
-    """kopf's operator ended although nobody asked it to."""
+type Pause = Callable[[float], Awaitable[object]]
+"""Wait for some seconds in the loop that calls."""
 
 
 class KopfSource:
@@ -50,22 +61,55 @@ class KopfSource:
 
     Args:
         config: Where the API server is and how to log in.
+        clock: Time source of the wait before kopf is started anew.
+        rng: Source of jitter.
+        pause: Waits before a stream after streams that ended at once, in kopf's thread.
     """
 
-    def __init__(self, config: ConnectionConfig) -> None:
+    def __init__(
+        self,
+        config: ConnectionConfig,
+        *,
+        clock: Clock | None = None,
+        rng: Callable[[], float] = random.random,
+        pause: Pause = asyncio.sleep,
+    ) -> None:
         """Prepare; kopf starts in `run`."""
         self._config = config
+        self._clock = clock or SystemClock()
+        self._rng = rng
+        self._pause = pause
 
     async def run(self, informers: Sequence[Informer], stop: asyncio.Event) -> None:
         """Feed the informers until `stop` is set.
 
-        Raises:
-            KopfError: kopf gave up, for instance on an answer that it cannot handle.
+        kopf ends on what a reflector waits out: an error in a stream other than an expired version,
+        an HTTP 410, a server that answers 5xx for a minute. A new one lists everything, and as any
+        listing of a kind that is synced it asks for a sweep, so nothing is lost by its end. Where
+        it never gets far the watches fall silent, and the liveness probe says so.
         """
         # It says that signals are left to the main thread, which is what we want.
         logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
         # A line for each event, which says nothing that the lines of a pass do not.
         logging.getLogger("kopf.objects").setLevel(logging.WARNING)
+        failures = 0
+        while True:
+            started = self._clock.monotonic()
+            error = await self._run_once(informers, stop)
+            if stop.is_set():
+                return
+            lasted = self._clock.monotonic() - started
+            failures = 1 if lasted >= _LASTING_SECONDS else failures + 1
+            delay = _BACKOFF.delay(failures, self._rng())
+            log.warning("Starting kopf anew", seconds=round(delay, 1), error=repr(error))
+            await _first(stop.wait(), self._clock.sleep(delay))
+            if stop.is_set():
+                return
+
+    async def _run_once(
+        self, informers: Sequence[Informer], stop: asyncio.Event
+    ) -> BaseException | None:
+        """Run kopf until `stop` is set or it gives up; return what it gave up on."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
         ready = threading.Event()
@@ -96,10 +140,8 @@ class KopfSource:
                 # A loop that has ended has nothing left to stop.
                 with contextlib.suppress(RuntimeError):
                     kopf_loop.call_soon_threadsafe(flag.set)
-            early = ended.done()
             await asyncio.wait({ended}, timeout=_EXIT_SECONDS)
-        if early and not stop.is_set():
-            raise KopfError(f"kopf stopped watching: {ended.exception()!r}") from ended.exception()
+        return ended.exception() if ended.done() else None
 
     async def _operate(
         self,
@@ -120,7 +162,7 @@ class KopfSource:
                 if any(path.endswith(informer.kind.path(scope)) for scope in informer.scopes):
                     loop.call_soon_threadsafe(note, informer)
 
-        async with _Sessions(self._config, note_request) as sessions:
+        async with _Sessions(self._config, note_request, self._pause) as sessions:
             await kopf.operator(
                 registry=_build_registry(informers, sessions, loop),
                 settings=_build_settings(informers),
@@ -140,11 +182,16 @@ class _Sessions:
     Args:
         config: Where the API server is and how to log in.
         read: Told the path of each read that succeeds, and whether it is a watch.
+        pause: Waits before a stream after streams that ended at once.
     """
 
-    def __init__(self, config: ConnectionConfig, read: Callable[[str, bool], None]) -> None:
+    def __init__(
+        self, config: ConnectionConfig, read: Callable[[str, bool], None], pause: Pause
+    ) -> None:
         self._config = config
         self._read = read
+        self._pause = pause
+        self._pace = Pace()
         self._opened: list[aiohttp.ClientSession] = []
 
     async def __aenter__(self) -> Self:
@@ -173,7 +220,8 @@ class _Sessions:
             trust_env=False,
             trace_configs=[self._build_trace()],
         )
-        self._opened.append(session)
+        # kopf closes those whose credentials were refused.
+        self._opened = [each for each in self._opened if not each.closed] + [session]
         return kopf.AiohttpSession(
             server=config.server, default_namespace=config.namespace, aiohttp_session=session
         )
@@ -183,9 +231,37 @@ class _Sessions:
             if params.method == "GET" and params.response.ok:
                 self._read(params.url.path, "watch" in params.url.query)
 
+        async def slow_down(_: object, __: object, params: aiohttp.TraceRequestStartParams) -> None:
+            if "watch" in params.url.query:
+                delay = self._pace.begin(params.url.path, time.monotonic())
+                if delay:
+                    await self._pause(delay)
+
         trace = aiohttp.TraceConfig()
+        trace.on_request_start.append(slow_down)
         trace.on_request_end.append(note)
         return trace
+
+
+class Pace:
+    """Say how long a stream has to wait that follows others which ended at once."""
+
+    def __init__(self) -> None:
+        """Know of no stream yet."""
+        self._begun: dict[str, tuple[float, int]] = {}
+
+    def begin(self, path: str, now: float) -> float:
+        """Note that a stream is to begin, and return the seconds that it has to wait.
+
+        Args:
+            path: What is watched.
+            now: Seconds on any clock that does not go back.
+        """
+        begun, short = self._begun.get(path, (-math.inf, 0))
+        short = short + 1 if now - begun < _SHORT_STREAM_SECONDS else 0
+        delay = _BACKOFF.delay(short, 0.0) if short else 0.0
+        self._begun[path] = (now + delay, short)
+        return delay
 
 
 def _build_registry(
@@ -289,3 +365,13 @@ def _finish(ended: asyncio.Future[None], error: BaseException | None) -> None:
         ended.set_result(None)
     else:
         ended.set_exception(error)
+
+
+async def _first(*waits: Coroutine[Any, Any, object]) -> None:
+    """Wait for the first of several, and cancel the others."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()

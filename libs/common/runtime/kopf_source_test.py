@@ -18,7 +18,7 @@ from libs.common.client import Client
 from libs.common.kinds import CONFIG_MAP, Key, Manifest, build_object
 from libs.common.runtime.cache import Cache
 from libs.common.runtime.informer import Informer
-from libs.common.runtime.kopf_source import KopfError, KopfSource
+from libs.common.runtime.kopf_source import KopfSource, Pace
 from libs.common.runtime.store import Change
 from libs.common.runtime.sweep import Sweeper
 from libs.common.testing.apiserver import ControlPlane
@@ -199,15 +199,70 @@ async def test_forged_memory_hides_no_object(api: FakeApi, client: Client) -> No
         assert watcher.seen == ["forged"]
 
 
-async def test_http_410_on_the_watch_ends_the_source_loudly(api: FakeApi, client: Client) -> None:
-    """Kopf's operator ends on it: we end with it, and never live on deaf."""
-    api.create(build_config_map("a"))
+@pytest.mark.parametrize("how", ["error in the stream", "status of the answer"])
+async def test_failure_of_a_watch_ends_no_more_than_kopf(
+    api: FakeApi, client: Client, how: str
+) -> None:
+    """Kopf's operator ends on it; another one is started, and what the gap hid is found."""
+    for name in ("stays", "goes"):
+        api.create(build_config_map(name))
     async with watching(client) as watcher:
         await until(lambda: watcher.informer.synced and api.watches.count(CONFIG_MAP))
-        api.watches.expire(CONFIG_MAP, "http")
+        api.watches.drop_next(CONFIG_MAP, 2)
+        api.vanish(CONFIG_MAP, Key("default", "goes"))
+        api.create(build_config_map("comes"))
+        if how == "error in the stream":
+            api.watches.fail(CONFIG_MAP, 500)
+        else:
+            api.watches.expire(CONFIG_MAP, "http")
 
-        with pytest.raises(KopfError):
-            await asyncio.wait_for(asyncio.shield(watcher.task), 15)
+        await until(lambda: watcher.names() == ["comes", "stays"])
+        assert watcher.gone == ["goes"]
+        await until(lambda: api.watches.count(CONFIG_MAP))
+        api.create(build_config_map("later"))
+        await until(lambda: "later" in watcher.names())
+
+
+async def test_stop_while_kopf_waits_to_be_started_anew(api: FakeApi, client: Client) -> None:
+    clock, stop = FakeClock(), asyncio.Event()
+    informer = Informer(CONFIG_MAP, namespaces=("default",))
+    source = asyncio.create_task(KopfSource(client.config, clock=clock).run([informer], stop))
+    await until(lambda: api.watches.count(CONFIG_MAP))
+    api.watches.expire(CONFIG_MAP, "http")
+    await until(lambda: clock.next_due() is not None)
+
+    stop.set()
+    await asyncio.wait_for(source, 5)
+
+
+async def test_server_that_ends_each_stream_at_once_is_given_pauses(
+    api: FakeApi, client: Client
+) -> None:
+    """Kopf asks again the moment a stream has ended, as often as the machine can."""
+    pauses: list[float] = []
+    stop = asyncio.Event()
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await asyncio.sleep(0)
+
+    informer = Informer(CONFIG_MAP, namespaces=("default",))
+    source = asyncio.create_task(KopfSource(client.config, pause=pause).run([informer], stop))
+    async with asyncio.timeout(10):
+        while len(pauses) < 4:
+            api.watches.cut(CONFIG_MAP)
+            await asyncio.sleep(0.001)
+    stop.set()
+    await source
+
+    assert pauses[:4] == [0.2, 0.4, 0.8, 1.6]
+
+
+def test_pause_between_short_streams_grows_and_is_forgotten_after_a_long_one() -> None:
+    pace = Pace()
+
+    assert [pace.begin("/a", now) for now in (0.0, 0.5, 0.9, 5.0, 5.1)] == [0, 0.2, 0.4, 0, 0.2]
+    assert pace.begin("/b", 5.1) == 0, "another kind has done no harm"
 
 
 async def test_changes_come_in_order_and_to_the_last(api: FakeApi, client: Client) -> None:

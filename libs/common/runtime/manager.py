@@ -30,10 +30,11 @@ from libs.common.health import HealthServer, LoopLagMonitor
 from libs.common.kinds import Key
 from libs.common.metric_specs import BUILD_INFO, MetricSpec
 from libs.common.metrics import Metrics
+from libs.common.runtime.backoff import BackoffPolicy
 from libs.common.runtime.controller import Controller
 from libs.common.runtime.informer import EventSource, Informer, SourceName
 from libs.common.runtime.kopf_source import KopfSource
-from libs.common.runtime.queue import BackoffPolicy, WorkQueue
+from libs.common.runtime.queue import WorkQueue
 from libs.common.runtime.reflector import Reflector
 from libs.common.runtime.runner import Runner, Services
 from libs.common.runtime.sweep import Sweeper
@@ -268,10 +269,11 @@ class Manager:
         for informer in self.cache:
             by_source.setdefault(informer.source, []).append(informer)
         if reflected := by_source.get("reflector"):
-            source: EventSource = Reflector(self.client, clock=self.clock)
+            source: EventSource = Reflector(self.client, clock=self.clock, rng=self._rng)
             start("source-reflector", source.run(reflected, stop))
         if watched := by_source.get("kopf"):
-            start("source-kopf", KopfSource(self.config).run(watched, stop))
+            source = KopfSource(self.config, clock=self.clock, rng=self._rng)
+            start("source-kopf", source.run(watched, stop))
         for informer in self.cache:
             start(f"sweep {informer.kind}", self.sweeper.keep(informer))
 

@@ -17,12 +17,12 @@ import asyncio
 import random
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from libs.common.clock import Clock, SystemClock, Timer
 from libs.common.kinds import Key
 from libs.common.metrics import QueueMetrics
+from libs.common.runtime.backoff import BackoffPolicy
 
 PRIORITY_LIVE: Final = 0
 """Changes that were just seen."""
@@ -30,32 +30,6 @@ PRIORITY_RESYNC: Final = -100
 """First listing and resync, as controller-runtime's `LowPriority`."""
 PRIORITY_EXPEDITE: Final = 100
 """What somebody waits for, such as a deletion."""
-
-
-@dataclass(frozen=True, slots=True)
-class BackoffPolicy:
-    """Say how long a failing key waits.
-
-    Attributes:
-        base: Seconds after the first failure.
-        maximum: Seconds that are never exceeded.
-        jitter: Share of the delay that is left to chance, 0 to 1.
-    """
-
-    base: float = 0.2
-    maximum: float = 300.0
-    jitter: float = 0.2
-
-    def delay(self, failures: int, chance: float) -> float:
-        """Return the seconds to wait after some failures in a row.
-
-        Args:
-            failures: How many, at least 1.
-            chance: Random number in [0, 1).
-        """
-        # The exponent is bounded so that a key that fails for days does not overflow a float.
-        delay = min(self.base * 2.0 ** min(failures - 1, 60), self.maximum)
-        return delay * (1.0 - self.jitter * chance)
 
 
 class QueueClosed(Exception):

@@ -25,12 +25,12 @@ from libs.common.errors import (
     SlipwayError,
     TooManyRequests,
 )
+from libs.common.runtime.backoff import BackoffPolicy
 from libs.common.runtime.informer import Informer
 
 log = structlog.get_logger(__name__)
 
-_BACKOFF_BASE: Final = 0.2
-_BACKOFF_MAX: Final = 30.0
+_BACKOFF: Final = BackoffPolicy(0.2, 30.0, jitter=0.5)
 _LIST_ANEW: Final = 5
 """Failures in a row, a few seconds, after which it may be the version that no watch begins from."""
 _SHORT_STREAM_SECONDS: Final = 1.0
@@ -132,8 +132,7 @@ class Reflector:
                 yield event.object["metadata"]["resourceVersion"]
 
     def _delay(self, failures: int) -> float:
-        delay = min(_BACKOFF_BASE * 2.0 ** min(failures - 1, 30), _BACKOFF_MAX)
-        return delay * (1.0 - 0.5 * self._rng())
+        return _BACKOFF.delay(failures, self._rng())
 
 
 def _asks_for_listing(err: SlipwayError, failures: int) -> bool:

@@ -213,14 +213,20 @@ async def test_dropped_and_duplicated_events(rest: Rest, api: FakeApi) -> None:
         assert await frames.names(3) == ["ADDED twice", "ADDED twice", "ADDED once"]
 
 
-async def test_expire_in_the_stream_sends_an_error_and_ends(rest: Rest, api: FakeApi) -> None:
+@pytest.mark.parametrize("status", [410, 500])
+async def test_error_in_the_stream_is_an_event_and_ends_it(
+    rest: Rest, api: FakeApi, status: int
+) -> None:
     async with opened(rest, api) as frames:
-        api.watches.expire(CONFIG_MAP)
+        if status == 410:
+            api.watches.expire(CONFIG_MAP)
+        else:
+            api.watches.fail(CONFIG_MAP, status)
         type_, obj = await frames.next()
         with pytest.raises(EOFError):
             await frames.next()
 
-    assert (type_, obj["code"]) == ("ERROR", 410)
+    assert (type_, obj["code"]) == ("ERROR", status)
 
 
 async def test_expire_by_http_refuses_the_next_watch_once(rest: Rest, api: FakeApi) -> None:

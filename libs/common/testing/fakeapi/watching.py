@@ -11,6 +11,7 @@ from typing import Any, Literal
 import orjson
 
 from libs.common.kinds import Kind, Manifest
+from libs.common.testing.fakeapi.faults import Fault
 from libs.common.testing.fakeapi.registry import Registry, Table
 from libs.common.testing.fakeapi.statuses import StatusError, expired
 from libs.common.testing.fakeapi.store import Change, Record, Store
@@ -196,6 +197,11 @@ class Watches:
                 stream.close("clean")
             else:
                 stream.put_error(too_old(stream.version, self._store.version))
+
+    def fail(self, kind: Kind, status: int = 500) -> None:
+        """Send an ERROR event of some status on the watches of a kind, and end them."""
+        for stream in list(self._streams[self._table(kind)]):
+            stream.put_error(Fault(status=status).error())
 
     def bookmark(self, kind: Kind) -> None:
         """Send a bookmark at the current resource version to those who asked for them."""
