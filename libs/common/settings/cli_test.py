@@ -146,6 +146,7 @@ def test_each_bad_value_is_one_line_with_its_source(environment: pytest.MonkeyPa
         "--watch-namespaces=good,Bad_One",
         "--watch-namespaces=team/app",
         "--pod-namespace=Operators",
+        "--pod-namespace=*",
         "--lease-name=my_lease",
     ],
 )

@@ -40,6 +40,11 @@ def _split_commas(value: object) -> object:
     return value
 
 
+def _check_namespace(name: str) -> None:
+    if not _NAMESPACE.fullmatch(name):
+        raise ValueError(f"{name!r} is not the name of a namespace")
+
+
 type CommaList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_commas)]
 """A list that is written as `a,b,c` in a flag or an environment variable."""
 
@@ -214,12 +219,19 @@ class CommonSettings(BaseSettings):
         parse_bind_address(value)
         return value
 
-    @field_validator("watch_namespaces", "pod_namespace")
+    @field_validator("watch_namespaces")
     @classmethod
-    def _check_namespaces(cls, value: tuple[str, ...] | str) -> tuple[str, ...] | str:
-        for name in (value,) if isinstance(value, str) else value:
-            if name not in ("", "*") and not _NAMESPACE.fullmatch(name):
-                raise ValueError(f"{name!r} is not the name of a namespace")
+    def _check_watch_namespaces(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if name != "*":
+                _check_namespace(name)
+        return value
+
+    @field_validator("pod_namespace")
+    @classmethod
+    def _check_pod_namespace(cls, value: str) -> str:
+        if value:
+            _check_namespace(value)
         return value
 
     @field_validator("lease_name")
