@@ -98,7 +98,8 @@ class Controller:
         source: Event source of the primary.
         watched: Further kinds, added by `owns`, `watches` and `reads`.
         projections: What is computed from the cache, added by `projects`.
-        close: Called when no pass is made any more, to close what passes kept open.
+        close: Called when no pass is made any more, to close what passes kept open; given up on
+            after 3 s.
     """
 
     name: str

@@ -45,6 +45,8 @@ from libs.common.telemetry import Telemetry, build_telemetry
 log = structlog.get_logger(__name__)
 
 _SERVED_POLL: Final = 2.0
+_CLOSE_SECONDS: Final = 3.0
+"""The drain, this and the last Events fit into the 30 s that a pod has to end."""
 
 type Sources = Mapping[SourceName, EventSource]
 type Part = Callable[[Manager], Coroutine[Any, Any, None] | None]
@@ -255,7 +257,8 @@ class Manager:
             if runner.controller.close is None:
                 continue
             try:
-                await runner.controller.close()
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await runner.controller.close()
             except Exception:
                 # The Lease is still to be given back.
                 log.exception("Failing to close", controller=runner.controller.name)

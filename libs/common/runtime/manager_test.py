@@ -11,7 +11,7 @@ import pytest
 
 from libs.common.kinds import CONFIG_MAP, LEASE, Key, Kind, Manifest
 from libs.common.metrics import Metrics
-from libs.common.runtime import Context, Controller, Operator, Result
+from libs.common.runtime import Context, Controller, Operator, Result, manager
 from libs.common.runtime.wiring import build_cache
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
@@ -268,6 +268,23 @@ async def test_what_passes_kept_open_is_closed_after_the_last(
         await (harness.kill() if crash else harness.stop())
 
         assert order == ["pass ended", "closed"]
+
+
+async def test_close_that_hangs_keeps_no_lease(
+    fake_api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def close() -> None:
+        await asyncio.Event().wait()
+
+    def build(settings: Settings) -> Controller:
+        return replace(Script().build_controller(settings), close=close)
+
+    monkeypatch.setattr(manager, "_CLOSE_SECONDS", 0.05)
+    fake_api.register(WIDGET)
+    operator = Operator("widget", Settings, (build,))
+    async with start(fake_api, operator, **ELECTION) as harness:
+        assert await asyncio.wait_for(harness.stop(), 5)
+    assert not fake_api.get(LEASE, LEASE_KEY)["spec"].get("holderIdentity")
 
 
 async def test_pass_that_does_not_end_is_cut_after_the_drain(fake_api: FakeApi) -> None:
