@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +9,9 @@ import pytest
 import yaml
 
 from libs.common.client import Client
-from libs.common.crd import build_crd
-from libs.common.errors import AlreadyExists, BadRequest, Invalid, NotFound
-from libs.common.kinds import CRD, Key, Manifest
+from libs.common.errors import BadRequest, Invalid
+from libs.common.kinds import Key, Manifest
+from libs.common.testing.serving import serve
 from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER, KubernetesCluster
 from operators.clusters.samples import build_cluster
 
@@ -24,20 +22,8 @@ EXAMPLES = sorted(Path(__file__).with_name("examples").glob("*.yaml"))
 @pytest.fixture
 async def client(kube_client: Client) -> Client:
     """Connect to an API server that serves the kind."""
-    with contextlib.suppress(AlreadyExists):
-        await kube_client.create(CRD, build_crd(KubernetesCluster))
-    async with asyncio.timeout(20):
-        while not await _is_served(kube_client):
-            await asyncio.sleep(0.05)
+    await serve(kube_client, KubernetesCluster)
     return kube_client
-
-
-async def _is_served(client: Client) -> bool:
-    try:
-        await client.list(KUBERNETES_CLUSTER)
-    except NotFound:
-        return False
-    return True
 
 
 def build(namespace: str, **spec: Any) -> Manifest:

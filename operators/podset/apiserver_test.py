@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +10,8 @@ import pytest
 import yaml
 
 from libs.common.client import Client
-from libs.common.crd import build_crd
-from libs.common.errors import AlreadyExists, Invalid, NotFound
+from libs.common.errors import Invalid
 from libs.common.kinds import (
-    CRD,
     NAMESPACE,
     POD,
     POD_DISRUPTION_BUDGET,
@@ -26,6 +22,7 @@ from libs.common.kinds import (
 )
 from libs.common.testing.apiserver import ControlPlane, find_assets
 from libs.common.testing.harness import OperatorHarness
+from libs.common.testing.serving import serve
 from operators.podset.api import PodSet
 from operators.podset.controller import OPERATOR, PODSET
 
@@ -42,11 +39,7 @@ TEMPLATE: dict[str, Any] = {
 @pytest.fixture
 async def client(kube_client: Client) -> Client:
     """Serve PodSet on the real API server."""
-    with contextlib.suppress(AlreadyExists):
-        await kube_client.create(CRD, build_crd(PodSet))
-    async with asyncio.timeout(20):
-        while not await _is_served(kube_client):
-            await asyncio.sleep(0.05)
+    await serve(kube_client, PodSet)
     return kube_client
 
 
@@ -57,14 +50,6 @@ async def operator(
     settings: dict[str, Any] = {"watch_namespaces": (kube_namespace,)}
     async with OperatorHarness(OPERATOR, kube_apiserver.config, **settings) as harness:
         yield harness
-
-
-async def _is_served(client: Client) -> bool:
-    try:
-        await client.list(PODSET)
-    except NotFound:
-        return False
-    return True
 
 
 def build_podset(namespace: str, name: str = "web", /, **spec: Any) -> Manifest:

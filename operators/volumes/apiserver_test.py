@@ -11,11 +11,11 @@ import pytest
 
 from libs.common.client import Client
 from libs.common.conditions import find_condition
-from libs.common.crd import build_crd
 from libs.common.errors import AlreadyExists, Invalid, NotFound
-from libs.common.kinds import CRD, PVC, STORAGE_CLASS, Key, Manifest, build_object
+from libs.common.kinds import PVC, STORAGE_CLASS, Key, Manifest, build_object
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.harness import OperatorHarness
+from libs.common.testing.serving import serve
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume, Reason
 from operators.volumes.controller import OPERATOR
 from operators.volumes.samples import build_class
@@ -28,9 +28,9 @@ async def harness(
     kube_apiserver: ControlPlane, kube_client: Client, kube_namespace: str
 ) -> AsyncIterator[OperatorHarness]:
     """Run the operator for a namespace of its own."""
-    for kind, manifest in ((CRD, build_crd(DemoVolume)), (STORAGE_CLASS, build_class())):
-        with contextlib.suppress(AlreadyExists):
-            await kube_client.create(kind, manifest)
+    await serve(kube_client, DemoVolume)
+    with contextlib.suppress(AlreadyExists):
+        await kube_client.create(STORAGE_CLASS, build_class())
     async with OperatorHarness(
         OPERATOR, kube_apiserver.config, watch_namespaces=(kube_namespace,)
     ) as harness:

@@ -25,10 +25,9 @@ from libs.common.contracts.compute import FINAL_PHASES, INSTANCE, OPERATION
 from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
 from libs.common.contracts.reading import text_at
-from libs.common.crd import build_crd
-from libs.common.errors import SlipwayError
-from libs.common.kinds import CRD, Key, Kind, Manifest, key_of
+from libs.common.kinds import Key, Kind, Manifest, key_of
 from libs.common.testing.apiserver import ControlPlane
+from libs.common.testing.serving import serve
 from operators.compute.api import RESOURCES as COMPUTE_RESOURCES
 from operators.compute.samples import build_instance, build_operation, build_size
 from operators.ipam.api import RESOURCES as IPAM_RESOURCES
@@ -181,9 +180,7 @@ async def run(plane: ControlPlane, folder: Path, instances: int, rounds: int) ->
     compute = OperatorProcess("compute", kubeconfig, everywhere, folder / "compute.log")
     ipam = OperatorProcess("ipam", kubeconfig, everywhere, folder / "ipam.log")
     async with Client(plane.config, user_agent="bench") as client, KubeVirtSim(plane.config):
-        for model in (*IPAM_RESOURCES, *COMPUTE_RESOURCES):
-            await client.create(CRD, build_crd(model))
-        await _wait_served(client)
+        await serve(client, *IPAM_RESOURCES, *COMPUTE_RESOURCES)
         namespace = await make_namespace(client, "bench")
         await client.create(_kind_of(build_size()), build_size())
         pool = build_pool(addresses=["10.0.0.0/20"])
@@ -211,17 +208,6 @@ def _kind_of(manifest: Manifest) -> Kind:
     group, _, version = manifest["apiVersion"].partition("/")
     plural = {"IPPool": "ippools", "InstanceSize": "instancesizes"}[manifest["kind"]]
     return Kind(group, version, manifest["kind"], plural, namespaced=False)
-
-
-async def _wait_served(client: Client) -> None:
-    while True:
-        try:
-            for kind in (INSTANCE, OPERATION, IP_CLAIM):
-                await client.list(kind)
-        except SlipwayError:
-            await asyncio.sleep(0.1)
-        else:
-            return
 
 
 def render(report: Report) -> list[str]:

@@ -7,7 +7,6 @@ the recorded one of the tests, which answers at once and costs the operator what
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import tempfile
 import time
@@ -18,10 +17,9 @@ from typing import Any, Final
 
 from libs.common.client import Client
 from libs.common.conditions import is_true
-from libs.common.crd import build_crd
-from libs.common.errors import NotFound
-from libs.common.kinds import CRD, DEPLOYMENT, Manifest, key_of
+from libs.common.kinds import DEPLOYMENT, Manifest, key_of
 from libs.common.testing.apiserver import ASSETS_VARIABLE, ControlPlane
+from libs.common.testing.serving import serve
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer
 from operators.pulsarconsumer.recorded_broker import RecordedBroker, RecordedTopic
 from operators.pulsarconsumer.samples import build_manifest, build_rollout
@@ -94,7 +92,7 @@ async def _measure(
     }
     kubeconfig = plane.write_kubeconfig(folder / "kubeconfig")
     async with Client(plane.config, user_agent="bench") as client:
-        await _serve_kind(client)
+        await serve(client, PulsarConsumer)
         operator = OperatorProcess("pulsarconsumer", kubeconfig, settings, folder / "operator.log")
         with broker, operator as process:
             began = time.monotonic()
@@ -125,16 +123,6 @@ async def _measure(
                 after.memory_mib,
                 waits,
             )
-
-
-async def _serve_kind(client: Client) -> None:
-    await client.create(CRD, build_crd(PulsarConsumer))
-    async with asyncio.timeout(30):
-        while True:
-            with contextlib.suppress(NotFound):
-                await client.list(PULSAR_CONSUMER, "default")
-                return
-            await asyncio.sleep(0.2)
 
 
 async def _create(

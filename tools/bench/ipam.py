@@ -24,10 +24,10 @@ from rich.console import Console
 from libs.common.client import Client
 from libs.common.config import ConnectionConfig
 from libs.common.contracts.reading import text_at
-from libs.common.crd import build_crd
-from libs.common.errors import Expired, SlipwayError, Unreachable
-from libs.common.kinds import CRD, Kind, Manifest, build_object, key_of
+from libs.common.errors import Expired, Unreachable
+from libs.common.kinds import Kind, Manifest, build_object, key_of
 from libs.common.testing.apiserver import ControlPlane
+from libs.common.testing.serving import serve
 from operators.ipam.api import RESOURCES
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
@@ -228,9 +228,7 @@ async def _run_ours(
 ) -> None:
     """Measure ipam."""
     client, console = requester.client, Console()
-    for model in RESOURCES:
-        await client.create(CRD, build_crd(model))
-    await _wait_served(client, IP_CLAIM, IP_POOL)
+    await serve(client, *RESOURCES)
     taken = int(sizes.claims * _TAKEN / (1 - _TAKEN))
     last = ip_address("10.0.0.0") + sizes.claims + taken
     pools = {"empty": "10.32.0.0/17", "full": f"10.0.0.1-{last}", "pair": _PAIR_BLOCK}
@@ -259,7 +257,6 @@ async def _run_peer(
     """Measure the peer."""
     client = requester.client
     await ipam_peer.install(client)
-    await _wait_served(client, ipam_peer.CLAIM, ipam_peer.POOL)
     await client.create(ipam_peer.POOL, ipam_peer.build_pool("peer", _PAIR_BLOCK))
     kubeconfig = plane.write_kubeconfig(folder / "peer.kubeconfig")
     with ipam_peer.running(kubeconfig, folder / "peer.log") as pid:
@@ -267,17 +264,6 @@ async def _run_peer(
         Console().print(f"{ipam_peer.NAME}: {sizes.beside} claims")
         row = await measure(plane.config, requester, pid, ipam_peer.NAME, "peer", sizes.beside)
         report.rows.append(row)
-
-
-async def _wait_served(client: Client, *kinds: Kind) -> None:
-    while True:
-        try:
-            for kind in kinds:
-                await client.list(kind)
-        except SlipwayError:
-            await asyncio.sleep(0.1)
-        else:
-            return
 
 
 def render(report: Report) -> list[str]:

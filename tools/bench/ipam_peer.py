@@ -13,7 +13,8 @@ import yaml
 
 from libs.common.client import Client
 from libs.common.contracts.reading import text_at
-from libs.common.kinds import CRD, Kind, Manifest, build_object
+from libs.common.kinds import Kind, Manifest, build_object
+from libs.common.testing.serving import serve
 from tools.cluster.binaries import ensure_tool
 from tools.cluster.go_toolchain import ensure_go
 from tools.cluster.progress import open_progress
@@ -50,12 +51,12 @@ def is_served(claim: Manifest) -> bool:
 
 
 async def install(client: Client) -> None:
-    """Create the CRDs of the provider."""
+    """Serve the kinds of the provider."""
     go = ensure_go(open_progress("cluster-api-ipam"))
     for module, patterns in _MODULES:
         folder = go.module_directory(module) / "config/crd/bases"
-        for path in sorted({path for pattern in patterns for path in folder.glob(pattern)}):
-            await client.create(CRD, yaml.safe_load(path.read_text()))
+        paths = sorted({path for pattern in patterns for path in folder.glob(pattern)})
+        await serve(client, *(yaml.safe_load(path.read_text()) for path in paths))
 
 
 def build_pool(name: str, block: str) -> Manifest:

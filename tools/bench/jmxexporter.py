@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from libs.common.client import Client
-from libs.common.crd import build_crd
-from libs.common.kinds import CONFIG_MAP, CRD, POD, Key
+from libs.common.kinds import CONFIG_MAP, POD, Key
 from libs.common.testing.apiserver import ASSETS_VARIABLE, ControlPlane
+from libs.common.testing.serving import serve
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER, PrometheusJmxExporter
 from operators.jmxexporter.injector.messages import Agent
 from operators.jmxexporter.samples import (
@@ -118,7 +118,7 @@ async def bench_fleet(sizes: Sequence[int]) -> None:
 
 
 async def _fill(client: Client) -> None:
-    await client.create(CRD, build_crd(PrometheusJmxExporter))
+    await serve(client, PrometheusJmxExporter)
     await client.create(CONFIG_MAP, build_config_map())
     turns = asyncio.Semaphore(_CONCURRENT)
 

@@ -18,10 +18,9 @@ from typing import Final
 import aiohttp
 
 from libs.common.client import Client
-from libs.common.crd import build_crd
-from libs.common.errors import SlipwayError
-from libs.common.kinds import CRD, POD, REPLICA_SET, Key, key_of
+from libs.common.kinds import POD, REPLICA_SET, Key, key_of
 from libs.common.testing.apiserver import ControlPlane
+from libs.common.testing.serving import serve
 from operators.podset.api.v1 import PodSet
 from operators.podset.controller import PODSET
 from tools.bench.bare_client import BareClient
@@ -146,8 +145,7 @@ async def run(plane: ControlPlane, folder: Path, options: argparse.Namespace) ->
     others = (plane.pid("kube-apiserver"), plane.pid("etcd"), os.getpid())
     async with Client(plane.config, user_agent="bench") as client, aiohttp.ClientSession() as http:
         ground = Ground(client, PodCounter(plane.etcd_url, http), others, Report())
-        await client.create(CRD, build_crd(PodSet))
-        await _wait_served(client)
+        await serve(client, PodSet)
         for number in range(options.rounds):
             await _run_round(ground, plane, folder, options, number)
         if not options.quick:
@@ -209,16 +207,6 @@ def _controller_manager(plane: ControlPlane, args: Sequence[str]) -> Iterator[No
         yield
     finally:
         plane.kill("kube-controller-manager")
-
-
-async def _wait_served(client: Client) -> None:
-    while True:
-        try:
-            await client.list(PODSET)
-        except SlipwayError:
-            await asyncio.sleep(0.1)
-        else:
-            return
 
 
 def main() -> int:

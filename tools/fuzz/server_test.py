@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import Sequence
 from typing import Any, Final
@@ -13,14 +12,13 @@ import pytest
 from libs.common.client import Client
 from libs.common.crd import ParseError
 from libs.common.errors import (
-    AlreadyExists,
     ApiError,
     BadRequest,
     Invalid,
-    NotFound,
     TerminalError,
 )
-from libs.common.kinds import CRD, Kind, Manifest
+from libs.common.kinds import Kind, Manifest
+from libs.common.testing.serving import serve
 from tools.fuzz.children import kind_of_child
 from tools.fuzz.model import find_offenses, rule_messages
 from tools.fuzz.subject import NAMESPACE, Case, FuzzSubject, load_subjects
@@ -31,14 +29,13 @@ _AT_ONCE: Final = 16
 _SHARE: Final = 5
 """One of so many values is offered for a field that has the schema of another one."""
 _WORDS: Final = ("description", "default", "message")
-_SERVED_SECONDS: Final = 20.0
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda each: each.kind.kind)
 async def test_server_model_and_types_agree_on_each_value(
     subject: FuzzSubject, kube_client: Client
 ) -> None:
-    await install(kube_client, subject)
+    await serve(kube_client, subject.crd)
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def judge(case: Case) -> list[str]:
@@ -73,19 +70,6 @@ def _bare(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     return {name: _bare(held) for name, held in schema.items() if name not in _WORDS}
-
-
-async def install(client: Client, subject: FuzzSubject) -> None:
-    """Install the CRD and wait until it is served."""
-    with contextlib.suppress(AlreadyExists):
-        await client.create(CRD, subject.crd)
-    async with asyncio.timeout(_SERVED_SECONDS):
-        while True:
-            try:
-                await client.create(subject.kind, subject.build(), dry_run=True)
-                return
-            except NotFound:
-                await asyncio.sleep(0.05)
 
 
 async def find_problems(client: Client, subject: FuzzSubject, case: Case) -> list[str]:

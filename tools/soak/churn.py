@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from libs.common.client import Client
-from libs.common.errors import AlreadyExists, NotFound, SlipwayError
-from libs.common.kinds import CRD, NAMESPACE, Key, Kind, Manifest, build_object, uid_of
+from libs.common.errors import AlreadyExists, SlipwayError
+from libs.common.kinds import NAMESPACE, Key, Manifest, build_object, uid_of
 from libs.common.testing.apiserver import ControlPlane
+from libs.common.testing.serving import kinds_of, serve
 from tools.fuzz.children import kind_of_child
 from tools.fuzz.subject import FuzzSubject
 from tools.soak.measure import Sample, find_growth, take_sample
@@ -27,7 +28,6 @@ _HOME: Final = "soak"
 _OBJECTS: Final = 20
 _LOOK: Final = 5.0
 _DRAIN: Final = 30.0
-_SERVED: Final = 20.0
 
 
 @dataclass(slots=True)
@@ -100,37 +100,18 @@ async def _prepare(client: Client, subject: FuzzSubject) -> None:
     crds = [subject.crd] if subject.live is None else [dict(each) for each in subject.live.crds]
     for crd in crds:
         crd["metadata"].setdefault("annotations", {})["api-approved.kubernetes.io"] = "unapproved"
-        await client.create(CRD, crd)
+    await serve(client, *crds)
     namespace: Manifest = build_object(NAMESPACE, _HOME)
     await client.create(NAMESPACE, namespace)
-    kinds = {(kind.api_version, kind.kind): kind for kind in map(_kind_of, crds)}
+    kinds = {(kind.api_version, kind.kind): kind for crd in crds for kind in kinds_of(crd)}
     for manifest in () if subject.live is None else subject.live.world():
         kind = kinds.get((manifest["apiVersion"], manifest["kind"])) or kind_of_child(manifest)
         if kind is not None:
-            await _create_served(client, kind, manifest)
-
-
-def _kind_of(crd: Manifest) -> Kind:
-    spec = crd["spec"]
-    names, version = spec["names"], spec["versions"][0]["name"]
-    namespaced = spec["scope"] == "Namespaced"
-    return Kind(spec["group"], version, names["kind"], names["plural"], namespaced=namespaced)
-
-
-async def _create_served(client: Client, kind: Kind, manifest: Manifest) -> None:
-    """Create an object of a kind that may be about to be served."""
-    metadata = dict(manifest["metadata"])
-    if kind.namespaced:
-        metadata["namespace"] = _HOME
-    async with asyncio.timeout(_SERVED):
-        while True:
-            try:
+            metadata = dict(manifest["metadata"])
+            if kind.namespaced:
+                metadata["namespace"] = _HOME
+            with contextlib.suppress(AlreadyExists):
                 await client.create(kind, {**manifest, "metadata": metadata})
-                return
-            except AlreadyExists:
-                return
-            except NotFound:
-                await asyncio.sleep(0.1)
 
 
 def _start(operator: str, kubeconfig: Path, port: int, log: Path) -> subprocess.Popen[bytes]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from typing import Any
 
 import pytest
 
 from libs.common.client import Client
-from libs.common.crd import build_crd, lint_crd
-from libs.common.errors import AlreadyExists, Invalid, NotFound
-from libs.common.kinds import CRD, Key, Kind, Manifest
+from libs.common.crd import lint_crd
+from libs.common.errors import Invalid
+from libs.common.kinds import Key, Kind, Manifest
+from libs.common.testing.serving import serve
 from operators.compute.api import RESOURCES
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
@@ -24,22 +23,8 @@ SIZE = Key("", "rules")
 @pytest.fixture
 async def client(kube_client: Client) -> Client:
     """Install the kinds and wait until they are served."""
-    for model in RESOURCES:
-        with contextlib.suppress(AlreadyExists):
-            await kube_client.create(CRD, build_crd(model))
-
-    for kind in (INSTANCE, INSTANCE_SIZE, OPERATION):
-        await _served(kube_client, kind)
+    await serve(kube_client, *RESOURCES)
     return kube_client
-
-
-async def _served(client: Client, kind: Kind) -> None:
-    async with asyncio.timeout(10):
-        while True:
-            with contextlib.suppress(NotFound):
-                await client.list(kind)
-                return
-            await asyncio.sleep(0.05)
 
 
 def test_kinds_follow_the_conventions() -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from typing import Any
 
 import pytest
 
 from libs.common.client import Client
-from libs.common.crd import ParseError, build_crd, lint_crd
-from libs.common.errors import AlreadyExists, Invalid, NotFound
-from libs.common.kinds import CRD, Key
+from libs.common.crd import ParseError, lint_crd
+from libs.common.errors import Invalid
+from libs.common.kinds import Key
+from libs.common.testing.serving import serve
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer
 from operators.pulsarconsumer.samples import build_manifest, parse_consumer
 
@@ -112,15 +111,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.fixture
 async def client(kube_client: Client) -> Client:
     """Serve the kind on a real API server."""
-    with contextlib.suppress(AlreadyExists):
-        await kube_client.create(CRD, build_crd(PulsarConsumer))
-
-    async with asyncio.timeout(20):
-        while True:
-            with contextlib.suppress(NotFound):
-                await kube_client.list(PULSAR_CONSUMER, "default")
-                return kube_client
-            await asyncio.sleep(0.02)
+    await serve(kube_client, PulsarConsumer)
+    return kube_client
 
 
 def test_api_follows_the_rules_of_the_house() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +9,12 @@ import pytest
 import yaml
 
 from libs.common.client import Client
-from libs.common.errors import AlreadyExists, NotFound
-from libs.common.kinds import CRD, Key
+from libs.common.kinds import Key
+from libs.common.testing.serving import serve
 from operators.pulsarconsumer.api.scaling import Autoscaling
 from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.resources import (
     SCALED_OBJECT,
-    TRIGGER_AUTHENTICATION,
     build_autoscaler,
     build_scaled_object,
     build_trigger_authentication,
@@ -83,16 +80,7 @@ def test_scaler_of_keda_finds_its_parameters_by_their_names(name: str) -> None:
 @pytest.fixture
 async def client(kube_client: Client) -> Client:
     """Serve the kinds of KEDA on a real API server."""
-    for path in SCHEMAS:
-        with contextlib.suppress(AlreadyExists):
-            await kube_client.create(CRD, yaml.safe_load(path.read_text()))
-    async with asyncio.timeout(20):
-        for kind in (SCALED_OBJECT, TRIGGER_AUTHENTICATION):
-            while True:
-                with contextlib.suppress(NotFound):
-                    await kube_client.list(kind, "default")
-                    break
-                await asyncio.sleep(0.02)
+    await serve(kube_client, *(yaml.safe_load(path.read_text()) for path in SCHEMAS))
     return kube_client
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from typing import Any
 
 import pytest
 
 from libs.common.client import Client
-from libs.common.crd import ParseError, build_crd
-from libs.common.errors import AlreadyExists, Invalid, NotFound
-from libs.common.kinds import CRD, Key, build_object
+from libs.common.crd import ParseError
+from libs.common.errors import Invalid
+from libs.common.kinds import Key, build_object
 from libs.common.testing.apiserver import ControlPlane
+from libs.common.testing.serving import serve
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume, parse_size
 
 GI = 2**30
@@ -63,20 +62,8 @@ async def volumes(
     kube_apiserver: ControlPlane, kube_client: Client, kube_namespace: str
 ) -> tuple[Client, str]:
     """Serve DemoVolume on the real API server; returns a connection and a namespace."""
-    with contextlib.suppress(AlreadyExists):
-        await kube_client.create(CRD, build_crd(DemoVolume))
-    async with asyncio.timeout(20):
-        while not await _is_served(kube_client):
-            await asyncio.sleep(0.05)
+    await serve(kube_client, DemoVolume)
     return kube_client, kube_namespace
-
-
-async def _is_served(client: Client) -> bool:
-    try:
-        await client.list(DEMO_VOLUME)
-    except NotFound:
-        return False
-    return True
 
 
 async def apply(volumes: tuple[Client, str], **spec: Any) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from typing import Any
 
 import pytest
 
 from libs.common.client import Client
-from libs.common.crd import build_crd, kind_of
-from libs.common.errors import AlreadyExists, Invalid, NotFound
-from libs.common.kinds import CRD, Key, Kind, Manifest, build_object
+from libs.common.errors import AlreadyExists, Invalid
+from libs.common.kinds import Key, Kind, Manifest, build_object
 from libs.common.testing.apiserver import ControlPlane
+from libs.common.testing.serving import serve
 from operators.ipam.api import RESOURCES
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
@@ -24,22 +22,8 @@ pytestmark = pytest.mark.apiserver
 @pytest.fixture
 async def client(kube_apiserver: ControlPlane, kube_client: Client) -> Client:
     """Serve the kinds of ipam on the real API server."""
-    for model in RESOURCES:
-        with contextlib.suppress(AlreadyExists):
-            await kube_client.create(CRD, build_crd(model))
-    async with asyncio.timeout(20):
-        for model in RESOURCES:
-            while not await _is_served(kube_client, kind_of(model)):
-                await asyncio.sleep(0.05)
+    await serve(kube_client, *RESOURCES)
     return kube_client
-
-
-async def _is_served(client: Client, kind: Kind) -> bool:
-    try:
-        await client.list(kind)
-    except NotFound:
-        return False
-    return True
 
 
 async def apply(client: Client, kind: Kind, spec: Any, name: str = "x", namespace: str = "") -> Any:

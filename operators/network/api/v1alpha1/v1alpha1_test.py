@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
 
 from libs.common.client import Client
-from libs.common.crd import CustomResource, ParseError, build_crd, kind_of
-from libs.common.errors import AlreadyExists, Invalid, NotFound
-from libs.common.kinds import CRD, Key, Manifest
+from libs.common.crd import CustomResource, ParseError, kind_of
+from libs.common.errors import Invalid
+from libs.common.kinds import Key, Manifest
 from libs.common.testing.apiserver import ControlPlane
+from libs.common.testing.serving import serve
 from operators.network.api.v1alpha1 import FIREWALL, NETWORK, Firewall, Network
 from operators.network.samples import build_firewall, build_network, build_rule
 
@@ -113,22 +112,8 @@ async def server(
     kube_apiserver: ControlPlane, kube_client: Client, kube_namespace: str
 ) -> tuple[Client, str]:
     """Serve both kinds on the real API server; returns a connection and a namespace."""
-    for model in (Network, Firewall):
-        with contextlib.suppress(AlreadyExists):
-            await kube_client.create(CRD, build_crd(model))
-    async with asyncio.timeout(20):
-        while not (await _is_served(kube_client, Network, Firewall)):
-            await asyncio.sleep(0.05)
+    await serve(kube_client, Network, Firewall)
     return kube_client, kube_namespace
-
-
-async def _is_served(client: Client, *models: type[CustomResource]) -> bool:
-    try:
-        for model in models:
-            await client.list(kind_of(model))
-    except NotFound:
-        return False
-    return True
 
 
 async def create(server: tuple[Client, str], manifest: Manifest, name: str) -> Manifest:
