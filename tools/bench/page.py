@@ -93,7 +93,7 @@ ratio above its aim in the tables is an aim that is not met.
   no client that we know of reaches 0.8 of ReplicaSet on this machine.
 * **N to 0**: the same. Deletions need no slow start.
 * **Replacement**: the event of the deletion, the creation, the way back through the watch.
-  The set is read beside the creation; where it is gone, the pod is taken back. Threads
+  The set is read after the creation; where it is gone, the pod is taken back. Threads
   take turns each 0.5 ms, so that the thread of kopf holds nothing up for long.
 * **Memory**: the interpreter and its libraries are about 70 MiB of it; the rest is one
   reduced object a pod (`shrink_pod` keeps what the planner reads).

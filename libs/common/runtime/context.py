@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -226,22 +225,20 @@ class Context:
         return informer is not None and informer.store.get(step.key) is None
 
     async def _execute_one(self, birth: Create, batches: Sequence[Sequence[Step]]) -> Outcome:
-        """Take steps that make one child while the primary is confirmed beside them.
+        """Take steps that make one child, and confirm the primary afterwards.
 
-        A child that died is replaced without waiting for the confirmation; when that fails, the
+        A child that died is replaced at once: nothing is asked before, nor beside, where it would
+        share the API server with the create. Where the primary turns out to be gone, the
         replacement is taken back. One that was made for an older spec stays, as it would have had
         it been made a moment earlier.
         """
-        confirmation = asyncio.create_task(self._confirm_primary())
+        outcome = await self._writer.execute(batches)
         try:
-            outcome = await self._writer.execute(batches)
             with contextlib.suppress(PrimaryChanged):
-                await confirmation
+                await self._confirm_primary()
         except PrimaryGone:
             await self._take_back(birth)
             raise
-        finally:
-            confirmation.cancel()
         return outcome
 
     async def _take_back(self, birth: Create) -> None:

@@ -25,7 +25,7 @@ from libs.common.errors import (
     UnknownOutcome,
     patch_error,
 )
-from libs.common.kinds import Key, Kind, Manifest, describe, uid_of
+from libs.common.kinds import Key, Kind, Manifest, describe, is_deleting, uid_of
 from libs.common.labels import APPLIED_HASH
 from libs.common.ownership import controller_of, controller_uid
 from libs.common.plan import (
@@ -179,25 +179,35 @@ class Writer:
         return True
 
     async def _claim_name(self, step: Create) -> Manifest | None:
-        """Create an object; None where one of that name is there already and is ours."""
-        for last in (False, True):
+        """Create an object; None where one of that name is there already and is ours.
+
+        A deletion without grace shows an object as deleted a moment before its name is free.
+        """
+        for chances in (2, 1, 0):
             try:
                 return await self._client.create(
                     step.kind, step.manifest, field_manager=self._manager
                 )
             except AlreadyExists:
+                if chances > 1 and self._is_going(step):
+                    continue
                 try:
                     live = await self._client.get(step.kind, step.key)
                 except NotFound:
-                    # Whoever had the name was on the way out: a deletion without grace shows the
-                    # object as deleted a moment before its name is free.
-                    if last:
+                    # Whoever had the name was on the way out.
+                    if not chances:
                         raise
                     continue
                 self._wrote(step.kind, live)
                 self._refuse_foreign(step, live)
                 return None
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _is_going(self, step: Create) -> bool:
+        """Tell whether the cache shows an object of the name that may be gone by now."""
+        informer = self._cache.find(step.kind)
+        held = informer.store.get(step.key) if informer is not None else None
+        return held is not None and is_deleting(held) and not _lingers(held)
 
     async def _apply(self, step: Apply) -> bool:
         desired = build_desired(step.manifest)

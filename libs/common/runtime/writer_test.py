@@ -69,13 +69,27 @@ async def test_name_that_becomes_free_while_we_look_is_taken(bench: Bench) -> No
     assert (bench.held() or {})["data"] == {"x": "ours"}
 
 
+async def test_name_of_an_object_that_is_seen_to_go_is_taken_without_a_look(bench: Bench) -> None:
+    made = bench.api.create(build_map(x="old"))
+    metadata = {**made["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    bench.informer.put({**made, "metadata": metadata})
+    bench.api.vanish(CONFIG_MAP, KEY)
+    bench.api.fail("create", status=409, reason="AlreadyExists", times=1)
+
+    outcome = await bench.take(Create(CONFIG_MAP, build_map(x="new")))
+
+    assert (outcome.ok, outcome.changed) == (True, 1)
+    assert not [each for each in bench.api.requests if each.verb == "get"]
+    assert (bench.held() or {})["data"] == {"x": "new"}
+
+
 async def test_name_that_is_neither_free_nor_taken_is_tried_again_later(bench: Bench) -> None:
     bench.api.fail("create", status=409, reason="AlreadyExists", times=None)
 
     outcome = await bench.take(Create(CONFIG_MAP, build_map()))
 
     assert isinstance(outcome.first_error(), NotFound)
-    assert len([write for write in bench.api.writes() if write.verb == "create"]) == 2
+    assert len([write for write in bench.api.writes() if write.verb == "create"]) == 3
 
 
 async def test_what_counts_as_ours_can_be_said(bench: Bench) -> None:
