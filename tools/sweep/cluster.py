@@ -10,7 +10,15 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from libs.common.client import Client
-from libs.common.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from libs.common.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    NotFound,
+    ServerError,
+    UnknownOutcome,
+    Unreachable,
+)
 from libs.common.kinds import (
     CLUSTER_ROLE,
     CONFIG_MAP,
@@ -46,6 +54,8 @@ _MADE_OF: Final = "sweep.slipway.dev/made-of"
 """Annotation on a CRD: hash of what it was made of."""
 _TOKEN_SECONDS: Final = 7200
 _SERVED_SECONDS: Final = 60
+_OWNER_SECONDS: Final = 60.0
+_AWAY: Final = (ServerError, UnknownOutcome, Unreachable)
 
 
 type Right = tuple[str, str, str]
@@ -202,8 +212,36 @@ async def install_crds(
             await _install(client, crd, renew=renew)
         for kind in dict.fromkeys(kind for workload in workloads for kind in workload.kinds):
             await _wait_served(client, kind)
-        for kind in dict.fromkeys(workload.primary for workload in workloads):
+    await wait_owners(client, list_owners(workloads))
+
+
+def list_owners(workloads: Sequence[Workload]) -> list[Kind]:
+    """List the kinds whose objects own children."""
+    return list(dict.fromkeys(workload.primary for workload in workloads))
+
+
+async def wait_owners(client: Client, kinds: Sequence[Kind]) -> None:
+    """Wait until objects of some kinds can be owners.
+
+    Admission asks discovery for the kind of an owner, and for half a minute keeps what it heard:
+    an API server that is asked too early knows no kinds but its own for so long.
+
+    Raises:
+        TimeoutError: They cannot be after a minute.
+    """
+    async with asyncio.timeout(_OWNER_SECONDS):
+        for kind in kinds:
+            await _wait_discovered(client, kind)
             await _wait_owner(client, kind)
+
+
+async def _wait_discovered(client: Client, kind: Kind) -> None:
+    while True:
+        with contextlib.suppress(Forbidden, NotFound, *_AWAY):
+            answer = await client.raw("GET", kind.base_path)
+            if any(each["name"] == kind.plural for each in answer.get("resources") or ()):
+                return
+        await asyncio.sleep(_POLL)
 
 
 async def _install(client: Client, crd: Manifest, *, renew: bool) -> None:
@@ -237,7 +275,7 @@ async def _wait_owner(client: Client, kind: Kind) -> None:
     }
     probe = build_object(CONFIG_MAP, "probe", "default", metadata={"ownerReferences": [owner]})
     while True:
-        with contextlib.suppress(Forbidden, NotFound):
+        with contextlib.suppress(Forbidden, NotFound, *_AWAY):
             await client.create(CONFIG_MAP, probe, dry_run=True)
             return
         await asyncio.sleep(_POLL)

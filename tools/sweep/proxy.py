@@ -98,6 +98,10 @@ class FaultProxy:
         server: URL of the API server.
         tls: How to trust it.
         admin: Token with all rights, for what a fault does in the world.
+
+    Attributes:
+        port: Where it serves.
+        reachable: Whether requests get through to the API server; else connections break.
     """
 
     def __init__(self, server: str, tls: ssl.SSLContext | None, admin: str) -> None:
@@ -108,6 +112,7 @@ class FaultProxy:
         self._sessions: dict[str, Session] = {}
         self._streams: dict[tuple[str, int], set[asyncio.Task[object]]] = {}
         self.port = 0
+        self.reachable = True
 
     async def __aenter__(self) -> Self:
         """Serve on a free port of the loopback address."""
@@ -206,6 +211,8 @@ class FaultProxy:
         session, call = exchange.session, exchange.call
         if exchange.process in session.frozen:
             await session.released.wait()
+        if not self.reachable:
+            return exchange.drop()
         try:
             if call is not None and call.verb == "watch":
                 return await self._watch(exchange, call)

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from libs.common.client import Client
+from libs.common.kinds import Kind
 from libs.common.testing.apiserver import ControlPlane
-from tools.sweep.cluster import Rights, prepare_cluster
+from tools.sweep.cluster import Rights, list_owners, prepare_cluster, wait_owners
 from tools.sweep.modes import EXCLUSIVE, SLOW, Mode
 from tools.sweep.oracles import judge
 from tools.sweep.outcome import Finding, Outcome
@@ -156,18 +158,43 @@ def name_trial(plan: Plan, number: int) -> str:
 
 
 class Crasher:
-    """Kill parts of a control plane and bring them back."""
+    """Kill parts of a control plane and bring them back.
 
-    def __init__(self, control_plane: ControlPlane) -> None:
-        """Keep it."""
+    Args:
+        control_plane: Whose parts.
+        proxy: By which operators reach it.
+        client: Connection with all rights.
+        owners: Kinds that own children.
+    """
+
+    def __init__(
+        self,
+        control_plane: ControlPlane,
+        proxy: FaultProxy,
+        client: Client,
+        owners: Sequence[Kind],
+    ) -> None:
+        """Keep them."""
         self._control_plane = control_plane
+        self._proxy = proxy
+        self._client = client
+        self._owners = owners
 
     async def crash(self, name: str) -> None:
-        """Kill `etcd` or `kube-apiserver` and return when it is ready again."""
+        """Kill `etcd` or `kube-apiserver` and return when it is ready again.
+
+        As behind a load balancer, no request gets to an API server that is not ready.
+        """
         self._control_plane.kill(name)
-        is_store = name == "etcd"
-        start = self._control_plane.start_etcd if is_store else self._control_plane.start_apiserver
-        await asyncio.to_thread(start)
+        if name == "etcd":
+            await asyncio.to_thread(self._control_plane.start_etcd)
+            return
+        self._proxy.reachable = False
+        try:
+            await asyncio.to_thread(self._control_plane.start_apiserver)
+            await wait_owners(self._client, self._owners)
+        finally:
+            self._proxy.reachable = True
 
 
 @asynccontextmanager
@@ -199,7 +226,7 @@ async def open_bench(
         await recorder.start()
         async with FaultProxy(config.server, config.ssl_context(), admin) as proxy:
             try:
-                crash = Crasher(control_plane).crash
+                crash = Crasher(control_plane, proxy, client, list_owners(workloads)).crash
                 parts = control_plane.list_pids
                 yield Bench(zygote, proxy, client, recorder, rights, folder, crash, parts)
             finally:

@@ -135,13 +135,12 @@ class Trial:
         await self._start()
         if self._plan.mode is Mode.H:
             self._tasks.append(asyncio.create_task(self._replace_leader()))
-        async with asyncio.timeout(_START):
-            await self._wait_working()
-            # An object that a first listing shows would never come as an event.
-            unwatched = self._workload.unwatched
-            kinds = {kind.plural for kind in self._workload.kinds if kind not in unwatched}
-            while not kinds <= self._session.watched:
-                await asyncio.sleep(_POLL)
+        try:
+            async with asyncio.timeout(_START):
+                await self._wait_ready()
+        except TimeoutError as err:
+            where = f"{self._plan.operator} in {self._session.namespace}"
+            raise TimeoutError(f"{where}: not at work after {_START:g} s; see {self._log}") from err
         self._session.armed = True
         for phase in self._workload.phases:
             if not await self._run_phase(phase):
@@ -204,6 +203,15 @@ class Trial:
         )
         self._children.append(child)
         self._tasks.append(asyncio.create_task(self._supervise(child, number)))
+
+    async def _wait_ready(self) -> None:
+        """Wait until the operator works and watches all that a workload is going to change."""
+        await self._wait_working()
+        # An object that a first listing shows would never come as an event.
+        unwatched = self._workload.unwatched
+        kinds = {kind.plural for kind in self._workload.kinds if kind not in unwatched}
+        while not kinds <= self._session.watched:
+            await asyncio.sleep(_POLL)
 
     async def _wait_working(self) -> None:
         """Wait until the newest process works, which may be the next one by then.

@@ -6,6 +6,7 @@ of them phases and invariants.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,7 +15,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from libs.common.client import Client
-from libs.common.errors import AlreadyExists, Conflict, NotFound
+from libs.common.errors import (
+    AlreadyExists,
+    Conflict,
+    NotFound,
+    ServerError,
+    UnknownOutcome,
+    Unreachable,
+)
 from libs.common.kinds import CRD, POD, SECRET, Key, Kind, Manifest, build_object, uid_of
 from libs.common.rbac import PolicyRule
 from libs.common.runtime.operator import Operator
@@ -31,6 +39,8 @@ OPERATORS: Final = tuple(
 )
 """Operators that have workloads: each is a file of `workloads`."""
 
+_AWAY_SECONDS: Final = 60.0
+_POLL: Final = 0.05
 _WITH_STATUS: Final[Mapping[str, Any]] = {"status": {}}
 
 type State = dict[str, Manifest]
@@ -75,7 +85,7 @@ class User:
         if kind.namespaced:
             manifest["metadata"] = {**fields["metadata"], "namespace": self._namespace}
         with contextlib.suppress(AlreadyExists):
-            await self._client.create(kind, manifest)
+            await _insist(lambda: self._client.create(kind, manifest))
 
     def scoped(self, name: str) -> str:
         """Return the name of a cluster-scoped object of this trial."""
@@ -88,25 +98,39 @@ class User:
 
     async def list(self, kind: Kind) -> Sequence[Manifest]:
         """Return the objects of a kind."""
-        listing = await self._client.list(kind, self._namespace if kind.namespaced else "")
+        namespace = self._namespace if kind.namespaced else ""
+        listing = await _insist(lambda: self._client.list(kind, namespace))
         return [each for each in listing.items if belongs(each, self._namespace)]
 
     async def patch(
         self, kind: Kind, name: str, patch: Mapping[str, Any], *, subresource: str = ""
     ) -> None:
         """Merge a patch into an object."""
-        await self._client.patch(kind, self._key(kind, name), dict(patch), subresource=subresource)
+        key = self._key(kind, name)
+        await _insist(lambda: self._client.patch(kind, key, dict(patch), subresource=subresource))
 
     async def delete(self, kind: Kind, name: str) -> None:
         """Delete an object as it is now; it is no matter if it is gone already."""
         key = self._key(kind, name)
         with contextlib.suppress(NotFound, Conflict):
-            live = await self._client.get(kind, key)
+            live = await _insist(lambda: self._client.get(kind, key))
             grace = 0 if kind is POD else None
-            await self._client.delete(kind, key, uid=uid_of(live), grace_seconds=grace)
+            await _insist(
+                lambda: self._client.delete(kind, key, uid=uid_of(live), grace_seconds=grace)
+            )
 
     def _key(self, kind: Kind, name: str) -> Key:
         return Key(self._namespace if kind.namespaced else "", name)
+
+
+async def _insist[T](act: Callable[[], Awaitable[T]]) -> T:
+    """Do something again while the API server is away, as a person does."""
+    async with asyncio.timeout(_AWAY_SECONDS):
+        while True:
+            try:
+                return await act()
+            except (ServerError, UnknownOutcome, Unreachable):
+                await asyncio.sleep(_POLL)
 
 
 type Act = Callable[[User], Awaitable[None]]

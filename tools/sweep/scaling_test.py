@@ -1,0 +1,34 @@
+"""The waits that a sweep shortens are there: a child that has none of them would only end."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tools.sweep import scaling
+from tools.sweep.workload import OPERATORS, load_workloads
+
+
+def test_each_wait_of_the_runtime_that_is_shortened_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: set[str] = set()
+
+    def check(module: ModuleType, **values: Any) -> None:
+        assert set(values) <= set(vars(module)), module.__name__
+        seen.update(values)
+
+    monkeypatch.setattr(scaling, "_set", check)
+    scaling.scale_time()
+
+    assert seen
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_each_wait_of_an_operator_that_is_shortened_is_there(operator: str) -> None:
+    for workload in load_workloads(operator):
+        for name, waits in workload.scaled.items():
+            assert set(waits) <= set(vars(importlib.import_module(name))), name
