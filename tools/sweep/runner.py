@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -129,12 +129,18 @@ class SweepRunner:
 
     async def try_plan(self, reference: Reference, plan: Plan) -> Verdict:
         """Run one trial, again when its moment did not come."""
-        workload = reference.workload
+        workload, trigger = reference.workload, plan.trigger
         outcome = await self._run(workload, plan)
-        for _ in range(_ATTEMPTS - 1):
-            if outcome.fired or outcome.late or plan.trigger is None:
-                break
+        attempts = 1
+        while trigger is not None and not (outcome.fired or outcome.late):
+            if attempts >= _ATTEMPTS:
+                if trigger.occurrence <= 1:
+                    break
+                # How often the same happens in a burst is a matter of timing: one time less.
+                trigger = replace(trigger, occurrence=trigger.occurrence - 1)
+                plan = replace(plan, trigger=trigger)
             outcome = await self._run(workload, plan)
+            attempts += 1
         verdict = Verdict(outcome, judge(outcome, reference.outcome, workload))
         if verdict.failed:
             verdict.replay = self.bench.folder / "failures" / f"{outcome.namespace}.json"
