@@ -15,9 +15,6 @@ from libs.common.errors import (
     Conflict,
     Forbidden,
     NotFound,
-    ServerError,
-    UnknownOutcome,
-    Unreachable,
 )
 from libs.common.kinds import (
     CLUSTER_ROLE,
@@ -42,7 +39,7 @@ from libs.common.rbac import (
     operator_namespace_rules,
 )
 from libs.common.testing.apiserver import ControlPlane
-from tools.sweep.workload import Workload
+from tools.sweep.workload import AWAY, Workload
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _ROLE_BINDING: Final = Kind(_RBAC, "v1", "RoleBinding", "rolebindings")
@@ -55,7 +52,6 @@ _MADE_OF: Final = "sweep.slipway.dev/made-of"
 _TOKEN_SECONDS: Final = 7200
 _SERVED_SECONDS: Final = 60
 _OWNER_SECONDS: Final = 60.0
-_AWAY: Final = (ServerError, UnknownOutcome, Unreachable)
 
 
 type Right = tuple[str, str, str]
@@ -237,7 +233,7 @@ async def wait_owners(client: Client, kinds: Sequence[Kind]) -> None:
 
 async def _wait_discovered(client: Client, kind: Kind) -> None:
     while True:
-        with contextlib.suppress(Forbidden, NotFound, *_AWAY):
+        with contextlib.suppress(Forbidden, NotFound, *AWAY):
             answer = await client.raw("GET", kind.base_path)
             if any(each["name"] == kind.plural for each in answer.get("resources") or ()):
                 return
@@ -275,7 +271,7 @@ async def _wait_owner(client: Client, kind: Kind) -> None:
     }
     probe = build_object(CONFIG_MAP, "probe", "default", metadata={"ownerReferences": [owner]})
     while True:
-        with contextlib.suppress(Forbidden, NotFound, *_AWAY):
+        with contextlib.suppress(Forbidden, NotFound, *AWAY):
             await client.create(CONFIG_MAP, probe, dry_run=True)
             return
         await asyncio.sleep(_POLL)

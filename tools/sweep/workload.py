@@ -39,6 +39,8 @@ OPERATORS: Final = tuple(
 )
 """Operators that have workloads: each is a file of `workloads`."""
 
+AWAY: Final = (ServerError, UnknownOutcome, Unreachable)
+"""What a client meets while an API server is not there, or begins."""
 _AWAY_SECONDS: Final = 60.0
 _POLL: Final = 0.05
 _WITH_STATUS: Final[Mapping[str, Any]] = {"status": {}}
@@ -129,7 +131,7 @@ async def _insist[T](act: Callable[[], Awaitable[T]]) -> T:
         while True:
             try:
                 return await act()
-            except (ServerError, UnknownOutcome, Unreachable):
+            except AWAY:
                 await asyncio.sleep(_POLL)
 
 

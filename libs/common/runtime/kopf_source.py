@@ -26,7 +26,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Self
 
 import aiohttp
@@ -38,6 +38,7 @@ from libs.common.config import ConnectionConfig
 from libs.common.kinds import Manifest
 from libs.common.runtime.backoff import BackoffPolicy
 from libs.common.runtime.informer import Informer
+from libs.common.runtime.waiting import wait_first
 
 log = structlog.get_logger(__name__)
 
@@ -102,7 +103,7 @@ class KopfSource:
             failures = 1 if lasted >= _LASTING_SECONDS else failures + 1
             delay = _BACKOFF.delay(failures, self._rng())
             log.warning("Starting kopf anew", seconds=round(delay, 1), error=repr(error))
-            await _first(stop.wait(), self._clock.sleep(delay))
+            await wait_first(stop.wait(), self._clock.sleep(delay))
             if stop.is_set():
                 return
 
@@ -365,13 +366,3 @@ def _finish(ended: asyncio.Future[None], error: BaseException | None) -> None:
         ended.set_result(None)
     else:
         ended.set_exception(error)
-
-
-async def _first(*waits: Coroutine[Any, Any, object]) -> None:
-    """Wait for the first of several, and cancel the others."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()

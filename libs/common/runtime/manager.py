@@ -11,7 +11,6 @@ given back, so that the next leader never works beside us.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -38,6 +37,7 @@ from libs.common.runtime.queue import WorkQueue
 from libs.common.runtime.reflector import Reflector
 from libs.common.runtime.runner import Runner, Services
 from libs.common.runtime.sweep import Sweeper
+from libs.common.runtime.waiting import wait_first
 from libs.common.runtime.wiring import build_cache
 from libs.common.settings import CommonSettings
 from libs.common.telemetry import Telemetry, build_telemetry
@@ -148,7 +148,7 @@ class Manager:
                 if (work := part(self)) is not None:
                     start(f"beside-{number}", work)
             start("main", self._lead(start, sources_stop, failed))
-            await _first(stop, failed)
+            await wait_first(stop.wait(), failed.wait())
             log.info("Stopping operator", operator=self.id, asked=stop.is_set())
             await self._shut_down(sources_stop, tasks)
         return not failed.is_set()
@@ -390,14 +390,3 @@ def _build_resource(
         "k8s.namespace.name": settings.pod_namespace or config.namespace,
     }
     return {name: value for name, value in resource.items() if value}
-
-
-async def _first(*events: asyncio.Event) -> None:
-    waiters = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for waiter in waiters:
-            waiter.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await waiter
