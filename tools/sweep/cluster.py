@@ -39,6 +39,7 @@ from libs.common.rbac import (
     operator_namespace_rules,
 )
 from libs.common.testing.apiserver import ControlPlane
+from libs.common.testing.serving import wait_served
 from tools.sweep.workload import AWAY, Workload
 
 _RBAC: Final = "rbac.authorization.k8s.io"
@@ -207,7 +208,7 @@ async def install_crds(
         for crd in crds.values():
             await _install(client, crd, renew=renew)
         for kind in dict.fromkeys(kind for workload in workloads for kind in workload.kinds):
-            await _wait_served(client, kind)
+            await wait_served(client, kind)
     await wait_owners(client, list_owners(workloads))
 
 
@@ -273,13 +274,5 @@ async def _wait_owner(client: Client, kind: Kind) -> None:
     while True:
         with contextlib.suppress(Forbidden, NotFound, *AWAY):
             await client.create(CONFIG_MAP, probe, dry_run=True)
-            return
-        await asyncio.sleep(_POLL)
-
-
-async def _wait_served(client: Client, kind: Kind) -> None:
-    while True:
-        with contextlib.suppress(NotFound):
-            await client.list(kind)
             return
         await asyncio.sleep(_POLL)

@@ -33,8 +33,16 @@ async def serve(client: Client, *definitions: type[CustomResource] | Manifest) -
     async with asyncio.timeout(_SERVED_SECONDS):
         for crd in crds:
             for kind in kinds_of(crd):
-                while not await _is_served(client, kind):
-                    await asyncio.sleep(_POLL)
+                await wait_served(client, kind)
+
+
+async def wait_served(client: Client, kind: Kind) -> None:
+    """Wait until objects of a kind can be asked for; the caller bounds it."""
+    while True:
+        with contextlib.suppress(NotFound):
+            await client.list(kind, metadata_only=True)
+            return
+        await asyncio.sleep(_POLL)
 
 
 def kinds_of(crd: Manifest) -> Iterator[Kind]:
@@ -50,11 +58,3 @@ def kinds_of(crd: Manifest) -> Iterator[Kind]:
                 names["plural"],
                 namespaced=namespaced,
             )
-
-
-async def _is_served(client: Client, kind: Kind) -> bool:
-    try:
-        await client.list(kind, metadata_only=True)
-    except NotFound:
-        return False
-    return True
