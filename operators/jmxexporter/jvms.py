@@ -68,6 +68,7 @@ class Jvm:
             *options,
             *("-cp", str(kit / "sample.jar"), "dev.slipway.jmx.sample.Shop", "0"),
         ]
+        before = time.time()
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
                 command,
@@ -80,6 +81,15 @@ class Jvm:
         self._proc.mkdir()
         (self._proc / str(self.process.pid)).symlink_to(f"/proc/{self.process.pid}")
         self.port = 0
+        # Process ids come again, and a JVM before may have left what this one cannot replace.
+        with contextlib.suppress(FileNotFoundError):
+            if self.socket.lstat().st_mtime < before:
+                self.socket.unlink()
+
+    @property
+    def socket(self) -> Path:
+        """Return where it listens for commands, once it was asked to."""
+        return Path(f"/tmp/.java_pid{self.process.pid}")  # noqa: S108 - HotSpot knows no other.
 
     @property
     def kit(self) -> Kit:
@@ -124,6 +134,7 @@ class Jvm:
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGKILL)
         self.process.wait()
+        self.socket.unlink(missing_ok=True)
 
 
 def build_request(action: Action, config: str = CONFIG, **rest: Any) -> Request:

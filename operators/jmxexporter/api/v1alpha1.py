@@ -178,8 +178,7 @@ class Reason(StrEnum):
     TOO_LITTLE_MEMORY = "TooLittleMemory"
     """TooLittleMemory means that the JVM has too little metaspace left for the exporter."""
     FOREIGN_SOCKET = "ForeignSocket"
-    """ForeignSocket means that another process listens in the JVM's place; two containers share
-    /tmp."""
+    """ForeignSocket means that the socket of another process is in the JVM's place in /tmp."""
     ATTACH_REFUSED = "AttachRefused"
     """AttachRefused means that the JVM refused the agent; the message has its words."""
     AGENT_ERROR = "AgentError"

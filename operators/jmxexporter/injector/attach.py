@@ -110,6 +110,23 @@ class Attachment:
         except OSError:
             return False
 
+    def find_blocker(self) -> str:
+        """Return the file that keeps the JVM from listening; empty when there is none.
+
+        A JVM that is killed leaves its socket. HotSpot renames the next one over it, which a
+        sticky directory, as /tmp is, grants to the owners of the file and of the directory only.
+        """
+        try:
+            file, directory = self._socket.lstat(), self._tmp.stat()
+        except OSError:
+            return ""
+        owners = (file.st_uid, directory.st_uid)
+        if not directory.st_mode & stat.S_ISVTX or self._process.uid in (0, *owners):
+            return ""
+        return (
+            f"/tmp/{self._socket.name}, left by user {file.st_uid}"  # noqa: S108 - as it sees it.
+        )
+
     def load(self, jar: str, argument: str) -> None:
         """Load an agent; both are as the JVM sees them.
 

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -20,6 +21,7 @@ from operators.jmxexporter.injector.messages import (
     CONFIG_VARIABLE,
     REQUEST_VARIABLE,
     Action,
+    JvmReport,
     Reason,
     Report,
     State,
@@ -28,6 +30,13 @@ from operators.jmxexporter.injector.processes import Process
 from operators.jmxexporter.jvms import CONFIG, Jvm, build_request, find_free_port, scrape_metrics
 
 type Start = Callable[..., Jvm]
+
+PYTHON: Final = "/usr/bin/python3"
+OTHER: Final = (
+    *("setpriv", "--reuid=1234", "--regid=5678", "--clear-groups", "--no-new-privs"),
+    *("--bounding-set=-all", "--inh-caps=-all"),
+)
+"""Command that makes the one that follows somebody else's."""
 
 
 def hide(path: Path, *options: str) -> str:
@@ -145,11 +154,15 @@ def test_jvm_without_signals_is_never_signalled(start_jvm: Start, release: int) 
     assert "shop_orders" in scrape_metrics(port)
 
 
+def leave_socket(jvm: Jvm) -> None:
+    """Leave what a killed JVM leaves, where this one would listen."""
+    code = f"import socket; socket.socket(socket.AF_UNIX).bind({str(jvm.socket)!r})"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_stale_socket_of_a_jvm_before_is_no_obstacle(start_jvm: Start) -> None:
     jvm, port = start_jvm(), find_free_port()
-    stale = Path(f"/tmp/.java_pid{jvm.process.pid}")
-    code = f"import socket; socket.socket(socket.AF_UNIX).bind({str(stale)!r})"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    leave_socket(jvm)
 
     report = jvm.inject_one(port=port)
 
@@ -253,27 +266,22 @@ def publish(path: Path, kit: Path) -> None:
         copied.chmod(0o755 if copied.is_dir() else 0o644)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_jvm_of_another_user_is_told_by_its_ids_and_taken_with_them(
-    start_jvm: Start, jvm_kit: Path, public: Path
-) -> None:
-    publish(public, jvm_kit)
-    become = ["setpriv", "--reuid=1234", "--regid=5678", "--clear-groups", "--no-new-privs"]
-    bare = [*become, "--bounding-set=-all", "--inh-caps=-all"]
-    java = (jvm_kit / "java/17").resolve()
-    python = "/usr/bin/python3"
-    for needed in (java / "bin/java", python):
-        if subprocess.run([*bare, "test", "-r", needed], check=False).returncode:
+def start_other(start_jvm: Start, kit: Path, public: Path) -> Jvm:
+    """Start a JVM of another user, and put what that user needs into `public`."""
+    publish(public, kit)
+    java = (kit / "java/17").resolve()
+    for needed in (java / "bin/java", PYTHON):
+        if subprocess.run([*OTHER, "test", "-r", needed], check=False).returncode:
             pytest.skip(f"{needed} is where others may not look")
-    jvm, port = start_jvm(prefix=bare, java=java, kit=public / "kit"), find_free_port()
+    return start_jvm(prefix=OTHER, java=java, kit=public / "kit")
 
-    as_root = jvm.inject_one(port=port)
-    assert (as_root.reason, as_root.uid, as_root.gid) == (Reason.UID_MISMATCH, 1234, 5678), as_root
 
+def inject_as_other(jvm: Jvm, public: Path) -> JvmReport:
+    """Run an injector as that user; returns what became of the JVM."""
     message = public / "message"
     message.touch()
     message.chmod(0o666)
-    request = build_request(Action.ENSURE, port=port, main_class="Shop$")
+    request = build_request(Action.ENSURE, port=find_free_port(), main_class="Shop$")
     environ = {
         REQUEST_VARIABLE: request.render(),
         CONFIG_VARIABLE: CONFIG,
@@ -281,9 +289,40 @@ def test_jvm_of_another_user_is_told_by_its_ids_and_taken_with_them(
         MESSAGE_VARIABLE: str(message),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    command = [*bare, python, "-m", "operators.jmxexporter.injector"]
+    command = [*OTHER, PYTHON, "-m", "operators.jmxexporter.injector"]
     # The working directory is where Python looks for modules first.
     subprocess.run(command, cwd=public, env=environ, check=True, timeout=60)
+    found = Report.parse(message.read_text()).jvms
+    return next(report for report in found if report.pid == jvm.process.pid)
 
-    report = Report.parse(message.read_text()).jvms
-    assert [jvm.state for jvm in report if jvm.uid == 1234] == [State.SERVING], report
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_jvm_of_another_user_is_told_by_its_ids_and_taken_with_them(
+    start_jvm: Start, jvm_kit: Path, public: Path
+) -> None:
+    jvm = start_other(start_jvm, jvm_kit, public)
+
+    as_root = jvm.inject_one(port=find_free_port())
+    assert (as_root.reason, as_root.uid, as_root.gid) == (Reason.UID_MISMATCH, 1234, 5678), as_root
+
+    report = inject_as_other(jvm, public)
+
+    assert report.state is State.SERVING, report
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_stale_socket_of_another_user_is_named(
+    start_jvm: Start, jvm_kit: Path, public: Path
+) -> None:
+    """In a sticky /tmp a JVM cannot put its own in that place, and would never listen."""
+    jvm = start_other(start_jvm, jvm_kit, public)
+    leave_socket(jvm)
+
+    report = inject_as_other(jvm, public)
+
+    assert (report.state, report.reason) == (State.REFUSED, Reason.FOREIGN_SOCKET), report
+    assert f"/tmp/{jvm.socket.name}, left by user 0" in report.message
+    assert "Full thread dump" not in jvm.read_output()
+    jvm.socket.unlink()
+    report = inject_as_other(jvm, public)
+    assert report.state is State.SERVING, report

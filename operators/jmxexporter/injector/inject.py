@@ -130,7 +130,7 @@ def _handle(
         refusal = check_identity(process, os.geteuid(), os.getegid())
         if refusal is None:
             attachment = Attachment(process, request.timeout_seconds)
-            refusal = check_process(process, request, attachment.has_socket)
+            refusal = check_process(process, request, attachment)
         if refusal is None:
             refusal = check_upstream(process, request)
         if refusal is not None:

@@ -7,11 +7,12 @@ import re
 import shlex
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
+from operators.jmxexporter.injector.attach import Attachment
 from operators.jmxexporter.injector.messages import Action, Agent, Reason, Request
 from operators.jmxexporter.injector.processes import Process
 
@@ -49,15 +50,13 @@ def check_identity(process: Process, uid: int, gid: int) -> Refusal | None:
     return None
 
 
-def check_process(
-    process: Process, request: Request, has_socket: Callable[[], bool]
-) -> Refusal | None:
+def check_process(process: Process, request: Request, attachment: Attachment) -> Refusal | None:
     """Find the first reason to leave a JVM alone; None when it may be touched.
 
     Args:
         process: A process of our own user.
         request: What is asked for.
-        has_socket: Tells whether the JVM listens for commands already.
+        attachment: How commands would be given to it.
     """
     checks = (
         _check_kind,
@@ -69,7 +68,9 @@ def check_process(
     for check in checks:
         if (refusal := check(process, request)) is not None:
             return refusal
-    return None if has_socket() else _check_signal(process)
+    if attachment.has_socket():
+        return None
+    return _check_signal(process) or _check_name(attachment)
 
 
 def _check_kind(process: Process, _: Request) -> Refusal | None:
@@ -138,6 +139,13 @@ def _check_signal(process: Process) -> Refusal | None:
     if not int(process.status["SigCgt"], 16) & _SIGQUIT_BIT:
         message = "SIGQUIT is not caught (yet), and would end the process"
         return Refusal(Reason.NOT_READY, message)
+    return None
+
+
+def _check_name(attachment: Attachment) -> Refusal | None:
+    if blocker := attachment.find_blocker():
+        message = f"{blocker}, has the name that the JVM would listen at; delete it"
+        return Refusal(Reason.FOREIGN_SOCKET, message)
     return None
 
 
