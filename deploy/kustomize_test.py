@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +28,9 @@ _PRODUCTION: Final[Mapping[str, Any]] = {
     "dashboard": {"enabled": True},
 }
 """Values that say in a chart what the overlay production says in kustomize."""
+_PROPOSAL: Final = re.compile(r"^( *)# (?=patches:|images:|- | {2,})", re.MULTILINE)
+"""The beginning of a line of the overlay that is a comment until somebody wants it."""
+_DIGEST: Final = "sha256:" + "0123456789abcdef" * 4
 
 type Objects = dict[str, Manifest]
 
@@ -50,6 +54,22 @@ def render(operator: str, values: Mapping[str, Any], namespace: str) -> Objects:
     return key_objects(
         [one for one in manifests if "helm.sh/hook" not in one["metadata"].get("annotations", {})]
     )
+
+
+def read_production(operator: str) -> str:
+    """Read the overlay of an operator for production."""
+    path = _KUSTOMIZE / "overlays" / "production" / operator / "kustomization.yaml"
+    return path.read_text(encoding="utf-8")
+
+
+def write_overlay(directory: Path, operator: str, text: str) -> Path:
+    """Write an overlay beside links to the bases, and return its directory."""
+    scratch = directory / "overlays" / "scratch" / operator
+    scratch.mkdir(parents=True)
+    (scratch / "kustomization.yaml").write_text(text, encoding="utf-8")
+    for name in ("base", "components"):
+        (directory / name).symlink_to(_KUSTOMIZE / name)
+    return scratch
 
 
 def name_rights(objects: Objects, operator: str) -> Objects:
@@ -103,17 +123,11 @@ def test_production_is_what_the_chart_renders_with_its_switches_on(
 @pytest.mark.parametrize("operator", _OPERATORS)
 def test_tracing_says_what_the_value_says(kustomize: Path, operator: str, tmp_path: Path) -> None:
     endpoint = "http://opentelemetry-collector.opentelemetry:4318"
-    overlay = _KUSTOMIZE / "overlays" / "production" / operator / "kustomization.yaml"
-    text = overlay.read_text(encoding="utf-8").replace(
+    text = read_production(operator).replace(
         "# - ../../../components/tracing", "- ../../../components/tracing"
     )
-    scratch = tmp_path / "overlays" / "scratch" / operator
-    scratch.mkdir(parents=True)
-    (scratch / "kustomization.yaml").write_text(text, encoding="utf-8")
-    for name in ("base", "components"):
-        (tmp_path / name).symlink_to(_KUSTOMIZE / name)
 
-    built = build(kustomize, scratch)
+    built = build(kustomize, write_overlay(tmp_path, operator, text))
 
     values = {**_PRODUCTION, "tracing": {"endpoint": endpoint}}
     assert name_rights(built, operator) == render(operator, values, _NAMESPACE)
@@ -125,8 +139,26 @@ def test_kind_runs_the_image_that_was_loaded(kustomize: Path, operator: str) -> 
     (deployment,) = (one for key, one in built.items() if key.startswith("Deployment "))
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
 
+    named = {one["value"] for one in container["env"] if f"slipway/{operator}:" in str(one)}
+
     assert container["image"] == f"slipway/{operator}:dev"
     assert container["imagePullPolicy"] == "IfNotPresent"
+    assert named <= {container["image"]}, "what it starts is on the nodes as well"
+
+
+@pytest.mark.parametrize("operator", _OPERATORS)
+def test_everything_that_the_overlay_says_in_comments_can_be_said(
+    kustomize: Path, operator: str, tmp_path: Path
+) -> None:
+    text = _PROPOSAL.sub(r"\1", read_production(operator)).replace("sha256:...", _DIGEST)
+    built = build(kustomize, write_overlay(tmp_path, operator, text))
+    (deployment,) = (one for key, one in built.items() if key.startswith("Deployment "))
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    named = [one["value"] for one in container["env"] if f"slipway/{operator}" in str(one)]
+
+    assert container["image"] == f"registry.example.com/slipway/{operator}@{_DIGEST}"
+    assert all(name.startswith("registry.example.com/") for name in named), "runs no other image"
+    assert all(name.endswith(_DIGEST) for name in named)
 
 
 @pytest.mark.parametrize("overlay", _OVERLAYS)
