@@ -20,6 +20,7 @@ from libs.common.kinds import (
     STORAGE_CLASS,
     Key,
     Manifest,
+    describe,
     is_deleting,
     key_of,
     uid_of,
@@ -74,6 +75,7 @@ def observe_claim(ctx: Context, held: Manifest, around: Observed) -> Observed:
         snapshots_served=around.snapshots_served,
         source=around.source,
         snapshot=None if snapshot is None else VolumeSnapshotView.parse(snapshot),
+        lost_origin=_find_lost_origin(ctx, claim),
     )
 
 
@@ -85,6 +87,15 @@ def _find_holder(ctx: Context, claim: ClaimView) -> str:
         if uid_of(volume) == uid and uid != ctx.uid:
             return f"DemoVolume {volume['metadata']['name']}"
     # The mark of a DemoVolume that is gone: the claim belongs to nobody.
+    return ""
+
+
+def _find_lost_origin(ctx: Context, claim: ClaimView) -> str:
+    kind, name = claim.data_source
+    origin = Key(claim.key.namespace, name)
+    for known in (PVC, VOLUME_SNAPSHOT) if ctx.is_served(VOLUME_SNAPSHOT) else (PVC,):
+        if known.kind == kind and not claim.volume_name and ctx.get(known, origin) is None:
+            return describe(known, origin)
     return ""
 
 
@@ -149,7 +160,10 @@ def map_pod(pod: Manifest, cache: Cache) -> Iterable[Key]:
 
 def map_volume(volume: Manifest, cache: Cache) -> Iterable[Key]:
     """Name the DemoVolumes that ask for the same claim, and the clones of a DemoVolume."""
-    return (key for key in _map_key(_claim_key(volume), cache) if key != key_of(volume))
+    own = key_of(volume)
+    yield from (key for key in _map_key(_claim_key(volume), cache) if key != own)
+    # One that is gone is not found by its claim any more.
+    yield from map(key_of, cache.store(DEMO_VOLUME).indexed(BY_SOURCE, f"volume {own}"))
 
 
 def map_snapshot(snapshot: Manifest, cache: Cache) -> Iterable[Key]:

@@ -66,6 +66,8 @@ class Observed:
         snapshots_served: Whether the cluster serves VolumeSnapshot.
         source: What the volume is to be filled from; None when it does not exist.
         snapshot: Last snapshot of the claim, by its name.
+        lost_origin: What a claim without a volume is to be filled from and does not exist, for
+            people; empty for none. Nothing keeps an origin before the copy has begun.
     """
 
     claim: ClaimView | None = None
@@ -75,6 +77,7 @@ class Observed:
     snapshots_served: bool = True
     source: SourceView | None = None
     snapshot: VolumeSnapshotView | None = None
+    lost_origin: str = ""
 
     def without_claim(self) -> Observed:
         """Return the same without the claim."""

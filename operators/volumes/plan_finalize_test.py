@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from libs.common.contracts.claims import ClaimUser
+from libs.common.contracts.claims import ClaimUser, ClaimView
 from libs.common.contracts.snapshots import VolumeSnapshotView
 from libs.common.kinds import Manifest
 from libs.common.plan import Create, Delete, Patch
 from libs.common.testing.fakeapi.patches import apply_json_patch
 from operators.volumes.api.v1alpha1 import DemoVolume, Reason
-from operators.volumes.naming import SNAPSHOT_OF, snapshot_name
-from operators.volumes.reconcile import plan_finalize
+from operators.volumes.naming import SNAPSHOT_OF, last_snapshot_name, snapshot_name
+from operators.volumes.reconcile import plan_finalize, plan_volume
 from operators.volumes.samples import (
     build_bound_claim,
+    build_foreign_claim,
     build_volume,
     is_kept_for,
     observe,
@@ -130,6 +132,35 @@ def test_claim_goes_once_its_snapshot_is_ready() -> None:
     (action,) = ending("Snapshot", snapshot=build_snapshot_view()).actions
 
     assert isinstance(action.step, Delete)
+
+
+@pytest.mark.parametrize("held", [{}, {"annotations": {"of": "others"}}], ids=["bare", "annotated"])
+def test_snapshot_of_an_earlier_volume_does_not_count_even_if_nothing_follows_the_adoption(
+    held: Manifest,
+) -> None:
+    claim = build_foreign_claim()
+    claim["metadata"] |= {"uid": "claim-uid", **held}
+    volume = parse_volume(adopt="IfMatching", reclaimPolicy="Snapshot")
+    plan = plan_volume(volume, observe(claim, snapshot=build_snapshot_view()))
+    for action in plan.actions:
+        assert isinstance(action.step, Patch)
+        claim = apply_json_patch(claim, action.step.operations)
+
+    name = last_snapshot_name(ClaimView.parse(claim))
+    assert is_kept_for(claim)
+    assert name != build_snapshot_view().key.name
+    (action,) = ending("Snapshot", claim).actions
+    assert isinstance(action.step, Create)
+    assert action.step.manifest["metadata"]["name"] == name
+
+
+def test_last_snapshot_that_somebody_deletes_is_followed_by_another() -> None:
+    going = replace(build_snapshot_view(), deleting=True)
+    plan = ending("Snapshot", snapshot=going)
+
+    assert (plan.actions, plan.done) == ((), False)
+    assert plan.reason == Reason.SNAPSHOTTING
+    assert "is being deleted; another one follows" in plan.message
 
 
 def test_claim_that_never_had_a_volume_is_deleted_without_snapshot() -> None:

@@ -6,6 +6,7 @@ see. Once a plan was carried out, the plan of what is there then is empty.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -68,8 +69,7 @@ def plan_volume(volume: DemoVolume, observed: Observed) -> Plan:
         case Standing.OURS if claim is not None and not claim.deleting:
             return _plan_correction(volume, observed, claim)
         case Standing.UNOWNED if claim is not None and may_adopt(volume, observed):
-            action = _patch_metadata(volume, claim, Reason.ADOPTED, "Took over the claim")
-            return Plan(action, takes_over=True)
+            return Plan(_plan_adoption(volume, observed, claim), takes_over=True)
         case _:
             return Plan()
 
@@ -126,12 +126,22 @@ def _plan_creation(volume: DemoVolume, observed: Observed) -> Plan:
     return Plan((Action(step, Reason.CREATED, f"Created {name}"),))
 
 
+def _plan_adoption(volume: DemoVolume, observed: Observed, claim: ClaimView) -> tuple[Action, ...]:
+    # A last snapshot that an earlier DemoVolume left does not count for this one, not even if it is
+    # deleted before its next pass.
+    snapshot = observed.snapshot
+    earlier = snapshot.key.name if snapshot is not None and _is_last_of(snapshot, claim) else ""
+    operations = build_metadata_patch(volume, claim, outdated=earlier)
+    return _patch_metadata(claim, operations, Reason.ADOPTED, "Took over the claim")
+
+
 def _plan_correction(volume: DemoVolume, observed: Observed, claim: ClaimView) -> Plan:
     # Left by a deletion that went another way in the end; the volume lives and changes.
     outdated = _plan_outdated(observed, claim)
     if outdated:
         return Plan(outdated)
-    metadata = _patch_metadata(volume, claim, Reason.CORRECTED, "Corrected labels or owner")
+    operations = build_metadata_patch(volume, claim)
+    metadata = _patch_metadata(claim, operations, Reason.CORRECTED, "Corrected labels or owner")
     rule = find_rule(claim, observed.storage_class)
     size = plan_request(volume.spec.size_bytes, claim, rule)
     if size is None:
@@ -142,9 +152,8 @@ def _plan_correction(volume: DemoVolume, observed: Observed, claim: ClaimView) -
 
 
 def _patch_metadata(
-    volume: DemoVolume, claim: ClaimView, reason: Reason, note: str
+    claim: ClaimView, operations: Sequence[Manifest], reason: Reason, note: str
 ) -> tuple[Action, ...]:
-    operations = build_metadata_patch(volume, claim)
     if not operations:
         return ()
     # Owner references are replaced as a list, so another writer's change in between must fail us.
@@ -192,7 +201,10 @@ def _plan_snapshot(volume: DemoVolume, observed: Observed, claim: ClaimView) -> 
         action = Action(step, Reason.SNAPSHOTTING, f"Taking {name}")
         return Ending((action,), reason=Reason.SNAPSHOTTING, message=f"Taking {name}")
     name = describe(VOLUME_SNAPSHOT, snapshot.key)
-    if not _is_last_of(snapshot, claim) or snapshot.deleting:
+    if snapshot.deleting:
+        message = f"{name} is being deleted; another one follows"
+        return Ending(reason=Reason.SNAPSHOTTING, message=message)
+    if not _is_last_of(snapshot, claim):
         return Ending(
             reason=Reason.SNAPSHOT_CONFLICT,
             message=f"{name} is not the last snapshot of the claim; delete it",

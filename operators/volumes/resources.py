@@ -87,19 +87,27 @@ def build_reference(volume: DemoVolume) -> Manifest:
     return build_owner_reference(DEMO_VOLUME, {"metadata": metadata})
 
 
-def build_metadata_patch(volume: DemoVolume, claim: ClaimView) -> list[Manifest]:
+def build_metadata_patch(
+    volume: DemoVolume, claim: ClaimView, *, outdated: str = ""
+) -> list[Manifest]:
     """Build the operations that give a claim its labels and the mark of its owner.
+
+    Args:
+        volume: What is asked for.
+        claim: The claim.
+        outdated: Name of a last snapshot to be noted as outdated; empty for none.
 
     Returns:
         Operations; empty when the claim has it all.
     """
     owned = volume.spec.reclaim_policy is ReclaimPolicy.DELETE
+    marks = {KEPT_FOR: "" if owned else volume.metadata.uid}
+    if outdated:
+        marks[OUTDATED_SNAPSHOT] = outdated
     return [
         *_set_references(claim, [build_reference(volume)] if owned else [], volume.metadata.uid),
-        *_set_entry(
-            "annotations", claim.annotations, KEPT_FOR, "" if owned else volume.metadata.uid
-        ),
-        *_merge("labels", claim.labels, build_labels(volume)),
+        *_set_entries("annotations", claim.annotations, marks),
+        *_set_entries("labels", claim.labels, build_labels(volume)),
     ]
 
 
@@ -108,13 +116,13 @@ def build_release_patch(volume: DemoVolume, claim: ClaimView) -> list[Manifest]:
     kept = claim.annotations.get(KEPT_FOR) == volume.metadata.uid
     return [
         *_set_references(claim, [], volume.metadata.uid),
-        *(_set_entry("annotations", claim.annotations, KEPT_FOR, "") if kept else ()),
+        *(_set_entries("annotations", claim.annotations, {KEPT_FOR: ""}) if kept else ()),
     ]
 
 
 def build_outdated_patch(claim: ClaimView, snapshot: str) -> list[Manifest]:
     """Build the operations that note on a claim which last snapshot is older than its last use."""
-    return _set_entry("annotations", claim.annotations, OUTDATED_SNAPSHOT, snapshot)
+    return _set_entries("annotations", claim.annotations, {OUTDATED_SNAPSHOT: snapshot})
 
 
 def build_request_patch(claim: ClaimView, size: Fraction) -> list[Manifest]:
@@ -147,26 +155,23 @@ def _set_references(claim: ClaimView, wanted: Sequence[Manifest], uid: str) -> l
     return [{"op": "add", "path": "/metadata/ownerReferences", "value": [*others, *wanted]}]
 
 
-def _set_entry(field: str, held: Mapping[str, str], name: str, value: str) -> list[Manifest]:
-    """Set one entry of a metadata map; an empty value takes it out."""
-    if held.get(name, "") == value:
-        return []
+def _set_entries(field: str, held: Mapping[str, str], wanted: Mapping[str, str]) -> list[Manifest]:
+    """Set entries of a metadata map; an empty value takes an entry out."""
     path = f"/metadata/{field}"
-    if not value:
-        return [{"op": "remove", "path": f"{path}/{_escape(name)}"}]
     if not held:
-        return [{"op": "add", "path": path, "value": {name: value}}]
-    return [{"op": "add", "path": f"{path}/{_escape(name)}", "value": value}]
-
-
-def _merge(field: str, held: Mapping[str, str], wanted: Mapping[str, str]) -> list[Manifest]:
-    if not held:
-        return [{"op": "add", "path": f"/metadata/{field}", "value": dict(wanted)}]
-    return [
-        operation
-        for name, value in wanted.items()
-        for operation in _set_entry(field, held, name, value)
-    ]
+        new = {name: value for name, value in wanted.items() if value}
+        return [{"op": "add", "path": path, "value": new}] if new else []
+    operations: list[Manifest] = []
+    for name, value in wanted.items():
+        place = f"{path}/{_escape(name)}"
+        if held.get(name, "") == value:
+            continue
+        operations.append(
+            {"op": "add", "path": place, "value": value}
+            if value
+            else {"op": "remove", "path": place}
+        )
+    return operations
 
 
 def _escape(name: str) -> str:

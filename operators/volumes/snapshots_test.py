@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
 from libs.common.kinds import PVC, Key, Manifest, key_of
 from libs.common.testing.fakeapi import FakeApi
@@ -130,6 +132,44 @@ async def test_cluster_without_snapshots_is_no_reason_to_lose_data(
 
     assert api.find(DEMO_VOLUME, DATA) is None
     assert api.find(PVC, DATA) is not None
+
+
+@pytest.mark.parametrize("policy", ["Delete", "Retain"])
+async def test_source_that_goes_before_the_copy_has_begun_is_missed_where_its_claim_goes_too(
+    api: FakeApi, harness: OperatorHarness, policy: str
+) -> None:
+    """A class that waits for a pod copies then; nothing keeps the source until the copy begins."""
+    api.create(build(reclaimPolicy=policy))
+    await harness.settled()
+    bind(api)
+    api.create(build("clone", source={"volume": "data"}, storageClassName="lazy"))
+    await harness.settled()
+    clone = Key("default", "clone")
+    assert condition(api, "Ready", clone) == ("True", Reason.WAITING_FOR_FIRST_CONSUMER)
+
+    api.delete(DEMO_VOLUME, DATA)
+    await harness.settled()
+
+    expected = {
+        "Delete": ("False", Reason.SOURCE_MISSING),
+        "Retain": ("True", Reason.WAITING_FOR_FIRST_CONSUMER),
+    }
+    assert condition(api, "Ready", clone) == expected[policy]
+
+
+async def test_clone_that_waits_for_its_source_notices_when_that_is_deleted(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build(reclaimPolicy="Retain"))
+    api.create(build("clone", source={"volume": "data"}))
+    await harness.settled()
+    clone = Key("default", "clone")
+    assert condition(api, "Ready", clone) == ("False", Reason.SOURCE_NOT_READY)
+
+    api.delete(DEMO_VOLUME, DATA)
+    await harness.settled()
+
+    assert condition(api, "Ready", clone) == ("False", Reason.SOURCE_MISSING)
 
 
 async def test_source_is_waited_for_and_then_used(api: FakeApi, harness: OperatorHarness) -> None:

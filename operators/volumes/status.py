@@ -197,6 +197,12 @@ def _judge_bound(claim: ClaimView, observed: Observed) -> Condition:
             f"the volume {claim.volume_name} of {name} is gone; delete the claim to start anew"
         )
         return Condition.false(ConditionType.BOUND, Reason.LOST, message)
+    if observed.lost_origin and not claim.volume_name:
+        message = (
+            f"{observed.lost_origin}, which {name} is to be filled from, is gone; "
+            "bring it back, or delete this DemoVolume"
+        )
+        return Condition.false(ConditionType.BOUND, Reason.SOURCE_MISSING, message)
     waits = observed.storage_class is not None and observed.storage_class.waits_for_consumer
     if waits and not claim.volume_name and not claim.has_consumer:
         message = f"the volume is made when a pod uses {name}"

@@ -107,6 +107,19 @@ def test_pending_claim_is_provisioning_once_its_consumer_is_there() -> None:
     assert condition(status, ConditionType.READY)[:2] == ("False", Reason.PROVISIONING)
 
 
+def test_claim_whose_origin_went_before_it_was_copied_is_not_ready() -> None:
+    """No pod could ever start with it, so nobody is to be told that it waits for one."""
+    volume = parse_volume(source={"snapshot": "monday"})
+    lost = "VolumeSnapshot default/monday"
+
+    status = show(volume, observe(pending(volume), storage_class=LAZY, lost_origin=lost))
+    assert condition(status, ConditionType.READY)[:2] == ("False", Reason.SOURCE_MISSING)
+    assert condition(status, ConditionType.BOUND)[2].startswith(lost)
+
+    status = show(volume, observe(build_bound_claim(volume), lost_origin=lost))
+    assert condition(status, ConditionType.READY)[:2] == ("True", Reason.BOUND)
+
+
 @pytest.mark.parametrize(
     ("class_name", "storage_class", "words"),
     [
