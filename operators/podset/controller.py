@@ -10,13 +10,13 @@ from typing import Final
 from libs.common.crd import kind_of
 from libs.common.errors import ApiError, Forbidden
 from libs.common.kinds import POD, Key, Kind, Manifest, is_deleting, uid_of
-from libs.common.labels import INSTANCE, matches_selector
+from libs.common.labels import matches_selector
 from libs.common.ownership import controller_of
 from libs.common.plan import Create, Delete, Outcome, Patch, Step, StepFailure
 from libs.common.runtime import Cache, Context, Controller, ForeignObject, Operator, Result
 from operators.podset.api.v1 import ConditionType, PodSet, Reason
 from operators.podset.metrics import METRICS
-from operators.podset.naming import parse_pod_name
+from operators.podset.naming import SET_LABEL, parse_pod_name
 from operators.podset.reconcile import Desired, Observed, Plan, build_desired, plan_podset
 from operators.podset.resources import OPERATOR_ID
 from operators.podset.settings import Settings
@@ -34,7 +34,7 @@ _NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
 _OVER_QUOTA: Final = "exceeded quota"
 """Words of the API server, which has no code of its own for this."""
 _NOTHING: Final[Manifest] = {
-    "matchExpressions": [{"key": INSTANCE, "operator": "In", "values": []}]
+    "matchExpressions": [{"key": SET_LABEL, "operator": "In", "values": []}]
 }
 """Selector that no pod matches, for sets that have none."""
 
@@ -234,7 +234,7 @@ def map_pod(pod: Manifest, cache: Cache) -> list[Key]:
     sets = cache.store(PODSET)
     names = {parse_pod_name(metadata["name"])[0]}
     if controller_of(pod) is None:
-        names.add(labels.get(INSTANCE, ""))
+        names.add(labels.get(SET_LABEL, ""))
         names.update(
             held["metadata"]["name"]
             for held in sets.list(namespace)

@@ -6,11 +6,10 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 from libs.common.kinds import EVENT, NAMESPACE, POD, Manifest, uid_of
-from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.podset.controller import OPERATOR, PODSET
-from operators.podset.naming import ATTEMPT_ANNOTATION
+from operators.podset.naming import ATTEMPT_ANNOTATION, SET_LABEL
 from operators.podset.samples import (
     TEMPLATE,
     WEB,
@@ -65,8 +64,7 @@ async def test_scale_subresource_works_in_both_directions(
 
         assert len(names(api)) == replicas
     found = await operator.client.get(PODSET, WEB, subresource="scale")
-    selector = {MANAGED_BY: "podset", INSTANCE: "web"}
-    assert found["status"]["selector"] == ",".join(f"{k}={v}" for k, v in sorted(selector.items()))
+    assert found["status"]["selector"] == f"{SET_LABEL}=web"
 
 
 async def test_pod_deleted_by_hand_comes_back(api: FakeApi, operator: OperatorHarness) -> None:

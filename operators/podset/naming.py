@@ -10,6 +10,8 @@ from typing import Final
 
 GROUP: Final = "batch.tutorial.kubebuilder.io"
 """API group of PodSet, and prefix of the labels and annotations that belong to it."""
+SET_LABEL: Final = f"{GROUP}/podset"
+"""Label on each pod: the name of the set, by which a set without a selector finds its pods."""
 SLOT_LABEL: Final = f"{GROUP}/slot"
 """Label on each pod: the number of its slot, as the name has it."""
 TEMPLATE_HASH_LABEL: Final = f"{GROUP}/template-hash"

@@ -13,6 +13,7 @@ from libs.common.naming import short_hash
 from operators.podset.api.v1 import PodSet
 from operators.podset.naming import (
     ATTEMPT_ANNOTATION,
+    SET_LABEL,
     SLOT_LABEL,
     TEMPLATE_HASH_LABEL,
     pod_name,
@@ -57,9 +58,11 @@ def build_blueprint(podset: PodSet, *, default_image: str = DEFAULT_IMAGE) -> Bl
     template_hash = _hash_of({"labels": labels, "annotations": dict(annotations), "spec": spec})
     return Blueprint(
         labels={
-            **labels,
+            # A template may name another application: Services select by these labels.
             MANAGED_BY: OPERATOR_ID,
             INSTANCE: name,
+            **labels,
+            SET_LABEL: name,
             TEMPLATE_HASH_LABEL: template_hash,
         },
         annotations=annotations,
@@ -74,7 +77,7 @@ def build_selector(podset: PodSet) -> Manifest:
     selector = podset.spec.selector
     if selector is not None:
         return selector.to_manifest()
-    return {"matchLabels": {MANAGED_BY: OPERATOR_ID, INSTANCE: podset.metadata.name}}
+    return {"matchLabels": {SET_LABEL: podset.metadata.name}}
 
 
 def build_pod(

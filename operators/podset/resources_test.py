@@ -8,7 +8,12 @@ import yaml
 
 from libs.common.labels import INSTANCE, MANAGED_BY
 from operators.podset.api import PodSet
-from operators.podset.naming import ATTEMPT_ANNOTATION, SLOT_LABEL, TEMPLATE_HASH_LABEL
+from operators.podset.naming import (
+    ATTEMPT_ANNOTATION,
+    SET_LABEL,
+    SLOT_LABEL,
+    TEMPLATE_HASH_LABEL,
+)
 from operators.podset.resources import build_blueprint, build_pod
 from operators.podset.simulation import build_owner, build_podset
 
@@ -58,6 +63,7 @@ def test_pod_of_a_template_has_its_metadata_and_ours() -> None:
             "app": "x",
             MANAGED_BY: "podset",
             INSTANCE: "web",
+            SET_LABEL: "web",
             TEMPLATE_HASH_LABEL: blueprint.template_hash,
             SLOT_LABEL: "4",
         },
@@ -65,6 +71,19 @@ def test_pod_of_a_template_has_its_metadata_and_ours() -> None:
         "ownerReferences": [build_owner()],
     }
     assert pod["spec"] == TEMPLATE["spec"]
+
+
+@pytest.mark.parametrize("selects", [True, False], ids=["selector", "no selector"])
+def test_labels_of_an_application_in_the_template_win(selects: bool) -> None:
+    """Charts put them on pods, and their Services select by them."""
+    labels = {INSTANCE: "release", MANAGED_BY: "Helm"}
+    spec: dict[str, Any] = {"template": {**TEMPLATE, "metadata": {"labels": labels}}}
+    if selects:
+        spec["selector"] = {"matchLabels": labels}
+    blueprint = build_blueprint(build_podset(**spec))
+
+    assert blueprint.labels.items() >= labels.items()
+    assert blueprint.selector["matchLabels"].items() <= blueprint.labels.items()
 
 
 def test_hash_changes_with_the_template_alone() -> None:

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from libs.common.kinds import Manifest, is_deleting
-from libs.common.labels import INSTANCE
 from libs.common.ownership import controller_of
-from operators.podset.naming import GROUP, pod_name
+from operators.podset.naming import GROUP, SET_LABEL, pod_name
 
 type Lookup = Callable[[str], Manifest | None]
 """Return the pod of a name in the namespace of the set, as the cache has it."""
@@ -75,7 +74,7 @@ class Slots:
     def _was_ours(self, pod: Mapping[str, Any]) -> bool:
         """Tell whether a pod is one that the set made, and let go since a label was changed."""
         labels = pod["metadata"].get("labels") or {}
-        return controller_of(pod) is None and labels.get(INSTANCE) == self.set_name
+        return controller_of(pod) is None and labels.get(SET_LABEL) == self.set_name
 
     def _is_leaving(self, pod: Mapping[str, Any]) -> bool:
         """Tell whether a pod will be gone without anybody's help.

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.kinds import Manifest
-from libs.common.labels import INSTANCE
+from operators.podset.naming import SET_LABEL
 from operators.podset.simulation import build_owner
 from operators.podset.slots import Slots
 
@@ -58,7 +58,7 @@ def test_pod_that_leaves_by_itself_is_no_conflict() -> None:
 
 
 def test_pod_that_the_set_let_go_is_a_conflict_only_where_its_slot_is_needed() -> None:
-    pod = foreign(labels={INSTANCE: "web", "app": "debug"})
+    pod = foreign(labels={SET_LABEL: "web", "app": "debug"})
 
     assert build_slots(set(), {0: pod}).conflicts(1, released=False) == []
     assert build_slots(set(), {0: pod}).conflicts(1, released=True) == ["web-pod-0 (of nobody)"]

@@ -140,11 +140,14 @@ def _explain(desired: Desired, facts: Assessment, refusal: Refusal | None) -> tu
             count = _count(len(facts.terminating), "pod")
             pods = _list([pod.name for pod in sorted(facts.terminating, key=_by_slot)])
             return Reason.TERMINATING, f"{count} being deleted must be gone first: {pods}"
+        taken = _find_blocking(desired, facts)
+        if taken:
+            return Reason.NAME_TAKEN, _describe_taken(desired, taken)
         return Reason.SCALING_UP, f"{active} of {_count(facts.rollout.target, 'pod')} exist"
     if facts.surplus:
         return Reason.SCALING_DOWN, f"{_count(facts.surplus, 'pod')} to delete"
     if facts.rollout.pending:
-        return Reason.UPDATING, f"{_count(facts.rollout.pending, 'pod')} of an older template left"
+        return Reason.UPDATING, _describe_update(facts)
     return Reason.PODS_NOT_READY, _describe_unready(facts, wanted)
 
 
@@ -165,6 +168,7 @@ def _state_progressing(ready: Condition) -> Condition:
         Reason.FAILED_CREATE,
         Reason.FAILED_DELETE,
         Reason.FAILED_UPDATE,
+        Reason.NAME_TAKEN,
     }
     if ready.status == "True" or ready.reason in held_up:
         return Condition.false(ConditionType.PROGRESSING, ready.reason)
@@ -188,9 +192,24 @@ def _state_conflict(desired: Desired, facts: Assessment) -> Condition:
     taken = facts.slots.conflicts(facts.window, released=desired.is_strict)
     if not taken:
         return Condition.false(ConditionType.CONFLICT, Reason.AS_EXPECTED)
-    remedy = "their slots stay empty" if desired.is_strict else "other slots are used"
-    message = f"Names taken by pods of others, {remedy}: {_list(taken)}"
-    return Condition.true(ConditionType.CONFLICT, Reason.NAME_TAKEN, message)
+    return Condition.true(
+        ConditionType.CONFLICT, Reason.NAME_TAKEN, _describe_taken(desired, taken)
+    )
+
+
+def _find_blocking(desired: Desired, facts: Assessment) -> list[str]:
+    """Return, in words, the pods of others that keep a set from having as many pods as it wants."""
+    if not desired.is_strict or next(facts.slots.free(limit=facts.window), None) is not None:
+        return []
+    return facts.slots.conflicts(facts.window, released=True)
+
+
+def _describe_taken(desired: Desired, taken: Sequence[str]) -> str:
+    if desired.is_strict:
+        remedy = "their slots stay empty until these pods are deleted"
+    else:
+        remedy = "other slots are used"
+    return f"Names taken by pods of others, {remedy}: {_list(taken)}"
 
 
 def _describe_waiting(facts: Assessment) -> str:
@@ -206,9 +225,23 @@ def _describe_waiting(facts: Assessment) -> str:
 def _describe_unready(facts: Assessment, wanted: int) -> str:
     available = len(facts.available)
     waiting = [pod for pod in facts.active if pod.name not in facts.available]
-    troubled = next((pod for pod in sorted(waiting, key=_by_slot) if pod.trouble), None)
-    message = f"{available} of {_count(wanted, 'pod')} available"
-    return f"{message}; {_describe_pod(troubled)}" if troubled is not None else message
+    return f"{available} of {_count(wanted, 'pod')} available{_name_first(waiting)}"
+
+
+def _describe_update(facts: Assessment) -> str:
+    """Say how much of an update is left, and which pod of the new template it waits for."""
+    old = {pod.name for pod in facts.rollout.outdated} | facts.available
+    waiting = [pod for pod in facts.active if pod.name not in old]
+    return f"{_count(facts.rollout.pending, 'pod')} of an older template left{_name_first(waiting)}"
+
+
+def _name_first(waiting: Sequence[PodView]) -> str:
+    """Name one of the pods that are waited for: the first in trouble, else the first."""
+    pod = min(waiting, key=lambda pod: (not pod.trouble, _by_slot(pod)), default=None)
+    if pod is None:
+        return ""
+    state = "ready, waits for spec.minReadySeconds" if pod.is_ready else f"{pod.phase}, not ready"
+    return f"; {pod.name} ({pod.trouble or state})"
 
 
 def _describe_pod(pod: PodView) -> str:

@@ -24,6 +24,11 @@ def conditions(status: Manifest) -> dict[str, tuple[str, str]]:
     return {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
 
 
+def message_of(process: Process) -> str:
+    """Return the message of the condition Ready."""
+    return str(process.status()["conditions"][0]["message"])
+
+
 def failed(step: Step, error: Exception) -> Outcome:
     """Build the outcome of a pass in which one step failed."""
     return Outcome(failures=(StepFailure(step, error),))
@@ -53,7 +58,7 @@ def test_settled_set_is_ready() -> None:
         "availableReplicas": 3,
         "updatedReplicas": 3,
         "terminatingReplicas": 0,
-        "selector": "app.kubernetes.io/instance=web,app.kubernetes.io/managed-by=podset",
+        "selector": "batch.tutorial.kubebuilder.io/podset=web",
         "podNames": ["web-pod-0", "web-pod-1", "web-pod-2"],
     }
 
@@ -83,8 +88,34 @@ def test_message_names_a_pod_and_its_trouble() -> None:
     )
     process.deliver()
 
-    message = process.status()["conditions"][0]["message"]
-    assert message == "1 of 2 pods available; web-pod-1 (ImagePullBackOff)"
+    assert message_of(process) == "1 of 2 pods available; web-pod-1 (ImagePullBackOff)"
+
+
+def test_message_names_a_pod_of_which_nothing_is_known_but_that_it_is_not_available() -> None:
+    """A probe that fails shows nowhere else in the status of a pod."""
+    cluster, process = start(2, minReadySeconds=30)
+    assert "web-pod-0 (ready, waits for spec.minReadySeconds)" in message_of(process)
+    cluster.later(30)
+    cluster.run("web-pod-1", ready=False)
+    process.deliver()
+
+    assert message_of(process) == "1 of 2 pods available; web-pod-1 (Running, not ready)"
+
+
+def test_update_that_does_not_go_on_names_the_new_pod_in_trouble() -> None:
+    template = {**TEMPLATE, "metadata": {"labels": {"app": "web", "v": "2"}}}
+    cluster, process = start(3)
+    process.desired = desire(replicas=3, template=template, updateStrategy={"type": "Recreate"})
+    assert message_of(process) == "3 pods of an older template left"
+    cluster.delete("web-pod-2", cluster.pods["web-pod-2"]["metadata"]["uid"])
+    cluster.vanish("web-pod-2")
+    process.deliver()
+    process.reconcile()
+    waiting = [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]
+    cluster.change("web-pod-2", lambda pod: pod["status"].update(containerStatuses=waiting))
+    process.deliver()
+
+    assert message_of(process) == "2 pods of an older template left; web-pod-2 (ImagePullBackOff)"
 
 
 @pytest.mark.parametrize(
@@ -159,6 +190,17 @@ def test_name_that_is_taken_is_a_conflict() -> None:
 
     assert conditions(status)["Conflict"] == ("True", "NameTaken")
     assert status["podNames"] == ["web-pod-0", "web-pod-2"]
+
+
+def test_strict_set_that_lacks_a_slot_says_which_pod_to_delete() -> None:
+    cluster = Cluster()
+    cluster.create({"metadata": {"name": "web-pod-1"}, "spec": {}})
+    process = Process(cluster, desire(replicas=2, podReplacementPolicy="TerminationComplete"))
+    process.reconcile()
+
+    assert conditions(process.status())["Ready"] == ("False", "NameTaken")
+    assert conditions(process.status())["Progressing"] == ("False", "NameTaken")
+    assert "until these pods are deleted: web-pod-1 (of nobody)" in message_of(process)
 
 
 @pytest.mark.parametrize(
