@@ -6,6 +6,7 @@ They matter because an operator that compares what it wants with what it finds s
 from __future__ import annotations
 
 import base64
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -180,8 +181,9 @@ def _admit_service(obj: Manifest) -> None:
         _set(spec, clusterIPs=["None"], ipFamilies=["IPv4", "IPv6"] if dual else ["IPv4"])
         _set(spec, ipFamilyPolicy="RequireDualStack" if dual else "SingleStack")
         return
-    # Addresses are told apart by the UID; nothing routes to them.
-    last = int(obj["metadata"]["uid"][:6], 16) % 65534 + 1
+    # Nothing routes to it. It follows from the name, so that two runs of a test have the same.
+    metadata = obj["metadata"]
+    last = zlib.crc32(f"{metadata['namespace']}/{metadata['name']}".encode()) % 65534 + 1
     _set(spec, clusterIP=f"10.96.{last >> 8}.{last & 255}")
     _set(spec, clusterIPs=[spec["clusterIP"]], ipFamilies=["IPv4"], ipFamilyPolicy="SingleStack")
 

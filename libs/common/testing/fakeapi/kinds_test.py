@@ -7,7 +7,18 @@ import asyncio
 import kopf
 import pytest
 
-from libs.common.kinds import CONFIG_MAP, CORE_EVENT, CRD, EVENT, POD, Kind, Manifest
+from libs.common.kinds import (
+    CONFIG_MAP,
+    CORE_EVENT,
+    CRD,
+    EVENT,
+    POD,
+    SERVICE,
+    Key,
+    Kind,
+    Manifest,
+    build_object,
+)
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd
 from libs.common.testing.fakeapi.rest import Rest
@@ -224,15 +235,17 @@ async def test_both_event_apis_show_the_same_events(rest: Rest, api: FakeApi) ->
     assert names(listed.body) == ["e"]
 
 
-async def test_service_gets_an_address(api: FakeApi) -> None:
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "s"},
-        "spec": {"ports": [{"port": 80}]},
-    }
+async def test_service_gets_an_address_that_follows_from_its_name(api: FakeApi) -> None:
+    def build(name: str) -> Manifest:
+        return build_object(SERVICE, name, spec={"ports": [{"port": 80}]})
 
-    assert api.create(service)["spec"]["clusterIP"].startswith("10.96.")
+    address = api.create(build("s"))["spec"]["clusterIP"]
+    assert address.startswith("10.96.")
+    assert api.create(build("t"))["spec"]["clusterIP"] != address
+
+    # Runs of one workload are held against each other, and give objects other UIDs.
+    api.delete(SERVICE, Key("default", "s"))
+    assert api.create(build("s"))["spec"]["clusterIP"] == address
 
 
 async def test_ephemeral_containers_are_added_by_their_subresource_only(
