@@ -65,41 +65,8 @@ def normalize(manifest: Manifest, names: Mapping[str, str], namespace: str) -> M
     return normalized
 
 
-def describe_difference(wanted: Any, found: Any, path: str = "") -> list[str]:
-    """List where two normalized values differ, in words."""
-    if isinstance(wanted, Mapping) and isinstance(found, Mapping):
-        return [
-            line
-            for name in sorted({*wanted, *found})
-            for line in _compare_member(wanted, found, name, path)
-        ]
-    if _are_lists(wanted, found) and len(wanted) == len(found):
-        pairs = enumerate(zip(wanted, found, strict=True))
-        return [
-            line
-            for number, (first, second) in pairs
-            for line in describe_difference(first, second, f"{path}[{number}]")
-        ]
-    return [] if wanted == found else [f"{path}: {_short(wanted)} became {_short(found)}"]
-
-
 def _hide(text: str, namespace: str) -> str:
     return text.replace(namespace, "<namespace>")
-
-
-def _are_lists(*values: Any) -> bool:
-    return all(isinstance(value, list) for value in values)
-
-
-def _compare_member(
-    wanted: Mapping[str, Any], found: Mapping[str, Any], name: str, path: str
-) -> list[str]:
-    place = f"{path}.{name}" if path else name
-    if name not in found:
-        return [f"{place} is missing"]
-    if name not in wanted:
-        return [f"{place} is there, {_short(found[name])}"]
-    return describe_difference(wanted[name], found[name], place)
 
 
 def _mask(value: Any) -> Any:
@@ -130,11 +97,6 @@ def _relate(value: Any, generation: int) -> Any:
 
 def _mask_uid(name: str, value: Any) -> Any:
     return "<masked>" if name == "uid" else _mask(value)
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True)
-    return text if len(text) <= 120 else f"{text[:117]}..."
 
 
 def leave_out_others(manifest: Manifest) -> Manifest:

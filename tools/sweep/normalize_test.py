@@ -3,7 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 from libs.common.kinds import POD
-from tools.sweep.normalize import build_state, describe_difference, normalize
+from libs.common.testing.differences import describe_difference
+from tools.sweep.normalize import build_state, normalize
 from tools.sweep.recorder import Book
 
 UID = "11111111-1111-4111-8111-111111111111"
@@ -64,18 +65,3 @@ def test_state_has_what_is_there_by_name() -> None:
     assert list(build_state(book, [POD], "s-1")) == ["pods web-pod-0"]
     book.note("DELETED", POD, build_pod())
     assert build_state(book, [POD], "s-1") == {}
-
-
-def test_differences_are_told_by_their_path() -> None:
-    wanted = {"a": {"b": [1, 2]}, "gone": 1}
-    found = {"a": {"b": [1, 3]}, "new": 2}
-
-    assert describe_difference(wanted, found) == [
-        "a.b[1]: 2 became 3",
-        "gone is missing",
-        "new is there, 2",
-    ]
-
-
-def test_lists_of_other_lengths_differ_as_a_whole() -> None:
-    assert describe_difference([1], [1, 2], "x") == ["x: [1] became [1, 2]"]

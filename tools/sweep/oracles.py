@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from libs.common.kinds import uid_of
+from libs.common.testing.differences import describe_difference
 from tools.sweep.belonging import belongs
 from tools.sweep.modes import EXCLUSIVE, Mode
-from tools.sweep.normalize import describe_difference
 from tools.sweep.outcome import Finding, Outcome
 from tools.sweep.session import Record
 from tools.sweep.wire import JSON_PATCH

@@ -24,6 +24,7 @@ import pytest
 
 from libs.common.kinds import Key, Kind, Manifest, key_of
 from libs.common.rbac import event_rules, operator_namespace_rules
+from libs.common.testing.differences import render_differences
 from libs.common.testing.fakeapi import FakeApi, Request
 from libs.common.testing.harms import CRASH_MODES, Crash, Fail, Harm, spread
 from libs.common.testing.harness import OperatorHarness
@@ -363,10 +364,13 @@ class OperatorConformance:
         await harness.client.apply(kind, again, field_manager="kubectl")
 
     def _assert_same(self, got: Run, expected: Run, how: str, *, counts: bool = True) -> None:
-        assert got.state == expected.state, f"other end after {how}"
-        if counts:
-            assert got.creates == expected.creates, f"other creations after {how}"
-            assert got.deletes == expected.deletes, f"other deletions after {how}"
+        for what, one, other, asked in (
+            ("end", got.state, expected.state, True),
+            ("creations", got.creates, expected.creates, counts),
+            ("deletions", got.deletes, expected.deletes, counts),
+        ):
+            if asked and one != other:
+                pytest.fail(f"other {what} after {how}:\n{render_differences(other, one)}")
 
 
 def _scope_of(kind: Kind) -> str:
