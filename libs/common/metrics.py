@@ -188,10 +188,15 @@ class ControllerMetrics:
 
 
 class QueueMetrics:
-    """Metrics of one work queue; the calls are those of client-go's queue, by key."""
+    """Metrics of one work queue; the calls are those of client-go's queue, by key.
+
+    Keys count as waiting from `begin` on: those of a standby wait for nobody, and a backlog is what
+    workers do not get through.
+    """
 
     def __init__(self, metrics: Metrics, name: str) -> None:
         """Begin the counters at 0 and compute the ages of running work at each scrape."""
+        self._begun = False
         self._clock = metrics.clock
         self._labels = (name, name)
         self._depth = metrics.gauge(specs.QUEUE_DEPTH)
@@ -207,6 +212,13 @@ class QueueMetrics:
         longest = metrics.gauge(specs.QUEUE_LONGEST_RUNNING).labels(*self._labels)
         longest.set_function(lambda: max(self._ages(), default=0.0))
 
+    def begin(self) -> None:
+        """Count the keys that wait, and their time from now: the workers start."""
+        now, self._begun = self._clock(), True
+        for key, (_, priority) in self._added.items():
+            self._added[key] = (now, priority)
+            self._count(priority, 1)
+
     def added(self, key: Hashable, priority: int = 0) -> None:
         """Note that a key became ready to be processed, or was raised to another priority."""
         waiting = self._added.get(key)
@@ -215,22 +227,22 @@ class QueueMetrics:
             self._added[key] = (self._clock(), priority)
         elif waiting[1] != priority:
             self._added[key] = (waiting[0], priority)
-            self._depth_of(waiting[1]).dec()
+            self._count(waiting[1], -1)
         else:
             return
-        self._depth_of(priority).inc()
+        self._count(priority, 1)
 
     def removed(self, key: Hashable) -> None:
         """Note that a key left the queue without being processed."""
         if (waiting := self._added.pop(key, None)) is not None:
-            self._depth_of(waiting[1]).dec()
+            self._count(waiting[1], -1)
 
     def started(self, key: Hashable) -> None:
         """Note that a worker took a key."""
         now = self._clock()
         if (waiting := self._added.pop(key, None)) is not None:
             self._latency.observe(now - waiting[0])
-            self._depth_of(waiting[1]).dec()
+            self._count(waiting[1], -1)
         self._started[key] = now
 
     def done(self, key: Hashable) -> None:
@@ -242,8 +254,9 @@ class QueueMetrics:
         """Count a key that was put back with a delay after an error."""
         self._retries.inc()
 
-    def _depth_of(self, priority: int) -> Gauge:
-        return self._depth.labels(*self._labels, str(priority))
+    def _count(self, priority: int, change: int) -> None:
+        if self._begun:
+            self._depth.labels(*self._labels, str(priority)).inc(change)
 
     def _ages(self) -> list[float]:
         # A scrape may come from another thread than the queue's, hence the copy.

@@ -39,6 +39,17 @@ async def probe(harness: OperatorHarness, path: str) -> int:
         return answer.status
 
 
+def depths(harness: OperatorHarness) -> set[float]:
+    """Return the depths of the queues, by priority."""
+    families = harness.manager.metrics.registry.collect()
+    return {
+        sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name == "workqueue_depth"
+    }
+
+
 def start(api: FakeApi, operator: Operator = OPERATOR, **settings: Any) -> OperatorHarness:
     """Build a replica that is not started."""
     return OperatorHarness(operator, api.config, **{"source": "reflector", **settings})
@@ -337,6 +348,7 @@ async def test_standby_is_ready_with_warm_caches_and_does_nothing(fake_api: Fake
         assert await probe(standby, "/readyz") == 200
         assert not standby.manager.working.is_set()
         assert standby.metric("controller_runtime_reconcile_total", result="success") == 0
+        assert depths(standby) == {0.0}, "nobody is behind with the keys of a standby"
         assert await standby.stop()
         await standby.client.close()
 
