@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from libs.common.kinds import Manifest
+
+_PROBED: Final = frozenset({"AgentConnected"})
+"""Conditions whose beginning KubeVirt writes as the time of a probe, and never as a transition."""
 
 
 def render_time(moment: datetime) -> str:
@@ -36,11 +39,13 @@ def merge_conditions(
     for condition in wanted:
         old = before.get(condition["type"], {})
         same = old.get("status") == condition["status"]
-        since = old.get("lastTransitionTime") if same else None
+        probed = condition["type"] in _PROBED
+        given, empty = ("lastProbeTime", "lastTransitionTime")[:: 1 if probed else -1]
+        since = old.get(given) if same else None
         merged.append(
             {
-                "lastProbeTime": None,
-                "lastTransitionTime": since or render_time(now),
+                given: since or render_time(now),
+                empty: None,
                 **{name: condition[name] for name in condition if "Time" not in name},
             }
         )

@@ -67,7 +67,7 @@ class PlayedGuests:
         except NotFound:
             return Reply(404)
         conditions = [
-            {**each, "lastTransitionTime": _BACK} if each["type"] == _AGENT else each
+            {**each, "lastProbeTime": _BACK} if each["type"] == _AGENT else each
             for each in run["status"]["conditions"]
         ]
         patch = {"metadata": {"uid": uid_of(run)}, "status": {"conditions": conditions}}
@@ -144,7 +144,8 @@ def _build_run(machine: Manifest) -> Manifest:
             "phase": "Running",
             "nodeName": _NODES[0],
             "conditions": [
-                {"type": each, "status": "True", "lastTransitionTime": _BOOTED} for each in ready
+                # KubeVirt writes since when an agent answers as the time of a probe.
+                {"type": each, "status": "True", "lastProbeTime": _BOOTED} for each in ready
             ],
             "interfaces": [{"name": "default", "ipAddress": "10.0.0.7"}],
         },

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from libs.common.conditions import parse_time
 from libs.common.contracts.compute import FINAL_PHASES
 from libs.common.contracts.kubevirt import (
     VIRTUAL_MACHINE_INSTANCE,
@@ -19,7 +18,7 @@ from libs.common.contracts.machine_snapshots import (
     find_volume_snapshot,
 )
 from libs.common.contracts.migrations import MigrationView
-from libs.common.contracts.reading import condition_at, map_at, text_at, text_map_at
+from libs.common.contracts.reading import condition_at, map_at, text_at, text_map_at, time_at
 from libs.common.crd import ParseError
 from libs.common.kinds import LEASE, Key, Manifest, is_deleting, key_of, uid_of
 from libs.common.ownership import controller_uid
@@ -90,10 +89,19 @@ def _find_target(ctx: Context, operation: Operation) -> Target | None:
 
 
 def find_agent(run: Manifest) -> datetime | None:
-    """Find since when the agent of the guest is connected; None while it is not."""
+    """Find since when the agent of the guest is connected; None while it is not.
+
+    KubeVirt makes the condition anew each time and writes when as the time of a probe. It gives no
+    time of transition.
+    """
     condition = condition_at(run, VmCondition.AGENT_CONNECTED)
-    since = text_at(condition, "lastTransitionTime")
-    return parse_time(since) if text_at(condition, "status") == "True" and since else None
+    if text_at(condition, "status") != "True":
+        return None
+    return (
+        time_at(condition, "lastTransitionTime")
+        or time_at(condition, "lastProbeTime")
+        or time_at(run, "metadata", "creationTimestamp")
+    )
 
 
 def _find_before(ctx: Context, operation: Operation) -> Iterable[str]:
