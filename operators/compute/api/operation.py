@@ -123,7 +123,8 @@ class OperationReason(StrEnum):
     ROLLED_BACK = "RolledBack"
     """RolledBack means that the Operation failed and the Instance is as it was before."""
     ROLLBACK_FAILED = "RollbackFailed"
-    """RollbackFailed means that the Instance could not be brought back; look at it."""
+    """RollbackFailed means that the Instance could not be brought back in time; look at it. All of
+    its disks are kept, and it boots from the old one as soon as it can."""
     TARGET_NOT_FOUND = "TargetNotFound"
     """TargetNotFound means that the Instance that spec.targetRef names is not there."""
     TARGET_DELETING = "TargetDeleting"

@@ -230,10 +230,12 @@ def _plan_marks(instance: Instance, observed: Observed) -> list[Action]:
 def _plan_retirement(instance: Instance, observed: Observed) -> list[Action]:
     """Delete root disks that are used no more.
 
-    A directive keeps all disks: whoever wrote it may yet want to go back. Without one a disk goes
-    when the machine is seen to do without it.
+    A directive keeps all disks: whoever wrote it may yet want to go back. So does an Operation that
+    is at work, whose directive somebody may have removed. Without them a disk goes when the machine
+    is seen to do without it.
     """
-    if instance.spec.directive(DirectiveKind.ROOT_DISK) is not None or observed.machine is None:
+    kept = instance.spec.directive(DirectiveKind.ROOT_DISK) is not None or observed.operation
+    if kept or observed.machine is None:
         return []
     current = observed.machine.disk
     run = observed.run

@@ -10,6 +10,9 @@
 | the directive is withdrawn | outcome, Lease | gives free, ends |
 | the Lease is deleted | outcome | ends |
 
+A rollback that fails leaves its directive: no disk is deleted, and the machine boots from the old
+one as soon as it can.
+
 Two Operations never have one Instance: the name of the Lease follows from the UID of the Instance,
 so that the API server gives it to one of them.
 """
@@ -280,7 +283,7 @@ def _finish(
     message = operation.observed.message
     if target is not None and target.uid == operation.observed.target_uid:
         actions = withdraw_directives(target, operation.metadata.uid)
-        if actions:
+        if actions and not _leaves_directive(operation):
             return wait(message, *actions)
     held = operation.observed.target_uid
     if lock is not None and lock.holder == operation.metadata.uid:
@@ -288,6 +291,16 @@ def _finish(
         return wait(message, drop_lock(operation, uid, lock))
     changes = {"phase": outcome, "outcome": None, "finished_at": now, "queue_position": None}
     return Turn(changes, message=message)
+
+
+def _leaves_directive(operation: Operation) -> bool:
+    """Tell whether the directive to boot from the old disk outlives the Operation.
+
+    Without it a machine that comes up on the other disk after all would count as one that does
+    without the old one, which would be deleted.
+    """
+    stuck = operation.observed.reason == OperationReason.ROLLBACK_FAILED
+    return stuck and operation.spec.type in _DISKS
 
 
 def _ready_deadline(operation: Operation) -> datetime | None:

@@ -49,7 +49,7 @@ async def pass_time(life: Life, seconds: float, times: int = 1) -> None:
 async def test_soft_reboot_keeps_the_run_and_is_told_by_the_agent() -> None:
     life = await begin(Life(build_operation("SoftReboot")))
 
-    assert (status_of(life)["phase"], len(life.runs), life.reboots()) == ("Succeeded", 1, 1)
+    assert (status_of(life)["reason"], len(life.runs), life.reboots()) == ("Succeeded", 1, 1)
     assert life.world.writes.count("softreboot") == 1
 
 
@@ -165,3 +165,30 @@ async def test_rescue_ends_well_as_soon_as_somebody_says_so() -> None:
 
     assert status_of(life)["phase"] == "Succeeded"
     assert volumes_of(life)["root"]["dataVolume"]["name"] == "web-root"
+
+
+async def test_rescue_that_cannot_go_back_in_time_goes_back_later_and_loses_no_disk() -> None:
+    life = await begin(Life(build_rescue()))
+    notes = {"metadata": {"annotations": {"pretend/out-of-reach": "true"}}}
+    life.world.api.patch(VIRTUAL_MACHINE_INSTANCE, WEB, notes)
+    await pass_time(life, 4000, times=4)
+    status = status_of(life)
+    assert (status["phase"], status["reason"]) == ("Failed", "RollbackFailed")
+
+    gone = {"metadata": {"annotations": {"pretend/out-of-reach": None}}}
+    life.world.api.patch(VIRTUAL_MACHINE_INSTANCE, WEB, gone)
+    await life.world.settle()
+
+    assert volumes_of(life, VIRTUAL_MACHINE_INSTANCE)["root"]["dataVolume"]["name"] == "web-root"
+    assert Key("default", "web-root") in map(key_of, life.world.api.objects(DATA_VOLUME))
+
+
+async def test_disk_that_is_repaired_stays_when_somebody_removes_the_directive() -> None:
+    life = await begin(Life(build_rescue()))
+    life.world.api.patch(INSTANCE, WEB, {"spec": {"directives": None}})
+    await life.world.settle()
+    assert Key("default", "web-root") in map(key_of, life.world.api.objects(DATA_VOLUME))
+
+    await pass_time(life, 601)
+    assert (status_of(life)["phase"], life.phase(INSTANCE)) == ("Succeeded", "Running")
+    assert volumes_of(life, VIRTUAL_MACHINE_INSTANCE)["root"]["dataVolume"]["name"] == "web-root"
