@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from libs.common.contracts.compute import INSTANCE_UID_LABEL
+from libs.common.contracts.reading import text_map_at
 from libs.common.kinds import Manifest
 from libs.common.ownership import build_owner_reference, controller_uid
 from operators.compute.api.instance import INSTANCE, Instance
@@ -49,11 +51,17 @@ def build_mark_patch(
 
 
 def build_release_patch(manifest: Mapping[str, Any], uid: str) -> list[Manifest]:
-    """Build the operations that make an object belong to nobody; empty when it does already."""
+    """Build the operations that make an object belong to nobody; empty when it does already.
+
+    The label goes too: a claim whose DataVolume is gone counts by it alone.
+    """
     ours = _annotations(manifest).get(KEPT_FOR) == uid
+    labeled = text_map_at(manifest, "metadata", "labels").get(INSTANCE_UID_LABEL) == uid
+    path = f"/metadata/labels/{INSTANCE_UID_LABEL.replace('/', '~1')}"
     return [
         *_set_references(manifest, uid, []),
         *(_set_annotation(manifest, "") if ours else ()),
+        *([{"op": "remove", "path": path}] if labeled else ()),
     ]
 
 

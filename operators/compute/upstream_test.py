@@ -14,6 +14,7 @@ from libs.common.contracts.kubevirt import (
 from libs.common.kinds import PVC, Key, Manifest, build_object
 from operators.compute.api.instance import INSTANCE
 from operators.compute.conftest import WEB, Cloud
+from operators.compute.naming import KEPT_FOR
 
 DATA = Key("default", "data")
 
@@ -67,6 +68,24 @@ async def test_disk_whose_data_volume_was_collected_is_replaced_and_deleted(clou
     await cloud.compute.eventually(is_replaced, "the claims of both earlier disks are gone")
     cloud.api.delete(INSTANCE, WEB)
     await cloud.compute.eventually(lambda: not cloud.api.objects(PVC), "its disk goes with it")
+
+
+async def test_disk_whose_data_volume_was_collected_is_kept_where_that_is_asked_for(
+    cloud: Cloud,
+) -> None:
+    """The same, with an Instance that leaves its disk behind: it has to let go of the claim."""
+    cloud.annotate_new(DATA_VOLUME, "collect", "true")
+    cloud.api.patch(INSTANCE, WEB, {"spec": {"deletionPolicy": {"rootDisk": "Retain"}}})
+    assert (await cloud.operate("Rebuild"))["phase"] == "Succeeded"
+    disk = cloud.machine().disks["root"]
+    assert disk not in _list_disks(cloud), "it was not collected"
+
+    cloud.api.delete(INSTANCE, WEB)
+    await cloud.compute.eventually(lambda: cloud.api.find(INSTANCE, WEB) is None, "it can go")
+
+    claim = cloud.api.get(PVC, Key("default", disk))
+    assert not claim["metadata"].get("ownerReferences")
+    assert KEPT_FOR not in (claim["metadata"].get("annotations") or {})
 
 
 async def test_volume_of_a_machine_that_vanished_is_used_by_the_next(cloud: Cloud) -> None:
