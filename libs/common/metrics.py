@@ -322,7 +322,7 @@ class CacheMetrics:
         age.set_function(self.age_seconds)
 
     def event_seen(self) -> None:
-        """Note that the watch is alive: an event, a bookmark or a sweep that found no gap."""
+        """Note that the watch is alive: an event, a bookmark, a stream that began."""
         self._last_event = self._clock()
 
     def age_seconds(self) -> float:

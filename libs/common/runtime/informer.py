@@ -114,7 +114,7 @@ class Informer:
             self._metrics.event_seen()
 
     def put(self, manifest: Manifest) -> Change | None:
-        """Take in an object that exists, from an event or from the answer to a write."""
+        """Take in the event that an object exists."""
         self.heard()
         change = self.store.put(manifest)
         self._tell([change] if change else [])
@@ -127,11 +127,11 @@ class Informer:
         self._tell([change] if change else [])
         return change
 
-    def wrote(self, manifest: Manifest, origin: Origin | None = None) -> None:
-        """Take in the answer to a write of ours, and tell everybody but who made it.
+    def wrote(self, manifest: Manifest, origin: Origin | None = None) -> Change | None:
+        """Take in the answer to a request of ours, and tell everybody but who made it.
 
-        The event of the write comes later and is no change any more, so this is the moment for
-        the other controllers to hear of it.
+        The event of a write comes later and is no change any more, so this is the moment for the
+        other controllers to hear of it.
 
         Args:
             manifest: Object as the server answered.
@@ -140,6 +140,7 @@ class Informer:
         """
         change = self.store.put(manifest)
         self._tell([change] if change else [], origin)
+        return change
 
     def deleted(self, key: Key, uid: str, origin: Origin | None = None) -> None:
         """Take in that a deletion of ours was carried out at once."""

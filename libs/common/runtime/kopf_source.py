@@ -10,6 +10,8 @@ whatever it handles. What it lacks is added here and in `libs.common.runtime.swe
   come with no event, and where nothing is left no event comes at all: so its requests are watched,
   and the informer is swept;
 * kopf gives up on what a watcher should outlive: it is started anew, after a while;
+* kopf looks once, at its start, what the server serves, and never watches what was not there: one
+  that does not list each kind is started anew too;
 * kopf begins a stream at once where one has ended: a server that ends each is given a pause.
 
 kopf runs in a thread of its own, with an event loop of its own: it ends by canceling every task of
@@ -22,11 +24,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final, Self
 
 import aiohttp
@@ -36,18 +37,16 @@ import structlog
 from libs.common.clock import Clock, SystemClock
 from libs.common.config import ConnectionConfig
 from libs.common.kinds import Manifest
-from libs.common.runtime.backoff import BackoffPolicy
 from libs.common.runtime.informer import Informer
+from libs.common.runtime.streams import RECONNECT, STREAM_SECONDS, Pace
 from libs.common.runtime.waiting import wait_first
 
 log = structlog.get_logger(__name__)
 
-_STREAM_SECONDS: Final = 300
-"""A whole number: the API server refuses a fraction."""
-_BACKOFF: Final = BackoffPolicy(0.2, 30.0, jitter=0.5)
 _LASTING_SECONDS: Final = 60.0
 """A kopf that worked for so long failed for the first time when it ends."""
-_SHORT_STREAM_SECONDS: Final = 1.0
+_BEGIN_SECONDS: Final = 60.0
+"""Time for kopf to list each kind; it gives up on requests that fail sooner."""
 _EXIT_SECONDS: Final = 5.0
 _GOODBYE_SECONDS: Final = 0.1
 _UNUSED_FINALIZER: Final = "slipway.dev/kopf-unused"
@@ -62,7 +61,7 @@ class KopfSource:
 
     Args:
         config: Where the API server is and how to log in.
-        clock: Time source of the wait before kopf is started anew.
+        clock: Time source of the waits before kopf is started anew.
         rng: Source of jitter.
         pause: Waits before a stream after streams that ended at once, in kopf's thread.
     """
@@ -80,14 +79,16 @@ class KopfSource:
         self._clock = clock or SystemClock()
         self._rng = rng
         self._pause = pause
+        self._listed: set[str] = set()  # Paths that some kopf has listed.
 
     async def run(self, informers: Sequence[Informer], stop: asyncio.Event) -> None:
         """Feed the informers until `stop` is set.
 
         kopf ends on what a reflector waits out: an error in a stream other than an expired version,
-        an HTTP 410, a server that answers 5xx for a minute. A new one lists everything, and as any
-        listing of a kind that is synced it asks for a sweep, so nothing is lost by its end. Where
-        it never gets far the watches fall silent, and the liveness probe says so.
+        an HTTP 410, a server that answers 5xx for a minute. It is ended where it goes on without a
+        kind that the server did not serve when it looked. A new one lists everything, and as any
+        listing but the first it asks for a sweep, so nothing is lost by its end. Where it never
+        gets far the watches fall silent, and the liveness probe says so.
         """
         # It says that signals are left to the main thread, which is what we want.
         logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
@@ -96,30 +97,35 @@ class KopfSource:
         failures = 0
         while True:
             started = self._clock.monotonic()
-            error = await self._run_once(informers, stop)
+            why = await self._run_once(informers, stop)
             if stop.is_set():
                 return
             lasted = self._clock.monotonic() - started
             failures = 1 if lasted >= _LASTING_SECONDS else failures + 1
-            delay = _BACKOFF.delay(failures, self._rng())
-            log.warning("Starting kopf anew", seconds=round(delay, 1), error=repr(error))
+            delay = RECONNECT.delay(failures, self._rng())
+            log.warning("Starting kopf anew", seconds=round(delay, 1), error=why)
             await wait_first(stop.wait(), self._clock.sleep(delay))
             if stop.is_set():
                 return
 
-    async def _run_once(
-        self, informers: Sequence[Informer], stop: asyncio.Event
-    ) -> BaseException | None:
-        """Run kopf until `stop` is set or it gives up; return what it gave up on."""
+    async def _run_once(self, informers: Sequence[Informer], stop: asyncio.Event) -> str:
+        """Run kopf until `stop` is set or it is of no use any more; return why it is not."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
         ready = threading.Event()
         flags: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        paths = {each.kind.path(scope): each for each in informers for scope in each.scopes}
+        unlisted = set(paths)
+
+        def note_read(path: str, watching: bool) -> None:
+            for tail, informer in paths.items():
+                if path.endswith(tail):
+                    loop.call_soon_threadsafe(self._note, informer, tail, watching, unlisted)
 
         def target() -> None:
             error: BaseException | None = None
             try:
-                asyncio.run(self._operate(informers, loop, flags, ready))
+                asyncio.run(self._operate(informers, loop, flags, ready, note_read))
             except BaseException as err:  # noqa: BLE001 carried to the loop that waits
                 error = err
             ready.set()
@@ -129,12 +135,10 @@ class KopfSource:
 
         thread = threading.Thread(target=target, name="kopf", daemon=True)
         thread.start()
-        stopping = asyncio.create_task(stop.wait())
+        deaf = False
         try:
-            waiters: set[asyncio.Future[Any]] = {stopping, ended}
-            await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+            deaf = await self._wait_ended(ended, stop, unlisted)
         finally:
-            stopping.cancel()
             # The flag lives in kopf's loop, which may still be starting.
             await asyncio.to_thread(ready.wait, _EXIT_SECONDS)
             for kopf_loop, flag in flags:
@@ -142,7 +146,40 @@ class KopfSource:
                 with contextlib.suppress(RuntimeError):
                     kopf_loop.call_soon_threadsafe(flag.set)
             await asyncio.wait({ended}, timeout=_EXIT_SECONDS)
-        return ended.exception() if ended.done() else None
+        if deaf:
+            return f"no listing of {', '.join(sorted(unlisted))}"
+        return repr(ended.exception()) if ended.done() else ""
+
+    async def _wait_ended(
+        self, ended: asyncio.Future[None], stop: asyncio.Event, unlisted: Collection[str]
+    ) -> bool:
+        """Wait until kopf has ended or is to end; tell whether that is since it is deaf."""
+        stopping = asyncio.create_task(stop.wait())
+        begun = asyncio.create_task(self._clock.sleep(_BEGIN_SECONDS))
+        ends: set[asyncio.Future[Any]] = {stopping, ended}
+        try:
+            await asyncio.wait({*ends, begun}, return_when=asyncio.FIRST_COMPLETED)
+            if not stopping.done() and not ended.done() and unlisted:
+                return True
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            return False
+        finally:
+            stopping.cancel()
+            begun.cancel()
+
+    def _note(self, informer: Informer, path: str, watching: bool, unlisted: set[str]) -> None:
+        """Take in that kopf read something.
+
+        Bookmarks stay with kopf; that a stream begins, every few minutes, is heard of it. A listing
+        of what was listed before, or synced without it, means that there was a gap.
+        """
+        if watching:
+            informer.heard()
+            return
+        if informer.synced or path in self._listed:
+            informer.relisted.set()
+        self._listed.add(path)
+        unlisted.discard(path)
 
     async def _operate(
         self,
@@ -150,22 +187,15 @@ class KopfSource:
         loop: asyncio.AbstractEventLoop,
         flags: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]],
         ready: threading.Event,
+        note_read: Callable[[str, bool], None],
     ) -> None:
         flag = asyncio.Event()
         flags.append((asyncio.get_running_loop(), flag))
         ready.set()
         namespaces = sorted({scope for informer in informers for scope in informer.namespaces})
-
-        def note_request(path: str, watching: bool) -> None:
-            # Bookmarks stay with kopf; that a stream begins, every few minutes, is heard of it.
-            note = Informer.heard if watching else _note_listing
-            for informer in informers:
-                if any(path.endswith(informer.kind.path(scope)) for scope in informer.scopes):
-                    loop.call_soon_threadsafe(note, informer)
-
-        async with _Sessions(self._config, note_request, self._pause) as sessions:
+        async with _Sessions(self._config, note_read, self._pause) as sessions:
             await kopf.operator(
-                registry=_build_registry(informers, sessions, loop),
+                registry=_build_registry(informers, sessions, loop, flag),
                 settings=_build_settings(informers),
                 standalone=True,
                 clusterwide=not namespaces,
@@ -244,35 +274,22 @@ class _Sessions:
         return trace
 
 
-class Pace:
-    """Say how long a stream has to wait that follows others which ended at once."""
-
-    def __init__(self) -> None:
-        """Know of no stream yet."""
-        self._begun: dict[str, tuple[float, int]] = {}
-
-    def begin(self, path: str, now: float) -> float:
-        """Note that a stream is to begin, and return the seconds that it has to wait.
-
-        Args:
-            path: What is watched.
-            now: Seconds on any clock that does not go back.
-        """
-        begun, short = self._begun.get(path, (-math.inf, 0))
-        short = short + 1 if now - begun < _SHORT_STREAM_SECONDS else 0
-        delay = _BACKOFF.delay(short, 0.0) if short else 0.0
-        self._begun[path] = (now + delay, short)
-        return delay
-
-
 def _build_registry(
-    informers: Sequence[Informer], sessions: _Sessions, loop: asyncio.AbstractEventLoop
+    informers: Sequence[Informer],
+    sessions: _Sessions,
+    loop: asyncio.AbstractEventLoop,
+    flag: asyncio.Event,
 ) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
     async def login(**_: object) -> kopf.AiohttpSession:
         return await sessions.login()
+
+    @kopf.on.cleanup(registry=registry)
+    async def stop_waiting(**_: object) -> None:
+        # A kopf that gives up would wait five seconds for its own task that waits for the flag.
+        flag.set()
 
     for informer in informers:
         kind = informer.kind
@@ -322,7 +339,7 @@ def _build_settings(informers: Sequence[Informer]) -> kopf.OperatorSettings:
     settings.persistence.finalizer = _UNUSED_FINALIZER
     settings.persistence.diffbase_storage = _NullDiffBase()
     settings.persistence.progress_storage = _NullProgress()
-    settings.watching.server_timeout = _STREAM_SECONDS
+    settings.watching.server_timeout = STREAM_SECONDS
     # An expired continue token ends kopf's operator, and so does losing a streamed first listing.
     settings.watching.chunk_size = None
     settings.watching.initial_streaming = False
@@ -352,11 +369,6 @@ def _deliver(informer: Informer, event_type: str | None, manifest: Manifest) -> 
         informer.remove(manifest)
         return
     informer.put(manifest)
-
-
-def _note_listing(informer: Informer) -> None:
-    if informer.synced:
-        informer.relisted.set()
 
 
 def _finish(ended: asyncio.Future[None], error: BaseException | None) -> None:

@@ -15,16 +15,17 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from libs.common.client import Client
-from libs.common.kinds import CONFIG_MAP, Key, Manifest, build_object
+from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest, build_object
 from libs.common.runtime.cache import Cache
 from libs.common.runtime.informer import Informer
-from libs.common.runtime.kopf_source import KopfSource, Pace
+from libs.common.runtime.kopf_source import KopfSource
 from libs.common.runtime.store import Change
 from libs.common.runtime.sweep import Sweeper
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
 
+THING = Kind("test.slipway.dev", "v1", "Thing", "things")
 KOPF_FINALIZER = "kopf.zalando.org/KopfFinalizerMarker"
 KOPF_MEMORY = "kopf.zalando.org/last-handled-configuration"
 
@@ -223,13 +224,61 @@ async def test_failure_of_a_watch_ends_no_more_than_kopf(
         await until(lambda: "later" in watcher.names())
 
 
+@pytest.mark.parametrize("scope", ["default", ""])
+async def test_kind_that_is_not_served_for_a_moment_is_watched_all_the_same(
+    api: FakeApi, client: Client, scope: str
+) -> None:
+    """Kopf looks once what is served, as CRDs are not yet when an API server has just begun."""
+    api.register(THING)
+    clock, stop = FakeClock(), asyncio.Event()
+    informers = [
+        Informer(kind, namespaces=(scope,) if scope else (), clock=clock)
+        for kind in (THING, CONFIG_MAP)
+    ]
+    fault = api.fail(where=lambda request: request.path == THING.base_path, status=404)
+    source = asyncio.create_task(KopfSource(client.config, clock=clock).run(informers, stop))
+    await until(lambda: fault.hits and api.watches.count(CONFIG_MAP))
+    api.create(build_object(THING, "a", "default"))
+
+    def is_seen() -> int:
+        clock.advance(0.1)  # The pause before the next kopf.
+        return len(informers[0].store)
+
+    clock.advance(60)
+    await until(is_seen)
+
+    assert len(api.requests.select("list", CONFIG_MAP)) == 2, "a kopf was started anew"
+    clock.advance(1000)
+    api.create(build_object(THING, "b", "default"))
+    await until(lambda: len(informers[0].store) == 2)
+    assert len(api.requests.select("list", CONFIG_MAP)) == 2, "one that watches all is left alone"
+    stop.set()
+    await source
+
+
+async def test_gap_before_the_first_sweep_has_ended_asks_for_another(
+    api: FakeApi, client: Client
+) -> None:
+    """The sweep that fills the cache looked before the gap, and no later one would for long."""
+    stop = asyncio.Event()
+    informer = Informer(CONFIG_MAP, namespaces=("default",))
+    source = asyncio.create_task(KopfSource(client.config, rng=lambda: 1.0).run([informer], stop))
+    await until(lambda: api.watches.count(CONFIG_MAP))
+    assert not informer.relisted.is_set(), "nothing can have been missed before a first listing"
+
+    api.watches.expire(CONFIG_MAP, "stream")
+    await until(informer.relisted.is_set)
+    stop.set()
+    await source
+
+
 async def test_stop_while_kopf_waits_to_be_started_anew(api: FakeApi, client: Client) -> None:
     clock, stop = FakeClock(), asyncio.Event()
     informer = Informer(CONFIG_MAP, namespaces=("default",))
     source = asyncio.create_task(KopfSource(client.config, clock=clock).run([informer], stop))
     await until(lambda: api.watches.count(CONFIG_MAP))
     api.watches.expire(CONFIG_MAP, "http")
-    await until(lambda: clock.next_due() is not None)
+    await until(lambda: (clock.next_due() or 60.0) < 60.0)
 
     stop.set()
     await asyncio.wait_for(source, 5)
@@ -256,13 +305,6 @@ async def test_server_that_ends_each_stream_at_once_is_given_pauses(
     await source
 
     assert pauses[:4] == [0.2, 0.4, 0.8, 1.6]
-
-
-def test_pause_between_short_streams_grows_and_is_forgotten_after_a_long_one() -> None:
-    pace = Pace()
-
-    assert [pace.begin("/a", now) for now in (0.0, 0.5, 0.9, 5.0, 5.1)] == [0, 0.2, 0.4, 0, 0.2]
-    assert pace.begin("/b", 5.1) == 0, "another kind has done no harm"
 
 
 async def test_changes_come_in_order_and_to_the_last(api: FakeApi, client: Client) -> None:

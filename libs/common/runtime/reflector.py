@@ -25,18 +25,13 @@ from libs.common.errors import (
     SlipwayError,
     TooManyRequests,
 )
-from libs.common.runtime.backoff import BackoffPolicy
 from libs.common.runtime.informer import Informer
+from libs.common.runtime.streams import RECONNECT, SHORT_STREAM_SECONDS, STREAM_SECONDS
 
 log = structlog.get_logger(__name__)
 
-_BACKOFF: Final = BackoffPolicy(0.2, 30.0, jitter=0.5)
 _LIST_ANEW: Final = 5
 """Failures in a row, a few seconds, after which it may be the version that no watch begins from."""
-_SHORT_STREAM_SECONDS: Final = 1.0
-"""A stream that ends sooner, without a frame, counts as a failure."""
-_STREAM_SECONDS: Final = 300.0
-"""How long one stream may live, so that load is spread anew over API servers."""
 
 
 class Reflector:
@@ -85,7 +80,7 @@ class Reflector:
                 async with contextlib.aclosing(self._watch(informer, scope, version)) as stream:
                     async for seen in stream:
                         version, failures, heard = seen, 0, True
-                if not heard and self._clock.monotonic() - opened < _SHORT_STREAM_SECONDS:
+                if not heard and self._clock.monotonic() - opened < SHORT_STREAM_SECONDS:
                     # A server that ends each stream at once is not to be asked without a pause.
                     failures += 1
                     await self._clock.sleep(self._delay(failures))
@@ -119,7 +114,7 @@ class Reflector:
             scope,
             resource_version=version,
             label_selector=informer.label_selector,
-            timeout_seconds=_STREAM_SECONDS,
+            timeout_seconds=STREAM_SECONDS,
         )
         async with contextlib.aclosing(events):
             async for event in events:
@@ -132,7 +127,7 @@ class Reflector:
                 yield event.object["metadata"]["resourceVersion"]
 
     def _delay(self, failures: int) -> float:
-        return _BACKOFF.delay(failures, self._rng())
+        return RECONNECT.delay(failures, self._rng())
 
 
 def _asks_for_listing(err: SlipwayError, failures: int) -> bool:

@@ -10,7 +10,6 @@ ever.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import random
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from libs.common.clock import Clock, SystemClock
 from libs.common.errors import NotFound, SlipwayError
 from libs.common.kinds import Key, key_of, uid_of, version_of
 from libs.common.runtime.informer import Informer
+from libs.common.runtime.waiting import wait_first
 
 log = structlog.get_logger(__name__)
 
@@ -130,7 +130,10 @@ class Sweeper:
         if swept:
             log.warning("Found missed changes", resource=informer.kind.resource, objects=swept)
             informer.swept(swept)
-        informer.heard()
+        if informer.source == "reflector":
+            # It never gives up, but not every server sends it bookmarks. kopf may be deaf, which no
+            # sweep is to hide: only its own streams tell of it.
+            informer.heard()
         return swept
 
     async def _fetch_behind(self, informer: Informer, alive: dict[str, _Listed]) -> int:
@@ -147,21 +150,15 @@ class Sweeper:
                 continue  # It came while the others were read.
             with contextlib.suppress(NotFound):
                 manifest = await self._client.get(informer.kind, listed.key)
-                if uid_of(manifest) == uid and informer.put(manifest) is not None:
+                if uid_of(manifest) == uid and informer.wrote(manifest) is not None:
                     fetched += 1
         return fetched
 
     async def _wait(self, informer: Informer) -> None:
         """Wait for the next period, or until the source listed again."""
-        waiters: set[asyncio.Future[object]] = {asyncio.ensure_future(informer.relisted.wait())}
-        if self._period:
-            pause = self._period * (0.9 + 0.2 * self._rng())
-            waiters.add(asyncio.ensure_future(self._clock.sleep(pause)))
-        try:
-            await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for waiter in waiters:
-                waiter.cancel()
+        pause = self._period * (0.9 + 0.2 * self._rng())
+        pauses = [self._clock.sleep(pause)] if pause else []
+        await wait_first(informer.relisted.wait(), *pauses)
         if informer.relisted.is_set():
             await self._clock.sleep(self._settle)
             informer.relisted.clear()

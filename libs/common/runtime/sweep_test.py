@@ -96,6 +96,15 @@ async def test_sweep_that_finds_nothing_reads_metadata_once(bench: Bench) -> Non
     assert bench.told == []
 
 
+async def test_sweep_does_not_hide_that_kopf_is_deaf(bench: Bench) -> None:
+    bench.informer.mark_synced("default")
+    bench.clock.advance(1000)
+    bench.api.create(build_map())
+
+    assert await bench.sweep() == 1
+    assert bench.informer.silence >= 1000
+
+
 async def test_missing_object_is_read_after_a_grace(bench: Bench) -> None:
     bench.api.create(build_map())
 
