@@ -49,11 +49,13 @@ def build(kustomize: Path, directory: Path) -> Objects:
 
 
 def render(operator: str, values: Mapping[str, Any], namespace: str) -> Objects:
-    """Render a chart without its hooks, which only Helm runs."""
+    """Render a chart without its hooks, which only Helm runs, and without their policy."""
     manifests = render_chart(operator, values, namespace=namespace)
-    return key_objects(
+    objects = key_objects(
         [one for one in manifests if "helm.sh/hook" not in one["metadata"].get("annotations", {})]
     )
+    objects.pop(f"NetworkPolicy {namespace}/{operator}-hooks", None)
+    return objects
 
 
 def read_production(operator: str) -> str:

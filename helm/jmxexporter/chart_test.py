@@ -56,7 +56,7 @@ class TestJmxExporterChart(ChartSuite):
         assert "data" not in secret, "an upgrade must not take the certificate away"
         assert env["JMXEXPORTER_WEBHOOK_SERVICE"] == secret["metadata"]["name"]
         assert "webhook" in ports
-        (policy,) = self.render(values, "NetworkPolicy")
+        policy = self.render_one("NetworkPolicy", values)
         open_ports = [rule["ports"][0]["port"] for rule in policy["spec"]["ingress"]]
         assert "webhook" in open_ports
         rules = [

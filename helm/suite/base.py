@@ -46,8 +46,9 @@ class SuiteBase:
         return render_chart(self.chart, values, namespace=namespace, show_only=kinds)
 
     def render_one(self, kind: str, values: Mapping[str, Any] | None = None) -> Manifest:
-        """Render the only object of a kind."""
+        """Render the only object of a kind, or of several the one that is named as the release."""
         found = self.render(values, kind)
+        found = [one for one in found if one["metadata"]["name"] == self.chart] or found
 
         assert len(found) == 1, f"{self.chart}: {len(found)} objects of kind {kind}"
         return found[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from helm.suite.base import SuiteBase, dig
 from libs.common import fastyaml
+from libs.common.kinds import Manifest
 from libs.common.testing.helm import CHARTS, HelmError, render_notes, run_helm
 
 _KEEP = {"helm.sh/resource-policy": "keep"}
@@ -30,6 +32,34 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "replicas-without-election": (
         {"replicas": 2, "settings": {"leaderElect": False}},
         "set replicas to 1, or leave leaderElect on",
+    ),
+    "star-among-namespaces": (
+        {"watch": {"namespaces": ["*"]}},
+        "leave it empty and set watch.clusterWide to true",
+    ),
+    "part-without-values": ({"watch": None}, "watch"),
+    "tag-in-the-repository": ({"image": {"repository": "team/podset:1.2"}}, "repository"),
+    "scheme-in-the-registry": ({"image": {"registry": "https://example.com"}}, "registry"),
+    "address-for-a-range": (
+        {"networkPolicy": {"apiServer": {"cidrs": ["10.0.0.1"]}}},
+        "cidrs",
+    ),
+    "no-port-which-would-be-all": (
+        {"networkPolicy": {"apiServer": {"ports": []}}},
+        "ports",
+    ),
+    "name-that-no-service-has": ({"fullnameOverride": "My_Operator"}, "fullnameOverride"),
+    "label-that-the-deployment-selects-by": (
+        {"podLabels": {"app.kubernetes.io/name": "other"}},
+        "podLabels: app.kubernetes.io/name is a label of the chart's own",
+    ),
+    "standby-before-the-leader-ends": (
+        {"settings": {"leaseDurationSeconds": 10}},
+        r"must be greater than settings.renewDeadlineSeconds \(10\)",
+    ),
+    "leader-with-one-try": (
+        {"settings": {"retryPeriodSeconds": 9}},
+        r"must be greater than 1.2 times settings.retryPeriodSeconds \(9\)",
     ),
     "killed-while-draining": (
         {"terminationGracePeriodSeconds": 20},
@@ -119,6 +149,38 @@ class LifecycleSuite(SuiteBase):
         assert f"the image slipway/{self.chart}:" in everywhere and "cannot pull" in everywhere
         assert f"the image registry.example.com/slipway/{self.chart}:" in mirrored
         assert "Other namespaces" in mirrored and "cannot pull" not in mirrored
+
+    def test_settings_may_be_null_where_all_of_them_are_commented_out(self) -> None:
+        assert self.render({"settings": None}) == self.render()
+
+    def test_chart_can_be_a_dependency_under_another_name(self, tmp_path: Path) -> None:
+        """Its condition is a value of it, and what it runs is still the same operator."""
+        chart = {
+            "apiVersion": "v2",
+            "name": "platform",
+            "version": "1.0.0",
+            "dependencies": [
+                {"name": self.chart, "alias": "mine", "condition": "mine.enabled", "version": "*"}
+            ],
+        }
+        (tmp_path / "charts").mkdir()
+        (tmp_path / "charts" / self.chart).symlink_to(CHARTS / self.chart)
+        (tmp_path / "Chart.yaml").write_text(json.dumps(chart), encoding="utf-8")
+
+        def render(values: dict[str, Any]) -> list[Manifest]:
+            stdin = json.dumps({"mine": values, "global": {"team": "a"}})
+            text = run_helm("template", "r", str(tmp_path), "--values", "-", stdin=stdin)
+            return [one for one in fastyaml.load_all(text) if one]
+
+        objects = render({"enabled": True, "watch": {"clusterWide": True}})
+        names = {f"{one['kind']}/{one['metadata']['name']}" for one in objects}
+        (deployment,) = (one for one in objects if one["kind"] == "Deployment")
+        env = dig(deployment, "spec.template.spec.containers.0.env")
+
+        assert not render({"enabled": False})
+        assert {"Deployment/r-mine", f"Lease/{self.chart}"} <= names
+        assert {"name": f"{self.chart.upper()}_WATCH_NAMESPACES", "value": "*"} in env
+        assert deployment["metadata"]["labels"]["app.kubernetes.io/name"] == self.chart
 
     def test_lint_finds_nothing(self) -> None:
         run_helm("lint", "--strict", str(CHARTS / self.chart))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from helm.suite.base import (
@@ -13,6 +15,7 @@ from helm.suite.base import (
     find_pods,
     name_of,
 )
+from libs.common.kinds import Manifest
 from libs.common.testing.helm import CHARTS, render_chart
 
 _LONGEST_RELEASE = "r" * 53
@@ -74,6 +77,11 @@ class ObjectSuite(SuiteBase):
 
         assert names[0] and not names[0] & names[1]
 
+    def test_release_with_a_dot_has_a_service_that_may_be_named_so(self) -> None:
+        (service,) = render_chart(self.chart, release=f"{self.chart}.v1.2", show_only=["Service"])
+
+        assert service["metadata"]["name"] == f"{self.chart}-v1-2"
+
     @pytest.mark.parametrize("release", ["web", "my-{chart}"])
     def test_name_says_which_operator_it_is_under_any_release(self, release: str) -> None:
         release = release.format(chart=self.chart)
@@ -125,6 +133,21 @@ class ObjectSuite(SuiteBase):
         assert selector == dig(deployment, "spec.selector.matchLabels")
         assert not any(selector.items() <= labels.items() for labels in hooks)
 
+    def test_hooks_come_to_an_end_where_a_namespace_lets_nothing_out(self) -> None:
+        """An uninstall waits for the clean-up, which asks the API server; the test asks a pod."""
+        labels = [dig(self.render_one("Job"), "spec.template.metadata.labels")]
+        labels.append(self.render_one("Pod")["metadata"]["labels"])
+        labels.append(dig(self.render_one("Deployment"), "spec.template.metadata.labels"))
+        operator, hooks = self.render({"networkPolicy": {"enabled": True}}, "NetworkPolicy")
+        service = self.render_one("Service")["spec"]["selector"]
+
+        assert [_selects(hooks["spec"]["podSelector"], each) for each in labels] == [1, 1, 0]
+        assert [_selects(operator["spec"]["podSelector"], each) for each in labels] == [0, 0, 1]
+        *common, probes = hooks["spec"]["egress"]
+        assert common == operator["spec"]["egress"]
+        assert probes["to"] == [{"podSelector": {"matchLabels": service}}]
+        assert "ingress" not in hooks["spec"]
+
     def test_ports_and_probes_are_those_of_every_operator(self) -> None:
         container = self.render_container()
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
@@ -150,3 +173,10 @@ class ObjectSuite(SuiteBase):
         strategy = dig(self.render_one("Deployment", values), "spec.strategy")
 
         assert strategy == {"type": "Recreate"}
+
+
+def _selects(selector: Manifest, labels: Mapping[str, str]) -> bool:
+    expressions = selector.get("matchExpressions", [])
+    assert all(each["operator"] == "In" for each in expressions)
+    chosen = all(labels.get(each["key"]) in each["values"] for each in expressions)
+    return chosen and selector["matchLabels"].items() <= labels.items()

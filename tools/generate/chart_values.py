@@ -19,8 +19,14 @@ Seconds = Annotated[int, Field(ge=1)]
 """A time in seconds."""
 Duration = Annotated[str, Field(pattern=r"^([0-9]+(ms|s|m|h))*$")]
 """A duration of Prometheus such as 30s; empty for its default."""
-Namespace = Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
-"""The name of a namespace."""
+Namespace = Annotated[str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?|\*)$")]
+"""The name of a namespace; the templates refuse a star, and say what to set instead."""
+Cidr = Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/[0-9]{1,3}$")]
+"""A range of addresses such as 10.0.0.1/32."""
+Registry = Annotated[str, Field(pattern=r"^([^/:@]+(:[0-9]+)?(/[^/:@]+)*)?$")]
+"""A host, perhaps with a port and a path; neither a URL nor an image."""
+Repository = Annotated[str, Field(pattern=r"^([^/:@]+:[0-9]+/)?[a-z0-9][a-z0-9._/-]*$")]
+"""An image without tag and digest."""
 Url = Annotated[str, Field(pattern=r"^(https?://.+)?$")]
 """A URL, or nothing."""
 
@@ -34,8 +40,8 @@ class ValuesModel(BaseModel):
 class Image(ValuesModel):
     """The image of the operator."""
 
-    registry: str
-    repository: Annotated[str, Field(min_length=1)]
+    registry: Registry
+    repository: Repository
     tag: Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$")]
     digest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")]
     pull_policy: Literal["Always", "IfNotPresent", "Never"]
@@ -86,8 +92,9 @@ class Switch(ValuesModel):
 class ApiServer(ValuesModel):
     """Where the API server is."""
 
-    cidrs: list[str]
-    ports: list[Annotated[int, Field(ge=1, le=65535)]]
+    cidrs: list[Cidr]
+    # A rule without ports would let everything out.
+    ports: Annotated[list[Annotated[int, Field(ge=1, le=65535)]], Field(min_length=1)]
 
 
 class NetworkPolicy(Switch):
@@ -131,7 +138,9 @@ class ChartValues(ValuesModel):
 
     image: Image
     image_pull_secrets: Objects
-    fullname_override: Annotated[str, Field(max_length=53)]
+    fullname_override: Annotated[
+        str, Field(max_length=50, pattern=r"^([a-z]([-a-z0-9]*[a-z0-9])?)?$")
+    ]
     replicas: Annotated[int, Field(ge=0, le=10)]
     watch: Watch
     tracing: Tracing

@@ -43,15 +43,23 @@ def chart_settings(operator: OperatorSource) -> list[SettingSpec]:
 
 
 def render_settings_map(operator: OperatorSource) -> dict[Path, str]:
-    """Render `files/settings.yaml` of the chart: which value becomes which variable."""
+    """Render `files/settings.yaml` of the chart: which value becomes which variable.
+
+    Each has its default with it as text, since the chart compares some.
+    """
     document: Manifest = {
-        "settings": [
-            {"name": to_camel(spec.name), "env": spec.environment[0]}
-            for spec in chart_settings(operator)
-        ]
+        "operator": operator.id,
+        "settings": [_map_setting(spec) for spec in chart_settings(operator)],
     }
     text = render_yaml(document, source=operator.path_of("settings.py"))
     return {Path("helm", operator.id, "files", "settings.yaml"): text}
+
+
+def _map_setting(spec: SettingSpec) -> Manifest:
+    entry: Manifest = {"name": to_camel(spec.name), "env": spec.environment[0]}
+    if spec.default:
+        entry["default"] = spec.default
+    return entry
 
 
 def render_values_block(operator: OperatorSource) -> str:

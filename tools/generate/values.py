@@ -23,6 +23,10 @@ _NOISE: Final = frozenset({"title", "$defs", "required", "description"})
 _NOT_OURS: Final = frozenset({"title", "default", "description", "environment", "unit"})
 _KEY: Final = re.compile(r"^(?P<indent> *)(?P<name>[A-Za-z][A-Za-z0-9]*):(?P<rest>.*)$")
 
+_ENABLED: Final = (
+    "For the condition of a chart that has this one among its dependencies; unused here."
+)
+
 type KeyPath = tuple[str, ...]
 
 
@@ -59,6 +63,8 @@ def build_values_schema(operator: OperatorSource, values: str = "") -> Manifest:
     # Helm puts these beside the values of a chart that has a library.
     for name in ("global", "operator-common"):
         properties[name] = {"type": "object"}
+    properties["enabled"] = {"description": _ENABLED, "type": "boolean"}
+    _require_parts(schema)
     return {"$schema": _DRAFT, **schema}
 
 
@@ -151,6 +157,18 @@ def _describe(schema: Manifest, path: KeyPath, comments: Mapping[KeyPath, str]) 
             _describe(field, place, comments)
 
 
+def _require_parts(schema: Manifest) -> None:
+    """Require what has values of its own: templates look into it, and null would take it away.
+
+    Each setting is null by default, so that all of them may be.
+    """
+    parts = [name for name, field in schema["properties"].items() if "properties" in field]
+    if required := [name for name in parts if name != "settings"]:
+        schema["required"] = required
+    for name in parts:
+        _require_parts(schema["properties"][name])
+
+
 def _setting_schemas(operator: OperatorSource) -> Iterator[tuple[str, Manifest]]:
     raw = _simplify(operator.settings.model_json_schema())["properties"]
     for spec in chart_settings(operator):
@@ -177,7 +195,7 @@ def _allow_null(field: Manifest) -> Manifest:
 def _simplify(schema: Manifest) -> Manifest:
     """Inline references, and drop what says nothing to users of a chart.
 
-    Nothing is required: defaults come from values.yaml, and null removes a key before helm checks.
+    No value is required: defaults come from values.yaml, and null removes a key before helm checks.
     """
     definitions = schema.get("$defs", {})
 

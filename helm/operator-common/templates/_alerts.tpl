@@ -7,7 +7,7 @@ thing to look at; docs/howto/monitor.md has the rest.
 */}}
 {{- define "operator-common.alerts" -}}
 {{- $job := printf "job=%q" (include "operator-common.fullname" .) -}}
-{{- $id := .Chart.Name -}}
+{{- $id := include "operator-common.id" . -}}
 rules:
   - alert: OperatorDown
     # The second half is for an installation that has no pods at all, where there is no other.

@@ -32,7 +32,7 @@ release, because two releases in one namespace would work on the same objects.
 apiVersion: coordination.k8s.io/v1
 kind: Lease
 metadata:
-  name: {{ .Chart.Name }}
+  name: {{ include "operator-common.id" . }}
   namespace: {{ .Release.Namespace }}
   labels:
     {{- include "operator-common.labels" . | nindent 4 }}

@@ -72,10 +72,11 @@ SELECTOR stands for the labels of the installation, and `<label>` in a legend fo
 
 {{/* operator-common.dashboardFrame: the dashboard without its panels. */}}
 {{- define "operator-common.dashboardFrame" -}}
-title: Slipway / {{ .Chart.Name }}
+{{- $id := include "operator-common.id" . -}}
+title: Slipway / {{ $id }}
 # Grafana allows 40 characters, and links stay good for as long as this does not change.
-uid: slipway-{{ .Chart.Name }}
-tags: [slipway, operator, {{ .Chart.Name }}]
+uid: slipway-{{ $id }}
+tags: [slipway, operator, {{ $id }}]
 schemaVersion: 39
 version: 1
 editable: true

@@ -19,7 +19,7 @@ spec:
     matchLabels:
       {{- include "operator-common.selectorLabels" . | nindent 6 }}
   strategy:
-    {{- if eq (toString .Values.settings.leaderElect) "false" }}
+    {{- if eq (include "operator-common.setting" (list . "leaderElect")) "false" }}
     # Nothing else keeps the old pod and the new one from working at the same time.
     type: Recreate
     {{- else }}

@@ -82,7 +82,7 @@ metadata:
     {{- toYaml . | nindent 4 }}
   {{- end }}
 data:
-  {{ .Chart.Name }}.json: |
+  {{ include "operator-common.id" . }}.json: |
     {{- include "operator-common.dashboard" . | nindent 4 }}
 {{- end -}}
 {{- end -}}

@@ -3,16 +3,25 @@ Names, labels and the image. Every template below takes the root context of the 
 */}}
 
 {{/*
+operator-common.id: the operator, which is the name of its chart but where a chart that has it among
+its dependencies gave it another. Variables, Lease and labels go by it.
+*/}}
+{{- define "operator-common.id" -}}
+{{- (.Files.Get "files/settings.yaml" | fromYaml).operator -}}
+{{- end -}}
+
+{{/*
 operator-common.fullname: name of every object of a release. It is the release name where that says
 which operator it is (`helm install podset` gives `podset`), else `<release>-<chart>`. Cut to 50
-characters, so that the longest suffix used here (`-network-policy` would be one) still fits in 63.
+characters, so that the longest suffix used here still fits in 63; dots may be in the name of a
+release and not in that of a Service.
 */}}
 {{- define "operator-common.fullname" -}}
 {{- $name := .Values.fullnameOverride -}}
 {{- if not $name -}}
 {{- $name = ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name) (contains .Chart.Name .Release.Name) -}}
 {{- end -}}
-{{- $name | trunc 50 | trimSuffix "-" -}}
+{{- $name | replace "." "-" | trunc 50 | trimAll "-" -}}
 {{- end -}}
 
 {{/*
@@ -32,14 +41,14 @@ operator-common.selectorLabels: what tells the pods of this operator from all ot
 change in an upgrade, so nothing that is a value goes in.
 */}}
 {{- define "operator-common.selectorLabels" -}}
-app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/name: {{ include "operator-common.id" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: operator
 {{- end -}}
 
 {{/* operator-common.identity: labels of an object that must not count as a pod of the operator. */}}
 {{- define "operator-common.identity" -}}
-app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/name: {{ include "operator-common.id" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/part-of: slipway
 app.kubernetes.io/managed-by: {{ .Release.Service }}
@@ -81,5 +90,5 @@ operator-common.watchedNamespaces: the namespaces with objects to work on, as JS
 
 {{/* operator-common.envPrefix: what the environment variables of the settings begin with. */}}
 {{- define "operator-common.envPrefix" -}}
-{{- printf "%s_" (upper .Chart.Name) -}}
+{{- printf "%s_" (include "operator-common.id" . | upper) -}}
 {{- end -}}

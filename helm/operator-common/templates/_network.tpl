@@ -60,8 +60,42 @@ spec:
 {{- end -}}
 {{- end -}}
 
-{{/* operator-common.egress: the rules of what may go out. */}}
-{{- define "operator-common.egress" -}}
+{{/*
+operator-common.hooksNetworkPolicy: what the clean-up Job and the test may do. Where a namespace lets
+out nothing by default, neither would come to an end without it, and so no uninstall.
+*/}}
+{{- define "operator-common.hooksNetworkPolicy" -}}
+{{- if .Values.networkPolicy.enabled -}}
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{ include "operator-common.fullname" . }}-hooks
+  namespace: {{ .Release.Namespace }}
+  labels:
+    {{- include "operator-common.labels" . | nindent 4 }}
+spec:
+  podSelector:
+    matchLabels:
+      app.kubernetes.io/name: {{ include "operator-common.id" . }}
+      app.kubernetes.io/instance: {{ .Release.Name }}
+    matchExpressions:
+      - key: app.kubernetes.io/component
+        operator: In
+        values: [cleanup, test]
+  policyTypes: [Ingress, Egress]
+  egress:
+    {{- include "operator-common.egressToServer" . | nindent 4 }}
+    - to:
+        - podSelector:
+            matchLabels:
+              {{- include "operator-common.selectorLabels" . | nindent 14 }}
+      ports:
+        - port: 8081
+{{- end -}}
+{{- end -}}
+
+{{/* operator-common.egressToServer: name lookups and the API server. */}}
+{{- define "operator-common.egressToServer" -}}
 - to:
     - namespaceSelector:
         matchLabels:
@@ -86,6 +120,11 @@ spec:
         cidr: {{ . }}
     {{- end }}
   {{- end }}
+{{- end -}}
+
+{{/* operator-common.egress: the rules of what may go out. */}}
+{{- define "operator-common.egress" -}}
+{{- include "operator-common.egressToServer" . }}
 {{- with .Values.tracing.endpoint }}
 {{- $url := urlParse . }}
 {{- $port := regexFind "[0-9]+$" (regexFind ":[0-9]+$" $url.host) }}

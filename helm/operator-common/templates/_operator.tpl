@@ -4,7 +4,7 @@ have nothing to render leave an empty document, which Helm drops.
 */}}
 {{- define "operator-common.operator" -}}
 {{- $root := . -}}
-{{- range list "serviceAccount" "rbac" "userRoles" "lease" "deployment" "podDisruptionBudget" "service" "webhooks" "networkPolicy" "serviceMonitor" "prometheusRule" "dashboardConfigMap" "cleanup" "test" }}
+{{- range list "serviceAccount" "rbac" "userRoles" "lease" "deployment" "podDisruptionBudget" "service" "webhooks" "networkPolicy" "hooksNetworkPolicy" "serviceMonitor" "prometheusRule" "dashboardConfigMap" "cleanup" "test" }}
 ---
 {{ include (printf "operator-common.%s" .) $root }}
 {{- end }}

@@ -73,6 +73,7 @@ Lists are written with commas, as the settings read them.
 */}}
 {{- define "operator-common.env" -}}
 {{- $watched := include "operator-common.watchedNamespaces" . | fromJson -}}
+{{- $values := .Values.settings | default dict -}}
 - name: POD_NAME
   valueFrom:
     fieldRef:
@@ -89,7 +90,7 @@ Lists are written with commas, as the settings read them.
 {{- end }}
 {{- /* An operator that starts containers of its own image is told what that is. */}}
 {{- range (.Files.Get "files/settings.yaml" | fromYaml).settings }}
-{{- if and (eq .name "injectorImage") (not (get $.Values.settings .name)) }}
+{{- if and (eq .name "injectorImage") (not (get $values .name)) }}
 - name: {{ .env }}
   value: {{ include "operator-common.image" $ }}
 {{- end }}
@@ -104,7 +105,6 @@ Lists are written with commas, as the settings read them.
 - name: OTEL_EXPORTER_OTLP_ENDPOINT
   value: {{ . | quote }}
 {{- end }}
-{{- $values := .Values.settings }}
 {{- range (.Files.Get "files/settings.yaml" | fromYaml).settings }}
 {{- $value := get $values .name }}
 {{- if and (hasKey $values .name) (not (kindIs "invalid" $value)) }}
@@ -115,6 +115,25 @@ Lists are written with commas, as the settings read them.
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{/*
+operator-common.setting: what a setting is, be it by its value or by its own default; empty where it
+has neither. Takes the root context and the name, as a list.
+*/}}
+{{- define "operator-common.setting" -}}
+{{- $root := first . -}}
+{{- $name := last . -}}
+{{- $value := get ($root.Values.settings | default dict) $name -}}
+{{- if not (has (toString $value) (list "" "<nil>")) -}}
+{{- include "operator-common.settingText" $value -}}
+{{- else -}}
+{{- range ($root.Files.Get "files/settings.yaml" | fromYaml).settings -}}
+{{- if and (eq .name $name) (hasKey . "default") -}}
+{{- include "operator-common.settingText" .default -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/*

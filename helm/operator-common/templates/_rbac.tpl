@@ -91,7 +91,7 @@ cluster like the CRDs, so one release in a cluster is to install them.
 {{- if .Values.rbac.userRoles -}}
 {{- $root := . -}}
 {{- range (.Files.Get "files/rbac.yaml" | fromYaml).kinds }}
-{{- $name := printf "%s-%s" $root.Chart.Name .plural }}
+{{- $name := printf "%s-%s" (include "operator-common.id" $root) .plural }}
 ---
 {{ include "operator-common.userRole" (dict "root" $root "name" (printf "%s-viewer" $name) "joins" (list "view") "rules" .viewer) }}
 ---

@@ -5,7 +5,7 @@ The operator makes and renews the certificate; it only fills in what is made her
 
 {{/* operator-common.hasWebhooks: non-empty where webhooks are on. */}}
 {{- define "operator-common.hasWebhooks" -}}
-{{- if and (eq (toString .Values.settings.webhooks) "true") (.Files.Get "files/webhooks.yaml") -}}
+{{- if and (eq (include "operator-common.setting" (list . "webhooks")) "true") (.Files.Get "files/webhooks.yaml") -}}
 true
 {{- end -}}
 {{- end -}}
