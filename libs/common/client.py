@@ -18,7 +18,7 @@ import orjson
 
 from libs.common.clock import Clock
 from libs.common.config import ConnectionConfig
-from libs.common.errors import BadRequest, Expired, Unreachable, api_error
+from libs.common.errors import BadRequest, Expired, NotFound, Unreachable, api_error
 from libs.common.kinds import Key, Kind, Manifest, describe, key_of
 from libs.common.metrics import ClientMetrics
 from libs.common.telemetry import NO_TELEMETRY, Telemetry
@@ -307,6 +307,18 @@ class Client:
             options["gracePeriodSeconds"] = grace_seconds
         path = _path_to(kind, key)
         return await self._transport.send(Request("DELETE", path, {}, options))
+
+    async def serves(self, kind: Kind) -> bool:
+        """Tell whether discovery knows a kind.
+
+        A CRD that was just created is known some moments later. An API server that has just
+        started answers before it knows those that are there.
+        """
+        try:
+            answer = await self.raw("GET", kind.base_path)
+        except NotFound:
+            return False
+        return any(each["name"] == kind.plural for each in answer.get("resources") or ())
 
     async def raw(self, method: str, path: str, body: object = None) -> Manifest:
         """Send a request to a path that no kind describes, such as `/version`."""

@@ -311,3 +311,16 @@ async def test_name_that_is_a_path_leads_nowhere(
     with pytest.raises(BadRequest, match="name"):
         await fake_client.delete(CONFIG_MAP, key, uid="x")
     assert not list(fake_api.requests)
+
+
+async def test_kind_is_served_when_discovery_knows_it(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    sibling = Kind("apps", "v1", "Sibling", "siblings")
+
+    assert await fake_client.serves(CONFIG_MAP)
+    assert not await fake_client.serves(BLOB), "no such group"
+    assert not await fake_client.serves(sibling), "a group without this kind"
+    fake_api.fail("GET", status=503)
+    with pytest.raises(ServerError):
+        await fake_client.serves(CONFIG_MAP)

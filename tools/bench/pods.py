@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 import aiohttp
 
-from libs.common.client import Client
-from libs.common.errors import NotFound
+from libs.common.client import Client, WatchEvent
 from libs.common.kinds import NAMESPACE, POD, REPLICA_SET, Key, Kind, Manifest, build_object, uid_of
 from operators.podset.controller import PODSET
 
@@ -112,29 +111,47 @@ async def scale(client: Client, contender: Contender, key: Key, replicas: int) -
     await client.patch(contender.kind, key, {"spec": {"replicas": replicas}})
 
 
-async def time_replacements(client: Client, namespace: str, deaths: int) -> list[float]:
-    """Delete pods one by one and time how long each time a new one takes to exist, in seconds."""
-    waits: list[float] = []
-    listing = await client.list(POD, namespace)
-    alive = {uid_of(pod): pod["metadata"]["name"] for pod in listing.items}
-    version = listing.resource_version
-    events = client.watch(POD, namespace, resource_version=version)
-    try:
-        for _ in range(deaths):
-            uid, name = next(iter(alive.items()))
-            del alive[uid]
-            started = time.monotonic()
-            try:
-                await client.delete(POD, Key(namespace, name), uid=uid, grace_seconds=0)
-            except NotFound:
-                continue
-            async for event in events:
-                if event.type == "ADDED" and uid_of(event.object) not in alive:
-                    waits.append(time.monotonic() - started)
-                    alive[uid_of(event.object)] = event.object["metadata"]["name"]
-                    break
-            # A pause between deaths, so that each meets a controller at rest.
-            await asyncio.sleep(0.02)
-    finally:
-        await events.aclose()
-    return waits
+class Deaths:
+    """Delete the pods of a set one by one, and time how long each takes to be replaced.
+
+    Use it as an async context manager: it watches the pods of the namespace meanwhile.
+
+    Args:
+        client: The user.
+        namespace: Holds the set and nothing else.
+    """
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        """Keep both."""
+        self._client = client
+        self._namespace = namespace
+        self._alive: dict[str, str] = {}
+        self._events: AsyncGenerator[WatchEvent]
+
+    async def __aenter__(self) -> Self:
+        """Look who is alive, and watch from there on."""
+        listing = await self._client.list(POD, self._namespace)
+        self._alive = {uid_of(pod): pod["metadata"]["name"] for pod in listing.items}
+        version = listing.resource_version
+        # Longer than any run: a watch that is opened anew in between would be timed as well.
+        self._events = self._client.watch(
+            POD, self._namespace, resource_version=version, timeout_seconds=3600
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End the watch."""
+        await self._events.aclose()
+
+    async def time_one(self) -> float:
+        """Delete the pod that is there longest, and return the seconds until there is a new one."""
+        uid, name = next(iter(self._alive.items()))
+        del self._alive[uid]
+        started = time.monotonic()
+        await self._client.delete(POD, Key(self._namespace, name), uid=uid, grace_seconds=0)
+        async for event in self._events:
+            new = uid_of(event.object)
+            if event.type == "ADDED" and new not in self._alive:
+                self._alive[new] = event.object["metadata"]["name"]
+                return time.monotonic() - started
+        raise TimeoutError(f"{self._namespace}: the watch ended before {name} was replaced")

@@ -10,7 +10,13 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -27,18 +33,20 @@ from tools.bench.bare_client import BareClient
 from tools.bench.pages import save_report
 from tools.bench.pods import (
     Contender,
+    Deaths,
     PodCounter,
     build_podset,
     build_replica_set,
     make_namespace,
     scale,
-    time_replacements,
 )
 from tools.bench.processes import OperatorProcess, read_usage
 from tools.bench.report import BARE, DEFAULT, OURS, UNLIMITED, Report, summarize
 
 _MEMORY_PODS: Final = 10_000
 _REST_SECONDS: Final = 10.0
+_START_SECONDS: Final = 3.0
+"""Time that a controller has from its start until it is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +110,29 @@ def _cpu(*pids: int) -> float:
     return sum(read_usage(pid).cpu_seconds for pid in pids)
 
 
-async def bench_replacements(ground: Ground, contender: Contender, deaths: int) -> None:
-    """Time how long a dead pod takes to be replaced in a set of 50."""
-    client, namespace = ground.client, await ground.make_namespace()
-    await client.create(contender.kind, contender.build(namespace, "web", 50))
-    await ground.pods.wait(namespace, 50)
+async def bench_replacements(ground: Ground, contenders: Sequence[Contender], deaths: int) -> None:
+    """Time how long dead pods take to be replaced in sets of 50, one death of each in turns."""
+    sets: list[tuple[Contender, str]] = []
+    for contender in contenders:
+        namespace = await ground.make_namespace()
+        await ground.client.create(contender.kind, contender.build(namespace, "web", 50))
+        await ground.pods.wait(namespace, 50)
+        sets.append((contender, namespace))
     await asyncio.sleep(1.0)
-    waits = await time_replacements(client, namespace, deaths)
-    ground.report.replacements.setdefault(contender.name, []).extend(waits)
-    await scale(client, contender, Key(namespace, "web"), 0)
-    await ground.pods.wait(namespace, 0)
+    async with AsyncExitStack() as stack:
+        turns = [
+            (contender.name, await stack.enter_async_context(Deaths(ground.client, namespace)))
+            for contender, namespace in sets
+        ]
+        for _ in range(deaths):
+            for name, victims in turns:
+                wait = await victims.time_one()
+                ground.report.replacements.setdefault(name, []).append(wait)
+                # A pause between deaths, so that each meets controllers at rest.
+                await asyncio.sleep(0.02)
+    for contender, namespace in sets:
+        await scale(ground.client, contender, Key(namespace, "web"), 0)
+        await ground.pods.wait(namespace, 0)
 
 
 async def bench_rest(ground: Ground, contender: Contender, pods: int) -> None:
@@ -154,7 +175,7 @@ async def run(plane: ControlPlane, folder: Path, options: argparse.Namespace) ->
                     continue
                 with start:
                     print(f"at rest: {contender.name}: {_MEMORY_PODS} pods", flush=True)
-                    await asyncio.sleep(3.0)
+                    await asyncio.sleep(_START_SECONDS)
                     await bench_rest(ground, contender, _MEMORY_PODS)
     return ground.report
 
@@ -169,12 +190,20 @@ async def _run_round(
         if contender.name == DEFAULT and number:
             continue  # Its limit is a constant, and one round of it takes minutes.
         with start:
-            await asyncio.sleep(3.0)
+            await asyncio.sleep(_START_SECONDS)
             for size in options.sizes:
                 tell(contender.name, f"{size} pods")
                 await bench_scale(ground, contender, size)
-            tell(contender.name, "replacements")
-            await bench_replacements(ground, contender, options.deaths)
+            if contender.name == DEFAULT:
+                tell(contender.name, "replacements")
+                await bench_replacements(ground, [contender], options.deaths)
+    rivals = [pair for pair in _contenders(plane, folder) if pair[0].name != DEFAULT]
+    with ExitStack() as started:
+        for _, start in rivals:
+            started.enter_context(start)
+        await asyncio.sleep(_START_SECONDS)
+        tell(" and ".join(contender.name for contender, _ in rivals), "replacements in turns")
+        await bench_replacements(ground, [contender for contender, _ in rivals], options.deaths)
     with BareClient(plane.write_kubeconfig(folder / "bare.kubeconfig")) as bare:
         for size in options.sizes:
             tell(BARE, f"{size} pods")

@@ -18,6 +18,7 @@ from libs.common.kinds import CRD, NODE, Key, Kind, Manifest, key_of
 from libs.common.runtime import Operator
 from libs.common.runtime.manager import Manager
 from libs.common.testing.clock import FakeClock
+from libs.common.testing.serving import kinds_of
 from tools.kubevirt_sim.behavior import PREFIX, SILENT
 from tools.kubevirt_sim.crds import SIMULATED, build_crds
 from tools.kubevirt_sim.disks import build_disk_controller, build_volume_controller
@@ -283,18 +284,14 @@ class KubeVirtSim:
             if not shows(held["spec"], crd["spec"]):
                 await self.client.apply(CRD, crd, field_manager=ID)
         async with asyncio.timeout(_SERVED_SECONDS):
-            while not await self._is_served(crd):
-                await asyncio.sleep(_POLL)
+            for kind in kinds_of(crd):
+                while not await self._is_served(kind):
+                    await asyncio.sleep(_POLL)
 
-    async def _is_served(self, crd: Manifest) -> bool:
-        spec = crd["spec"]
-        path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}"
-        try:
-            answer = await self.client.raw("GET", path)
-        except SlipwayError:
-            return False
-        names = [each.get("name") for each in answer.get("resources") or ()]
-        return spec["names"]["plural"] in names
+    async def _is_served(self, kind: Kind) -> bool:
+        with contextlib.suppress(SlipwayError):
+            return await self.client.serves(kind)
+        return False
 
 
 def _version_of(manifest: Mapping[str, Any]) -> tuple[str, str]:

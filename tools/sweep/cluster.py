@@ -234,9 +234,8 @@ async def wait_owners(client: Client, kinds: Sequence[Kind]) -> None:
 
 async def _wait_discovered(client: Client, kind: Kind) -> None:
     while True:
-        with contextlib.suppress(Forbidden, NotFound, *AWAY):
-            answer = await client.raw("GET", kind.base_path)
-            if any(each["name"] == kind.plural for each in answer.get("resources") or ()):
+        with contextlib.suppress(Forbidden, *AWAY):
+            if await client.serves(kind):
                 return
         await asyncio.sleep(_POLL)
 

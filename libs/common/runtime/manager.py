@@ -23,7 +23,7 @@ from libs.common.client import Client
 from libs.common.clock import Clock, SystemClock
 from libs.common.config import ConnectionConfig
 from libs.common.election import Elector, LeaseElector, SoleLeader, Timing, build_identity
-from libs.common.errors import NotFound, NotLeading, SlipwayError
+from libs.common.errors import NotLeading, SlipwayError
 from libs.common.events import EventRecorder
 from libs.common.health import HealthServer, LoopLagMonitor
 from libs.common.kinds import Key
@@ -296,15 +296,11 @@ class Manager:
     async def _is_served(self, informer: Informer) -> bool:
         if informer.optional:
             return True
-        kind = informer.kind
         try:
-            answer = await self.client.raw("GET", kind.base_path)
-        except NotFound:
-            return False
+            return await self.client.serves(informer.kind)
         except SlipwayError as err:
             log.warning("Waiting for the API server", error=str(err))
             return False
-        return any(each.get("name") == kind.plural for each in answer.get("resources") or ())
 
     # Parts.
 
