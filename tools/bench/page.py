@@ -61,6 +61,8 @@ def render_page(report: Report) -> str:
             "### Replacement of a deleted pod",
             "",
             "One pod of fifty is deleted; the time until a new one exists, seen by a watch.",
+            "PodSet and ReplicaSet without limits run side by side here, each with a set of its",
+            "own, and take turns: one death of each. Those with default limits die alone.",
             "",
             "![Replacement](benchmarks/podset-replacements.svg)",
             "",
@@ -97,10 +99,6 @@ ratio above its aim in the tables is an aim that is not met.
 * **Replacement**: the event of the deletion, the creation, the way back through the watch.
   The set is read after the creation; where it is gone, the pod is taken back. Threads
   take turns each 0.5 ms, so that the thread of kopf holds nothing up for long.
-  The contenders of the table come one after the other, and the tail is the machine's as
-  much as theirs. With one death of each in turns (600 each), p50 was 1.27 and p99 1.25
-  times that of ReplicaSet; a run of the table in an hour in which everything took 1.6 times
-  as long gave 1.26 and 1.87, and 1.17 for 0 to 500 (the bare client 1.10).
 * **Memory**: the interpreter and its libraries are about 70 MiB of it; the rest is one
   reduced object a pod (`shrink_pod` keeps what the planner reads).
 * **ReplicaSet with default limits** is bound by its client's 20 requests a second, which
