@@ -7,6 +7,7 @@ of a process.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -15,7 +16,7 @@ from typing import Any, Final, cast
 import structlog
 
 from libs.common.clock import Clock
-from libs.common.errors import ApiError
+from libs.common.errors import ApiError, TransientError
 from libs.common.kinds import SECRET, Key, Kind, Manifest, is_deleting, key_of, uid_of
 from libs.common.metrics import Metrics
 from libs.common.ownership import controller_uid
@@ -53,6 +54,7 @@ class World:
         kill_at: Number of the write that is the last of its process; None for none.
         lose: Whether that write still arrives.
         drive: What the rest of the cluster does.
+        unseen: Kind whose objects the cache does not show yet; None for none.
     """
 
     def __init__(self, drive: Callable[[FakeApi], None] = pretend) -> None:
@@ -65,6 +67,7 @@ class World:
         self.kill_at: int | None = None
         self.lose = False
         self.drive = drive
+        self.unseen: Kind | None = None
         self._instances = InstanceReconciler(Settings())
         self._operations = OperationReconciler(Settings())
         self.metrics = Metrics(METRICS, process=False)
@@ -105,7 +108,8 @@ class World:
         context = cast(Context, ctx)
         work = self._operations if kind == OPERATION else self._instances
         if not is_deleting(held):
-            await work.reconcile(context)
+            with contextlib.suppress(TransientError):
+                await work.reconcile(context)
         elif await work.finalize(context) is None:
             self.api.patch(kind, key_of(held), {"metadata": {"finalizers": []}})
 
@@ -130,8 +134,8 @@ class WorldContext:
         return cast(Clock, self.world.clock).now()
 
     def get(self, kind: Kind, key: Key) -> Manifest | None:
-        """Return an object, or None."""
-        return self.world.api.find(kind, key)
+        """Return an object as the cache shows it, or None."""
+        return None if kind == self.world.unseen else self.world.api.find(kind, key)
 
     async def live_get(self, kind: Kind, key: Key) -> Manifest | None:
         """Return an object, or None."""

@@ -127,6 +127,11 @@ class PublicIP(
             "has(self.claimName) == (self.mode == 'Claim')",
             "claimName is needed for mode Claim, and for no other",
         ),
+        Rule(
+            "!has(self.poolName) || !has(oldSelf.poolName) || self.poolName == oldSelf.poolName",
+            "poolName is immutable while the mode is Auto: an address stays what it is; set mode "
+            "None first to get another",
+        ),
     ),
 ):
     """PublicIP says where the public address comes from."""

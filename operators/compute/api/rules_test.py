@@ -109,6 +109,22 @@ async def test_network_and_private_address_are_for_life(
 
 
 @pytest.mark.apiserver
+async def test_pool_of_an_address_is_for_as_long_as_there_is_the_address(
+    client: Client, kube_namespace: str
+) -> None:
+    key = Key(kube_namespace, "web")
+    public = {"mode": "Auto", "poolName": "a"}
+    await client.create(INSTANCE, build_instance("web", kube_namespace, publicIP=public))
+
+    with pytest.raises(Invalid, match="poolName is immutable while the mode is Auto"):
+        await merge(client, INSTANCE, key, {"spec": {"publicIP": {"poolName": "b"}}})
+    kept = {"mode": "Claim", "poolName": None, "claimName": "web-public"}
+    await merge(client, INSTANCE, key, {"spec": {"publicIP": kept}})
+    other = {"mode": "Auto", "poolName": "b", "claimName": None}
+    await merge(client, INSTANCE, key, {"spec": {"publicIP": other}})
+
+
+@pytest.mark.apiserver
 async def test_size_is_immutable_and_has_sane_amounts(client: Client) -> None:
     with pytest.raises(Invalid, match="at least 64Mi"):
         await client.create(INSTANCE_SIZE, build_size(SIZE.name, memory="4"))

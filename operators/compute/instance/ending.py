@@ -9,11 +9,12 @@ from libs.common.contracts.cdi import DATA_VOLUME
 from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE
 from libs.common.kinds import Kind, Manifest, describe, is_deleting, key_of, uid_of
-from libs.common.plan import Delete, Patch
+from libs.common.plan import Delete
 from operators.compute.api.instance import DeletionMode, Instance
 from operators.compute.api.reasons import Reason
 from operators.compute.instance.observed import Observed
-from operators.compute.marks import build_release_patch, is_ours
+from operators.compute.instance.reconcile import release
+from operators.compute.marks import is_ours
 
 _ORPHAN: Final = "orphan"
 """Finalizer that Kubernetes sets while it deletes an object with `--cascade=orphan`."""
@@ -71,12 +72,9 @@ def _end_disks(instance: Instance, observed: Observed, before: tuple[Action, ...
 def _end(
     kind: Kind, held: Manifest, reason: Reason, instance: Instance, *, kept: bool
 ) -> Action | None:
-    name = describe(kind, key_of(held))
     if kept:
-        operations = build_release_patch(held, instance.metadata.uid)
-        version = held["metadata"].get("resourceVersion", "")
-        step = Patch(kind, key_of(held), uid_of(held), operations, resource_version=version)
-        return Action(step, Reason.KEPT, f"Kept {name}, which belongs to nobody now")
+        return release(kind, held, instance.metadata.uid)
     if is_deleting(held):
         return None
-    return Action(Delete(kind, key_of(held), uid_of(held)), reason, f"Deleting {name}")
+    note = f"Deleting {describe(kind, key_of(held))}"
+    return Action(Delete(kind, key_of(held), uid_of(held)), reason, note)

@@ -200,11 +200,16 @@ class Observed:
 def find_current_disk(instance: Instance, observed: Observed) -> str:
     """Find the root disk that the machine boots from, or would.
 
-    The machine itself is asked first, then the status. Where both are lost, as after a restore from
-    a backup, it is a disk that there is, and only then a new one.
+    The machine itself is asked first. Where there is none, such as while its first disk cannot be
+    filled, it begins with the disk that a directive names; else it is asked of the status. Where
+    that is lost too, as after a restore from a backup, it is a disk that there is, and only then a
+    new one.
     """
     if observed.machine is not None and observed.machine.disk:
         return observed.machine.disk
+    asked = _find_asked_disk(instance, observed)
+    if asked and observed.machine is None and observed.run is None:
+        return asked
     if instance.observed.root_disk is not None:
         return instance.observed.root_disk.name
     default = root_disk_name(instance.metadata.name)
@@ -215,12 +220,15 @@ def find_current_disk(instance: Instance, observed: Observed) -> str:
 
 def find_wanted_disk(instance: Instance, observed: Observed) -> str:
     """Find the root disk that the machine is to boot from, as soon as that can be done."""
+    return _find_asked_disk(instance, observed) or find_current_disk(instance, observed)
+
+
+def _find_asked_disk(instance: Instance, observed: Observed) -> str:
+    """Find the disk that a directive wants to boot from; empty while it cannot be."""
     directive = find_boot(instance)
-    if directive is None or directive.disk is None:
-        return find_current_disk(instance, observed)
-    disk = observed.disks.get(directive.disk)
-    usable = disk is not None and disk.usable and not disk.deleting
-    return directive.disk if usable else find_current_disk(instance, observed)
+    name = "" if directive is None else directive.disk or ""
+    disk = observed.disks.get(name)
+    return name if disk is not None and disk.usable and not disk.deleting else ""
 
 
 def find_boot(instance: Instance) -> Directive | None:

@@ -14,7 +14,7 @@ from libs.common.actions import Action
 from libs.common.contracts.cdi import DATA_VOLUME
 from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
-from libs.common.kinds import SECRET, Key, describe, key_of, uid_of
+from libs.common.kinds import SECRET, Key, Kind, Manifest, describe, key_of, uid_of
 from libs.common.plan import Apply, Create, Delete, Patch
 from operators.compute.api.directives import DirectiveKind
 from operators.compute.api.instance import RESCUED, DeletionMode, Instance, Power, PublicIPMode
@@ -34,7 +34,7 @@ from operators.compute.instance.resources import (
     build_machine,
     build_public_claim,
 )
-from operators.compute.marks import build_mark_patch, is_ours
+from operators.compute.marks import build_mark_patch, build_release_patch, is_ours
 from operators.compute.naming import public_claim_name
 
 
@@ -193,10 +193,21 @@ def _plan_address(instance: Instance, observed: Observed) -> list[Action]:
         step = Create(IP_CLAIM, build_public_claim(instance), ours=lambda held: is_ours(held, uid))
         return [Action(step, Reason.ADDRESS_PENDING, f"Created {describe(IP_CLAIM, step.key)}")]
     held = observed.claim_manifest
-    if held is not None and key_of(held).name == name and is_ours(held, uid):
-        # The mode was Auto before. The claim of mode Claim is the user's own.
-        return [_delete_address(instance, uid_of(held))]
-    return []
+    if held is None or key_of(held).name != name or not is_ours(held, uid):
+        return []
+    # The mode was Auto before. A claim of mode Claim is the user's own, and this may become it.
+    if public.mode is PublicIPMode.CLAIM and public.claim_name == name:
+        return [release(IP_CLAIM, held, uid)]
+    return [_delete_address(instance, uid_of(held))]
+
+
+def release(kind: Kind, held: Manifest, uid: str) -> Action:
+    """Have an object stay that belonged to the Instance of a UID, as nobody's."""
+    operations = build_release_patch(held, uid)
+    version = held["metadata"].get("resourceVersion", "")
+    step = Patch(kind, key_of(held), uid_of(held), operations, resource_version=version)
+    name = describe(kind, key_of(held))
+    return Action(step, Reason.KEPT, f"Kept {name}, which belongs to nobody now")
 
 
 def _delete_address(instance: Instance, uid: str) -> Action:

@@ -10,11 +10,14 @@ from libs.common.conditions import Condition
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from libs.common.contracts.network import FirewallView, NetworkView
 from libs.common.kinds import Key
-from libs.common.plan import Apply, Create, Delete
+from libs.common.plan import Apply, Create, Delete, Patch
+from libs.common.testing.fakeapi.patches import apply_json_patch
 from operators.compute.api.instance import Instance
 from operators.compute.instance.facts import judge_provisioned
 from operators.compute.instance.observed import Observed, Run, Volumes
 from operators.compute.instance.reconcile import decide_machine, plan_instance
+from operators.compute.instance.resources import build_public_claim
+from operators.compute.marks import is_ours
 from operators.compute.samples import (
     LARGE,
     UID,
@@ -229,3 +232,20 @@ def test_volume_that_is_not_ready_stays_as_the_machine_has_it() -> None:
     assert made is not None
     claims = [item.get("persistentVolumeClaim") for item in made["template"]["spec"]["volumes"]]
     assert claims[2:] == [{"claimName": "data-claim"}, {"claimName": "logs"}]
+
+
+def test_claim_that_mode_auto_made_is_kept_for_mode_claim() -> None:
+    instance = parse_instance(publicIP={"mode": "Claim", "claimName": "web-public"})
+    claim = build_public_claim(parse_instance(publicIP={"mode": "Auto", "poolName": "public"}))
+    claim["metadata"] |= {"uid": "claim-1", "resourceVersion": "1"}
+    observed = show_world(disks=[show_disk()], machine=show_machine(), claim_manifest=claim)
+
+    assert steps(instance, observed, Delete) == []
+    (step,) = steps(instance, observed, Patch)
+    patched = apply_json_patch(claim, step.operations)
+    assert not is_ours(patched, UID), "it goes with the Instance no more"
+    released = show_world(disks=[show_disk()], machine=show_machine(), claim_manifest=patched)
+    assert steps(instance, released, Patch) == []
+
+    nothing = parse_instance(publicIP={"mode": "None"})
+    assert [step.uid for step in steps(nothing, observed, Delete)] == ["claim-1"]

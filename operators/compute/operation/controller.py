@@ -14,7 +14,7 @@ from libs.common.contracts.kubevirt import (
 )
 from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT
 from libs.common.contracts.reading import text_at
-from libs.common.errors import Conflict, Forbidden, SlipwayError
+from libs.common.errors import Conflict, Forbidden, SlipwayError, TransientError
 from libs.common.kinds import LEASE, Key, Manifest, is_deleting, uid_of
 from libs.common.plan import Delete, Outcome
 from libs.common.runtime import Context, Controller, Result
@@ -34,6 +34,7 @@ from operators.compute.naming import OPERATIONS as NAME
 from operators.compute.operation.observe import (
     count_newer,
     find_agent,
+    is_behind,
     map_lease,
     map_sibling,
     map_snapshot,
@@ -169,6 +170,8 @@ async def _ask_guest(ctx: Context, operation: Operation, turn: Turn) -> None:
 async def _observe(ctx: Context, operation: Operation) -> Observed:
     """Look around; at the run itself where it is about to be written down for good."""
     observed = observe_operation(ctx, operation)
+    if await is_behind(ctx, operation, observed):
+        raise TransientError(f"{ctx} is for what is not seen yet", retry_after=_LOOK_SECONDS)
     target = observed.target
     if target is None or operation.observed.step != BASELINE:
         return observed

@@ -47,6 +47,28 @@ def observe_operation(ctx: Context, operation: Operation) -> Observed:
     )
 
 
+async def is_behind(ctx: Context, operation: Operation, observed: Observed) -> bool:
+    """Tell whether the cache lacks something that is there and that the Operation would fail for.
+
+    Kinds are watched by streams of their own: an Instance that was made just before its Operation
+    may be seen after it, and the end of an Operation is final.
+    """
+    status, known = operation.observed, operation.spec.target_ref.uid
+    if status.outcome is not None or status.phase in FINAL_PHASES:
+        return False
+    held = "" if observed.target is None else observed.target.uid
+    if not held or known not in (None, held):
+        key = Key(ctx.key.namespace, operation.spec.target_ref.name)
+        live = await ctx.live_get(INSTANCE, key)
+        cached = ctx.get(INSTANCE, key)
+        if live is not None and (cached is None or uid_of(cached) != uid_of(live)):
+            return True
+    wanted = operation.spec.resize
+    if wanted is None or observed.size_known:
+        return False
+    return await ctx.live_get(INSTANCE_SIZE, Key("", wanted.size)) is not None
+
+
 async def observe_restorable(ctx: Context, operation: Operation) -> Restorable | None:
     """Look at the snapshot that a Restore names, and at what it is made of; None for none."""
     wanted = operation.spec.restore
@@ -120,7 +142,10 @@ def _find_lock(ctx: Context, operation: Operation, target: Target | None) -> Loc
     if held is None:
         return None
     holder = holder_of(held)
-    alive = any(uid_of(other) == holder for other in _siblings(ctx, ctx.primary))
+    alive = any(
+        uid_of(other) == holder and not _is_finished(other)
+        for other in _siblings(ctx, ctx.primary)
+    )
     return Lock(uid_of(held), holder, alive)
 
 

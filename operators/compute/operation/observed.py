@@ -25,7 +25,7 @@ class Lock:
     Attributes:
         uid: Which incarnation it is.
         holder: UID of the Operation that holds it.
-        alive: Whether there is an Operation of that UID.
+        alive: Whether there is an Operation of that UID that has not ended.
     """
 
     uid: str

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.kinds import LEASE, Key, key_of, uid_of
+from libs.common.kinds import LEASE, Key, Kind, Manifest, key_of, uid_of
 from libs.common.testing.fakeapi import FakeApi
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
+from operators.compute.api.size import INSTANCE_SIZE
 from operators.compute.life import NEW, OP, WEB, Life
 from operators.compute.samples import (
     build_operation,
@@ -232,3 +233,39 @@ async def test_reboot_of_a_machine_that_is_off_fails() -> None:
 
     assert life.world.api.get(OPERATION, OP)["status"]["reason"] == "NotRunning"
     assert life.phase(INSTANCE) == "Stopped"
+
+
+@pytest.mark.parametrize("unseen", [INSTANCE, INSTANCE_SIZE], ids=lambda kind: kind.kind)
+async def test_operation_does_not_fail_for_what_the_cache_does_not_show_yet(unseen: Kind) -> None:
+    life = Life(build_operation("Resize", resize={"size": "large"}))
+    await life.begin()
+    life.world.unseen = unseen
+    life.world.api.create(life.operation)
+    await life.world.settle()
+    assert "outcome" not in (life.world.api.get(OPERATION, OP).get("status") or {})
+
+    life.world.unseen = None
+    await life.world.settle()
+    assert life.phase(OPERATION) == "Succeeded"
+
+
+async def test_lease_of_an_operation_that_has_ended_is_taken_over() -> None:
+    """A create whose answer was lost may arrive when nobody waits for it any more."""
+    life = Life(build_operation("Reboot"))
+    await life.begin()
+    api, ended = life.world.api, life.operation
+    made: list[Manifest] = []
+
+    def keep(api: FakeApi) -> None:
+        made.extend(api.objects(LEASE)[: 1 - len(made)])
+
+    life.at_action = keep
+    api.create(ended)
+    await life.world.settle()
+    assert life.phase(OPERATION) == "Succeeded"
+    kept = ("name", "namespace", "labels", "ownerReferences")
+    api.create({**made[0], "metadata": {name: made[0]["metadata"][name] for name in kept}})
+    api.create(build_operation("Reboot", "next"))
+    await life.world.settle()
+
+    assert api.get(OPERATION, Key("default", "next"))["status"]["phase"] == "Succeeded"

@@ -11,7 +11,13 @@ from libs.common.kinds import Key, Manifest, key_of
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.compute.life import NEW, OP, WEB, Life
-from operators.compute.samples import build_operation, build_snapshot
+from operators.compute.samples import (
+    IMAGE,
+    build_instance,
+    build_operation,
+    build_size,
+    build_snapshot,
+)
 
 
 def status_of(life: Life) -> dict[str, Any]:
@@ -192,3 +198,23 @@ async def test_disk_that_is_repaired_stays_when_somebody_removes_the_directive()
     await pass_time(life, 601)
     assert (status_of(life)["phase"], life.phase(INSTANCE)) == ("Succeeded", "Running")
     assert volumes_of(life, VIRTUAL_MACHINE_INSTANCE)["root"]["dataVolume"]["name"] == "web-root"
+
+
+# An Instance that has never run.
+
+
+async def test_rebuild_mends_an_instance_whose_first_image_cannot_be_had() -> None:
+    life = Life(build_operation("Rebuild"))
+    api = life.world.api
+    api.create(build_size())
+    api.create(build_instance("web", image={"url": "https://example.com/broken.qcow2"}))
+    await life.world.settle()
+    assert life.phase(INSTANCE) == "Failed"
+
+    api.patch(INSTANCE, WEB, {"spec": {"image": IMAGE}})
+    api.create(life.operation)
+    await life.world.settle()
+
+    assert (status_of(life)["phase"], life.phase(INSTANCE)) == ("Succeeded", "Running")
+    (disk,) = api.objects(DATA_VOLUME)
+    assert disk["spec"]["source"] == {"http": IMAGE}
