@@ -399,7 +399,8 @@ def _lingers(answer: Manifest) -> bool:
     An object that goes at once is answered as it last was, a pod even with a deletionTimestamp.
     """
     metadata = answer.get("metadata") or {}
-    if metadata.get("finalizers"):
+    # A namespace has finalizers in its spec, and goes when nothing is left in it.
+    if metadata.get("finalizers") or (answer.get("spec") or {}).get("finalizers"):
         return True
     return bool(metadata.get("deletionTimestamp")) and bool(
         metadata.get("deletionGracePeriodSeconds")

@@ -8,8 +8,17 @@ import pytest
 
 from libs.common.client import Client
 from libs.common.errors import Conflict, Forbidden, Invalid, NotFound, ServerError, UnknownOutcome
-from libs.common.kinds import CONFIG_MAP, Manifest, uid_of
+from libs.common.kinds import (
+    CONFIG_MAP,
+    NAMESPACE,
+    Key,
+    Manifest,
+    build_object,
+    is_deleting,
+    uid_of,
+)
 from libs.common.plan import Apply, Create, Delete, Patch
+from libs.common.runtime.informer import Informer
 from libs.common.runtime.writer import ForeignObject, look_up
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.waiting import until
@@ -188,6 +197,21 @@ async def test_object_with_a_finalizer_is_seen_terminating(bench: Bench) -> None
     await bench.take(Delete.of(CONFIG_MAP, made))
 
     assert (bench.held() or {})["metadata"]["deletionTimestamp"]
+
+
+async def test_namespace_is_seen_terminating_until_it_is_empty(bench: Bench) -> None:
+    """It has neither a grace period nor finalizers in its metadata, and is there all the same."""
+    informer = Informer(NAMESPACE)
+    bench.cache.add(informer)
+    manifest = build_object(NAMESPACE, "made")
+    await bench.take(Create(NAMESPACE, manifest))
+    made = bench.api.get(NAMESPACE, Key("", "made"))
+
+    await bench.take(Delete.of(NAMESPACE, made))
+
+    held = informer.store.get(Key("", "made"))
+    assert held is not None
+    assert is_deleting(held)
 
 
 async def test_conflict_that_is_not_about_the_uid_leaves_the_object_in_the_cache(

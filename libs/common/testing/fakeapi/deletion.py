@@ -193,11 +193,13 @@ class Deleter:
         if first:
             due = self._writer.now() + timedelta(seconds=grace)
             metadata["deletionTimestamp"] = due.strftime("%Y-%m-%dT%H:%M:%SZ")
-            metadata["deletionGracePeriodSeconds"] = grace
             if metadata.get("generation"):
                 metadata["generation"] += 1
             if target.resource.table == NAMESPACES:
+                # Deleted in a way of its own, which tells of no grace.
                 obj.setdefault("status", {})["phase"] = "Terminating"
+            else:
+                metadata["deletionGracePeriodSeconds"] = grace
         elif grace < metadata.get("deletionGracePeriodSeconds", 0):
             metadata["deletionGracePeriodSeconds"] = grace
         after = (metadata.get("finalizers") or [], metadata.get("deletionGracePeriodSeconds"))
