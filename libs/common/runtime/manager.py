@@ -35,7 +35,8 @@ from libs.common.runtime.informer import EventSource, Informer, SourceName
 from libs.common.runtime.kopf_source import KopfSource
 from libs.common.runtime.queue import WorkQueue
 from libs.common.runtime.reflector import Reflector
-from libs.common.runtime.runner import Runner, Services
+from libs.common.runtime.runner import Runner
+from libs.common.runtime.services import Services
 from libs.common.runtime.sweep import Sweeper
 from libs.common.runtime.waiting import wait_first
 from libs.common.runtime.wiring import build_cache

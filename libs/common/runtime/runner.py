@@ -10,15 +10,11 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import structlog
 
 from libs.common import finalizers
-from libs.common.client import Client
-from libs.common.clock import Clock
 from libs.common.errors import (
     ApiError,
     Conflict,
@@ -34,10 +30,9 @@ from libs.common.errors import (
 from libs.common.kinds import Key, Kind, Manifest, describe, is_deleting, uid_of
 from libs.common.labels import PAUSED
 from libs.common.logs import reconcile_context
-from libs.common.metrics import ControllerMetrics, Metrics
+from libs.common.metrics import ControllerMetrics
 from libs.common.ownership import controller_of
-from libs.common.runtime.cache import Cache
-from libs.common.runtime.context import Context, PrimaryChanged, PrimaryGone, Recorder
+from libs.common.runtime.context import Context, PrimaryChanged, PrimaryGone
 from libs.common.runtime.controller import Controller, Mapper, Result
 from libs.common.runtime.informer import Handler, Origin
 from libs.common.runtime.queue import (
@@ -47,10 +42,10 @@ from libs.common.runtime.queue import (
     QueueClosed,
     WorkQueue,
 )
+from libs.common.runtime.services import Services
 from libs.common.runtime.statuses import build_error_status
 from libs.common.runtime.store import Change
 from libs.common.runtime.writer import Writer, look_up
-from libs.common.telemetry import Telemetry
 
 log = structlog.get_logger(__name__)
 
@@ -60,26 +55,6 @@ is on its way already, so an exponential back-off would only make it late."""
 _UNKNOWN_RETRY: Final = 1.0
 
 type Ending = Literal["success", "error", "requeue", "requeue_after"]
-
-
-@dataclass(frozen=True, slots=True)
-class Services:
-    """Hold what the runners of one process share."""
-
-    client: Client
-    cache: Cache
-    recorder: Recorder
-    clock: Clock
-    telemetry: Telemetry
-    metrics: Metrics
-    queues: list[tuple[Kind, WorkQueue]] = field(default_factory=list)
-
-    def wake(self, kind: Kind, keys: Iterable[Key]) -> None:
-        """Enqueue primaries of a kind with whoever reconciles it."""
-        for key in keys:
-            for primary, queue in self.queues:
-                if primary == kind:
-                    queue.add(key, priority=PRIORITY_LIVE)
 
 
 class Runner:
@@ -257,8 +232,10 @@ class Runner:
             case TerminalError():
                 flags["terminal"] = True
                 log.warning("Waiting for a change", reason=err.reason, error=str(err))
-                self.queue.forget(key)
-                await self._show(key, err)
+                if await self._show(key, err):
+                    self.queue.forget(key)
+                else:
+                    self.queue.retry(key)
                 return "error"
             case UnknownOutcome():
                 delay = self.queue.retry(key, at_least=_UNKNOWN_RETRY)
@@ -375,21 +352,24 @@ class Runner:
             await look_up(self._services.client, self._services.cache, kind, child)
             unknown.discard((kind, child))
 
-    async def _show(self, key: Key, err: TerminalError) -> None:
-        """State a terminal error in the condition Ready, keeping the rest of the status."""
+    async def _show(self, key: Key, err: TerminalError) -> bool:
+        """State an error in the condition Ready, keeping the rest; tell whether it is stated."""
         primary = self._store.get(key)
         if primary is None:
-            return
+            return True
         context = self._build_context(key, primary)
         foreign = self._services.cache.foreign.types_of(self.controller.name, primary)
         seen, now = context.generation, context.now()
-        status = build_error_status(primary, err, generation=seen, now=now, foreign=foreign)
         try:
+            status = build_error_status(primary, err, generation=seen, now=now, foreign=foreign)
             if await context.apply_status(status):
                 context.event("Warning", err.reason, str(err))
-        except SlipwayError as failure:
-            log.warning("Trying again to tell", error=str(failure))
-            self.queue.retry(key)
+        except Exception as failure:
+            # A status that others wrote may make no sense; that must not end the worker either.
+            defect = not isinstance(failure, SlipwayError)
+            log.warning("Trying again to tell", error=str(failure), exc_info=defect)
+            return False
+        return True
 
 
 def _is_asked_to_end(err: BaseException) -> bool:

@@ -44,6 +44,24 @@ def widget_changes(api: FakeApi, text: str) -> None:
     api.patch(WIDGET, KEY, {"spec": {"text": text}})
 
 
+async def list_delays(
+    harness: OperatorHarness, script: Script, clock: FakeClock, passes: int
+) -> list[float]:
+    """Let some passes end, one after the other, and return what the next ones wait for."""
+    queue = queue_of(harness)
+    queue._rng = lambda: 0.0
+
+    def waits(number: int) -> bool:
+        return script.count["w"] == number and queue.delayed == 1
+
+    seen = []
+    for number in range(1, passes + 1):
+        await until(partial(waits, number))
+        seen.append(round(queue._timers[KEY][0] - clock.monotonic(), 3))
+        clock.advance(seen[-1])
+    return seen
+
+
 # How a pass ends.
 
 
@@ -172,6 +190,34 @@ async def test_terminal_error_that_cannot_be_stated_is_tried_again(fake_api: Fak
         assert script.count["w"] == 2
 
 
+async def test_terminal_error_that_can_never_be_stated_is_backed_off(fake_api: FakeApi) -> None:
+    async def refuse(context: Context) -> None:
+        raise TerminalError("BadText", "bad")
+
+    script, clock = Script(refuse), FakeClock()
+    async with running(
+        fake_api, script, clock=clock, backoff_base_seconds=1.0, backoff_max_seconds=8.0
+    ) as harness:
+        fake_api.fail("patch", WIDGET, status=403, subresource="status", times=None)
+        fake_api.create(build_widget())
+
+        assert await list_delays(harness, script, clock, 4) == [1.0, 2.0, 4.0, 8.0]
+
+
+async def test_status_that_makes_no_sense_ends_no_worker(fake_api: FakeApi) -> None:
+    async def refuse(context: Context) -> None:
+        raise TerminalError("BadText", "bad")
+
+    script = Script(refuse)
+    async with running(fake_api, script, max_concurrent_reconciles=1) as harness:
+        fake_api.create({**build_widget(), "status": {"conditions": ["nonsense"]}})
+        await until(lambda: script.count["w"] > 1)
+        fake_api.create(build_widget("other"))
+
+        other = Key("default", "other")
+        await harness.eventually(lambda: find_condition(fake_api.get(WIDGET, other), "Ready"))
+
+
 @pytest.mark.parametrize(
     ("error", "delays"),
     [
@@ -196,21 +242,9 @@ async def test_error_decides_when_the_next_pass_comes(
     async with running(
         fake_api, script, clock=clock, backoff_base_seconds=1.0, backoff_max_seconds=8.0
     ) as harness:
-        queue = queue_of(harness)
-        queue._rng = lambda: 0.0
-
-        def waits(number: int) -> bool:
-            return script.count["w"] == number and queue.delayed == 1
-
         fake_api.create(build_widget())
-        seen = []
-        for number in range(1, len(delays) + 1):
-            await until(partial(waits, number))
-            due = queue._timers[KEY][0]
-            seen.append(round(due - clock.monotonic(), 3))
-            clock.advance(seen[-1])
 
-        assert seen == delays
+        assert await list_delays(harness, script, clock, len(delays)) == delays
         panics = harness.metric("controller_runtime_reconcile_panics_total", controller="widget")
         assert bool(panics) is isinstance(error, ValueError)
 

@@ -1,0 +1,35 @@
+"""Services: what the runners of one process share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from libs.common.client import Client
+from libs.common.clock import Clock
+from libs.common.kinds import Key, Kind
+from libs.common.metrics import Metrics
+from libs.common.runtime.cache import Cache
+from libs.common.runtime.context import Recorder
+from libs.common.runtime.queue import PRIORITY_LIVE, WorkQueue
+from libs.common.telemetry import Telemetry
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Hold what the runners of one process share."""
+
+    client: Client
+    cache: Cache
+    recorder: Recorder
+    clock: Clock
+    telemetry: Telemetry
+    metrics: Metrics
+    queues: list[tuple[Kind, WorkQueue]] = field(default_factory=list)
+
+    def wake(self, kind: Kind, keys: Iterable[Key]) -> None:
+        """Enqueue primaries of a kind with whoever reconciles it."""
+        for key in keys:
+            for primary, queue in self.queues:
+                if primary == kind:
+                    queue.add(key, priority=PRIORITY_LIVE)
