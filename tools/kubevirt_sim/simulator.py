@@ -222,7 +222,7 @@ class KubeVirtSim:
 
     # Waiting.
 
-    async def settled(self, seconds: float = 20.0) -> None:
+    async def settled(self, seconds: float = 60.0) -> None:
         """Wait until the simulator has nothing to do before time passes or somebody writes.
 
         A clock that is moved by hand is moved by as much as it takes to try again what met a

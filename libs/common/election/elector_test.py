@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from libs.common.election import Timing
 from libs.common.kinds import LEASE, Manifest, build_object
 from libs.common.testing.arena import (
     KEY,
@@ -27,17 +28,16 @@ async def test_first_one_leads_and_tells_the_main_loop(arena: Arena) -> None:
     assert a.elector.check() is None
 
 
-async def test_standby_is_well_and_takes_over_a_released_lease_fast(arena: Arena) -> None:
+async def test_standby_is_well_and_takes_a_released_lease_before_it_expires(arena: Arena) -> None:
+    arena.timing = Timing(lease_duration=600.0, renew_deadline=400.0, retry_period=0.05)
     a = await arena.lead()
     b = arena.enter("b")
     await until(lambda: b.elector.holder == "a")
     assert b.elector.check() is None
 
-    started = time.monotonic()
     await a.elector.stop()
     await until(b.elector.is_leader)
 
-    assert time.monotonic() - started < TIMING.lease_duration / 2
     assert not a.elector.is_leader()
     assert [call for call, _ in a.calls] == ["started", "stopped"]
     assert a.gauge == 0
@@ -75,12 +75,18 @@ async def test_outage_of_the_api_ends_leadership_and_then_the_process(
         api.fail("", LEASE, status=500, times=None)
     else:
         api.hang("", LEASE, times=None)
-    await until(lambda: not a.elector.is_leader())
 
-    assert time.monotonic() - started < TIMING.renew_deadline + 0.3
+    def has_stopped() -> bool:
+        # The clock is read first: whatever holds this test up, it is never asked too early.
+        expired = time.monotonic() - started > TIMING.lease_duration
+        leading = a.elector.is_leader()
+        assert not (leading and expired), "a standby may lead by now"
+        return not leading
+
+    await until(has_stopped)
+
     await until(lambda: a.exits)
     assert a.exits == [1]
-    assert time.monotonic() - started < TIMING.lease_duration + 0.5
 
 
 async def test_process_that_stops_in_time_is_not_ended_hard(arena: Arena, api: FakeApi) -> None:

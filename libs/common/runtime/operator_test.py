@@ -63,8 +63,8 @@ def flags(path: Path) -> list[str]:
         "--metrics-bind-address=127.0.0.1:0",
         "--health-probe-bind-address=127.0.0.1:0",
         "--retry-period-seconds=0.1",
-        "--renew-deadline-seconds=0.3",
-        "--lease-duration-seconds=1",
+        "--renew-deadline-seconds=2",
+        "--lease-duration-seconds=3",
     ]
 
 

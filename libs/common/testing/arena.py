@@ -15,7 +15,7 @@ from libs.common.testing.waiting import until
 
 KEY = Key("default", "podset")
 # The API knows whole seconds only, so a takeover takes one.
-TIMING = Timing(lease_duration=1.0, renew_deadline=0.6, retry_period=0.05)
+TIMING = Timing(lease_duration=2.0, renew_deadline=1.5, retry_period=0.05)
 
 
 def renewals(api: FakeApi) -> int:
@@ -72,7 +72,7 @@ class ShiftedClock:
 class Contender:
     """An elector with everything that a test wants to look at."""
 
-    def __init__(self, api: FakeApi, name: str) -> None:
+    def __init__(self, api: FakeApi, name: str, timing: Timing) -> None:
         """Prepare; it does not take part yet."""
         self.client = BrokenClient(api.config)
         self.clock = ShiftedClock()
@@ -83,7 +83,7 @@ class Contender:
             lambda: self.client,
             KEY,
             name,
-            TIMING,
+            timing,
             on_started_leading=lambda: self.called("started"),
             on_stopped_leading=lambda: self.called("stopped"),
             metrics=self.metrics.leader("podset"),
@@ -107,11 +107,12 @@ class Arena:
     def __init__(self, api: FakeApi) -> None:
         """Begin with nobody."""
         self.api = api
+        self.timing = TIMING
         self.contenders: list[Contender] = []
 
     def enter(self, name: str) -> Contender:
         """Let a contender take part."""
-        contender = Contender(self.api, name)
+        contender = Contender(self.api, name, self.timing)
         self.contenders.append(contender)
         contender.elector.start()
         return contender

@@ -46,7 +46,7 @@ NAMESPACE: Final = "default"
 _REFUSALS: Final = (403, 409, 429, 500, 503)
 _AT_ONCE: Final = 4
 """Runs side by side; they mostly wait."""
-_SETTLE_SECONDS: Final = 20.0
+_SETTLE_SECONDS: Final = 60.0
 _POLL: Final = 0.005
 
 

@@ -33,7 +33,7 @@ type Look = Callable[[Kind, str], Sequence[Manifest]]
 
 _POLL: Final = 0.01
 _TURN: Final = 0.001
-_TIMEOUT: Final = 20.0
+_TIMEOUT: Final = 60.0
 
 DEFAULTS: Final[Mapping[str, Any]] = {
     "leader_elect": False,
