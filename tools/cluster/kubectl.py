@@ -6,9 +6,13 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tools.cluster import commands
+from tools.cluster.errors import CommandFailed, ToolError
+
+_ANSWER_SECONDS: Final = 20.0
+_REASON_WIDTH: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +52,19 @@ class Kubectl:
 
     def answers(self) -> bool:
         """Tell whether the API server is ready."""
+        return self.find_problem() is None
+
+    def find_problem(self) -> str | None:
+        """Return why the API server cannot be used, in kubectl's words; None where it can."""
         command = self.command("get", "--raw", "/readyz", "--request-timeout", "5s")
-        return commands.succeeds(command)
+        try:
+            commands.read(command, seconds=_ANSWER_SECONDS)
+        except CommandFailed as err:
+            words = err.output.strip().splitlines() or ["it gives no reason"]
+            return words[-1].removeprefix("error: ")[:_REASON_WIDTH]
+        except ToolError as err:
+            return str(err)
+        return None
 
 
 def is_condition_true(item: Mapping[str, Any], condition: str = "Ready") -> bool:

@@ -1,47 +1,35 @@
-"""Readiness of nodes, pods and Deployments, and kubectl's command lines."""
+"""kubectl: what it says of a server that cannot be used."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from tools.cluster.kubectl import Kubectl, is_ready, list_unready
+from tools.cluster.kubectl import Kubectl
 
 
-def build(kind: str, condition: str = "", status: str = "True", phase: str = "") -> dict[str, Any]:
-    conditions = [{"type": condition, "status": status}] if condition else []
-    return {
-        "kind": kind,
-        "metadata": {"name": f"{kind}-x".lower()},
-        "status": {"conditions": conditions, "phase": phase},
-    }
+def write_kubectl(path: Path, script: str) -> Kubectl:
+    binary = path / "kubectl"
+    binary.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    binary.chmod(0o755)
+    return Kubectl(binary)
 
 
-@pytest.mark.parametrize(
-    ("item", "ready"),
-    [
-        (build("Node", "Ready"), True),
-        (build("Node", "Ready", "Unknown"), False),
-        (build("Pod", "Ready", "False"), False),
-        (build("Pod", "Ready", "False", phase="Succeeded"), True),
-        (build("Pod"), False),
-        (build("Deployment", "Available"), True),
-        (build("Deployment", "Progressing"), False),
-    ],
-)
-def test_readiness_is_that_of_the_kind(item: dict[str, Any], ready: bool) -> None:
-    assert is_ready(item) is ready
+def test_server_that_is_ready_has_no_problem(tmp_path: Path) -> None:
+    kubectl = write_kubectl(tmp_path, "echo ok")
+
+    assert kubectl.find_problem() is None
+    assert kubectl.answers()
 
 
-def test_unready_objects_are_named() -> None:
-    assert list_unready([build("Node", "Ready"), build("Pod")]) == ["pod-x"]
+def test_problem_is_told_in_the_last_words_of_kubectl(tmp_path: Path) -> None:
+    script = """echo 'E1122 some noise' >&2; echo 'error: context "a" does not exist' >&2; exit 1"""
+    kubectl = write_kubectl(tmp_path, script)
+
+    assert kubectl.find_problem() == 'context "a" does not exist'
+    assert not kubectl.answers()
 
 
-def test_command_names_the_cluster() -> None:
-    kubectl = Kubectl(Path("/k"), Path("/config"), "there")
+def test_kubectl_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
+    problem = Kubectl(tmp_path / "none").find_problem()
 
-    assert kubectl.command("get", "pods") == [
-        "/k", "--kubeconfig", "/config", "--context", "there", "get", "pods",
-    ]  # fmt: skip  # One command, one line.
+    assert problem is not None and "not installed" in problem

@@ -96,10 +96,10 @@ class Progress:
         return self._steps[-1].note if self._steps else ""
 
     def say(self, text: str) -> None:
-        """Print one line that stays."""
+        """Print one line that stays, as it is."""
         console = self._live.console if self._live else self._console
-        # An id such as 7:0:-1:99 has a thumb in it.
-        console.print(text, soft_wrap=True, emoji=False)
+        # It may be of a program: neither the thumb in 7:0:-1:99 nor the tag in [gw0] is meant.
+        console.print(text, soft_wrap=True, emoji=False, markup=False)
 
     def run(
         self,

@@ -41,6 +41,12 @@ def test_steps_are_lines_without_a_terminal(progress: Progress, output: io.Strin
     assert lines[3].startswith("    done after")
 
 
+def test_lines_of_programs_are_shown_as_they_are(progress: Progress, output: io.StringIO) -> None:
+    progress.say("[gw0] FAILED [/tmp/a] 7:0:-1:99")
+
+    assert output.getvalue() == "[gw0] FAILED [/tmp/a] 7:0:-1:99\n"
+
+
 def test_failed_step_says_so(progress: Progress, output: io.StringIO) -> None:
     with pytest.raises(RuntimeError), progress.step("Doomed"):
         raise RuntimeError

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from rich.markup import escape
-
 from tools.cluster.progress import Progress
 from tools.demo.consumers import send_to_consumers
 from tools.dev.options import Target
@@ -58,7 +56,7 @@ def _consume(target: Target, namespace: str, progress: Progress) -> list[tuple[s
     lines = send_to_consumers(target.kubectl, namespace, progress)
     progress.say("What consumers log of a message:")
     for line in lines:
-        progress.say(f"  {escape(line)}")
+        progress.say(f"  {line}")
     selector = "app.kubernetes.io/managed-by=pulsarconsumer"
     logs = f"./dev kubectl logs -l {selector} --tail 5{_flag(namespace)}"
     watch = f"./dev kubectl get pcon --watch{_flag(namespace)}"

@@ -79,6 +79,13 @@ def test_unknown_operator_is_refused_before_anything_is_done(tmp_path: Path) -> 
     assert "There is no operator 'nosuch'" in done.stderr
 
 
+def test_operator_tells_its_settings_without_a_cluster(tmp_path: Path) -> None:
+    done = run_dev(tmp_path, "run", "podset", "--", "--help")
+
+    assert done.returncode == 0
+    assert "PODSET_DEFAULT_IMAGE" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -87,6 +94,9 @@ def test_unknown_operator_is_refused_before_anything_is_done(tmp_path: Path) -> 
         (("bench", "page"), "There is no benchmark of 'page'"),
         (("demo", "compute"), "compute: nothing to show on a bare cluster"),
         (("demo", "cloud", "--all"), "demo cloud is a story of its own"),
+        (("kubeconfig", "--name", "other"), "run `./dev up --name other` first"),
+        # An image need not have a tag, and an operator has no slash.
+        (("load", "shop/app"), "Cluster slipway is not there"),
         # Names are parts of paths that are removed.
         (("down", "--name", ".."), "A cluster cannot be named '..'"),
         (("down", "--name", ""), "A cluster cannot be named ''"),

@@ -16,7 +16,7 @@ from tools.cluster.docker import stop_docker
 from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster, list_clusters
 from tools.cluster.progress import open_progress
-from tools.dev.options import ContextName, Kubeconfig, Name, Workers, find_target
+from tools.dev.options import ContextName, Kubeconfig, Name, Workers, find_target, render_up
 from tools.dev.status import render_status
 
 _PANEL = "The cluster"
@@ -40,9 +40,10 @@ def up(name: Name = DEFAULT_NAME, workers: Workers = None) -> None:
     """Bring a kind cluster up; docker, node image and programs are made where they are missing."""
     cluster = KindCluster(name)
     cluster.up(open_progress("up", cluster.cache), workers)
+    named = "" if name == DEFAULT_NAME else f" --name {name}"
     Console(highlight=False, soft_wrap=True).print(
         f"Cluster [bold]{name}[/bold] is ready. Its kubeconfig: {cluster.kubeconfig}\n"
-        'Next: ./dev demo, or  export KUBECONFIG="$(./dev kubeconfig)"'
+        f'Next: ./dev demo{named}, or  export KUBECONFIG="$(./dev kubeconfig{named})"'
     )
 
 
@@ -84,7 +85,7 @@ def kubeconfig(
     """Print the path of the cluster's kubeconfig."""
     cluster = KindCluster(name)
     if not cluster.kubeconfig.exists():
-        raise ToolError(f"Cluster {name} is not there: run `./dev up` first")
+        raise ToolError(f"Cluster {name} is not there: run `{render_up(name)}` first")
     if export:
         _export(cluster)
     else:

@@ -28,7 +28,7 @@ def demo(
     operators: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[ID]...",
+            metavar="ID",
             help="The operators; podset and volumes by default. cloud shows a Kubernetes cluster "
             "of simulated machines that move, reboot, are rebuilt and go.",
         ),

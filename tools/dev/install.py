@@ -44,20 +44,36 @@ def build_helm_command(
     """Return the helm command that installs or upgrades the release.
 
     Args:
-        image: `repository:tag` to run; None leaves the chart's own.
+        image: `repository:tag` or `repository@digest` to run; None leaves the chart's own.
         values: Further `key=value` pairs.
+
+    Raises:
+        ToolError: `image` has neither tag nor digest.
     """
     command = [helm, "upgrade", release.operator, str(chart_of(release.operator)), "--install"]
     command += ["--namespace", release.namespace, "--create-namespace", *target.helm_flags()]
     # CRDs outlive a release, and `./dev run` applies them too: helm takes over what is there.
     command.append("--take-ownership")
     if image:
-        repository, _, tag = image.rpartition(":")
+        repository, key, value = _split_image(image)
         command += ["--set-string", f"image.repository={repository}"]
-        command += ["--set-string", f"image.tag={tag}"]
+        command += ["--set-string", f"image.{key}={value}"]
     for pair in values:
         command += ["--set", pair]
     return command
+
+
+def _split_image(image: str) -> tuple[str, str, str]:
+    """Return the repository, which of tag and digest is given, and that; a digest wins."""
+    name, at, digest = image.partition("@")
+    repository, colon, tag = name.rpartition(":")
+    if not colon or "/" in tag:  # What a colon is before a slash is the port of a registry.
+        repository, tag = name, ""
+    if at:
+        return repository, "digest", digest
+    if not tag:
+        raise ToolError(f"--image {image} has no tag: name it as repository:tag")
+    return repository, "tag", tag
 
 
 def install(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tools.cluster.cache import Cache
+from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.kubectl import Kubectl
 from tools.dev.install import (
@@ -86,6 +87,31 @@ def test_helm_is_told_cluster_namespace_and_image(tmp_path: Path) -> None:
     assert "--take-ownership" in command
     assert "image.repository=host:5000/slipway/podset --set-string image.tag=dev-1" in text
     assert text.endswith("--set replicas=2")
+
+
+@pytest.mark.parametrize(
+    ("image", "told"),
+    [
+        ("podset:1", "image.repository=podset --set-string image.tag=1"),
+        ("host:5/podset@sha256:ab", "repository=host:5/podset --set-string image.digest=sha256:ab"),
+        (
+            "host:5/podset:1@sha256:ab",
+            "repository=host:5/podset --set-string image.digest=sha256:ab",
+        ),
+    ],
+)
+def test_image_is_named_by_tag_or_digest(image: str, told: str) -> None:
+    target = Target(Kubectl(Path("k")), None)
+
+    assert told in " ".join(build_helm_command("helm", Release("podset", "d"), target, image))
+
+
+@pytest.mark.parametrize("image", ["podset", "host:5000/podset"])
+def test_image_without_a_tag_is_refused(image: str) -> None:
+    target = Target(Kubectl(Path("k")), None)
+
+    with pytest.raises(ToolError, match=f"--image {image} has no tag"):
+        build_helm_command("helm", Release("podset", "d"), target, image)
 
 
 def test_chart_keeps_its_image_where_none_is_given(tmp_path: Path) -> None:

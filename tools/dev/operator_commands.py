@@ -51,7 +51,7 @@ def load(
     name: Name = DEFAULT_NAME,
 ) -> None:
     """Build the operator's image and load it into the kind cluster; or load any other image."""
-    other = ":" in what
+    other = ":" in what or "/" in what
     if not other:
         check_operator(what)
     target = find_target(None, None, name)
@@ -70,7 +70,10 @@ def install(
     context: ContextName = None,
     image: Annotated[
         str | None,
-        typer.Option("--image", help="repository:tag to run instead of the local build."),
+        typer.Option(
+            "--image",
+            help="repository:tag, or repository@digest, to run instead of the local build.",
+        ),
     ] = None,
     values: Annotated[
         list[str] | None, typer.Option("--set", help="A chart value, as key=value; repeatable.")
@@ -134,14 +137,20 @@ def run(
     kubeconfig: Kubeconfig = None,
     context: ContextName = None,
 ) -> None:
-    """Run an operator as a local process against the cluster; further arguments are its own."""
+    """Run an operator as a local process against the cluster; further arguments are its own.
+
+    `./dev run ID -- --help` lists them.
+    """
     check_operator(operator)
+    command = [sys.executable, "-m", f"operators.{operator}", *extra.args]
+    if {"-h", "--help"} & set(extra.args):
+        # What it can be told takes no cluster.
+        os.execve(command[0], command, {**os.environ, "PYTHONPATH": str(ROOT)})
     target = find_target(kubeconfig, context, name)
     _refuse_second(Release(operator, namespace), target.kubectl)
     _apply_crds(operator, target, open_progress(f"run-{operator}"))
     environment = {**build_local_settings(operator, namespace, target), **os.environ}
     environment["PYTHONPATH"] = str(ROOT)
-    command = [sys.executable, "-m", f"operators.{operator}", *extra.args]
     sys.stdout.flush()
     os.execve(command[0], command, environment)
 

@@ -75,16 +75,23 @@ def find_target(
     kind = None if own else KindCluster(name, cache)
     if kind and not kind.kubeconfig.exists():
         raise ToolError(
-            f"Cluster {name} is not there: run `./dev up`, or name one of your own with"
+            f"Cluster {name} is not there: run `{render_up(name)}`, or name one of your own with"
             " --kubeconfig or --context"
         )
     kubectl = Kubectl(
         find_kubectl(cache), kind.kubeconfig if kind else kubeconfig, None if kind else context
     )
-    if not kubectl.answers():
-        hint = "run `./dev up`" if kind else "check --kubeconfig and --context"
-        raise ToolError(f"The API server of {_describe(kubectl, kind)} does not answer: {hint}")
+    problem = kubectl.find_problem()
+    if problem:
+        hint = f"run `{render_up(name)}`" if kind else "check --kubeconfig and --context"
+        where = _describe(kubectl, kind)
+        raise ToolError(f"The API server of {where} does not answer: {hint}\n{problem}")
     return Target(kubectl, kind)
+
+
+def render_up(name: str) -> str:
+    """Return the command that brings a kind cluster up."""
+    return "./dev up" if name == DEFAULT_NAME else f"./dev up --name {name}"
 
 
 def _describe(kubectl: Kubectl, kind: KindCluster | None) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from tools.cluster.binaries import find_kubectl
@@ -15,6 +16,7 @@ from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.kubectl import Kubectl, is_ready, list_unready
 from tools.dev.operators import list_operators
+from tools.dev.options import render_up
 
 _OK = "[green]✓[/green]"
 _BAD = "[red]✗[/red]"
@@ -32,12 +34,14 @@ def render_status(name: str, kubeconfig: Path | None, context: str | None) -> Ta
     else:
         table.add_row(*_docker_row(cache))
         if not cluster.kubeconfig.exists():
-            table.add_row(_NONE, f"cluster {name}", "not there: ./dev up")
+            table.add_row(_NONE, f"cluster {name}", f"not there: {render_up(name)}")
             return table
         kubectl = cluster.kubectl()
-    if not kubectl.answers():
-        hint = "check --kubeconfig and --context" if own else "./dev up"
+    problem = kubectl.find_problem()
+    if problem:
+        hint = "check --kubeconfig and --context" if own else render_up(name)
         table.add_row(_BAD, "cluster" if own else f"cluster {name}", f"does not answer: {hint}")
+        table.add_row("", "", escape(problem))
         return table
     table.add_row(*_cluster_row("cluster" if own else f"cluster {name}", kubectl))
     for node in kubectl.items("nodes"):
@@ -91,7 +95,7 @@ def _operator_rows(kubectl: Kubectl) -> list[tuple[str, str, str]]:
             label = f"app.kubernetes.io/name={operator},app.kubernetes.io/part-of=slipway"
             found = kubectl.items("deployments", "--all-namespaces", "--selector", label)
         except ToolError as err:
-            return [(_BAD, "  operators", str(err).splitlines()[0])]
+            return [(_BAD, "  operators", escape(str(err).splitlines()[0]))]
         rows += [operator_row(operator, deployment) for deployment in found]
         if not found:
             rows.append(

@@ -27,6 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the generator; returns the exit code."""
     options = _build_parser().parse_args(argv)
     ids: list[str] | None = options.operator or None
+    for one in ids or ():
+        if not (options.root / "operators" / one).is_dir():
+            raise ToolError(f"There is no operator {one!r} in {options.root / 'operators'}")
     helm = None if options.without_helm else _find_helm()
     try:
         if options.check:

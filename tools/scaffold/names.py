@@ -46,9 +46,7 @@ class Names:
             ("plural", plural, _PLURAL, "2 to 40 lower-case letters and digits, such as backups"),
             ("group", group, _GROUP, "a domain name, such as backups.example.com"),
         )
-        wrong = [
-            f"the {what} {name!r} must be {form}" for what, name, form, rule in _failing(checks)
-        ]
+        wrong = [f"the {what} {name!r} must be {rule}" for what, name, _, rule in _failing(checks)]
         if wrong:
             raise ToolError(f"Cannot name an operator so: {'; '.join(wrong)}")
         return cls(operator, kind, plural, group)

@@ -53,7 +53,9 @@ def test_each_name_of_the_tutorial_has_one_in_its_place() -> None:
 
 
 def test_all_names_that_cannot_be_used_are_told_at_once() -> None:
-    with pytest.raises(ToolError, match=r"id 'My-Backups' .*; the kind 'backup'"):
+    with pytest.raises(
+        ToolError, match=r"id 'My-Backups' must be 2 to 20 .*; the kind 'backup' must be 2 to 30 "
+    ):
         Names.build("My-Backups", "backup", group="backups.example.com")
 
 

@@ -145,7 +145,8 @@ def _build_run(machine: Manifest) -> Manifest:
             "nodeName": _NODES[0],
             "conditions": [
                 # KubeVirt writes since when an agent answers as the time of a probe.
-                {"type": each, "status": "True", "lastProbeTime": _BOOTED} for each in ready
+                {"type": each, "status": "True", "lastProbeTime": _BOOTED}
+                for each in ready
             ],
             "interfaces": [{"name": "default", "ipAddress": "10.0.0.7"}],
         },
