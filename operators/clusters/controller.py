@@ -40,7 +40,7 @@ from operators.clusters.naming import (
     kubeconfig_name,
 )
 from operators.clusters.naming import OPERATOR as ID
-from operators.clusters.nodes import NodeStep, NodeStepKind
+from operators.clusters.nodes import NodeStep, NodeStepKind, look_again
 from operators.clusters.observe import map_operation, observe
 from operators.clusters.observed import Observed, Workload, read_pair
 from operators.clusters.reconcile import plan_cluster
@@ -140,8 +140,9 @@ class Reconciler:
         plan = plan_cluster(cluster, observed, CertificateIssuer(ctx.now()), ctx.now())
         outcome = await ctx.execute(*plan.batches)
         _tell(ctx, plan.actions, outcome)
+        refused = False
         if outcome.ok and access is not None:
-            await self._take(ctx, access, plan.node_steps)
+            refused = await self._take(ctx, access, plan.node_steps)
         observed = observe(ctx, workload)
         status = build_status(
             cluster,
@@ -151,9 +152,9 @@ class Reconciler:
             now=ctx.now(),
         )
         await ctx.apply_status(status)
-        looks = [self._settings.api_poll_seconds] if workload.asked else []
-        looks += [plan.seconds] if plan.seconds is not None else []
-        return Result.from_outcome(outcome, requeue_after=min(looks, default=None))
+        poll = self._settings.api_poll_seconds if workload.asked else None
+        again = look_again(plan.seconds, poll=poll, refused=refused)
+        return Result.from_outcome(outcome, requeue_after=again)
 
     async def finalize(self, ctx: Context) -> Result | None:
         """Make one pass over a cluster that is being deleted; None lets it go."""
@@ -215,7 +216,9 @@ class Reconciler:
         ctx.metrics.histogram(LOOK_SECONDS).labels(result).observe(spent)
         return workload
 
-    async def _take(self, ctx: Context, access: Access, steps: Sequence[NodeStep]) -> None:
+    async def _take(self, ctx: Context, access: Access, steps: Sequence[NodeStep]) -> bool:
+        """Take steps in the cluster that was made; tell whether one of them was refused."""
+        refused = False
         for step in steps:
             if step.kind is NodeStepKind.REMOVE and await _has_machine(ctx, step):
                 continue
@@ -224,11 +227,13 @@ class Reconciler:
             result = "error" if problem else "ok"
             ctx.metrics.counter(NODE_STEPS).labels(str(step.kind), result).inc()
             if problem:
+                refused = True
                 ctx.log.warning("Failing to change a Node", step=str(step), error=problem)
             elif step.kind in _NOTES:
                 reason, note = _NOTES[step.kind]
                 ctx.log.info("Changing a Node", step=str(step))
                 ctx.event("Normal", reason, note.format(step.node))
+        return refused
 
 
 async def _has_machine(ctx: Context, step: NodeStep) -> bool:

@@ -109,6 +109,18 @@ def plan_nodes(cluster: KubernetesCluster, observed: Observed, now: datetime) ->
     )
 
 
+def look_again(seconds: float | None, *, poll: float | None, refused: bool) -> float | None:
+    """Return the seconds until the next pass; None for no such need.
+
+    Args:
+        seconds: What the plan wishes; None for nothing.
+        poll: How often the API of the cluster is asked; None while there is none to ask.
+        refused: Whether that API refused a step: the plan would have it asked for again at once.
+    """
+    wishes = [each for each in (seconds, poll) if each is not None]
+    return poll if refused and poll is not None else min(wishes, default=None)
+
+
 def list_causes(cluster: KubernetesCluster, observed: Observed, now: datetime) -> list[Cause]:
     """List what asks for a rebuild, what is asked for by people first."""
     verdicts = judge_all(cluster, observed, now)

@@ -13,8 +13,14 @@ from libs.common.plan import Create, Delete
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
 from operators.clusters.health import State, judge
 from operators.clusters.naming import RECYCLED
-from operators.clusters.nodes import NodePlan, NodeStepKind, list_causes, plan_nodes
-from operators.clusters.observed import Node, Observed, Workload
+from operators.clusters.nodes import (
+    NodePlan,
+    NodeStepKind,
+    list_causes,
+    look_again,
+    plan_nodes,
+)
+from operators.clusters.observed import Node, Observed, Workload, is_lost
 from operators.clusters.resources import build_instance as build_machine
 from operators.clusters.samples import (
     NOW,
@@ -249,3 +255,24 @@ def test_verdict_says_when_it_will_be_another() -> None:
     verdict = judge(young, Observed(workload=Workload(True, True)), cluster().spec.health, NOW)
 
     assert (verdict.state, verdict.seconds) == (State.PENDING, 1000)
+
+
+def test_node_of_the_control_plane_stays_whatever_its_label_says() -> None:
+    """A label is easily lost, and with a member of etcd the cluster may be."""
+    views = [view_instance(name) for name in WEB[:2]]
+    mislabeled = view_instance(PLANE, "web")
+    observed = observe(instances=views)
+    observed = replace(observed, instances={**observed.instances, PLANE: mislabeled})
+
+    assert plan(observed) == NodePlan()
+    assert not is_lost(cluster(), observed)
+
+
+def test_node_that_cannot_be_changed_is_not_asked_again_and_again() -> None:
+    first = plan(observe(), workers=1)
+
+    assert look_again(first.seconds, poll=15, refused=False) == pytest.approx(0.1)
+    assert look_again(first.seconds, poll=15, refused=True) == 15
+    assert look_again(first.seconds, poll=None, refused=True) == pytest.approx(0.1)
+    assert look_again(None, poll=15, refused=False) == 15
+    assert look_again(None, poll=None, refused=False) is None

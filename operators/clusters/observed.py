@@ -145,7 +145,7 @@ class Observed:
         While the API of the cluster does not answer, a machine that runs counts as a node that
         does: the operator may be the one that is cut off.
         """
-        if not instance.ready or instance.deleting:
+        if not instance.ready or instance.deleting or instance.stopped:
             return False
         if not self.workload.reachable:
             return True
@@ -178,9 +178,14 @@ def is_initialized(cluster: KubernetesCluster, observed: Observed) -> bool:
 
 
 def is_lost(cluster: KubernetesCluster, observed: Observed) -> bool:
-    """Tell whether the only node of the control plane is gone for good."""
-    alone = cluster.spec.control_plane.count == 1
-    return alone and is_initialized(cluster, observed) and not observed.members(CONTROL_PLANE)
+    """Tell whether no node of the control plane is left, and so nothing that others could join."""
+    left = any(name in observed.instances for name in control_plane_names(cluster))
+    return is_initialized(cluster, observed) and not left
+
+
+def is_begun(cluster: KubernetesCluster, observed: Observed) -> bool:
+    """Tell whether there is, or was, anything that counts on the authorities of the cluster."""
+    return bool(observed.instances) or is_initialized(cluster, observed)
 
 
 def wanted_names(cluster: KubernetesCluster, pool: Pool) -> list[str]:
@@ -195,9 +200,10 @@ def control_plane_names(cluster: KubernetesCluster) -> list[str]:
 
 
 def list_excess(cluster: KubernetesCluster, observed: Observed) -> list[InstanceView]:
-    """List the nodes that no pool asks for; never one of the control plane."""
-    wanted = {name for pool in cluster.spec.pools for name in wanted_names(cluster, pool)}
-    return [each for each in observed.workers() if each.key.name not in wanted]
+    """List the nodes that no pool asks for; never one of the control plane, by label or name."""
+    kept = {name for pool in cluster.spec.pools for name in wanted_names(cluster, pool)}
+    kept |= set(control_plane_names(cluster))
+    return [each for each in observed.workers() if each.key.name not in kept]
 
 
 def pool_of(cluster: KubernetesCluster, instance: InstanceView) -> Pool | None:

@@ -40,6 +40,7 @@ from operators.clusters.nodes import NodeStep, plan_nodes
 from operators.clusters.observed import (
     Observed,
     control_plane_names,
+    is_begun,
     is_initialized,
     is_lost,
     read_pair,
@@ -160,8 +161,7 @@ def _is_led_to(cluster: KubernetesCluster, observed: Observed, instance: Instanc
 
 def _plan_authorities(cluster: KubernetesCluster, observed: Observed, issuer: Issuer) -> Plan:
     name = cluster.metadata.name
-    begun = (SECRET, kubeconfig_name(name)) in observed.objects or observed.instances
-    if observed.authorities_problem or begun:
+    if observed.authorities_problem or is_begun(cluster, observed):
         # Others would lock everybody out of a cluster that lives.
         return Plan()
     secret = build_authorities(cluster, issuer.authorities(name).files)

@@ -26,6 +26,7 @@ from operators.clusters.nodes import find_away, is_over_budget, list_causes, lis
 from operators.clusters.observed import (
     Observed,
     control_plane_names,
+    is_begun,
     is_initialized,
     is_lost,
     list_excess,
@@ -155,7 +156,7 @@ def _judge_ready(
     if observed.authorities_problem:
         message = f"Secret {secret}: {observed.authorities_problem}; restore it"
         return Condition.false(type_, Reason.PKI_LOST, message)
-    if observed.authorities is None and observed.instances:
+    if observed.authorities is None and is_begun(cluster, observed):
         message = f"Secret {secret} is gone, and the cluster lives; restore it"
         return Condition.false(type_, Reason.PKI_LOST, message)
     if refusal is not None:
@@ -187,7 +188,7 @@ def _judge_endpoint(cluster: KubernetesCluster, observed: Observed) -> Condition
 def _judge_control_plane(cluster: KubernetesCluster, observed: Observed) -> Condition:
     type_ = ConditionType.CONTROL_PLANE_READY
     if is_lost(cluster, observed):
-        message = "the only node of the control plane is gone, and the data of the cluster with it"
+        message = "the control plane is gone, and the data of the cluster with it"
         return Condition.false(type_, Reason.CONTROL_PLANE_LOST, message)
     names = control_plane_names(cluster)
     if not is_initialized(cluster, observed):

@@ -73,7 +73,9 @@ class KubernetesWorkloads:
         """Ask for the nodes of a cluster, and for the pods of those that are drained."""
         try:
             async with asyncio.timeout(self._timeout), self._connect(access) as client:
-                nodes = [await _observe(client, node) for node in (await client.list(NODE)).items]
+                held = (await client.list(NODE)).items
+                # Side by side: a pool that goes may be of more nodes than there is time for.
+                nodes = await asyncio.gather(*(_observe(client, node) for node in held))
         except (SlipwayError, TimeoutError, ssl.SSLError) as err:
             return Workload(asked=True, message=_explain(access, err))
         return Workload(True, True, nodes={node.name: node for node in nodes})

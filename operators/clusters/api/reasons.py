@@ -39,8 +39,8 @@ class Reason(StrEnum):
     WAITING_FOR_CONTROL_PLANE = "WaitingForControlPlane"
     """WaitingForControlPlane means that the first node of the control plane is on its way."""
     CONTROL_PLANE_LOST = "ControlPlaneLost"
-    """ControlPlaneLost means that the only node of the control plane is gone, and the data of the
-    cluster with it. It is not made anew: that would be an empty cluster under the old name."""
+    """ControlPlaneLost means that no node of the control plane is left, and the data of the cluster
+    is gone with it. None is made anew: that would be an empty cluster under the old name."""
     NODES_MISSING = "NodesMissing"
     """NodesMissing means that nodes are being made."""
     NODES_NOT_READY = "NodesNotReady"
