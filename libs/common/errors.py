@@ -14,6 +14,8 @@ SlipwayError
 │   ├── Invalid         422    schema or CEL refused the object
 │   ├── TooManyRequests 429    retried by the client after Retry-After
 │   └── ServerError     5xx
+├── ForeignObject              the name is somebody else's: nothing is touched
+├── Unacceptable               what admission made of a new object: taken back, backed off
 ├── Unreachable                a read got no answer: backed off
 ├── UnknownOutcome             a write was sent, the answer was lost: looked up
 ├── NotLeading                 the Lease is lost: nothing is written any more
@@ -26,6 +28,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+from libs.common.kinds import Key, Kind, describe
 
 
 class SlipwayError(Exception):
@@ -113,6 +117,39 @@ class TooManyRequests(ApiError):
 
 class ServerError(ApiError):
     """The server failed (5xx)."""
+
+
+class ForeignObject(SlipwayError):
+    """The name is taken by an object that somebody else controls; it is left alone.
+
+    Attributes:
+        kind: Kind of the object.
+        key: Key of the object.
+    """
+
+    def __init__(self, kind: Kind, key: Key, holder: str) -> None:
+        """Say which object is in the way, and whose it is."""
+        self.kind = kind
+        self.key = key
+        super().__init__(
+            f"{describe(kind, key)} exists and is {holder}; "
+            "delete it or choose another name, it is never taken over"
+        )
+
+
+class Unacceptable(SlipwayError):
+    """Admission made something of a new object that its owner cannot live with.
+
+    Attributes:
+        kind: Kind of the object.
+        key: Key of the object.
+    """
+
+    def __init__(self, kind: Kind, key: Key, objection: str) -> None:
+        """Say which object was taken back, and why."""
+        self.kind = kind
+        self.key = key
+        super().__init__(f"{describe(kind, key)} was deleted again: {objection}")
 
 
 class UnknownOutcome(SlipwayError):

@@ -28,11 +28,16 @@ class Create:
         manifest: The object.
         ours: Tells whether an object that has the name already is ours; None goes by the UID of
             the controller.
+        objection: Says what is wrong with the object as the API server stored it, such as a label
+            that admission changed and without which the object would be replaced for ever; empty
+            for nothing. An object that is objected to is deleted again, and the step fails with
+            `Unacceptable`.
     """
 
     kind: Kind
     manifest: Manifest
     ours: Callable[[Manifest], bool] | None = None
+    objection: Callable[[Manifest], str] | None = field(default=None, compare=False)
 
     @property
     def key(self) -> Key:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
+from libs.common.errors import ForeignObject
 from libs.common.plan import Outcome, Patch, Step
 from libs.common.runtime import Context
-from libs.common.runtime.writer import ForeignObject
 from operators.network.metrics import REPAIRS, WRITES
 
 

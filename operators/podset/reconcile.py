@@ -43,6 +43,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import islice
 
 from libs.common.conditions import render_time
@@ -54,6 +55,7 @@ from libs.common.ownership import build_adopt_patch, build_release_patch
 from libs.common.plan import Create, Delete, Patch, Step
 from operators.podset.api.v1 import PodReplacementPolicy, PodSet, Reason
 from operators.podset.backoff import Vacancies, plan_vacancies
+from operators.podset.naming import TEMPLATE_HASH_LABEL
 from operators.podset.ranking import rank_for_deletion
 from operators.podset.resources import DEFAULT_IMAGE, Blueprint, build_blueprint, build_pod
 from operators.podset.rollout import (
@@ -240,6 +242,23 @@ def plan_podset(desired: Desired, observed: Observed, now: datetime) -> Plan:
     )
 
 
+def find_objection(desired: Desired, pod: Manifest) -> str:
+    """Say what admission made of a new pod that the set cannot live with; empty for nothing.
+
+    A pod that the selector does not match would be let go and replaced, and one without the hash of
+    the template would be of an older one for ever: each would be followed by another without end.
+    """
+    labels = pod["metadata"].get("labels") or {}
+    blueprint, selects = desired.blueprint, desired.podset.spec.selector is not None
+    if selects and not matches_selector(blueprint.selector, labels):
+        broken = "so that spec.selector does not match them"
+    elif desired.budget.recreates and labels.get(TEMPLATE_HASH_LABEL) != blueprint.template_hash:
+        broken = f"among them {TEMPLATE_HASH_LABEL}, by which an update knows its pods"
+    else:
+        return ""
+    return f"admission changed its labels, {broken}; it must keep those of spec.template and ours"
+
+
 def _plan_creates(desired: Desired, facts: Assessment, obsolete: list[PodView]) -> list[Step]:
     """Fill vacancies: of a pod that ended in its own slot if that is freed, others in free ones."""
     limit = facts.window if desired.is_strict else None
@@ -260,8 +279,9 @@ def _plan_creates(desired: Desired, facts: Assessment, obsolete: list[PodView]) 
         free = facts.slots.free(besides=freed, limit=limit)
         wanted.extend(zip(islice(free, len(attempts)), attempts, strict=False))
     podset, blueprint, owner = desired.podset, desired.blueprint, desired.owner
+    objection = partial(find_objection, desired)
     return [
-        Create(POD, build_pod(podset, blueprint, slot, owner, attempt=attempt))
+        Create(POD, build_pod(podset, blueprint, slot, owner, attempt=attempt), objection=objection)
         for slot, attempt in sorted(wanted)
     ]
 

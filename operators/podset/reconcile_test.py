@@ -335,23 +335,6 @@ def test_update_without_surge_replaces_one_after_the_other() -> None:
     assert len(cluster.active()) == 3
 
 
-def test_pod_that_admission_and_defaults_changed_is_not_of_an_older_template() -> None:
-    """A sidecar that is injected, a default that the server fills in: the template is the same."""
-    cluster, process = start(3, updateStrategy={"type": "Recreate"})
-
-    def inject(pod: Manifest) -> None:
-        proxy = {"name": "proxy", "image": "proxy", "restartPolicy": "Always"}
-        pod["spec"] = {**pod["spec"], "initContainers": [proxy], "dnsPolicy": "ClusterFirst"}
-        pod["metadata"]["labels"] = {**pod["metadata"]["labels"], "mesh": "on"}
-
-    for name in cluster.active():
-        cluster.change(name, inject)
-    process.deliver()
-
-    assert process.plan() == Plan()
-    assert process.status()["updatedReplicas"] == 3
-
-
 def test_update_with_surge_creates_first() -> None:
     strategy = {"type": "Recreate", "recreate": {"maxUnavailable": 0, "maxSurge": 1}}
     _, process = start(3, updateStrategy=strategy)

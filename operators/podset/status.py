@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from libs.common.conditions import Condition, build_conditions
-from libs.common.errors import ApiError
+from libs.common.errors import ApiError, Unacceptable
 from libs.common.kinds import Manifest
 from libs.common.labels import render_selector
 from libs.common.plan import Create, Delete, Outcome
@@ -19,8 +19,7 @@ from operators.podset.view import PodView
 _SHOWN: Final = 3
 """Names that a message lists before it counts the rest."""
 _LAST: Final = 1 << 31
-_FORBIDDEN: Final = 403
-_REFUSALS: Final = frozenset({400, _FORBIDDEN, 422})
+_REFUSALS: Final = frozenset({400, 403, 422})
 _WEBHOOK_FAILED: Final = "failed calling webhook"
 """Words of the API server (500) where a webhook that must agree cannot be asked."""
 
@@ -79,19 +78,19 @@ def build_status(
 def find_refusal(outcome: Outcome | None) -> Refusal | None:
     """Return the first step that the API server refused for good reason; None for none.
 
-    What trying again settles is none: a lost connection, a conflict of versions, a JSON patch
-    whose test of the version failed (422).
+    What trying again settles is none: a lost connection, a conflict of versions.
     """
     for failure in outcome.failures if outcome is not None else ():
         error, step = failure.error, failure.step
+        if isinstance(error, Unacceptable):
+            return Refusal(Reason.FAILED_CREATE, str(error))
         if not isinstance(error, ApiError) or not _is_refusal(error):
             continue
         if isinstance(step, Create):
             return Refusal(Reason.FAILED_CREATE, error.message or str(error))
         if isinstance(step, Delete):
             return Refusal(Reason.FAILED_DELETE, error.message or str(error))
-        if error.status == _FORBIDDEN:
-            return Refusal(Reason.FAILED_UPDATE, error.message or str(error))
+        return Refusal(Reason.FAILED_UPDATE, error.message or str(error))
     return None
 
 

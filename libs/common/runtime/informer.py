@@ -9,14 +9,15 @@ see the same thing: what was, what is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import structlog
 
 from libs.common.clock import Clock, SystemClock
-from libs.common.kinds import Key, Kind, Manifest, key_of, uid_of, version_of
+from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of, version_of
 from libs.common.metrics import CacheMetrics
 from libs.common.runtime.store import Change, Store, Transform, strip_noise
 
@@ -82,6 +83,7 @@ class Informer:
         self._pending = set(self.scopes)
         self._synced = asyncio.Event()
         self._heard_at = self._clock.monotonic()
+        self._writing: dict[Key, tuple[Origin, str]] = {}
 
     @property
     def scopes(self) -> tuple[str, ...]:
@@ -117,15 +119,43 @@ class Informer:
         """Take in the event that an object exists."""
         self.heard()
         change = self.store.put(manifest)
-        self._tell([change] if change else [])
+        if change is not None:
+            self._tell([change], self._find_writer(change))
         return change
 
     def remove(self, manifest: Manifest) -> Change | None:
         """Take in the event that an object is gone, or is no longer selected."""
         self.heard()
         change = self.store.remove(key_of(manifest), uid_of(manifest), version_of(manifest))
-        self._tell([change] if change else [])
+        if change is not None:
+            self._tell([change], self._find_writer(change))
         return change
+
+    @contextmanager
+    def writing(self, key: Key, origin: Origin, uid: str = "") -> Iterator[None]:
+        """Expect the event of a write of ours, which may be here before the answer.
+
+        Told to the pass that makes it, the event would ask for another pass at once: whoever makes
+        something, fails, and takes it back would do so without end, whatever its back-off.
+
+        Args:
+            key: What is written.
+            origin: The pass that writes.
+            uid: Which incarnation is deleted; empty for an object that is created.
+        """
+        self._writing[key] = (origin, uid)
+        try:
+            yield
+        finally:
+            self._writing.pop(key, None)
+
+    def _find_writer(self, change: Change) -> Origin | None:
+        """Return the pass that is known to make a change of which no answer was heard yet."""
+        origin, uid = self._writing.get(change.key, (None, "")) if self._writing else (None, "")
+        if change.old is None:
+            return None if uid else origin
+        goes = change.new is None or (is_deleting(change.new) and not is_deleting(change.old))
+        return origin if goes and uid == uid_of(change.old) else None
 
     def wrote(self, manifest: Manifest, origin: Origin | None = None) -> Change | None:
         """Take in the answer to a request of ours, and tell everybody but who made it.

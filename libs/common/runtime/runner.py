@@ -35,6 +35,7 @@ from libs.common.ownership import controller_of
 from libs.common.runtime.context import Context, PrimaryChanged, PrimaryGone
 from libs.common.runtime.controller import Controller, Mapper, Result
 from libs.common.runtime.informer import Handler, Origin
+from libs.common.runtime.lookup import look_up
 from libs.common.runtime.queue import (
     PRIORITY_EXPEDITE,
     PRIORITY_LIVE,
@@ -45,7 +46,7 @@ from libs.common.runtime.queue import (
 from libs.common.runtime.services import Services
 from libs.common.runtime.statuses import build_error_status
 from libs.common.runtime.store import Change
-from libs.common.runtime.writer import Writer, look_up
+from libs.common.runtime.writer import Writer
 
 log = structlog.get_logger(__name__)
 

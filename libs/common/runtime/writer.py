@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 import structlog
@@ -19,13 +20,15 @@ from libs.common.client import Client
 from libs.common.errors import (
     AlreadyExists,
     Conflict,
+    ForeignObject,
     Invalid,
     NotFound,
     SlipwayError,
+    Unacceptable,
     UnknownOutcome,
     patch_error,
 )
-from libs.common.kinds import Key, Kind, Manifest, describe, is_deleting, uid_of
+from libs.common.kinds import Key, Kind, Manifest, is_deleting, uid_of
 from libs.common.labels import APPLIED_HASH
 from libs.common.ownership import controller_of, controller_uid
 from libs.common.plan import (
@@ -47,24 +50,6 @@ _CREW: Final = 32
 
 _REMEMBERED: Final = 10_000
 """No-op applies that are remembered."""
-
-
-class ForeignObject(SlipwayError):
-    """The name is taken by an object that somebody else controls; it is left alone.
-
-    Attributes:
-        kind: Kind of the object.
-        key: Key of the object.
-    """
-
-    def __init__(self, kind: Kind, key: Key, holder: str) -> None:
-        """Say which object is in the way, and whose it is."""
-        self.kind = kind
-        self.key = key
-        super().__init__(
-            f"{describe(kind, key)} exists and is {holder}; "
-            "delete it or choose another name, it is never taken over"
-        )
 
 
 class Writer:
@@ -176,6 +161,10 @@ class Writer:
             return False
         # A new object holds nothing that others did, so the pass knows all of it.
         self._wrote(step.kind, answer, self._origin)
+        objection = step.objection(answer) if step.objection is not None else ""
+        if objection:
+            await self._delete(Delete.of(step.kind, answer))
+            raise Unacceptable(step.kind, step.key, objection)
         return True
 
     async def _claim_name(self, step: Create) -> Manifest | None:
@@ -185,9 +174,10 @@ class Writer:
         """
         for chances in (2, 1, 0):
             try:
-                return await self._client.create(
-                    step.kind, step.manifest, field_manager=self._manager
-                )
+                with self._writing(step.kind, step.key):
+                    return await self._client.create(
+                        step.kind, step.manifest, field_manager=self._manager
+                    )
             except AlreadyExists:
                 if chances > 1 and self._is_going(step):
                     continue
@@ -286,13 +276,14 @@ class Writer:
 
     async def _delete(self, step: Delete) -> bool:
         try:
-            answer = await self._client.delete(
-                step.kind,
-                step.key,
-                uid=step.uid,
-                grace_seconds=step.grace_seconds,
-                propagation=step.propagation,
-            )
+            with self._writing(step.kind, step.key, step.uid):
+                answer = await self._client.delete(
+                    step.kind,
+                    step.key,
+                    uid=step.uid,
+                    grace_seconds=step.grace_seconds,
+                    propagation=step.propagation,
+                )
         except NotFound:
             self._gone(step.kind, step.key, step.uid)
             return False
@@ -366,31 +357,16 @@ class Writer:
         if informer is not None:
             informer.wrote(answer, origin)
 
+    def _writing(self, kind: Kind, key: Key, uid: str = "") -> AbstractContextManager[None]:
+        informer = self._cache.find(kind)
+        if informer is None:
+            return nullcontext()
+        return informer.writing(key, self._origin, uid)
+
     def _gone(self, kind: Kind, key: Key, uid: str) -> None:
         informer = self._cache.find(kind)
         if informer is not None:
             informer.deleted(key, uid, self._origin)
-
-
-async def look_up(client: Client, cache: Cache, kind: Kind, key: Key) -> None:
-    """Put into the cache what is really there after a write that got no answer.
-
-    Raises:
-        ApiError: The server cannot be asked now.
-    """
-    informer = cache.find(kind)
-    if informer is None:
-        return
-    # Only what was there before the look can be missed by it: a write that is still on its way may
-    # make a new object meanwhile, and its event may be here before the answer.
-    held = informer.store.get(key)
-    try:
-        live = await client.get(kind, key)
-    except NotFound:
-        if held is not None:
-            informer.deleted(key, uid_of(held))
-        return
-    informer.wrote(live)
 
 
 def _lingers(answer: Manifest) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from libs.common.client import Client
+from libs.common.errors import ForeignObject
 from libs.common.kinds import CONFIG_MAP, Manifest
 from libs.common.plan import Apply
-from libs.common.runtime.writer import ForeignObject
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.writing import KEY, OTHER, Bench, build_map
 

@@ -7,7 +7,16 @@ import asyncio
 import pytest
 
 from libs.common.client import Client
-from libs.common.errors import Conflict, Forbidden, Invalid, NotFound, ServerError, UnknownOutcome
+from libs.common.errors import (
+    Conflict,
+    Forbidden,
+    ForeignObject,
+    Invalid,
+    NotFound,
+    ServerError,
+    Unacceptable,
+    UnknownOutcome,
+)
 from libs.common.kinds import (
     CONFIG_MAP,
     NAMESPACE,
@@ -19,7 +28,7 @@ from libs.common.kinds import (
 )
 from libs.common.plan import Apply, Create, Delete, Patch
 from libs.common.runtime.informer import Informer
-from libs.common.runtime.writer import ForeignObject, look_up
+from libs.common.runtime.lookup import look_up
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.waiting import until
 from libs.common.testing.writing import KEY, OTHER, Bench, build_map
@@ -40,6 +49,50 @@ async def test_own_write_is_read_at_once(bench: Bench) -> None:
     assert outcome.changed == 1
     assert (bench.held() or {})["data"] == {"x": "1"}
     assert [origin for _, origin in bench.told] == [bench.origin], "the pass has not to be told"
+
+
+async def test_event_that_is_here_before_the_answer_is_not_told_to_the_pass(bench: Bench) -> None:
+    """It would ask for another pass at once, also where this one fails and is to wait."""
+    held = bench.api.hang("create", committed=True)
+    take = asyncio.create_task(bench.take(Create(CONFIG_MAP, build_map())))
+    await until(lambda: bench.api.find(CONFIG_MAP, KEY))
+    bench.see()
+    held.release()
+    await take
+    bench.api.patch(CONFIG_MAP, KEY, {"data": {"x": "of somebody else"}})
+    bench.see()
+    assert [origin for _, origin in bench.told] == [bench.origin, None]
+
+    made = bench.api.get(CONFIG_MAP, KEY)
+    held = bench.api.hang("delete", committed=True)
+    take = asyncio.create_task(bench.take(Delete.of(CONFIG_MAP, made)))
+    await until(lambda: bench.api.find(CONFIG_MAP, KEY) is None)
+    going = {**made["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    going["resourceVersion"] = str(int(going["resourceVersion"]) + 1)
+    bench.informer.put({**made, "metadata": going})
+    bench.informer.remove({**made, "metadata": going})
+    held.release()
+    await take
+    assert [origin for _, origin in bench.told[2:]] == [bench.origin] * 2
+
+
+async def test_change_by_somebody_else_during_a_write_is_told_to_the_pass(bench: Bench) -> None:
+    made = bench.api.create(build_map())
+    bench.see()
+    held = bench.api.hang("delete")
+    take = asyncio.create_task(bench.take(Delete.of(CONFIG_MAP, made)))
+    await until(lambda: len(bench.api.requests) == 1)
+    bench.api.patch(CONFIG_MAP, KEY, {"data": {"x": "of somebody else"}})
+    bench.see()
+    assert bench.told[-1][1] is None
+
+    bench.informer.remove(bench.api.get(CONFIG_MAP, KEY))
+    bench.api.vanish(CONFIG_MAP, KEY)
+    bench.api.create(build_map())
+    bench.see()
+    assert bench.told[-1][1] is None, "another object of that name"
+    held.release()
+    await take
 
 
 async def test_name_that_is_taken_by_our_own_is_done(bench: Bench) -> None:
@@ -67,6 +120,23 @@ async def test_object_of_somebody_else_is_left_alone(
     assert isinstance(outcome.first_error(), ForeignObject)
     assert "default/a" in str(outcome.first_error())
     assert bench.api.get(CONFIG_MAP, KEY) == before
+
+
+async def test_new_object_that_its_owner_objects_to_is_deleted_and_no_further_one_is_made(
+    bench: Bench,
+) -> None:
+    def objects(answer: Manifest) -> str:
+        return f"{answer['metadata']['name']} has the UID {uid_of(answer)}"
+
+    steps = [Create(CONFIG_MAP, build_map(name), objection=objects) for name in "ab"]
+    outcome = await bench.take(*steps)
+
+    assert isinstance(outcome.first_error(), Unacceptable)
+    assert "default/a was deleted again: a has the UID" in str(outcome.first_error())
+    assert not bench.api.objects(CONFIG_MAP)
+    assert bench.held() is None
+    assert outcome.skipped == tuple(steps[1:])
+    assert {origin for _, origin in bench.told} == {bench.origin}, "the pass has not to be told"
 
 
 async def test_name_that_becomes_free_while_we_look_is_taken(bench: Bench) -> None:
