@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final
 
@@ -58,6 +59,11 @@ async def _serve(
 ) -> None:
     namespace = settings.pod_namespace or manager.config.namespace
     service = Key(namespace, settings.webhook_service)
+    serving = asyncio.Event()
+    # Whoever asks a Service is sent to what is ready, and is to be answered there.
+    manager.health.add_ready_check(
+        "webhooks", lambda: None if serving.is_set() else "waiting for the certificate"
+    )
     # Standbys answer too, so each replica writes here, guarded by versions and not by the Lease.
     async with manager.build_client("webhooks") as client:
         keeper = CertificateKeeper(
@@ -71,9 +77,8 @@ async def _serve(
         shown = await _ensure_first(keeper, manager.clock)
         async with AdmissionServer(reviewers, address, shown) as server:
             log.info("Serving webhooks", port=server.port)
-            while True:
-                await manager.clock.sleep(_LOOK_SECONDS)
-                shown = await _follow(keeper, server, shown)
+            serving.set()
+            await _follow(keeper, server, shown, manager.clock)
 
 
 async def _ensure_first(keeper: CertificateKeeper, clock: Clock) -> Certificate:
@@ -86,14 +91,23 @@ async def _ensure_first(keeper: CertificateKeeper, clock: Clock) -> Certificate:
 
 
 async def _follow(
-    keeper: CertificateKeeper, server: AdmissionServer, shown: Certificate
-) -> Certificate:
-    try:
-        found = await keeper.ensure()
-    except SlipwayError as error:
-        log.warning("Failing to look after the certificate of the webhook", error=str(error))
-        return shown
-    if found != shown:
-        server.show(found)
-        log.info("Showing another certificate")
-    return found
+    keeper: CertificateKeeper, server: AdmissionServer, shown: Certificate, clock: Clock
+) -> None:
+    """Look after the certificate, and show the one that takes its place.
+
+    API servers hear by a watch whom they are to trust. So a certificate is shown with the second
+    look at it, unless the one that is shown is trusted no more anyway.
+    """
+    last = shown
+    while True:
+        await clock.sleep(_LOOK_SECONDS)
+        try:
+            found = await keeper.ensure()
+        except SlipwayError as error:
+            log.warning("Failing to look after the certificate of the webhook", error=str(error))
+            continue
+        if found != shown and (found == last or shown.certificate not in found.trusted):
+            server.show(found)
+            shown = found
+            log.info("Showing another certificate")
+        last = found

@@ -1,0 +1,136 @@
+"""Webhooks beside an operator: ready once they answer, and never distrusted on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import Any
+
+import aiohttp
+import pytest
+
+from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION as KIND
+from libs.common.kinds import SECRET, Key, Manifest, build_object
+from libs.common.runtime import Operator
+from libs.common.runtime.manager import Manager
+from libs.common.settings import operator_settings
+from libs.common.testing.clock import FakeClock
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.harness import OperatorHarness
+from libs.common.testing.ports import find_free_port
+from libs.common.testing.script import Script
+from libs.common.testing.waiting import until
+from libs.common.testing.widget import WIDGET
+from libs.common.webhooks import WebhookSettings, serve_webhooks
+from libs.common.webhooks.certificates import LIFETIME
+from libs.common.webhooks.keeper import parse_secret
+
+HOOK = Key("default", "hook")
+SOON = (LIFETIME * 0.7) / timedelta(seconds=1)
+
+
+class Settings(WebhookSettings):
+    model_config = operator_settings("widget")
+
+
+def build_webhooks(manager: Manager) -> Coroutine[Any, Any, None] | None:
+    return serve_webhooks(manager, {})
+
+
+@pytest.fixture
+def api(fake_api: FakeApi) -> FakeApi:
+    fake_api.register(WIDGET)
+    fake_api.create(build_object(SECRET, "hook", "default"))
+    hook: Manifest = {
+        "name": "hook.example.com",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "clientConfig": {"service": {"namespace": "default", "name": "hook"}},
+    }
+    fake_api.create(build_object(KIND, "hook", webhooks=[hook]))
+    return fake_api
+
+
+def build_harness(api: FakeApi, port: int, clock: FakeClock) -> OperatorHarness:
+    build = Script().build_controller
+    operator = Operator("widget", Settings, (build,), beside=(build_webhooks,))
+    return OperatorHarness(
+        operator,
+        api.config,
+        clock=clock,
+        pod_namespace="default",
+        webhooks=True,
+        webhook_service="hook",
+        webhook_configuration="hook",
+        webhook_bind_address=f"127.0.0.1:{port}",
+    )
+
+
+async def is_ready(harness: OperatorHarness) -> bool:
+    url = f"http://127.0.0.1:{harness.manager.health.probe_port}/readyz"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        return answer.status == 200
+
+
+async def see(port: int) -> bytes:
+    """Return the certificate that is shown."""
+    text = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
+    return text.encode()
+
+
+def kept(api: FakeApi) -> bytes:
+    found = parse_secret(api.get(SECRET, HOOK))
+    return found.certificate if found else b""
+
+
+async def test_process_is_ready_once_its_webhooks_answer(api: FakeApi) -> None:
+    held = api.hang("get", SECRET)
+    async with build_harness(api, find_free_port(), FakeClock()) as harness:
+        assert harness.manager.cache.synced
+        assert not await is_ready(harness)
+
+        held.release()
+        await harness.eventually(lambda: is_ready(harness))
+
+
+async def test_certificate_is_trusted_for_a_while_before_it_is_shown(api: FakeApi) -> None:
+    clock, port = FakeClock(), find_free_port()
+    async with build_harness(api, port, clock) as harness:
+        await harness.eventually(lambda: is_ready(harness))
+        first = kept(api)
+        assert await see(port) == first
+
+        clock.advance(SOON)
+        await until(lambda: kept(api) != first)
+        await until(lambda: api.requests.select("patch", KIND))
+        second = kept(api)
+        for _ in range(5):
+            assert await see(port) == first, "an API server may not have heard of the new one"
+
+        async def is_shown() -> bool:
+            clock.advance(60)
+            return await see(port) == second
+
+        await harness.eventually(is_shown)
+
+
+async def test_certificate_is_shown_at_once_where_the_one_before_is_trusted_no_more(
+    api: FakeApi,
+) -> None:
+    clock, port = FakeClock(), find_free_port()
+    async with build_harness(api, port, clock) as harness:
+        await harness.eventually(lambda: is_ready(harness))
+        first = kept(api)
+        api.patch(SECRET, HOOK, {"data": None})
+
+        clock.advance(60)
+        await until(lambda: kept(api) not in (first, b""))
+        looks = len(api.requests.select("get", SECRET))
+        await harness.eventually(lambda: _shows(port, kept(api)))
+        assert len(api.requests.select("get", SECRET)) == looks
+
+
+async def _shows(port: int, certificate: bytes) -> bool:
+    return await see(port) == certificate
