@@ -159,13 +159,6 @@ def wait_until(probe: Callable[[], object], seconds: float = 20.0) -> None:
         time.sleep(0.01)
 
 
-def find_free_port() -> int:
-    """Return a port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def scrape_metrics(port: int, path: str = "/metrics") -> dict[str, Metric]:
     """Scrape an endpoint as Prometheus does."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as response:

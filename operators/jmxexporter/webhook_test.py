@@ -15,10 +15,10 @@ from libs.common.crd import build_crd
 from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION, SECRET, Key, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
+from libs.common.testing.ports import find_free_port
 from libs.common.webhooks import Review
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER, PrometheusJmxExporter
 from operators.jmxexporter.controller import OPERATOR
-from operators.jmxexporter.jvms import find_free_port
 from operators.jmxexporter.observe import find_holder
 from operators.jmxexporter.samples import LABELS, build_exporter
 from operators.jmxexporter.webhook import PATH, PodReviewer

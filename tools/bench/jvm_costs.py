@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from libs.common.testing.ports import find_free_port
 from operators.jmxexporter.injector.attach import Attachment
 from operators.jmxexporter.injector.messages import Agent, State
 from operators.jmxexporter.injector.processes import Process
-from operators.jmxexporter.jvms import Jvm, find_free_port
+from operators.jmxexporter.jvms import Jvm
 from tools.bench.processes import read_usage
 
 _WARM_ORDERS: Final = 500

@@ -18,11 +18,12 @@ from libs.common.client import Client
 from libs.common.errors import AlreadyExists, SlipwayError
 from libs.common.kinds import NAMESPACE, Key, Manifest, build_object, uid_of
 from libs.common.testing.apiserver import ControlPlane
+from libs.common.testing.ports import find_free_port
 from libs.common.testing.serving import kinds_of, serve
 from tools.fuzz.children import kind_of_child
 from tools.fuzz.subject import FuzzSubject
 from tools.soak.measure import Sample, find_growth, take_sample
-from tools.sweep.probes import find_free_port, read_probes
+from tools.sweep.probes import read_probes
 
 _HOME: Final = "soak"
 _OBJECTS: Final = 20

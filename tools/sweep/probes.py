@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,10 +39,3 @@ async def read_probes(port: int) -> Probes:
         except (aiohttp.ClientError, TimeoutError) as err:
             problems.append(f"nobody answers the probes: {type(err).__name__}")
     return Probes(problems, metrics)
-
-
-def find_free_port() -> int:
-    """Return a port of the loopback address that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

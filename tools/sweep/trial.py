@@ -16,6 +16,7 @@ import yaml
 from libs.common.client import Client
 from libs.common.errors import NotFound, SlipwayError
 from libs.common.kinds import Manifest, key_of, uid_of, version_of
+from libs.common.testing.ports import find_free_port
 from tools.sweep import faults, scaling
 from tools.sweep.canaries import build_canary, find_leaks
 from tools.sweep.cluster import Rights
@@ -24,7 +25,7 @@ from tools.sweep.normalize import build_state, leave_out_others
 from tools.sweep.outcome import Outcome
 from tools.sweep.pace import Meter, Pace
 from tools.sweep.planning import Plan
-from tools.sweep.probes import find_free_port, read_probes
+from tools.sweep.probes import read_probes
 from tools.sweep.proxy import FaultProxy
 from tools.sweep.recorder import Book, Recorder
 from tools.sweep.session import Crash, Session

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -24,6 +23,7 @@ from typing import IO, Final, Self
 import yaml
 
 from libs.common.config import ConnectionConfig
+from libs.common.testing.ports import find_free_port
 
 ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 _START_SECONDS: Final = 60.0
@@ -78,7 +78,11 @@ class ControlPlane:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._logs: list[IO[bytes]] = []
         self._token = secrets.token_hex(16)
-        self._etcd_port, self._peer_port, self._port = _free_port(), _free_port(), _free_port()
+        self._etcd_port, self._peer_port, self._port = (
+            find_free_port(),
+            find_free_port(),
+            find_free_port(),
+        )
 
     def __enter__(self) -> Self:
         """Start, and return the running control plane."""
@@ -182,7 +186,7 @@ class ControlPlane:
                 f"--kubeconfig={kubeconfig}",
                 "--leader-elect=false",
                 f"--service-account-private-key-file={key}",
-                f"--secure-port={_free_port()}",
+                f"--secure-port={find_free_port()}",
                 f"--cert-dir={self._folder / 'controller-manager'}",
                 *args,
             ],
@@ -280,9 +284,3 @@ class ControlPlane:
             except (urllib.error.URLError, OSError):
                 time.sleep(0.05)
         raise TimeoutError(f"{name} did not become ready:\n{self.log(name)[-2000:]}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

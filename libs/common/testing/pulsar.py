@@ -14,7 +14,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -24,6 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Final, Self
 
+from libs.common.testing.ports import find_free_port
 from libs.common.testing.pulsar_security import SUPERUSER, build_security
 
 ASSETS_VARIABLE: Final = "SLIPWAY_PULSAR"
@@ -129,8 +129,10 @@ class Broker:
         self._assets = assets or find_pulsar()
         self._temporary = folder is None
         self._folder = folder or Path(tempfile.mkdtemp(prefix="pulsar-"))
-        self._port, self._http = ports or (_free_port(), _free_port())
-        self._tls_port, self._https = (_free_port(), _free_port()) if certificates else (0, 0)
+        self._port, self._http = ports or (find_free_port(), find_free_port())
+        self._tls_port, self._https = (
+            (find_free_port(), find_free_port()) if certificates else (0, 0)
+        )
         self._secret = secrets.token_bytes(32) if tokens else b""
         self._config = self._build_config(config or {}, certificates)
         self._process: subprocess.Popen[bytes] | None = None
@@ -306,10 +308,3 @@ class Broker:
 
 def _encode(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port

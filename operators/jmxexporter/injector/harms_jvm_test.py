@@ -14,6 +14,7 @@ from typing import Final
 
 import pytest
 
+from libs.common.testing.ports import find_free_port
 from operators.jmxexporter.injector.__main__ import KIT_VARIABLE, MESSAGE_VARIABLE
 from operators.jmxexporter.injector.attach import Attachment
 from operators.jmxexporter.injector.inject import Kit, run
@@ -27,7 +28,7 @@ from operators.jmxexporter.injector.messages import (
     State,
 )
 from operators.jmxexporter.injector.processes import Process
-from operators.jmxexporter.jvms import CONFIG, Jvm, build_request, find_free_port, scrape_metrics
+from operators.jmxexporter.jvms import CONFIG, Jvm, build_request, scrape_metrics
 
 type Start = Callable[..., Jvm]
 

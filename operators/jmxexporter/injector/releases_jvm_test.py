@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from libs.common.testing.ports import find_free_port
 from operators.jmxexporter.injector.attach import Attachment
 from operators.jmxexporter.injector.delivery import parse_properties, render_properties
 from operators.jmxexporter.injector.messages import Action, Reason, State
 from operators.jmxexporter.injector.processes import Process
-from operators.jmxexporter.jvms import CONFIG, Jvm, find_free_port, scrape_metrics, wait_until
+from operators.jmxexporter.jvms import CONFIG, Jvm, scrape_metrics, wait_until
 
 type StartJvm = Callable[..., Jvm]
 OLD = 11

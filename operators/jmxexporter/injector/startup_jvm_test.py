@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from libs.common.testing.ports import find_free_port
 from operators.jmxexporter.injector.__main__ import KIT_VARIABLE
 from operators.jmxexporter.injector.attach import Attachment
 from operators.jmxexporter.injector.delivery import parse_properties
 from operators.jmxexporter.injector.messages import START_VARIABLE, Start
 from operators.jmxexporter.injector.prepare import main
 from operators.jmxexporter.injector.processes import Process
-from operators.jmxexporter.jvms import CONFIG, Jvm, find_free_port, scrape_metrics, wait_until
+from operators.jmxexporter.jvms import CONFIG, Jvm, scrape_metrics, wait_until
 
 type StartJvm = Callable[..., Jvm]
 
