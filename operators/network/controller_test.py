@@ -344,3 +344,50 @@ async def test_multus_network_waits_for_the_kinds_that_it_needs(
     attachment = api.get(NETWORK_ATTACHMENT_DEFINITION, Key("default", "network-lan"))
     assert '"vlan": 42' in attachment["spec"]["config"]
     assert NetworkView.parse(api.get(NETWORK, LAN)).attachment == "network-lan"
+
+
+async def test_firewall_protects_no_machine_on_a_network_that_its_policy_does_not_reach(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """A machine starts on the word of its firewall alone, and here nothing closes its interface."""
+    attached = add_instance(api, "attached", network="bridged", firewall="web")
+    plain = add_instance(api, "plain", network="", firewall="web")
+    api.create(bare(build_network()))
+    api.create(bare(build_firewall()))
+    await harness.settled()
+    assert not firewall_view(api).protects(attached), "nobody knows how its network is carried"
+    assert firewall_view(api).protects(plain)
+
+    api.create(bare(build_network("bridged", backend="Multus", bridge="br0")))
+    await harness.settled()
+    assert not firewall_view(api).protects(attached)
+    assert condition(api, FIREWALL, WEB, "Ready") == ("False", "OtherNetwork")
+
+    # Nor does the policy of a network that Multus attaches reach the network of pods.
+    api.register(build_loose_crd(MULTI_NETWORK_POLICY, None, ()))
+    api.create(bare(build_firewall("inner", networkRef={"name": "bridged"})))
+    moved = {"spec": {"firewallRef": {"name": "inner"}}}
+    for name in ("attached", "plain"):
+        api.patch(INSTANCE, Key("default", name), moved)
+    inner = Key("default", "inner")
+
+    def is_listed() -> bool:
+        return FirewallView.parse(api.get(FIREWALL, inner)).protects(attached)
+
+    await harness.eventually(is_listed)
+    await harness.settled()
+    assert not FirewallView.parse(api.get(FIREWALL, inner)).protects(plain)
+
+
+async def test_network_that_comes_after_its_instances_is_heard_of_by_their_firewall(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    uid = add_instance(api, network="dmz", firewall="web")
+    api.create(bare(build_network()))
+    api.create(bare(build_firewall()))
+    await harness.settled()
+    assert not firewall_view(api).protects(uid)
+
+    api.create(bare(build_network("dmz")))
+    await harness.settled()
+    assert firewall_view(api).protects(uid), "both are the network of pods"

@@ -7,6 +7,7 @@ from typing import Final
 
 from libs.common.contracts.compute import INSTANCE, InstanceView
 from libs.common.contracts.multus import MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION
+from libs.common.contracts.network import NetworkView
 from libs.common.contracts.reading import map_at, maps_at, text_at
 from libs.common.errors import NotFound
 from libs.common.kinds import NETWORK_POLICY, Key, Kind, Manifest, key_of
@@ -55,6 +56,12 @@ def list_open_elsewhere(ctx: Context, members: Iterable[InstanceView]) -> frozen
         for policy in ctx.indexed(kind, BY_MEMBER, member.uid)
         if _is_of_another_owner(ctx, policy)
     )
+
+
+def find_networks(ctx: Context, names: Iterable[str]) -> dict[str, NetworkView]:
+    """Find the Networks of some names in the namespace of the primary."""
+    found = {name: ctx.get(NETWORK, Key(ctx.key.namespace, name)) for name in names if name}
+    return {name: NetworkView.parse(held) for name, held in found.items() if held is not None}
 
 
 async def list_live(ctx: Context, kind: Kind) -> list[Manifest]:
@@ -159,8 +166,11 @@ def map_deny_policy(policy: Manifest, cache: Cache) -> Iterable[Key]:
 
 
 def map_network_to_firewalls(network: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the firewalls of a network."""
-    return map(key_of, cache.store(FIREWALL).indexed(BY_NETWORK, str(key_of(network))))
+    """Name the firewalls of a network, and those of the instances that are on it."""
+    key = str(key_of(network))
+    yield from map(key_of, cache.store(FIREWALL).indexed(BY_NETWORK, key))
+    for instance in cache.store(INSTANCE).indexed(BY_NETWORK, key):
+        yield from map_to_firewall(instance, cache)
 
 
 def map_policy_to_firewalls(policy: Manifest, cache: Cache) -> Iterable[Key]:

@@ -22,6 +22,7 @@ from operators.network.observe import (
     INSTANCE_INDEXES,
     POLICY_INDEXES,
     POLICY_KINDS,
+    find_networks,
     list_live,
     list_objects,
     list_open_elsewhere,
@@ -127,4 +128,5 @@ def _observe(ctx: Context, firewall: Firewall) -> Observed:
         owned=list_owned(ctx, POLICY_KINDS),
         served=list_served(ctx),
         open_elsewhere=list_open_elsewhere(ctx, members),
+        others=find_networks(ctx, {member.network for member in members}),
     )

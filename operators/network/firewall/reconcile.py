@@ -52,6 +52,7 @@ class Observed:
         owned: Policies that the firewall controls.
         served: Optional kinds that the cluster serves.
         open_elsewhere: UIDs of instances that a policy of another owner opens still.
+        others: Other networks that members are on, by name; one that does not exist is left out.
     """
 
     network: NetworkView | None = None
@@ -60,6 +61,7 @@ class Observed:
     owned: tuple[tuple[Kind, Manifest], ...] = ()
     served: frozenset[Kind] = frozenset()
     open_elsewhere: frozenset[str] = frozenset()
+    others: Mapping[str, NetworkView] = field(default_factory=dict)
 
 
 def find_carrier(observed: Observed) -> Carrier | None:
@@ -70,6 +72,19 @@ def find_carrier(observed: Observed) -> Carrier | None:
     if MULTI_NETWORK_POLICY in observed.served:
         return Carrier.of_attachment(network.key)
     return None
+
+
+def is_reached(firewall: Firewall, observed: Observed, member: InstanceView) -> bool:
+    """Tell whether the policy reaches the interface of an instance, whatever its network.
+
+    A NetworkPolicy reaches all that is on the network of pods, and a MultiNetworkPolicy the one
+    network that it is for.
+    """
+    if member.network == firewall.spec.network_ref.name:
+        return True
+    other = observed.others.get(member.network)
+    on_pods = not member.network or (other is not None and other.backend != Backend.MULTUS)
+    return on_pods and find_carrier(observed) == Carrier()
 
 
 def choose_members(observed: Observed) -> list[InstanceView]:
@@ -123,7 +138,7 @@ def build_status(
     """
     child = build_child(firewall, compiled, observed)
     shortfalls = _list_shortfalls(compiled, child)
-    covered = _list_covered(observed, child)
+    covered = _list_covered(firewall, observed, child)
     users = [f"Instance {member.key.name}" for member in observed.members]
     conditions = [
         _judge_ready(firewall, observed, child, covered, shortfalls, refusal),
@@ -154,12 +169,18 @@ def _list_shortfalls(compiled: Compiled, child: Child | None) -> list[Shortfall]
     return list(compiled.shortfalls)
 
 
-def _list_covered(observed: Observed, child: Child | None) -> list[InstanceView]:
+def _list_covered(
+    firewall: Firewall, observed: Observed, child: Child | None
+) -> list[InstanceView]:
     """List the instances for which nothing but the rules holds: their machines may start."""
     if child is None or not child.stands or child.live is None:
         return []
     held = set(list_selected(child.live)) - observed.open_elsewhere
-    return [member for member in choose_members(observed) if member.uid in held]
+    return [
+        member
+        for member in choose_members(observed)
+        if member.uid in held and is_reached(firewall, observed, member)
+    ]
 
 
 def _judge_ready(
@@ -185,6 +206,12 @@ def _judge_ready(
             "make another firewall for the rest"
         )
         return lack(FirewallReason.TOO_MANY_INSTANCES, message)
+    beyond = [
+        each.key.name for each in observed.members if not is_reached(firewall, observed, each)
+    ]
+    if beyond:
+        message = f"the policy does not reach the network of {render_users(beyond)}"
+        return lack(FirewallReason.OTHER_NETWORK, message)
     open_yet = [each.key.name for each in observed.members if each not in covered]
     if open_yet:
         message = f"another policy still opens {render_users(open_yet)}"

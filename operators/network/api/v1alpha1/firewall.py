@@ -97,6 +97,9 @@ class FirewallReason(StrEnum):
     """TooManyInstances means that more instances name the firewall than one policy can hold."""
     OPEN_ELSEWHERE = "OpenElsewhere"
     """OpenElsewhere means that another policy still opens an instance that changed its firewall."""
+    OTHER_NETWORK = "OtherNetwork"
+    """OtherNetwork means that an instance is on a network that the policy does not reach, since it
+    is carried otherwise than spec.networkRef; name a firewall of that network."""
     EXPRESSIBLE = "Expressible"
     """Expressible means that the backend can say every rule."""
     UNENFORCEABLE = "Unenforceable"
