@@ -129,11 +129,14 @@ async def load_config(kubeconfig: str = "", context: str = "") -> ConnectionConf
 def _load_incluster() -> ConnectionConfig:
     configuration = Configuration()
     try:
-        incluster_config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]  # the official client is not annotated
+        incluster_config.load_incluster_config(  # type: ignore[no-untyped-call]  # the official client is not annotated
+            configuration, try_refresh_token=False
+        )
     except ConfigException as err:
         raise ConfigError(f"Cannot use the pod's service account: {err}") from err
     namespace = _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else "default"
-    return _from_configuration(configuration, namespace, _token_source(configuration))
+    source = _token_source(configuration, Path(incluster_config.SERVICE_TOKEN_FILENAME))
+    return _from_configuration(configuration, namespace, source)
 
 
 async def _load_kubeconfig(kubeconfig: str, context: str) -> ConnectionConfig:
@@ -180,11 +183,23 @@ def _from_configuration(
     )
 
 
-def _token_source(configuration: Configuration) -> HeaderSource:
+def _token_source(configuration: Configuration, path: Path) -> HeaderSource:
+    """Read the token again each minute: the kubelet rotates those of service accounts.
+
+    The official client does so by the time of day, which may be set back for hours, and has a
+    request fail for a file that cannot be read in one moment.
+    """
+    token = configuration.api_key.get("BearerToken")
+    read_at = time.monotonic()
+
     async def authorization() -> str:
-        # The hook of the official client reads the token file again each minute: bound service
-        # account tokens are rotated by the kubelet.
-        token = await configuration.get_api_key_with_prefix("BearerToken")
+        nonlocal token, read_at
+        if time.monotonic() - read_at > _RELOAD_SECONDS:
+            read_at = time.monotonic()
+            try:
+                token = f"Bearer {path.read_text().strip()}"
+            except OSError as err:
+                log.warning("Keeping the credentials", token=str(path), error=str(err))
         return _bearer(token)
 
     return authorization

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import ssl
-import types
 from pathlib import Path
 
 import pytest
@@ -113,10 +111,6 @@ async def test_credentials_are_kept_when_the_kubeconfig_breaks(
     assert await config.authorization() == "Bearer old"
 
 
-def in_an_hour() -> dt.datetime:
-    return dt.datetime.now() + dt.timedelta(hours=1)  # noqa: DTZ005 as the official client does
-
-
 @pytest.fixture
 def service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "token").write_text("old")
@@ -139,13 +133,13 @@ async def test_service_account_is_found_and_its_token_read_again(
     assert config.ca_file == str(service_account / "ca.crt")
     assert await config.authorization() == "Bearer old"
 
-    (service_account / "token").write_text("new")
-    later = types.SimpleNamespace(
-        datetime=types.SimpleNamespace(now=in_an_hour),
-        timedelta=dt.timedelta,
-    )
-    monkeypatch.setattr(incluster_config, "datetime", later)
+    (service_account / "token").write_text("new\n")
+    assert await config.authorization() == "Bearer old", "not with each request"
+    monkeypatch.setattr(module, "_RELOAD_SECONDS", -1.0)
     assert await config.authorization() == "Bearer new"
+
+    (service_account / "token").unlink()
+    assert await config.authorization() == "Bearer new", "kept while the file cannot be read"
 
 
 async def test_kubeconfig_that_is_named_wins_over_the_service_account(
