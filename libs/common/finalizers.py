@@ -24,6 +24,20 @@ def is_forced(manifest: Mapping[str, Any]) -> bool:
     return annotations.get(FORCE_FINALIZE) == "true"
 
 
+def lingers(manifest: Mapping[str, Any]) -> bool:
+    """Tell whether a deleted object is still there: for its grace period or its finalizers.
+
+    An object that goes at once is answered as it last was, a pod even with a deletionTimestamp.
+    """
+    metadata = manifest.get("metadata") or {}
+    # A namespace has finalizers in its spec, and goes when nothing is left in it.
+    if metadata.get("finalizers") or (manifest.get("spec") or {}).get("finalizers"):
+        return True
+    return bool(metadata.get("deletionTimestamp")) and bool(
+        metadata.get("deletionGracePeriodSeconds")
+    )
+
+
 def build_add_patch(manifest: Mapping[str, Any], finalizer: str) -> list[Manifest]:
     """Build the JSON patch that adds a finalizer.
 

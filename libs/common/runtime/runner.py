@@ -309,7 +309,7 @@ class Runner:
         except Invalid as err:
             raise patch_error(err) from err
         informer = self._services.cache.informer(kind)
-        if is_deleting(answer) and not answer["metadata"].get("finalizers"):
+        if is_deleting(answer) and not finalizers.lingers(answer):
             informer.vanished(context.key, uid_of(answer))
         else:
             # The patch tests the version, so the answer holds nothing but our change.

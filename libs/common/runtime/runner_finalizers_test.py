@@ -8,10 +8,10 @@ import pytest
 
 from libs.common.conditions import find_condition
 from libs.common.errors import TerminalError
-from libs.common.kinds import CONFIG_MAP, EVENT, Key, build_object, is_deleting
+from libs.common.kinds import CONFIG_MAP, EVENT, POD, Key, build_object, is_deleting
 from libs.common.labels import FORCE_FINALIZE
 from libs.common.plan import Create
-from libs.common.runtime import Context, Operator, Result
+from libs.common.runtime import Context, Controller, Operator, Result
 from libs.common.testing.fakeapi import FakeApi, Request
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.script import Script, running
@@ -164,3 +164,36 @@ async def test_object_that_never_got_the_finalizer_just_goes(fake_api: FakeApi) 
         assert widget["metadata"]["finalizers"] == ["example.com/theirs"]
         assert script.finalizing == 0
         assert [each for each in fake_api.writes() if each.kind == WIDGET] == []
+
+
+async def test_pod_is_seen_for_its_grace_period_after_the_clean_up(fake_api: FakeApi) -> None:
+    """It has no finalizer any more then, and containers that still run."""
+    script, key = Script(), Key("default", "p")
+    controller = Controller(
+        "pods",
+        primary=POD,
+        reconcile=script.reconcile,
+        finalize=script.finalize,
+        finalizer=FINALIZER,
+        source="reflector",
+    )
+    async with OperatorHarness(
+        Operator("widget", Settings, (lambda _: controller,)), fake_api.config
+    ) as harness:
+        containers = [{"name": "main", "image": "main"}]
+        spec = {"nodeName": "node", "containers": containers}
+        fake_api.create(build_object(POD, "p", "default", spec=spec))
+        await harness.settled()
+        fake_api.delete(POD, key)
+        await until(lambda: script.finalizing and not _finalizers_of(fake_api, key))
+        await harness.settled()
+        assert harness.manager.cache.store(POD).get(key) is not None
+
+        fake_api.finish_termination(POD, key)
+        await harness.settled()
+        assert harness.manager.cache.store(POD).get(key) is None
+
+
+def _finalizers_of(api: FakeApi, key: Key) -> list[str]:
+    found: list[str] = api.get(POD, key)["metadata"].get("finalizers") or []
+    return found

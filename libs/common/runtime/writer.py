@@ -15,6 +15,7 @@ from typing import Final
 
 import structlog
 
+from libs.common import finalizers
 from libs.common.apply import build_desired, is_applied
 from libs.common.client import Client
 from libs.common.errors import (
@@ -197,7 +198,7 @@ class Writer:
         """Tell whether the cache shows an object of the name that may be gone by now."""
         informer = self._cache.find(step.kind)
         held = informer.store.get(step.key) if informer is not None else None
-        return held is not None and is_deleting(held) and not _lingers(held)
+        return held is not None and is_deleting(held) and not finalizers.lingers(held)
 
     async def _apply(self, step: Apply) -> bool:
         desired = build_desired(step.manifest)
@@ -294,7 +295,7 @@ class Writer:
                 raise
             self._gone(step.kind, step.key, step.uid)
             return False
-        if uid_of(answer) == step.uid and _lingers(answer):
+        if uid_of(answer) == step.uid and finalizers.lingers(answer):
             self._wrote(step.kind, answer, self._origin)
         else:
             self._gone(step.kind, step.key, step.uid)
@@ -367,20 +368,6 @@ class Writer:
         informer = self._cache.find(kind)
         if informer is not None:
             informer.deleted(key, uid, self._origin)
-
-
-def _lingers(answer: Manifest) -> bool:
-    """Tell whether a deleted object is still there: for its grace period or its finalizers.
-
-    An object that goes at once is answered as it last was, a pod even with a deletionTimestamp.
-    """
-    metadata = answer.get("metadata") or {}
-    # A namespace has finalizers in its spec, and goes when nothing is left in it.
-    if metadata.get("finalizers") or (answer.get("spec") or {}).get("finalizers"):
-        return True
-    return bool(metadata.get("deletionTimestamp")) and bool(
-        metadata.get("deletionGracePeriodSeconds")
-    )
 
 
 def _hash_of(desired: Manifest) -> str:
