@@ -138,6 +138,7 @@ class LifecycleSuite(SuiteBase):
 
         assert "the namespaces one, two." in notes
         assert "kubectl -n one apply" in notes
+        assert f"logs deployment/{self.chart} --follow --all-pods" in notes, "of all replicas"
         assert "hot standby" not in notes and "serviceMonitor" not in notes
         assert "an uninstall deletes the CRDs" in notes
 

@@ -12,6 +12,7 @@ from libs.common.metric_specs import FRAMEWORK_METRICS, MetricKind, MetricSpec
 
 _METRIC = re.compile(r"([a-z_]+)\{")
 _SELECTED = re.compile(r"([a-z_]+)\{([^{}]*)\}")
+_MATCHED = re.compile(r"([a-z_]+)\s*(?:=~|!~|!=|=)")
 _SERIES_OF_HISTOGRAM = re.compile(r"(?<=[a-z])_(bucket|sum|count)\b")
 _GROUPING = re.compile(r"\b(?:by|on) \(([a-z_, ]+)\)")
 _LEGEND = re.compile(r"\{\{([a-z_]+)\}\}")
@@ -71,6 +72,13 @@ class MonitoringSuite(SuiteBase):
                 labels |= set(specs[name].labels) if name in specs else set()
             for group in _GROUPING.findall(expression):
                 assert set(group.split(", ")) <= labels, f"{place}: {expression}"
+
+    def test_queries_select_by_labels_that_the_metrics_have(self) -> None:
+        specs = self.specs()
+        for place, expression in self.expressions():
+            for name, selector in _SELECTED.findall(expression):
+                labels = {*_TARGET_LABELS, *(specs[name].labels if name in specs else ())}
+                assert set(_MATCHED.findall(selector)) <= labels, f"{place}: {name}{{{selector}}}"
 
     def test_queries_look_at_this_installation_only(self) -> None:
         # Pods that the operator runs for its users are scraped as jobs of their own.

@@ -33,7 +33,7 @@ rules:
       summary: No replica of {{ $id }} in {{ "{{ $labels.namespace }}" }} leads.
       description: All replicas stand by, so nothing is reconciled.
       runbook: >-
-        kubectl get lease {{ $id }} -o yaml: who holds it, and is renewTime moving? A holder that is
+        kubectl get lease {{ $id }} -n {{ "{{ $labels.namespace }}" }} -o yaml: who holds it, and is renewTime moving? A holder that is
         gone loses it after leaseDurationSeconds. Refused renewals are in the log.
   - alert: OperatorTwoLeaders
     expr: sum by (namespace, job) (leader_election_master_status{ {{- $job -}} }) > 1
@@ -61,8 +61,8 @@ rules:
         {{ "{{ $value | humanizePercentage }}" }} of the reconciles of {{ "{{ $labels.controller }}" }} fail.
       description: Failing objects are retried with growing delays; their conditions say why.
       runbook: >-
-        kubectl logs deploy/{{ include "operator-common.fullname" . }} | grep '"level":"error"', then
-        kubectl describe the object that is named there.
+        kubectl logs -n {{ "{{ $labels.namespace }}" }} deploy/{{ include "operator-common.fullname" . }} --all-pods | grep '"level":"error"',
+        then kubectl describe the object that is named there.
   - alert: OperatorReconcilePanics
     expr: sum by (namespace, job, controller) (increase(controller_runtime_reconcile_panics_total{ {{- $job -}} }[15m])) > 0
     labels:

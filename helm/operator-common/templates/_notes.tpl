@@ -18,7 +18,7 @@ Where your cluster cannot pull that: --set image.registry=registry.example.com, 
 
 See what it does:
   kubectl -n {{ $namespace }} rollout status deployment/{{ $name }}
-  kubectl -n {{ $namespace }} logs deployment/{{ $name }} --follow
+  kubectl -n {{ $namespace }} logs deployment/{{ $name }} --follow{{ if gt (int .Values.replicas) 1 }} --all-pods{{ end }}
   helm -n {{ $namespace }} test {{ .Release.Name }}
 {{- if le (int .Values.replicas) 1 }}
 
