@@ -6,7 +6,7 @@ alone, and equal input gives equal output, so that a settled object is never wri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -98,6 +98,16 @@ def find_begun(
     if now is None or now.get("status") != "True":
         return None
     return None if was is not None and was.get("status") == "True" else now
+
+
+def find_turned(
+    before: Mapping[str, Any], after: Mapping[str, Any], type: str, reasons: Container[str]
+) -> Mapping[str, Any] | None:
+    """Return a condition that got one of some reasons between two versions of an object."""
+    was, now = find_condition(before, type), find_condition(after, type)
+    if now is None or now.get("reason") not in reasons:
+        return None
+    return None if was is not None and was.get("reason") == now.get("reason") else now
 
 
 def is_true(manifest: Mapping[str, Any], type: str = READY) -> bool:

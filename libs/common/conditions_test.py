@@ -14,6 +14,7 @@ from libs.common.conditions import (
     ConditionStatus,
     build_conditions,
     find_condition,
+    find_turned,
     is_true,
     parse_time,
     render_time,
@@ -100,6 +101,28 @@ def test_condition_holds_for_the_present_generation_only(
     manifest: Manifest, expected: bool
 ) -> None:
     assert is_true(manifest) is expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "turned"),
+    [
+        (None, "Failed", True),
+        ("Working", "Failed", True),
+        ("Broken", "Failed", True),
+        ("Failed", "Failed", False),
+        ("Failed", "Working", False),
+        ("Failed", None, False),
+    ],
+)
+def test_condition_turns_when_it_gets_a_reason(
+    before: str | None, after: str | None, turned: bool
+) -> None:
+    def show(reason: str | None) -> Manifest:
+        held = [] if reason is None else [{"type": "Ready", "status": "False", "reason": reason}]
+        return {"status": {"conditions": held}}
+
+    found = find_turned(show(before), show(after), "Ready", {"Failed", "Broken"})
+    assert (found is not None) is turned
 
 
 def test_condition_that_is_not_there_is_none() -> None:

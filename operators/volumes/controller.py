@@ -30,7 +30,7 @@ from operators.volumes.observe import (
 from operators.volumes.observed import Observed
 from operators.volumes.reconcile import plan_finalize, plan_volume
 from operators.volumes.settings import Settings
-from operators.volumes.status import build_final_status, build_status
+from operators.volumes.status import TROUBLES, build_final_status, build_status
 
 _STALE_SECONDS: Final = 1.0
 """Seconds until another look at a DemoVolume that turned out to be newer than the cache has it."""
@@ -83,7 +83,7 @@ class Reconciler:
             current=conditions_of(ctx.primary),
             now=ctx.now(),
         )
-        ctx.tell_begun(status, ConditionType.CONFLICT)
+        ctx.tell_turned(status, ConditionType.READY, TROUBLES)
         await ctx.apply_status(status)
         return Result.from_outcome(outcome, requeue_after=self._next_look(volume, observed))
 
@@ -110,6 +110,7 @@ class Reconciler:
             current=conditions_of(ctx.primary),
             now=ctx.now(),
         )
+        ctx.tell_turned(status, ConditionType.TERMINATING, TROUBLES)
         await ctx.apply_status(status)
         return Result.from_outcome(outcome, requeue_after=self._next_look(volume, observed))
 

@@ -9,7 +9,16 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, Reason
 from operators.volumes.naming import FINALIZER
-from operators.volumes.pretend import DATA, bind, build, condition, end_pod, run_pod, status
+from operators.volumes.pretend import (
+    DATA,
+    bind,
+    build,
+    condition,
+    end_pod,
+    run_pod,
+    status,
+    warnings,
+)
 from operators.volumes.samples import (
     build_class,
 )
@@ -165,6 +174,8 @@ async def test_refused_creation_is_shown_and_tried_again(
     fault = api.fail("create", PVC, status=403, times=None, message="exceeded quota: storage")
     api.create(build())
     await harness.eventually(lambda: condition(api, "Ready") == ("False", Reason.CREATE_FAILED))
+    await harness.eventually(lambda: fault.hits > 2)
+    await harness.eventually(lambda: warnings(api) == [(Reason.CREATE_FAILED, "exceeded quota:")])
 
     fault.release()
 

@@ -22,6 +22,7 @@ from operators.volumes.pretend import (
     run_pod,
     status,
     unprotect,
+    warnings,
 )
 from operators.volumes.samples import (
     is_kept_for,
@@ -57,6 +58,7 @@ async def test_deletion_names_the_pods_that_it_waits_for(
     held = find_condition(api.get(DEMO_VOLUME, DATA), "Terminating")
     assert held is not None
     assert "pod web-0" in held["message"]
+    await harness.eventually(lambda: warnings(api) == [(Reason.IN_USE, "In use")])
 
     end_pod(api)
     unprotect(api)

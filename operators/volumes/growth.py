@@ -97,7 +97,8 @@ def judge_growth(
         return Condition.true(ConditionType.RESIZED, Reason.SIZE_REACHED, f"the volume has {has}")
     wants = f"spec.size is {render_quantity(size)}, the volume has {has}"
     if claim.requested < size and not rule.allowed:
-        return _growing(Reason.CLASS_FORBIDS, f"{wants}, and {rule.obstacle}")
+        remedy = f"until that changes, set spec.size to {has}"
+        return _growing(Reason.CLASS_FORBIDS, f"{wants}, and {rule.obstacle}; {remedy}")
     if refusal:
         return _growing(Reason.RESIZE_FAILED, f"{wants}: {refusal}")
     return _judge_progress(claim, wants)

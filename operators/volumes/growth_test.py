@@ -174,6 +174,7 @@ def test_class_that_forbids_growth_is_named_at_once(storage_class: Any, words: s
 
     assert condition.reason == Reason.CLASS_FORBIDS
     assert words in condition.message
+    assert "set spec.size to 10Gi" in condition.message
 
 
 def test_class_does_not_matter_while_nothing_has_to_grow() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from libs.common.conditions import find_condition
-from libs.common.kinds import POD, PVC, Key, Manifest, build_object
+from libs.common.kinds import EVENT, POD, PVC, Key, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME
 from operators.volumes.samples import (
@@ -89,6 +89,13 @@ def condition(api: FakeApi, condition_type: str, key: Key = DATA) -> tuple[str, 
     found = find_condition(api.get(DEMO_VOLUME, key), condition_type)
     assert found is not None, f"{condition_type} is not shown"
     return found["status"], found["reason"]
+
+
+def warnings(api: FakeApi) -> list[tuple[str, str]]:
+    """Return reason and first two words of each Event that warns, the oldest first."""
+    events = [event for event in api.objects(EVENT) if event["type"] == "Warning"]
+    events.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
+    return [(event["reason"], " ".join(event["note"].split()[:2])) for event in events]
 
 
 def status(api: FakeApi, key: Key = DATA) -> Manifest:

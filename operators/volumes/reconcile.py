@@ -132,7 +132,7 @@ def _plan_adoption(volume: DemoVolume, observed: Observed, claim: ClaimView) -> 
     snapshot = observed.snapshot
     earlier = snapshot.key.name if snapshot is not None and _is_last_of(snapshot, claim) else ""
     operations = build_metadata_patch(volume, claim, outdated=earlier)
-    return _patch_metadata(claim, operations, Reason.ADOPTED, "Took over the claim")
+    return _patch_metadata(claim, operations, Reason.ADOPTED, "Took over")
 
 
 def _plan_correction(volume: DemoVolume, observed: Observed, claim: ClaimView) -> Plan:
@@ -141,7 +141,7 @@ def _plan_correction(volume: DemoVolume, observed: Observed, claim: ClaimView) -
     if outdated:
         return Plan(outdated)
     operations = build_metadata_patch(volume, claim)
-    metadata = _patch_metadata(claim, operations, Reason.CORRECTED, "Corrected labels or owner")
+    metadata = _patch_metadata(claim, operations, Reason.CORRECTED, "Corrected labels or owner of")
     rule = find_rule(claim, observed.storage_class)
     size = plan_request(volume.spec.size_bytes, claim, rule)
     if size is None:
@@ -158,7 +158,7 @@ def _patch_metadata(
         return ()
     # Owner references are replaced as a list, so another writer's change in between must fail us.
     step = Patch(PVC, claim.key, claim.uid, operations, resource_version=claim.resource_version)
-    return (Action(step, reason, f"{note} of {describe(PVC, claim.key)}"),)
+    return (Action(step, reason, f"{note} {describe(PVC, claim.key)}"),)
 
 
 def _plan_outdated(observed: Observed, claim: ClaimView) -> tuple[Action, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from libs.common.actions import Ending
 from libs.common.conditions import Condition, build_conditions
@@ -38,6 +38,27 @@ from operators.volumes.observed import (
     render_users,
 )
 from operators.volumes.resources import build_metadata_patch
+
+TROUBLES: Final = frozenset(
+    {
+        Reason.LOST,
+        Reason.CREATE_FAILED,
+        Reason.CLAIM_TERMINATING,
+        Reason.INFEASIBLE,
+        Reason.RESIZE_FAILED,
+        Reason.CLASS_FORBIDS,
+        Reason.FOREIGN_CLAIM,
+        Reason.UNOWNED_CLAIM,
+        Reason.MISMATCH,
+        Reason.SOURCE_MISSING,
+        Reason.SOURCE_MISMATCH,
+        Reason.SNAPSHOT_API_MISSING,
+        Reason.SNAPSHOT_FAILED,
+        Reason.SNAPSHOT_CONFLICT,
+        Reason.IN_USE,
+    }
+)
+"""Reasons that people have to do something about; an Event tells when one comes up."""
 
 type Refusals = Mapping[StrEnum, str]
 """What the API server said to steps that failed, by the reason of their action."""
@@ -163,7 +184,9 @@ def _judge_ready(
     claim: ClaimView, bound: Condition, resized: Condition, observed: Observed
 ) -> Condition:
     if claim.deleting:
-        message = f"{describe(PVC, claim.key)} is being deleted; a new, empty one follows"
+        held = f"; still held by {render_users(observed.users)}" if observed.users else ""
+        name = describe(PVC, claim.key)
+        message = f"{name} is being deleted with its data; a new, empty one follows{held}"
         return Condition.false(ConditionType.READY, Reason.CLAIM_TERMINATING, message)
     if bound.reason == Reason.WAITING_FOR_FIRST_CONSUMER:
         return Condition.true(ConditionType.READY, bound.reason, bound.message)

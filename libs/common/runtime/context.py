@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
@@ -12,7 +12,7 @@ import structlog
 from libs.common.actions import Action, done_of
 from libs.common.client import Client
 from libs.common.clock import Clock
-from libs.common.conditions import find_begun
+from libs.common.conditions import find_begun, find_turned
 from libs.common.errors import NotFound
 from libs.common.kinds import Key, Kind, Manifest, build_object, describe, is_deleting, uid_of
 from libs.common.metrics import Metrics
@@ -340,6 +340,18 @@ class Context:
                 self.event("Warning", condition["reason"], condition["message"])
                 begun.append(type_)
         return begun
+
+    def tell_turned(self, status: Mapping[str, Any], type: str, reasons: Container[str]) -> None:
+        """Warn when a condition gets one of some reasons with a status; while it lasts, it tells.
+
+        Args:
+            status: Status that is about to be written.
+            type: Type of the condition, such as `Ready`.
+            reasons: Those that people have to do something about.
+        """
+        condition = find_turned(self.primary, {"status": status}, type, reasons)
+        if condition is not None:
+            self.event("Warning", condition["reason"], condition["message"])
 
 
 def _is_same_but_status(held: Mapping[str, Any], answer: Mapping[str, Any]) -> bool:
