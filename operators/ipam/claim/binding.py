@@ -170,8 +170,8 @@ def plan_binding(current: Binding, found: Finding | None) -> BindingPlan:
         return _stay(current, found, found.message)
     if found.sight is Sight.THERE:
         return BindingPlan(_count(current, wanted), BindingState.BOUND, found.reason, found.message)
-    was_there = current.target == wanted.target and bool(current.places or current.vmi_uid)
-    gone = found.sight is Sight.NOWHERE and was_there
+    # Told by what is kept, so that the next pass says the same: each place has been counted.
+    gone = found.sight is Sight.NOWHERE and current.epoch > 0
     state = BindingState.WITHDRAWN if gone else BindingState.PENDING
     # The run is kept in mind, so that no earlier one is ever bound.
     off = replace(

@@ -161,6 +161,20 @@ def test_machine_that_ends_takes_the_address_off_and_the_next_run_gets_it() -> N
     assert (bound.binding.vmi_uid, bound.binding.epoch) == ("v2", 3)
 
 
+def test_address_that_was_taken_off_says_so_in_each_pass() -> None:
+    """A Service has no run to be kept in mind: a restart must not make another state of it."""
+    service = Binding(target="Service/web")
+    lost = Finding(Sight.NOWHERE, service, ClaimReason.TARGET_NOT_FOUND)
+    bound = replace(service, places=(Place("10.0.0.9"),), epoch=1)
+
+    gone = plan_binding(bound, lost)
+    again = plan_binding(gone.binding, lost)
+
+    assert gone.state is again.state is BindingState.WITHDRAWN
+    assert again.binding == gone.binding
+    assert plan_binding(service, lost).state is BindingState.PENDING, "it was never there"
+
+
 def test_move_between_targets_is_seen_in_two_steps() -> None:
     other = Binding(target="Instance/db", target_uid="i2", places=(Place("10.0.0.9"),))
     finding = Finding(Sight.THERE, other, ClaimReason.BOUND)
