@@ -80,6 +80,8 @@ class TestClustersConformance(OperatorConformance):
         rules=RULES,
         drive=drive,
         settings={"api_poll_seconds": 3600},
+        # The groups of what a cluster is made of end one after the other.
+        horizon=0.1,
     )
 
     async def test_child_deleted_in_a_gap_comes_back(self) -> None:

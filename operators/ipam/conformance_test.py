@@ -110,9 +110,9 @@ class TestEndingClaimConformance(OperatorConformance):
     def outcome(self, api: FakeApi, mark: int) -> Run:
         return _blur(super().outcome(api, mark))
 
-    async def _apply_again(self, harness: OperatorHarness, manifest: Manifest) -> None:
+    async def apply_again(self, harness: OperatorHarness, manifest: Manifest) -> None:
         if key_of(manifest) != ENDING:
-            await super()._apply_again(harness, manifest)
+            await super().apply_again(harness, manifest)
 
 
 def _blur(run: Run) -> Run:

@@ -41,6 +41,7 @@ class TestJmxExporterConformance(OperatorConformance):
         change={"spec": {"port": 9500}},
         children=(POD, SERVICE, ENDPOINT_SLICE),
         foreign=(POD,),
+        outliving=(POD,),
         rules=RULES,
         world=build_world,
         drive=run_injectors,

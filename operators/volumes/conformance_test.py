@@ -91,6 +91,7 @@ class TestEndingVolumeConformance(OperatorConformance):
         objects=build_ending,
         change={"spec": {"size": 20}},
         children=(PVC, VOLUME_SNAPSHOT),
+        outliving=(VOLUME_SNAPSHOT,),
         rules=RULES,
         world=build_world,
         drive=provide_storage_and_end,
@@ -107,9 +108,9 @@ class TestEndingVolumeConformance(OperatorConformance):
         creates = Counter({_blur(name): count for name, count in run.creates.items()})
         return replace(run, state=state, creates=creates)
 
-    async def _apply_again(self, harness: OperatorHarness, manifest: Manifest) -> None:
+    async def apply_again(self, harness: OperatorHarness, manifest: Manifest) -> None:
         if key_of(manifest) != ENDING:
-            await super()._apply_again(harness, manifest)
+            await super().apply_again(harness, manifest)
 
 
 def _blur[T](value: T) -> T:

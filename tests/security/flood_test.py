@@ -11,7 +11,8 @@ from libs.common.runtime import queue
 from libs.common.testing.conformance import Subject
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
-from tests.security.trial import build_trial, list_makers
+from libs.common.testing.trial import Trial
+from tests.security.trial import list_makers
 from tools.fuzz.subject import load_subjects
 
 SUBJECTS = list_makers(load_subjects())
@@ -34,7 +35,7 @@ def build(subject: Subject, name: str, namespace: str) -> Manifest:
 
 async def count_flooded_before_the_calm(subject: Subject) -> int:
     """Flood one namespace, then create one object in another; count what was served before it."""
-    trial = build_trial(subject)
+    trial = Trial.of(subject)
     child = subject.children[0]
     async with trial.api() as api:
         settings = {"watch_namespaces": ("*",), "max_concurrent_reconciles": 1}

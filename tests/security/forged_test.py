@@ -8,7 +8,8 @@ import pytest
 
 from libs.common.kinds import key_of
 from libs.common.testing.conformance import NAMESPACE, Subject
-from tests.security.trial import build_trial, list_makers
+from libs.common.testing.trial import Trial
+from tests.security.trial import list_makers
 from tools.fuzz.subject import load_subjects
 
 SUBJECTS = list_makers(load_subjects())
@@ -17,7 +18,7 @@ _HANDLED = {"success": True, "purpose": "create", "started": "2026-01-31T12:00:0
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda each: each.operator.id)
 async def test_forged_progress_and_hashes_stop_nothing(subject: Subject) -> None:
-    trial = build_trial(subject)
+    trial = Trial.of(subject)
     expected = await trial.run()
     async with trial.api() as api, trial.harness(api) as harness:
         for manifest in subject.objects():
@@ -49,7 +50,7 @@ async def test_forged_progress_and_hashes_stop_nothing(subject: Subject) -> None
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda each: each.operator.id)
 async def test_mark_that_is_meant_to_pause_does(subject: Subject) -> None:
     """The negative case: annotations are read, and only those that are meant to be."""
-    trial = build_trial(subject)
+    trial = Trial.of(subject)
     async with trial.api() as api, trial.harness(api) as harness:
         for manifest in subject.objects():
             metadata = {**manifest["metadata"], "annotations": {"slipway.dev/paused": "true"}}

@@ -9,7 +9,8 @@ import pytest
 
 from libs.common.rbac import PolicyRule, event_rules, operator_namespace_rules
 from libs.common.testing.conformance import Subject
-from tests.security.trial import build_trial, list_alone, list_makers
+from libs.common.testing.trial import Trial
+from tests.security.trial import list_alone, list_makers
 from tools.fuzz.subject import load_subjects
 
 SUBJECTS = list_alone(load_subjects())
@@ -67,7 +68,7 @@ async def test_operator_without_a_right_neither_ends_nor_runs_hot(subject: Subje
 async def find_trouble(subject: Subject, right: Right) -> list[str]:
     """Run an operator without a right; returns what it does wrong, in words."""
     resource, verb = right
-    trial = build_trial(subject)
+    trial = Trial.of(subject)
     rules = take_away(tuple(subject.rules), resource, verb)
     async with trial.api() as api:
         api.allow((*rules, *event_rules(), *operator_namespace_rules(subject.operator.id)))
@@ -88,7 +89,7 @@ async def find_trouble(subject: Subject, right: Right) -> list[str]:
 
 @pytest.mark.parametrize("subject", list_makers(load_subjects()), ids=name_subject)
 async def test_operator_goes_on_when_it_gets_the_right_back(subject: Subject) -> None:
-    trial = build_trial(subject)
+    trial = Trial.of(subject)
     framework = (*event_rules(), *operator_namespace_rules(subject.operator.id))
     async with trial.api() as api:
         api.allow(

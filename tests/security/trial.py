@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from libs.common.testing.conformance import OperatorConformance, Subject
+from libs.common.testing.conformance import Subject
 from tools.fuzz.subject import FuzzSubject, run_nothing
 
 
@@ -31,10 +31,3 @@ def list_makers(subjects: Iterable[FuzzSubject]) -> list[Subject]:
         for subject in list_alone(subjects)
         if not {each["kind"] for each in subject.world()} & {each.kind for each in subject.children}
     ]
-
-
-def build_trial(subject: Subject) -> OperatorConformance:
-    """Build what knows how to run an operator through its workload."""
-    trial = OperatorConformance()
-    trial.__class__ = type("Trial", (OperatorConformance,), {"subject": subject})
-    return trial

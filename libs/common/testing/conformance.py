@@ -15,58 +15,52 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Final
 
 import pytest
 
-from libs.common.kinds import Key, Kind, Manifest, key_of
+from libs.common.conditions import conditions_of
+from libs.common.kinds import Manifest, key_of
 from libs.common.rbac import event_rules, operator_namespace_rules
+from libs.common.testing.clock import Ahead
 from libs.common.testing.differences import render_differences
 from libs.common.testing.fakeapi import FakeApi, Request
-from libs.common.testing.harms import CRASH_MODES, Crash, Fail, Harm, spread
+from libs.common.testing.harms import CRASH_MODES, Crash, Fail, spread
 from libs.common.testing.harness import OperatorHarness
-from libs.common.testing.outcome import (
-    Run,
-    count_names,
-    is_of_the_operator,
-    normalize,
-    writes_of_the_operator,
-)
+from libs.common.testing.outcome import Run, is_of_the_operator, writes_of_the_operator
 from libs.common.testing.subject import Subject
+from libs.common.testing.trial import NAMESPACE, Hurt, Trial, scope_of
 
 __all__ = ["NAMESPACE", "OperatorConformance", "Run", "Subject"]
 
-type Hurt = Callable[[FakeApi], Harm]
-"""Prepare a harm."""
-
-NAMESPACE: Final = "default"
 _REFUSALS: Final = (403, 409, 429, 500, 503)
 _AT_ONCE: Final = 4
 """Runs side by side; they mostly wait."""
-_SETTLE_SECONDS: Final = 60.0
-_POLL: Final = 0.005
+_MOMENT: Final = 2.0
+"""Seconds after which a time that is written anew is another one: it has whole seconds."""
 
 
-class OperatorConformance:
+class OperatorConformance(Trial):
     """Inherit from this, name it `Test...`, and set `subject`."""
-
-    subject: ClassVar[Subject]
 
     async def test_zero_writes_when_settled(self) -> None:
         """A settled operator is silent: also after a restart, a re-apply, a touched annotation."""
-        async with self.api() as api, self.harness(api) as harness:
-            await self.workload(api, harness)
-
-            mark = api.mark()
-            await harness.restart()
-            await self.settle(api, harness)
-            assert writes_of_the_operator(api, mark) == [], "writes after a restart"
+        clock = Ahead()
+        async with self.api() as api, self.harness(api, clock=clock) as harness:
+            for act in (self.create_all, self.change):
+                act(api)
+                await self.settle(api, harness)
+                self._assert_observed(api)
+                mark = api.mark()
+                clock.seconds += _MOMENT
+                await harness.restart()
+                await self.settle(api, harness)
+                _assert_silent(api, mark, "a restart")
 
             for manifest in self.subject.objects():
-                await self._apply_again(harness, manifest)
+                await self.apply_again(harness, manifest)
             api.patch(
                 self.subject.primary,
                 self.primary_key(),
@@ -74,7 +68,36 @@ class OperatorConformance:
             )
             mark = api.mark()
             await self.settle(api, harness)
-            assert writes_of_the_operator(api, mark) == [], "writes after a re-apply"
+            _assert_silent(api, mark, "a re-apply")
+
+    async def test_deletion_leaves_what_was_there_before(self) -> None:
+        """What users delete goes, after a clean-up that ends, and what was made for it goes too."""
+        kinds = [kind for kind in self.subject.children if kind not in self.subject.outliving]
+        async with self.api() as api, self.harness(api) as harness:
+            before = self.take_state(api, kinds)
+            await self.workload(api, harness)
+            await self.delete(api, harness, self.subject.objects())
+            if api.objects(self.subject.primary, NAMESPACE):
+                # What others have may hold it, as those who use a network do.
+                await self.delete(api, harness, self.subject.world())
+            left = [_explain(each) for each in api.objects(self.subject.primary, NAMESPACE)]
+            assert not left, f"held by a finalizer: {left}; finalize() ends by None, not a Result"
+            after = self.take_state(api, kinds)
+        before = {name: held for name, held in before.items() if name in after}
+        if after != before:
+            pytest.fail(f"left after the deletion:\n{render_differences(before, after)}")
+
+    async def test_change_of_others_is_heard(self) -> None:
+        """When what was there before goes, the operator hears of it: a restart finds no more."""
+        if not self.subject.world():
+            pytest.skip("the subject has nothing that was there before")
+        async with self.api() as api, self.harness(api) as harness:
+            await self.workload(api, harness)
+            await self.delete(api, harness, self.subject.world())
+            mark = api.mark()
+            await harness.restart()
+            await harness.settled()
+            _assert_silent(api, mark, "a restart after others were gone: is their kind watched?")
 
     async def test_crash_at_each_write_changes_nothing(self) -> None:
         """A crash before, inside or after each write ends where an undisturbed run ends."""
@@ -130,7 +153,7 @@ class OperatorConformance:
                 await self.workload(api, harness)
                 before = self.outcome(api, 0).state
                 for kind in set(self.subject.children) - set(self.subject.foreign):
-                    for child in api.objects(kind, _scope_of(kind)):
+                    for child in api.objects(kind, scope_of(kind)):
                         api.watches.drop_next(kind)
                         api.vanish(kind, key_of(child))
                         api.watches.expire(kind, form)
@@ -144,12 +167,13 @@ class OperatorConformance:
         async with self.api() as api, self.harness(api) as harness:
             for kind in self.subject.children:
                 api.watches.pause(kind)
-            await self._create_all(api)
+            self.create_all(api)
             await harness.idle()
             for kind in self.subject.children:
                 api.watches.resume(kind)
             await self.settle(api, harness)
-            await self._change(api, harness)
+            self.change(api)
+            await self.settle(api, harness)
             got = self.outcome(api, 0)
         self._assert_same(got, expected, "stale cache")
 
@@ -174,15 +198,16 @@ class OperatorConformance:
         }
         async with self.api() as api, self.harness(api, **lease) as first:
             standby = OperatorHarness(
-                self.subject.operator, api.config, **{**dict(self._settings()), **lease}
+                self.subject.operator, api.config, **{**self.settings(), **lease}
             )
             await standby.start(wait=False)
             assert not standby.manager.working.is_set()
-            await self._create_all(api)
+            self.create_all(api)
             await self.settle(api, first)
             await first.stop()
             await standby.eventually(standby.manager.working.is_set, "the standby works")
-            await self._change(api, standby)
+            self.change(api)
+            await self.settle(api, standby)
             got = self.outcome(api, 0)
             await standby.stop()
             await standby.client.close()
@@ -199,11 +224,11 @@ class OperatorConformance:
             orderly = await harness.ended()
             assert not orderly
             mark = api.mark()
-            await self._create_all(api)
-            assert writes_of_the_operator(api, mark) == []
+            self.create_all(api)
+            _assert_silent(api, mark, "its Lease was lost")
 
     async def test_rights_are_enough(self) -> None:
-        """The workload runs with the rights of the chart and nothing more."""
+        """The workload and its end run with the rights of the chart and nothing more."""
         if not self.subject.rules:
             pytest.skip("the subject declares no rules: it is not an operator that ships")
         async with self.api() as api:
@@ -216,8 +241,9 @@ class OperatorConformance:
             )
             async with self.harness(api) as harness:
                 await self.workload(api, harness)
+                await self.delete(api, harness, self.subject.objects())
             denied = [str(each) for each in api.requests if each.status == 403]
-        assert denied == []
+        assert not denied, f"rbac.py does not grant: {denied}"
 
     async def test_cache_is_never_changed_by_a_pass(self) -> None:
         """What the cache holds is what the API server has: no pass writes into it."""
@@ -242,71 +268,6 @@ class OperatorConformance:
             assert total > 0
             assert harness.metric("workqueue_adds_total", name=name, controller=name) > 0
 
-    # What tests are made of.
-
-    @asynccontextmanager
-    async def api(self) -> AsyncIterator[FakeApi]:
-        """Run a fake API with the kinds and the world of the subject."""
-        async with FakeApi() as api:
-            for crd in self.subject.crds:
-                api.register(crd)
-            for manifest in self.subject.world():
-                api.create(manifest)
-            yield api
-
-    def harness(self, api: FakeApi, **settings: Any) -> OperatorHarness:
-        """Build the operator against a fake API."""
-        return OperatorHarness(
-            self.subject.operator,
-            api.config,
-            look=api.objects,
-            **{**dict(self._settings()), **settings},
-        )
-
-    def primary_key(self) -> Key:
-        """Return the key of the first object."""
-        return key_of(self.subject.objects()[0])
-
-    async def workload(self, api: FakeApi, harness: OperatorHarness) -> None:
-        """Create what a user applies, wait, change it, wait."""
-        await self._create_all(api)
-        await self.settle(api, harness)
-        await self._change(api, harness)
-
-    async def settle(
-        self,
-        api: FakeApi,
-        harness: OperatorHarness,
-        extra: Callable[[], Any] | None = None,
-    ) -> None:
-        """Let the operator and the rest of the cluster react to each other to the end."""
-        if extra is not None:
-            await extra()
-        async with asyncio.timeout(_SETTLE_SECONDS):
-            while True:
-                await harness.settled()
-                version = api.store.version
-                self.subject.drive(api)
-                open_ends = harness.failing or harness.is_due_within(self.subject.horizon)
-                if api.store.version == version and not open_ends:
-                    return
-                await asyncio.sleep(_POLL)
-
-    async def run(self, harm: Hurt | None = None) -> Run:
-        """Run the workload, harmed in one way."""
-        async with self.api() as api:
-            hurt = harm(api) if harm is not None else None
-            harness = self.harness(api)
-            if hurt is not None:
-                hurt.harness = harness
-            async with harness:
-                await self.workload(api, harness)
-                if hurt is not None:
-                    # How many writes of the status a run needs is a matter of timing, so that the
-                    # last of another run may not come in this one.
-                    assert hurt.fired or hurt.seen, "the fault was never reached"
-                return self.outcome(api, 0)
-
     async def _assert_harmless(self, harms: Callable[[int], Iterator[tuple[str, Hurt]]]) -> None:
         """Hold runs that are harmed, some side by side, against a calm one.
 
@@ -330,39 +291,6 @@ class OperatorConformance:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
 
-    def outcome(self, api: FakeApi, mark: int) -> Run:
-        """Take down the state of the API and what was done to reach it."""
-        kinds = (self.subject.primary, *self.subject.children)
-        state = {
-            f"{kind.kind} {key_of(manifest)}": normalize(manifest)
-            for kind in kinds
-            for manifest in api.objects(kind, _scope_of(kind))
-        }
-        ours = writes_of_the_operator(api, mark)
-        return Run(state, count_names(ours, "create"), count_names(ours, "delete"), ours)
-
-    def _settings(self) -> Mapping[str, Any]:
-        return {
-            "watch_namespaces": (NAMESPACE,),
-            "pod_namespace": NAMESPACE,
-            **self.subject.settings,
-        }
-
-    async def _create_all(self, api: FakeApi) -> None:
-        for manifest in self.subject.objects():
-            api.create(manifest)
-
-    async def _change(self, api: FakeApi, harness: OperatorHarness) -> None:
-        api.patch(self.subject.primary, self.primary_key(), self.subject.change)
-        await self.settle(api, harness)
-
-    async def _apply_again(self, harness: OperatorHarness, manifest: Manifest) -> None:
-        kind = self.subject.primary
-        if not kind.matches(manifest):
-            return
-        again = {**manifest, "spec": {**manifest.get("spec", {}), **self.subject.change["spec"]}}
-        await harness.client.apply(kind, again, field_manager="kubectl")
-
     def _assert_same(self, got: Run, expected: Run, how: str, *, counts: bool = True) -> None:
         for what, one, other, asked in (
             ("end", got.state, expected.state, True),
@@ -372,7 +300,22 @@ class OperatorConformance:
             if asked and one != other:
                 pytest.fail(f"other {what} after {how}:\n{render_differences(other, one)}")
 
+    def _assert_observed(self, api: FakeApi) -> None:
+        """Assert that what a status says of generations is of the newest spec."""
+        for manifest in api.objects(self.subject.primary, NAMESPACE):
+            status, generation = manifest.get("status") or {}, manifest["metadata"]["generation"]
+            for place in (status, *(status.get("conditions") or ())):
+                seen = place.get("observedGeneration", generation)
+                where = place.get("type", "status")
+                assert seen == generation, f"{key_of(manifest)}: {where} is of an older spec"
 
-def _scope_of(kind: Kind) -> str:
-    """Return where to look for objects of a kind; everywhere for one without namespaces."""
-    return NAMESPACE if kind.namespaced else ""
+
+def _explain(manifest: Manifest) -> str:
+    """Name an object, with what its conditions say."""
+    told = [f"{each['reason']}: {each.get('message', '')}" for each in conditions_of(manifest)]
+    return f"{key_of(manifest)} ({'; '.join(told)})"
+
+
+def _assert_silent(api: FakeApi, mark: int, when: str) -> None:
+    writes = [str(each) for each in writes_of_the_operator(api, mark)]
+    assert not writes, f"writes after {when}: {writes}"

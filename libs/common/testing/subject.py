@@ -26,6 +26,8 @@ class Subject:
         change: Merge patch that a user applies to the primary later.
         children: Kinds that the operator makes or changes.
         foreign: Those of the children that only others make: what vanishes stays away.
+        outliving: Those of the children of which something stays when the objects of users are
+            deleted, as data that is to be kept does.
         rules: Rights that its service account has, beside those of the framework.
         world: Objects that are there before, such as storage classes; built anew each time.
         drive: What the rest of the cluster does, called again and again.
@@ -43,6 +45,7 @@ class Subject:
     change: Mapping[str, Any]
     children: Sequence[Kind]
     foreign: Sequence[Kind] = ()
+    outliving: Sequence[Kind] = ()
     rules: Sequence[PolicyRule] = ()
     world: Callable[[], Sequence[Manifest]] = tuple
     drive: Drive = lambda _: None

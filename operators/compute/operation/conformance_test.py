@@ -55,6 +55,7 @@ def build_subject(type_: str, **spec: Any) -> Subject:
         objects=build_objects,
         change={"spec": {"evictionStrategy": "None"}},
         children=(DATA_VOLUME, VIRTUAL_MACHINE, OPERATION, VIRTUAL_MACHINE_INSTANCE_MIGRATION),
+        outliving=(OPERATION,),
         rules=RULES,
         world=build_world,
         drive=partial(drive, operation=build_operation(type_, **spec)),
@@ -77,7 +78,7 @@ class OperationConformance(OperatorConformance):
         """An Operation that is deleted does not come back."""
         pytest.skip("children come back, as the suite of Instances shows")
 
-    async def _apply_again(self, harness: OperatorHarness, manifest: Manifest) -> None:
+    async def apply_again(self, harness: OperatorHarness, manifest: Manifest) -> None:
         """Leave the Instance as it is: an Operation has changed it since."""
 
 

@@ -1,0 +1,160 @@
+"""Trial: an operator taken through a workload in this process, calm or harmed.
+
+The conformance suite is made of trials, and so are tests that ask operators something of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar, Final, Self
+
+from libs.common.kinds import Key, Kind, Manifest, key_of
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.harms import Harm
+from libs.common.testing.harness import OperatorHarness
+from libs.common.testing.outcome import Run, count_names, normalize, writes_of_the_operator
+from libs.common.testing.subject import Subject
+
+type Hurt = Callable[[FakeApi], Harm]
+"""Prepare a harm."""
+
+NAMESPACE: Final = "default"
+"""Where the objects of a workload live."""
+_SETTLE_SECONDS: Final = 60.0
+_POLL: Final = 0.005
+
+
+class Trial:
+    """Run an operator against a fake API, with what its subject says."""
+
+    subject: ClassVar[Subject]
+
+    @classmethod
+    def of(cls, subject: Subject) -> Self:
+        """Build the trial of a subject, where there is no class for it."""
+        trial: Self = type(cls.__name__, (cls,), {"subject": subject})()
+        return trial
+
+    @asynccontextmanager
+    async def api(self) -> AsyncIterator[FakeApi]:
+        """Run a fake API with the kinds and the world of the subject."""
+        async with FakeApi() as api:
+            for crd in self.subject.crds:
+                api.register(crd)
+            for manifest in self.subject.world():
+                api.create(manifest)
+            yield api
+
+    def harness(self, api: FakeApi, **settings: Any) -> OperatorHarness:
+        """Build the operator against a fake API."""
+        return OperatorHarness(
+            self.subject.operator,
+            api.config,
+            look=api.objects,
+            **{**self.settings(), **settings},
+        )
+
+    def primary_key(self) -> Key:
+        """Return the key of the first object."""
+        return key_of(self.subject.objects()[0])
+
+    async def workload(self, api: FakeApi, harness: OperatorHarness) -> None:
+        """Create what a user applies, wait, change it, wait."""
+        self.create_all(api)
+        await self.settle(api, harness)
+        self.change(api)
+        await self.settle(api, harness)
+
+    async def delete(
+        self, api: FakeApi, harness: OperatorHarness, manifests: Sequence[Manifest]
+    ) -> None:
+        """Delete objects, the last first, and wait until nothing is left to do.
+
+        Those of kinds that the operator does not watch stay: they are nothing to it.
+        """
+        for manifest in reversed(manifests):
+            for informer in harness.manager.cache:
+                key = key_of(manifest)
+                if informer.kind.matches(manifest) and api.find(informer.kind, key) is not None:
+                    api.delete(informer.kind, key)
+        await self.settle(api, harness)
+
+    async def settle(
+        self,
+        api: FakeApi,
+        harness: OperatorHarness,
+        extra: Callable[[], Any] | None = None,
+    ) -> None:
+        """Let the operator and the rest of the cluster react to each other to the end."""
+        if extra is not None:
+            await extra()
+        async with asyncio.timeout(_SETTLE_SECONDS):
+            while True:
+                await harness.settled()
+                version = api.store.version
+                self.subject.drive(api)
+                open_ends = harness.failing or harness.is_due_within(self.subject.horizon)
+                if api.store.version == version and not open_ends:
+                    return
+                await asyncio.sleep(_POLL)
+
+    async def run(self, harm: Hurt | None = None) -> Run:
+        """Run the workload, harmed in one way."""
+        async with self.api() as api:
+            hurt = harm(api) if harm is not None else None
+            harness = self.harness(api)
+            if hurt is not None:
+                hurt.harness = harness
+            async with harness:
+                await self.workload(api, harness)
+                if hurt is not None:
+                    # How many writes of the status a run needs is a matter of timing, so that the
+                    # last of another run may not come in this one.
+                    assert hurt.fired or hurt.seen, "the fault was never reached"
+                return self.outcome(api, 0)
+
+    def outcome(self, api: FakeApi, mark: int) -> Run:
+        """Take down the state of the API and what was done to reach it."""
+        state = self.take_state(api, (self.subject.primary, *self.subject.children))
+        ours = writes_of_the_operator(api, mark)
+        return Run(state, count_names(ours, "create"), count_names(ours, "delete"), ours)
+
+    def take_state(self, api: FakeApi, kinds: Iterable[Kind]) -> dict[str, Manifest]:
+        """Take down the objects of some kinds, without what differs from run to run."""
+        return {
+            f"{kind.kind} {key_of(manifest)}": normalize(manifest)
+            for kind in kinds
+            for manifest in api.objects(kind, scope_of(kind))
+        }
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of the operator."""
+        return {
+            "watch_namespaces": (NAMESPACE,),
+            "pod_namespace": NAMESPACE,
+            **self.subject.settings,
+        }
+
+    def create_all(self, api: FakeApi) -> None:
+        """Create what users apply."""
+        for manifest in self.subject.objects():
+            api.create(manifest)
+
+    def change(self, api: FakeApi) -> None:
+        """Change the primary as users do later."""
+        api.patch(self.subject.primary, self.primary_key(), self.subject.change)
+
+    async def apply_again(self, harness: OperatorHarness, manifest: Manifest) -> None:
+        """Apply once more, as it is by now, what users applied."""
+        kind = self.subject.primary
+        if not kind.matches(manifest):
+            return
+        again = {**manifest, "spec": {**manifest.get("spec", {}), **self.subject.change["spec"]}}
+        await harness.client.apply(kind, again, field_manager="kubectl")
+
+
+def scope_of(kind: Kind) -> str:
+    """Return where to look for objects of a kind; everywhere for one without namespaces."""
+    return NAMESPACE if kind.namespaced else ""
