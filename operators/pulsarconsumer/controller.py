@@ -266,8 +266,10 @@ class Reconciler:
         held = consumer.status.last_seek if consumer.status is not None else None
         if noted is None or noted.outcome != "Pending":
             return noted, 0.0
+        name = f"seek {noted.id}"
         if held is None or held.id != noted.id:
-            # The note first: the next pass moves.
+            # The note first: the next pass moves. An id may have been that of an earlier seek.
+            self._desk.drop(ctx.key, name)
             return noted, 0.01
 
         async def act() -> None:
@@ -275,7 +277,7 @@ class Reconciler:
             async with await self._open(ctx, consumer) as admin:
                 await seek(admin, consumer, milliseconds)
 
-        effect = await self._desk.act(ctx.key, f"seek {noted.id}", act, lambda: _wake(ctx))
+        effect = await self._desk.act(ctx.key, name, act, lambda: _wake(ctx))
         if effect.done:
             note = f"Moved subscription {consumer.spec.subscription_name} as seek {noted.id} asks"
             ctx.event("Normal", Reason.SEEK_DONE, note)

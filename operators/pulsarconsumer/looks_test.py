@@ -162,6 +162,27 @@ async def test_seek_is_noted_then_done_once(
     assert status(api)["lastSeek"]["targetTime"] == "1970-01-01T00:00:00Z"
 
 
+async def test_seek_of_an_id_that_was_used_before_the_last_is_another_seek(
+    api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
+) -> None:
+    """Whoever goes from 1 to 2 and back to 1 wants the subscription moved three times."""
+    broker.topics["my-topic"].subscriptions["my-subscription"] = 0
+    for id_ in ("1", "2", "1"):
+        seek = {"id": id_, "position": "Earliest"}
+        if id_ == "1" and api.find(PULSAR_CONSUMER, ORDERS) is None:
+            api.create(build(broker, subscription={"seek": seek}))
+        else:
+            api.patch(PULSAR_CONSUMER, ORDERS, {"spec": {"subscription": {"seek": seek}}})
+
+        def is_done(id_: str = id_) -> bool:
+            last = status(api).get("lastSeek", {})
+            return (last.get("id"), last.get("outcome")) == (id_, "Done")
+
+        await harness.eventually(is_done)
+
+    assert len([path for _, path, _ in broker.requests if "resetcursor" in path]) == 3
+
+
 @pytest.mark.parametrize("refusal", [409, 503])
 async def test_seek_outlasts_a_broker_that_cannot_do_it_now(
     api: FakeApi, harness: OperatorHarness, broker: RecordedBroker, refusal: int

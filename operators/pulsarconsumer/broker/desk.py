@@ -169,6 +169,12 @@ class Desk:
             entry.due = 0.0
         return effect
 
+    def drop(self, key: Key, name: str) -> None:
+        """Forget that a change was made, since it is asked for anew."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            entry.effects.pop(name, None)
+
     def forget(self, key: Key) -> None:
         """Forget a PulsarConsumer, and what is under way for it."""
         self._looks.forget(key)
