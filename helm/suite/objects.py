@@ -146,7 +146,7 @@ class ObjectSuite(SuiteBase):
         *common, probes = hooks["spec"]["egress"]
         assert common == operator["spec"]["egress"]
         assert probes["to"] == [{"podSelector": {"matchLabels": service}}]
-        assert "ingress" not in hooks["spec"]
+        assert hooks["spec"]["ingress"] == []
 
     def test_ports_and_probes_are_those_of_every_operator(self) -> None:
         container = self.render_container()

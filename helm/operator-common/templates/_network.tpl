@@ -83,6 +83,7 @@ spec:
         operator: In
         values: [cleanup, test]
   policyTypes: [Ingress, Egress]
+  ingress: []
   egress:
     {{- include "operator-common.egressToServer" . | nindent 4 }}
     - to:
