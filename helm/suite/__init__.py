@@ -1,11 +1,11 @@
 """What every chart must hold; a chart's own test inherits `ChartSuite`."""
 
-from helm.suite.lifecycle import LifecycleSuite
+from helm.suite.lifecycle import LifecycleSuite, RefusalSuite
 from helm.suite.monitoring import MonitoringSuite
 from helm.suite.objects import ObjectSuite
 from helm.suite.permissions import PermissionSuite
 from helm.suite.server import ServerSuite
-from helm.suite.values import ValueSuite
+from helm.suite.values import CaseSuite, ValueSuite
 
 
 class ChartSuite(
@@ -22,4 +22,8 @@ class ChartSuite(
     """
 
 
-__all__ = ["ChartSuite"]
+class LibrarySuite(CaseSuite, RefusalSuite):
+    """Tests of the library, on any one chart: charts differ in image and settings alone."""
+
+
+__all__ = ["ChartSuite", "LibrarySuite"]

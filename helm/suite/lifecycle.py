@@ -69,8 +69,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 """Bad values, and what the message must say about them."""
 
 
-class LifecycleSuite(SuiteBase):
-    """Hooks, CRDs, notes, the package."""
+class RefusalSuite(SuiteBase):
+    """What the schema and the templates refuse, which is the same in every chart."""
 
     @pytest.mark.parametrize("case", REFUSED)
     def test_bad_values_are_refused_by_name(self, case: str) -> None:
@@ -78,6 +78,10 @@ class LifecycleSuite(SuiteBase):
 
         with pytest.raises(HelmError, match=message):
             self.render(values)
+
+
+class LifecycleSuite(SuiteBase):
+    """Hooks, CRDs, notes, the package."""
 
     def test_crds_are_the_generated_ones_and_are_kept(self) -> None:
         rendered = self.render({}, "CustomResourceDefinition")

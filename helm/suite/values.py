@@ -16,14 +16,15 @@ from libs.common.settings import describe_settings
 from libs.common.testing.helm import CHARTS
 
 
-class ValueSuite(SuiteBase):
-    """Every value does what its comment says."""
+def read_defaults(chart: str) -> Manifest:
+    """Read the values.yaml of a chart."""
+    path = CHARTS / chart / "values.yaml"
+    values: Manifest = fastyaml.load(path.read_text(encoding="utf-8"))
+    return values
 
-    def defaults(self) -> Manifest:
-        """Read the chart's values.yaml."""
-        path = CHARTS / self.chart / "values.yaml"
-        values: Manifest = fastyaml.load(path.read_text(encoding="utf-8"))
-        return values
+
+class CaseSuite(SuiteBase):
+    """Every value of the library does what its comment says; it does the same in every chart."""
 
     @pytest.mark.parametrize("value", CASES)
     def test_value_shows_in_the_object(self, value: str) -> None:
@@ -45,12 +46,18 @@ class ValueSuite(SuiteBase):
         default, kind = SWITCHES[value]
         base = {"replicas": 2}
 
-        assert dig(self.defaults(), value) is default
+        assert dig(read_defaults(self.chart), value) is default
         assert bool(self.render({**base, **nest(value, True)}, kind))
         assert not self.render({**base, **nest(value, False)}, kind)
 
+
+class ValueSuite(SuiteBase):
+    """The values of a chart, and what its settings become."""
+
     def test_every_value_has_a_case(self) -> None:
-        defaults = {key: value for key, value in self.defaults().items() if key != "settings"}
+        defaults = {
+            key: value for key, value in read_defaults(self.chart).items() if key != "settings"
+        }
 
         assert set(_leaves(defaults)) == {*CASES, *SWITCHES, *ELSEWHERE}
 
@@ -63,8 +70,8 @@ class ValueSuite(SuiteBase):
                 assert nested_default or before.lstrip().startswith("#") or "settings" in key, line
 
     def test_values_are_the_same_for_every_operator_but_for_image_and_settings(self) -> None:
-        theirs = fastyaml.load((CHARTS / "podset" / "values.yaml").read_text(encoding="utf-8"))
-        ours = self.defaults()
+        theirs = read_defaults("podset")
+        ours = read_defaults(self.chart)
         for values in (ours, theirs):
             values.pop("settings")
             values["image"].pop("repository")
