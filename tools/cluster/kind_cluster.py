@@ -251,4 +251,6 @@ def up(
 
 def list_clusters(cache: Cache) -> list[str]:
     """Return the names of the clusters that were made with this cache."""
-    return sorted(path.name for path in (cache.root / "clusters").glob("*") if path.is_dir())
+    # To ask for a cluster that was never made leaves an empty directory.
+    places = (cache.root / "clusters").glob("*")
+    return sorted(path.name for path in places if path.is_dir() and any(path.iterdir()))

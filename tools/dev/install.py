@@ -16,10 +16,14 @@ from tools.dev.options import Target
 
 _ROLLOUT_SECONDS: Final = 180.0
 _POLL_SECONDS: Final = 0.5
-_HOPELESS: Final = frozenset(
-    {"ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError"}
-)
+_HOPELESS: Final = frozenset({"InvalidImageName", "CreateContainerConfigError"})
 """Reasons that no waiting mends."""
+_WITHOUT_IMAGE: Final = frozenset({"ErrImageNeverPull", "ImagePullBackOff"})
+"""Reasons that another image mends."""
+_IMAGE_HINT: Final = (
+    "The nodes cannot get that image: `./dev load ID` puts it on those of the kind cluster; for"
+    " another cluster name one that it can pull with --image"
+)
 _PATIENCE: Final = 3
 """Restarts or failed pulls after which a roll-out counts as failed."""
 _LOG_LINES: Final = 20
@@ -151,8 +155,9 @@ def find_failure(pods: Sequence[Mapping[str, Any]]) -> str | None:
             waiting = container.get("state", {}).get("waiting", {})
             reason = waiting.get("reason", "")
             crashed = reason == "CrashLoopBackOff" and container["restartCount"] >= _PATIENCE
-            if reason in _HOPELESS or reason == "ImagePullBackOff" or crashed:
-                return f"{pod['metadata']['name']}: {reason}: {waiting.get('message', '')}".strip()
+            if reason in _HOPELESS or reason in _WITHOUT_IMAGE or crashed:
+                told = f"{pod['metadata']['name']}: {reason}: {waiting.get('message', '')}".strip()
+                return f"{told}\n{_IMAGE_HINT}" if reason in _WITHOUT_IMAGE else told
     return None
 
 

@@ -70,6 +70,11 @@ def test_roll_out_fails_early_where_waiting_does_not_help(
     assert (find_failure([pod]) is not None) is failed
 
 
+def test_missing_image_is_told_with_what_to_do() -> None:
+    assert "with --image" in (find_failure([build_pod("ImagePullBackOff")]) or "")
+    assert "--image" not in (find_failure([build_pod("CrashLoopBackOff", restarts=3)]) or "")
+
+
 def test_pod_is_described_by_what_it_waits_for() -> None:
     assert describe_pod(build_pod("ContainerCreating")) == "pod: ContainerCreating"
     assert describe_pod({"metadata": {"name": "pod"}}) == "pod: Pending"
