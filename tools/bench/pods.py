@@ -14,6 +14,7 @@ import aiohttp
 from libs.common.client import Client, WatchEvent
 from libs.common.kinds import NAMESPACE, POD, REPLICA_SET, Key, Kind, Manifest, build_object, uid_of
 from operators.podset.controller import PODSET
+from operators.podset.resources import DEFAULT_IMAGE, build_default_spec
 
 _POLL: Final = 0.01
 _TIMEOUT: Final = 240.0
@@ -42,9 +43,8 @@ def build_podset(namespace: str, name: str, replicas: int) -> Manifest:
 
 
 def build_pod_spec() -> Manifest:
-    """Build the spec of the pod of the default PodSet."""
-    container = {"name": "busybox", "image": "busybox", "command": ["sleep", "3600"]}
-    return {"containers": [container]}
+    """Build the spec of the default pod of a PodSet: each contender makes the same pods."""
+    return build_default_spec(DEFAULT_IMAGE)
 
 
 def build_replica_set(namespace: str, name: str, replicas: int) -> Manifest:
