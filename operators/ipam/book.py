@@ -78,8 +78,9 @@ class Book:
         try:
             self.ledger.ranges[name] = build_range(IPPool.parse(change.new).spec)
         except ParseError:
-            # Its own pass tells; here it has nothing to give.
-            return
+            # Its own pass tells; here it has nothing to give. What it said is not so any more, and
+            # is news once it says it again.
+            self._verdicts.pop(name, None)
 
     def _entry_changed(self, change: Change) -> None:
         self.ledger.remove_entry(change.key.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.common.kinds import NAMESPACE, Key
+from libs.common.kinds import NAMESPACE, SERVICE, Key
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
@@ -19,6 +19,9 @@ from operators.ipam.shown import (
     reason,
     writes,
 )
+
+PLAIN = {"kind": "Address", "address": "10.0.0.7"}
+PORTS = [{"name": "https", "port": 443}]
 
 
 async def test_claims_get_addresses_and_the_others_know_their_place(
@@ -196,3 +199,51 @@ async def test_many_claims_at_once_get_an_address_each(
     assert len({each for each in shown if each}) == 62 == len(ledger(api))
     positions = sorted(position(api, f"c{number}") or 0 for number in range(100))
     assert positions == [0] * 62 + list(range(1, 39))
+
+
+async def test_second_address_waits_until_the_family_of_the_first_is_known(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pool("other", addresses=["198.51.100.0/24"]))
+    api.create(build_pool("six", family="IPv6", addresses=["2001:db8::/64"]))
+    api.create(build_claim("wrong", secondary={"poolRef": {"name": "other"}}))
+    api.create(build_claim("right", secondary={"poolRef": {"name": "six"}}))
+    await harness.settled()
+    assert ledger(api) == {}
+
+    api.create(build_pool())
+    await harness.settled()
+    assert sorted(ledger(api).values()) == ["right", "right", "wrong"]
+    assert reason(api, "wrong") == "FamilyMismatch"
+
+
+async def test_nothing_is_announced_before_the_first_address_is_there(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """A Service that began with the second family could never get the first one before it."""
+    api.create(build_pool(addresses=["203.0.113.1"], addressTargets="Allow"))
+    api.create(build_claim("before"))
+    await harness.settled()
+    api.create(build_pool("six", family="IPv6", addresses=["2001:db8::/64"]))
+    api.create(build_claim(target=PLAIN, ports=PORTS, secondary={"poolRef": {"name": "six"}}))
+    await harness.settled()
+    assert len(ledger(api)) == 2
+    assert (reason(api, "web", "Bound"), api.objects(SERVICE)) == ("NoAddress", [])
+
+    api.delete(IP_CLAIM, claim_of("before"))
+    await harness.settled()
+    (service,) = api.objects(SERVICE)
+    assert service["spec"]["ipFamilies"] == ["IPv4", "IPv6"]
+
+
+async def test_address_without_a_port_is_not_said_to_lead_anywhere(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pool(addressTargets="Allow"))
+    api.create(build_claim(target=PLAIN))
+    await harness.settled()
+    assert reason(api, "web", "Bound") == "NoPorts"
+
+    api.patch(IP_CLAIM, claim_of("web"), {"spec": {"ports": PORTS}})
+    await harness.settled()
+    assert reason(api, "web", "Bound") == "Bound"

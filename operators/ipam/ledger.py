@@ -248,6 +248,14 @@ class Ledger:
             and other.addresses.overlaps(mine.addresses)
         )
 
+    def list_beside(self, pool: str) -> list[str]:
+        """Return the pools that claims of a pool wait for a second address of, by name."""
+        return sorted(
+            name
+            for name, waiting in self.open.items()
+            if any(request.beside == pool for request in waiting.values())
+        )
+
     def list_pools_with(self, entry: Entry) -> set[str]:
         """Return the pools that count an entry: its own, and those that have the address too."""
         having = {

@@ -116,3 +116,31 @@ async def test_metrics_tell_what_a_pool_has(api: FakeApi, harness: OperatorHarne
     api.delete(IP_POOL, POOL)
     await harness.settled()
     assert "ipam_pool_addresses{" not in harness.manager.metrics.render().decode()
+
+
+async def test_pool_that_cannot_be_read_can_be_deleted(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pool(family="IPv6", addresses=["2001:db8::9-2001:db8::1"]))
+    await harness.settled()
+    assert condition_of(api.get(IP_POOL, POOL), "Ready") == "False"
+
+    api.delete(IP_POOL, POOL)
+    await harness.settled()
+    assert api.find(IP_POOL, POOL) is None
+
+
+async def test_pool_that_is_mended_says_again_what_it_said_before(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pool(family="IPv6", addresses=["2001:db8::1"]))
+    for name in ("a", "b"):
+        api.create(build_claim(name))
+        await harness.settled()
+    api.patch(IP_POOL, POOL, {"spec": {"addresses": ["2001:db8::9-2001:db8::1"]}})
+    await harness.settled()
+    assert reason(api, "b") == "PoolNotReady"
+
+    api.patch(IP_POOL, POOL, {"spec": {"addresses": ["2001:db8::1"]}})
+    await harness.settled()
+    assert (reason(api, "b"), position(api, "b")) == ("PoolExhausted", 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.common.kinds import Key, build_object
+from libs.common.kinds import SERVICE, Key, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
@@ -137,3 +137,30 @@ async def test_second_entry_of_one_claim_goes_and_the_address_stays(
 
     assert ledger(api) == {"203.0.113.0": "web"}
     assert address(api, "web") == "203.0.113.0"
+
+
+async def test_address_that_was_lost_for_good_is_not_said_to_lead_anywhere(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    target = {"kind": "Address", "address": "10.0.0.7"}
+    api.create(build_pool(addressTargets="Allow"))
+    api.create(build_pool("twin"))
+    api.create(build_claim(target=target, ports=[{"name": "https", "port": 443}]))
+    await harness.settled()
+    assert reason(api, "web", "Bound") == "Bound"
+    await harness.stop()
+    name = Key("", "public-ip4-203-0-113-0")
+    spec = api.get(IP_ALLOCATION, name)["spec"]
+    api.patch(IP_ALLOCATION, name, {"metadata": {"finalizers": None}})
+    api.delete(IP_ALLOCATION, name)
+    other = api.create(build_claim("other", poolRef={"name": "twin"}))["metadata"]
+    claim = {"namespace": "default", "name": "other", "uid": other["uid"]}
+    spec = {**spec, "poolRef": {"name": "twin", "uid": "twin"}, "claimRef": claim}
+    api.create(build_object(IP_ALLOCATION, name.name, spec=spec))
+    await harness.restart()
+    await harness.settled()
+
+    assert address(api, "other") == "203.0.113.0"
+    assert reason(api, "web") == "AddressLost"
+    assert reason(api, "web", "Bound") == "NoAddress"
+    assert api.objects(SERVICE) == []

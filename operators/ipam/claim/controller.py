@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Final
 
 from libs.common.conditions import Condition, conditions_of
@@ -38,10 +37,18 @@ from operators.ipam.claim.observe import (
     map_machine,
     map_service,
     map_slice,
+    narrow_unserved,
     observe_binding,
     observe_target,
 )
-from operators.ipam.claim.reconcile import Grip, build_status, take_grip
+from operators.ipam.claim.reconcile import (
+    Grip,
+    build_status,
+    check_reach,
+    may_publish,
+    plan_unpublished,
+    take_grip,
+)
 from operators.ipam.claim.resources import PortMap, Publication, build_children
 from operators.ipam.naming import CLAIM_CONTROLLER, FINALIZER, service_name, slice_name
 from operators.ipam.pool.reconcile import Verdict
@@ -141,16 +148,14 @@ class Reconciler:
         target = observe_target(ctx, claim, families)
         ports = tuple(PortMap.of(port) for port in claim.spec.ports) or target.ports
         current = observe_binding(ctx, claim)
-        if not grips[0].address:
-            reason = ClaimReason.NO_TARGET if target.finding is None else ClaimReason.NO_ADDRESS
-            return BindingPlan(current, BindingState.UNBOUND, reason), ports
         finding = target.finding
-        if finding is not None and not ports:
-            # The status has room for one place, that of the first address.
-            mine = ":" in grips[0].address
-            places = tuple(each for each in finding.binding.places if (":" in each.address) == mine)
-            finding = replace(finding, binding=replace(finding.binding, places=places[:1]))
-        return plan_binding(current, finding), ports
+        if finding is None:
+            return plan_binding(current, None), ports
+        if not may_publish(grips):
+            return plan_unpublished(current, grips), ports
+        if not ports:
+            finding = narrow_unserved(claim, finding, v6=":" in grips[0].address)
+        return check_reach(plan_binding(current, finding), grips[0].address), ports
 
     async def _publish(
         self,
@@ -160,13 +165,10 @@ class Reconciler:
         plan: BindingPlan,
         ports: tuple[PortMap, ...],
     ) -> Outcome:
-        addresses = tuple(grip.address for grip in grips if grip.address)
-        lost = any(grip.address and grip.entry is None for grip in grips)
-        if not addresses or not ports or claim.spec.target is None or lost:
-            # Nothing is announced that the ledger does not have.
+        if not may_publish(grips) or not ports or claim.spec.target is None:
             return await ctx.execute(_plan_withdrawal(ctx))
         shown = Publication(
-            addresses,
+            tuple(grip.address for grip in grips if grip.address),
             plan.binding,
             ports,
             self._settings.announcement,

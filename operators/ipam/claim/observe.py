@@ -127,6 +127,25 @@ def observe_binding(ctx: Context, claim: IPClaim) -> Binding:
     )
 
 
+def narrow_unserved(claim: IPClaim, finding: Finding, *, v6: bool) -> Finding:
+    """Narrow a finding to what can be told without a Service, that is, without a port.
+
+    Args:
+        claim: The claim.
+        finding: Where its target is.
+        v6: The family of its first address.
+    """
+    is_machine = claim.spec.target is not None and claim.spec.target.kind is TargetKind.INSTANCE
+    if finding.sight is Sight.THERE and not is_machine:
+        # Others read where a machine is; nobody leads traffic to what has neither port nor Service.
+        off = replace(finding.binding, places=())
+        message = "neither spec.ports nor the target names a port"
+        return Finding(Sight.NOWHERE, off, ClaimReason.NO_PORTS, message)
+    # The status has room for one place, that of the first address.
+    places = tuple(each for each in finding.binding.places if (":" in each.address) == v6)
+    return replace(finding, binding=replace(finding.binding, places=places[:1]))
+
+
 def _observe_machine(
     ctx: Context, target: ClaimTarget, named: Binding, families: Collection[bool]
 ) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +18,7 @@ from operators.ipam.api.v1alpha1.claims import (
     IPClaimStatus,
 )
 from operators.ipam.api.v1alpha1.fields import NamedReference
-from operators.ipam.claim.binding import BindingPlan
+from operators.ipam.claim.binding import Binding, BindingPlan
 from operators.ipam.ledger import Entry
 from operators.ipam.pool.reconcile import Verdict
 
@@ -44,6 +44,11 @@ class Grip:
         """Whether there is something to say."""
         return bool(self.address) or self.verdict is not None
 
+    @property
+    def lost(self) -> bool:
+        """Whether the claim was told an address that the ledger does not know any more."""
+        return bool(self.address) and self.entry is None
+
 
 def take_grip(pool: str, held: str, entries: Sequence[Entry], verdict: Verdict | None) -> Grip:
     """Find out what a claim has of a pool.
@@ -61,6 +66,38 @@ def take_grip(pool: str, held: str, entries: Sequence[Entry], verdict: Verdict |
         # The lowest, if two leaders made one each; once it is in the status the other goes.
         return Grip(pool, entries[0].address, entries[0])
     return Grip(pool, verdict=verdict)
+
+
+def may_publish(grips: Sequence[Grip]) -> bool:
+    """Tell whether the addresses of a claim may lead anywhere.
+
+    Nothing is announced that the ledger does not have, and no second address before the first: the
+    family that a Service has first cannot be changed.
+    """
+    return bool(grips[0].address) and not any(grip.lost for grip in grips)
+
+
+def plan_unpublished(current: Binding, grips: Sequence[Grip]) -> BindingPlan:
+    """Lead the addresses of a claim nowhere, since they may not be published."""
+    lost = next((grip.address for grip in grips if grip.lost), "")
+    state, message = BindingState.UNBOUND, "the address follows once the claim has one"
+    if lost:
+        state, message = BindingState.WITHDRAWN, f"{lost} has no entry in the ledger any more"
+    off = replace(current, places=(), epoch=current.epoch + bool(current.places))
+    return BindingPlan(off, state, ClaimReason.NO_ADDRESS, message)
+
+
+def check_reach(plan: BindingPlan, address: str) -> BindingPlan:
+    """Call no address bound whose target has none of its family."""
+    v6 = ":" in address
+    if plan.state is not BindingState.BOUND or any(
+        (":" in place.address) == v6 for place in plan.binding.places
+    ):
+        return plan
+    message = f"{plan.binding.target} has no address of the family of {address}"
+    return replace(
+        plan, state=BindingState.PENDING, reason=ClaimReason.TARGET_NOT_RUNNING, message=message
+    )
 
 
 def build_status(
@@ -95,7 +132,7 @@ def build_status(
     ).to_manifest()
     conditions = [
         terminating_ready(terminating) or judge_ready(grips),
-        judge_bound(grips, binding),
+        judge_bound(binding),
         *([terminating] if terminating is not None else []),
     ]
     status["conditions"] = build_conditions(
@@ -124,13 +161,10 @@ def judge_ready(grips: Sequence[Grip]) -> Condition:
     return Condition.true(ClaimCondition.READY, ClaimReason.ALLOCATED)
 
 
-def judge_bound(grips: Sequence[Grip], binding: BindingPlan) -> Condition:
+def judge_bound(binding: BindingPlan) -> Condition:
     """State whether the address leads to its target."""
     if binding.state is BindingState.BOUND:
         return Condition.true(ClaimCondition.BOUND, binding.reason, binding.message)
-    if not grips[0].address and binding.reason is not ClaimReason.NO_TARGET:
-        message = "the address follows once the claim has one"
-        return Condition.false(ClaimCondition.BOUND, ClaimReason.NO_ADDRESS, message)
     return Condition.false(ClaimCondition.BOUND, binding.reason, binding.message)
 
 

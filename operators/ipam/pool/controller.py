@@ -86,20 +86,21 @@ async def reconcile(ctx: Context) -> Result | None:
 
 async def finalize(ctx: Context) -> Result | None:
     """Let a pool go once it has all its addresses back."""
-    pool = IPPool.parse(ctx.primary)
-    name, book = pool.metadata.name, ctx.projection(Book)
+    name, book = ctx.key.name, ctx.projection(Book)
     # Nobody looks again once the pool is gone, so what is out must be known, not believed.
     listing = await ctx.client.list(
         IP_ALLOCATION, label_selector=f"{POOL_LABEL}={label_value(name)}"
     )
     held = [text_at(each, "spec", "address") for each in listing.items if _is_from(each, name)]
+    if not held:
+        _forget(ctx, name)
+        return None
+    # Only now: a pool whose spec cannot be read may go as well.
+    pool = IPPool.parse(ctx.primary)
     refusal = _refuse(ClaimReason.POOL_NOT_READY, f"IPPool {name} is being deleted")
     view = replace(build_view(ctx, pool), refusal=refusal)
     verdicts = plan_pool(view, book.ledger).verdicts
     ctx.wake(IP_CLAIM, book.tell(name, verdicts))
-    if not held:
-        _forget(ctx, name)
-        return None
     status = build_final_status(
         pool,
         view,
@@ -213,9 +214,9 @@ class _Serving:
 
 
 def map_pool(pool: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the pools that share addresses with a pool."""
-    sharers = cache.projection(Book).ledger.list_sharers(key_of(pool).name)
-    return [Key("", name) for name in sharers]
+    """Name the pools that share addresses with a pool, or serve second addresses beside it."""
+    name, ledger = key_of(pool).name, cache.projection(Book).ledger
+    return [Key("", other) for other in {*ledger.list_sharers(name), *ledger.list_beside(name)}]
 
 
 def map_claim(claim: Manifest, cache: Cache) -> Iterable[Key]:
@@ -248,6 +249,10 @@ def map_namespace(namespace: Manifest, cache: Cache) -> Iterable[Key]:
 def _judge(ctx: Context, pool: IPPool, request: Request) -> Verdict | None:
     name, namespace = pool.metadata.name, request.claim.namespace
     beside = ctx.projection(Book).ledger.ranges.get(request.beside)
+    if request.beside and beside is None:
+        # Its family is not known: two addresses of one could not be told apart later.
+        message = f"spec.secondary waits for IPPool {request.beside}, to be of another family"
+        return Verdict(ClaimReason.POOL_NOT_READY, message)
     if beside is not None and beside.v6 == (pool.spec.family is Family.IPV6):
         message = f"spec.secondary.poolRef: IPPool {name} is of the family of {request.beside}"
         return Verdict(ClaimReason.FAMILY_MISMATCH, message)
