@@ -38,9 +38,7 @@ RULES: tuple[PolicyRule, ...] = (
     *children(VIRTUAL_MACHINE_INSTANCE, "delete", why="end exactly the run that is to be rebooted"),
     *children(DATA_VOLUME, "create", "patch", "delete", why="keep the root disks of Instances"),
     *children(IP_CLAIM, "create", "patch", "delete", why="ask for public addresses"),
-    *children(
-        PVC, "patch", "delete", why="root disks whose DataVolume was collected, and volumes"
-    ),
+    *children(PVC, "patch", "delete", why="root disks whose DataVolume was collected, and volumes"),
     # Neither list nor watch: users' Secrets are named to KubeVirt and never read.
     grant(SECRET, "get", "create", "patch", why="keep the Secrets with the first settings"),
     *reads(NETWORK, why="start no machine before its network stands"),

@@ -143,8 +143,7 @@ def _find_lock(ctx: Context, operation: Operation, target: Target | None) -> Loc
         return None
     holder = holder_of(held)
     alive = any(
-        uid_of(other) == holder and not _is_finished(other)
-        for other in _siblings(ctx, ctx.primary)
+        uid_of(other) == holder and not _is_finished(other) for other in _siblings(ctx, ctx.primary)
     )
     return Lock(uid_of(held), holder, alive)
 
