@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tools.cluster.binaries import ensure_tool
+from tools.cluster.cache import Cache
 from tools.cluster.errors import CommandFailed, ToolError
 from tools.cluster.kubectl import Kubectl
 from tools.cluster.progress import Progress
@@ -27,6 +29,10 @@ _IMAGE_HINT: Final = (
 _PATIENCE: Final = 3
 """Restarts or failed pulls after which a roll-out counts as failed."""
 _LOG_LINES: Final = 20
+_UNFINISHED: Final = ("pending-install", "pending-upgrade", "pending-rollback", "uninstalling")
+"""What helm writes on the record of a release while it works on it."""
+_INTERRUPTED: Final = ("another operation", "has no deployed releases")
+"""What helm says of a release with such a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +98,40 @@ def install(
     Raises:
         ToolError: helm failed, or the roll-out did; the message has the events and logs.
     """
-    helm = ensure_tool("helm", progress)
-    with progress.step(f"Installing {release.operator} into namespace {release.namespace}"):
-        progress.run(build_helm_command(str(helm), release, target, image, values))
+    command = build_helm_command(str(ensure_tool("helm", progress)), release, target, image, values)
+    waiting = f"Waiting for another run that installs {release.operator}."
+    with (
+        progress.step(f"Installing {release.operator} into namespace {release.namespace}"),
+        Cache().lock(f"install-{release.operator}", lambda: progress.say(waiting)),
+    ):
+        run_helm(command, release, target, progress)
         _wait_for_rollout(release, target.kubectl, progress)
+
+
+def run_helm(command: Sequence[str], release: Release, target: Target, progress: Progress) -> None:
+    """Run a helm command, also where an earlier one on the release was interrupted.
+
+    helm takes its own record of that for somebody who is still at work, and waits for nobody.
+
+    Raises:
+        ToolError: helm failed; or somebody may be at work on a cluster that is not ours alone.
+    """
+    try:
+        progress.run(command)
+    except CommandFailed as err:
+        if not any(sign in err.output for sign in _INTERRUPTED):
+            raise
+        selector = f"owner=helm,name={release.operator},status in ({','.join(_UNFINISHED)})"
+        removal = ("delete", "secrets", "--namespace", release.namespace, "--selector", selector)
+        if target.kind is None:
+            raise ToolError(
+                f"helm is at work on release {release.operator} in namespace {release.namespace},"
+                " or was interrupted there. In that case remove its record and try again:\n"
+                f"  kubectl {shlex.join(removal)}"
+            ) from err
+        progress.say("helm was interrupted there before: going on without its record of that.")
+        target.kubectl.read(*removal)
+        progress.run(command)
 
 
 def uninstall(release: Release, target: Target, progress: Progress, *, hooks: bool = True) -> None:

@@ -11,12 +11,14 @@ from tools.cluster.cache import Cache
 from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.kubectl import Kubectl
+from tools.cluster.progress import Progress
 from tools.dev.install import (
     Release,
     build_helm_command,
     describe_pod,
     find_failure,
     is_rolled_out,
+    run_helm,
 )
 from tools.dev.options import Target
 
@@ -117,6 +119,44 @@ def test_image_without_a_tag_is_refused(image: str) -> None:
 
     with pytest.raises(ToolError, match=f"--image {image} has no tag"):
         build_helm_command("helm", Release("podset", "d"), target, image)
+
+
+@pytest.fixture
+def interrupted(tmp_path: Path) -> tuple[Kubectl, list[str]]:
+    """Stand in for kubectl and helm, which finds the record of a run until it is removed."""
+    record, kubectl, helm = (tmp_path / name for name in ("record", "kubectl", "helm"))
+    record.touch()
+    kubectl.write_text(f'#!/bin/sh\nrm {record}; echo "$*" >{tmp_path}/told\n')
+    refusal = "Error: UPGRADE FAILED: another operation (install/upgrade/rollback) is in progress"
+    helm.write_text(f"#!/bin/sh\n[ ! -e {record} ] || {{ echo '{refusal}'; exit 1; }}\n")
+    for script in (kubectl, helm):
+        script.chmod(0o755)
+    return Kubectl(kubectl), [str(helm), "upgrade"]
+
+
+def test_interrupted_install_is_gone_on_with(
+    tmp_path: Path, interrupted: tuple[Kubectl, list[str]]
+) -> None:
+    kubectl, command = interrupted
+    target = Target(kubectl, KindCluster("x", Cache(tmp_path)))
+
+    run_helm(command, Release("podset", "team"), target, Progress(tmp_path / "log"))
+
+    told = (tmp_path / "told").read_text()
+    assert told.startswith("delete secrets --namespace team --selector owner=helm,name=podset,")
+    assert "pending-upgrade" in told
+
+
+def test_record_of_helm_is_left_alone_where_somebody_else_may_be_at_work(
+    tmp_path: Path, interrupted: tuple[Kubectl, list[str]]
+) -> None:
+    kubectl, command = interrupted
+
+    with pytest.raises(ToolError, match="kubectl delete secrets --namespace team"):
+        run_helm(
+            command, Release("podset", "team"), Target(kubectl, None), Progress(tmp_path / "log")
+        )
+    assert (tmp_path / "record").exists()
 
 
 def test_chart_keeps_its_image_where_none_is_given(tmp_path: Path) -> None:
