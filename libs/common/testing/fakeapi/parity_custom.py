@@ -115,7 +115,7 @@ SCALE: Manifest = {
 }
 
 
-async def _serve(
+async def serve(
     r: Recorder,
     *,
     plural: str = "gadgets",
@@ -139,7 +139,7 @@ def build_gadget(name: str = "g", *, kind: str = "Gadget", **parts: Any) -> Mani
 
 
 async def _custom_writes(r: Recorder) -> None:
-    base = await _serve(r)
+    base = await serve(r)
     path = f"{base}/g"
     made = await r.send(
         "create", "POST", base, build_gadget(spec={"size": 1}, status={"replicas": 9})
@@ -222,7 +222,7 @@ _ACCEPTED: dict[str, Any] = {
 
 
 async def _validation(r: Recorder) -> None:
-    base = await _serve(r)
+    base = await serve(r)
     for label, spec in _REFUSED.items():
         several = label == "several"
         await r.send(label, "POST", base, build_gadget(spec=spec), blurred=several)
@@ -252,7 +252,7 @@ async def _validation(r: Recorder) -> None:
 
 
 async def _custom_appliers(r: Recorder) -> None:
-    base = await _serve(r)
+    base = await serve(r)
 
     async def apply(label: str, manager: str, sub: str = "", **parts: Any) -> None:
         options: Any = {"content_type": APPLY, "fieldManager": manager}
@@ -301,7 +301,7 @@ async def _custom_appliers(r: Recorder) -> None:
 
 
 async def _no_status(r: Recorder) -> None:
-    base = await _serve(
+    base = await serve(
         r, plural="plains", kind="Plain", group=_PLAIN_GROUP, subresources={"scale": SCALE}
     )
     plain = build_gadget(kind="Plain", spec={"size": 1}, status={"replicas": 1})

@@ -17,11 +17,12 @@ from libs.common.testing.fakeapi.extract import GROUP_VERSIONS, build_builtins
 from libs.common.testing.fakeapi.parity import Recorder, render_differences
 from libs.common.testing.fakeapi.parity_appliers import APPLIERS
 from libs.common.testing.fakeapi.parity_custom import CUSTOM
+from libs.common.testing.fakeapi.parity_identity import IDENTITY
 from libs.common.testing.fakeapi.parity_scenarios import BUILTIN, Scenario
 from libs.common.testing.fakeapi.rest import Rest
 
 pytestmark = pytest.mark.apiserver
-SCENARIOS = {**BUILTIN, **APPLIERS, **CUSTOM}
+SCENARIOS = {**BUILTIN, **APPLIERS, **CUSTOM, **IDENTITY}
 _numbers = itertools.count()
 
 

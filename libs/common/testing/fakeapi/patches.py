@@ -55,6 +55,8 @@ def apply_json_patch(document: Any, operations: Any) -> Any:
 
 def _apply_operation(document: Any, operation: Mapping[str, Any]) -> Any:
     name = operation.get("op")
+    if "path" not in operation:
+        raise PatchError(f"{name} operation: missing path")
     path = _parse_pointer(operation.get("path", ""))
     match name:
         case "add":
@@ -77,10 +79,10 @@ def _apply_operation(document: Any, operation: Mapping[str, Any]) -> Any:
 
 def _test(document: Any, path: list[str], operation: Mapping[str, Any]) -> Any:
     pointer = operation.get("path", "")
-    try:
-        value = _read(document, path)
-    except PatchError:
-        value = None
+    holder = _read(document, path[:-1])
+    # A key that is absent is null; a list or object above it must be there.
+    absent = isinstance(holder, dict) and path and path[-1] not in holder
+    value = None if absent else _read(document, path)
     wanted = operation.get("value")
     if value != wanted or isinstance(value, bool) is not isinstance(wanted, bool):
         raise PatchError(f"testing value {pointer} failed: test failed")
@@ -105,10 +107,12 @@ def _read(document: Any, path: Sequence[str]) -> Any:
 
 
 def _index(items: list[Any], part: str, *, end: int = -1) -> int:
-    if not part.lstrip("-").isdigit():
+    if not part.removeprefix("-").isdigit():
         raise PatchError(f"Unable to access invalid index: {part}")
     index = int(part)
     limit = len(items) + end
+    # The real server counts from the end, which RFC 6902 knows nothing of.
+    index = index + limit + 1 if index < 0 else index
     if index < 0 or index > limit:
         raise PatchError(f"Unable to access invalid index: {part}: missing value")
     return index
@@ -143,6 +147,9 @@ def _remove(document: Any, path: list[str], *, verb: str = "remove") -> tuple[An
         holder = _read(document, path[:-1])
         if isinstance(holder, list):
             return document, holder.pop(_index(holder, path[-1]))
+        if verb == "replace":
+            # The real server does not mind that there is nothing to replace.
+            return document, holder.pop(path[-1], None)
         return document, holder.pop(path[-1])
     except (PatchError, KeyError, AttributeError) as error:
         what = "key" if verb == "replace" else "path"

@@ -185,6 +185,7 @@ class Writer:
             now=self.timestamp(),
         )
         obj = decode(target, merged, replace(options, validation="Ignore"))
+        options = replace(options, patching=True)
         return self._replace(target, current, obj, options, managers), False
 
     def _apply_new(
