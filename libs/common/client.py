@@ -18,7 +18,15 @@ import orjson
 
 from libs.common.clock import Clock
 from libs.common.config import ConnectionConfig
-from libs.common.errors import BadRequest, Expired, NotFound, Unreachable, api_error
+from libs.common.errors import (
+    BadRequest,
+    Expired,
+    Invalid,
+    NotFound,
+    Unreachable,
+    api_error,
+    apply_error,
+)
 from libs.common.kinds import Key, Kind, Manifest, describe, key_of
 from libs.common.metrics import ClientMetrics
 from libs.common.telemetry import NO_TELEMETRY, Telemetry
@@ -252,13 +260,17 @@ class Client:
         """Apply an object by server-side apply.
 
         Raises:
-            Conflict: Another manager owns a field and `force` is off, or a UID in the manifest
-                is not the live one.
+            Conflict: Another manager owns a field and `force` is off, or a UID or resource version
+                in the manifest is not the live one. (The server overlooks the UID where the
+                status of a custom kind is applied: there, name the resource version.)
         """
         key = key_of(manifest)
         query = _write_query(field_manager, dry_run) | {"force": "true" if force else "false"}
         path = _path_to(kind, key, subresource)
-        return await self._transport.send(Request("PATCH", path, query, manifest, APPLY_PATCH))
+        try:
+            return await self._transport.send(Request("PATCH", path, query, manifest, APPLY_PATCH))
+        except Invalid as err:
+            raise apply_error(err) from err
 
     async def patch(
         self,

@@ -164,6 +164,17 @@ async def test_delete_of_a_stale_version_is_a_conflict(
         )
 
 
+async def test_apply_to_another_incarnation_is_a_conflict(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    """The server calls it invalid; to a reconciler it is an outdated look, which a retry mends."""
+    fake_api.create(build_map())
+    other = {**build_map(), "metadata": {"name": KEY.name, "namespace": "default", "uid": "x"}}
+
+    with pytest.raises(Conflict):
+        await fake_client.apply(CONFIG_MAP, other, field_manager="test")
+
+
 async def test_closed_client_connects_again(fake_client: Client) -> None:
     await fake_client.list(CONFIG_MAP)
     await fake_client.close()

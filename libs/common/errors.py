@@ -252,6 +252,16 @@ def patch_error(err: Invalid) -> ApiError:
     return Conflict(409, "Conflict", str(err), details=err.details, operation=err.operation)
 
 
+def apply_error(err: Invalid) -> ApiError:
+    """Tell an apply to another incarnation of an object from one that makes it invalid.
+
+    The server answers a UID that is not the live one by 422, as if somebody wanted to change it.
+    """
+    if {field for field, _ in err.causes()} != {"metadata.uid"}:
+        return err
+    return Conflict(409, "Conflict", err.message, details=err.details, operation=err.operation)
+
+
 _BY_STATUS: Mapping[int, type[ApiError]] = {
     400: BadRequest,
     401: Unauthorized,

@@ -13,7 +13,7 @@ from libs.common.actions import Action, done_of
 from libs.common.client import Client
 from libs.common.clock import Clock
 from libs.common.conditions import find_begun, find_turned
-from libs.common.errors import NotFound
+from libs.common.errors import Conflict, NotFound
 from libs.common.kinds import Key, Kind, Manifest, build_object, describe, is_deleting, uid_of
 from libs.common.metrics import Metrics
 from libs.common.ownership import build_owner_reference, controller_uid
@@ -23,6 +23,8 @@ from libs.common.runtime.informer import Origin
 from libs.common.runtime.statuses import drop_empty, same_status
 from libs.common.runtime.store import strip_noise
 from libs.common.runtime.writer import Writer
+
+_STATUS_TRIES = 5
 
 type Objects = list[Manifest]
 type Wake = Callable[[Kind, Iterable[Key]], None]
@@ -282,15 +284,8 @@ class Context:
         explained = foreign.explain(self._manager, held, status)
         if explained and same_status(held.get("status"), status):
             return False
-        manifest: Manifest = build_object(
-            self.kind, self.key.name, metadata={"uid": self.uid}, status=status
-        )
-        if self.key.namespace:
-            manifest["metadata"]["namespace"] = self.key.namespace
         try:
-            answer = await self.client.apply(
-                self.kind, manifest, field_manager=f"{self._manager}-status", subresource="status"
-            )
+            answer = await self._send_status(status, held)
         except NotFound:
             # Deleted since the look. (Deleted and created again is a conflict: the next pass sees.)
             return False
@@ -300,6 +295,30 @@ class Context:
         alone = _is_same_but_status(held, answer)
         self._cache.informer(self.kind).wrote(answer, self._origin if alone else None)
         return True
+
+    async def _send_status(self, status: Mapping[str, Any], held: Manifest) -> Manifest:
+        """Apply the status to this incarnation of the primary, whatever else was written to it.
+
+        The server overlooks a UID there: the old status of a namesake would become that of the new
+        object. So the guard is the resource version, and who conflicts looks which object it is.
+        """
+        for left in reversed(range(_STATUS_TRIES)):
+            version = held["metadata"]["resourceVersion"]
+            manifest: Manifest = build_object(
+                self.kind, self.key.name, metadata={"resourceVersion": version}, status=status
+            )
+            if self.key.namespace:
+                manifest["metadata"]["namespace"] = self.key.namespace
+            manager = f"{self._manager}-status"
+            try:
+                return await self.client.apply(
+                    self.kind, manifest, field_manager=manager, subresource="status"
+                )
+            except Conflict:
+                held = await self.client.get(self.kind, self.key)
+                if not left or uid_of(held) != self.uid:
+                    raise
+        raise AssertionError  # The last try returns or raises.
 
     def event(
         self,
