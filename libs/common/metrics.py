@@ -188,15 +188,10 @@ class ControllerMetrics:
 
 
 class QueueMetrics:
-    """Metrics of one work queue; the calls are those of client-go's queue, by key.
-
-    Keys count as waiting from `begin` on: those of a standby wait for nobody, and a backlog is what
-    workers do not get through.
-    """
+    """Metrics of one work queue; the calls are those of client-go's queue, by key."""
 
     def __init__(self, metrics: Metrics, name: str) -> None:
         """Begin the counters at 0 and compute the ages of running work at each scrape."""
-        self._begun = False
         self._clock = metrics.clock
         self._labels = (name, name)
         self._depth = metrics.gauge(specs.QUEUE_DEPTH)
@@ -212,13 +207,6 @@ class QueueMetrics:
         longest = metrics.gauge(specs.QUEUE_LONGEST_RUNNING).labels(*self._labels)
         longest.set_function(lambda: max(self._ages(), default=0.0))
 
-    def begin(self) -> None:
-        """Count the keys that wait, and their time from now: the workers start."""
-        now, self._begun = self._clock(), True
-        for key, (_, priority) in self._added.items():
-            self._added[key] = (now, priority)
-            self._count(priority, 1)
-
     def added(self, key: Hashable, priority: int = 0) -> None:
         """Note that a key became ready to be processed, or was raised to another priority."""
         waiting = self._added.get(key)
@@ -227,22 +215,22 @@ class QueueMetrics:
             self._added[key] = (self._clock(), priority)
         elif waiting[1] != priority:
             self._added[key] = (waiting[0], priority)
-            self._count(waiting[1], -1)
+            self._depth_of(waiting[1]).dec()
         else:
             return
-        self._count(priority, 1)
+        self._depth_of(priority).inc()
 
     def removed(self, key: Hashable) -> None:
         """Note that a key left the queue without being processed."""
         if (waiting := self._added.pop(key, None)) is not None:
-            self._count(waiting[1], -1)
+            self._depth_of(waiting[1]).dec()
 
     def started(self, key: Hashable) -> None:
         """Note that a worker took a key."""
         now = self._clock()
         if (waiting := self._added.pop(key, None)) is not None:
             self._latency.observe(now - waiting[0])
-            self._count(waiting[1], -1)
+            self._depth_of(waiting[1]).dec()
         self._started[key] = now
 
     def done(self, key: Hashable) -> None:
@@ -254,9 +242,8 @@ class QueueMetrics:
         """Count a key that was put back with a delay after an error."""
         self._retries.inc()
 
-    def _count(self, priority: int, change: int) -> None:
-        if self._begun:
-            self._depth.labels(*self._labels, str(priority)).inc(change)
+    def _depth_of(self, priority: int) -> Gauge:
+        return self._depth.labels(*self._labels, str(priority))
 
     def _ages(self) -> list[float]:
         # A scrape may come from another thread than the queue's, hence the copy.

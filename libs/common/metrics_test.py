@@ -74,7 +74,6 @@ def test_reconciles_are_counted_by_their_end(metrics: Metrics) -> None:
 
 def test_queue_tells_depth_latency_and_running_work(metrics: Metrics, clock: Time) -> None:
     queue = metrics.queue("podset")
-    queue.begin()
 
     def value(name: str, **labels: str) -> float | None:
         return metrics.value(f"workqueue_{name}", name="podset", controller="podset", **labels)
@@ -106,37 +105,8 @@ def test_queue_tells_depth_latency_and_running_work(metrics: Metrics, clock: Tim
     assert value("depth", priority="0") == 0
 
 
-def test_keys_wait_from_when_there_are_workers(metrics: Metrics, clock: Time) -> None:
-    """A standby holds every key, for days; that is no backlog, nor when it takes over."""
-    queue = metrics.queue("podset")
-
-    def value(name: str) -> float | None:
-        labels = {"name": "podset", "controller": "podset"}
-        return metrics.value(f"workqueue_{name}", **labels)
-
-    def depth(priority: str) -> float | None:
-        labels = {"name": "podset", "controller": "podset", "priority": priority}
-        return metrics.value("workqueue_depth", **labels)
-
-    for key in "abc":
-        queue.added(key, priority=-100)
-    queue.added("b")
-    queue.removed("c")
-    assert not depth("0") and not depth("-100")
-
-    clock.now += 86_400
-    queue.begin()
-    assert (depth("0"), depth("-100")) == (1, 1)
-    clock.now += 2
-    queue.started("a")
-    queue.started("b")
-    assert value("queue_duration_seconds_sum") == 4
-    assert (depth("0"), depth("-100")) == (0, 0)
-
-
 def test_removed_key_leaves_the_depth(metrics: Metrics) -> None:
     queue = metrics.queue("podset")
-    queue.begin()
     queue.added("a")
     queue.removed("a")
     queue.removed("a")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar, Final, Protocol
 
 from libs.common.kinds import Kind
-from libs.common.runtime.informer import Handler, Informer, Origin
+from libs.common.runtime.informer import Handler, Informer
 from libs.common.runtime.statuses import ForeignConditions
 from libs.common.runtime.store import Change, Store
 
@@ -111,10 +111,7 @@ class Cache:
 
 
 def _tell(projection: Projection) -> Handler:
-    def handle(change: Change, initial: bool, origin: Origin | None) -> None:
-        projection.changed(change)
-
-    return handle
+    return lambda change, _: projection.changed(change)
 
 
 def _slot(kind: Kind) -> tuple[str, str]:

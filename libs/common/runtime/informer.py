@@ -37,8 +37,8 @@ class Origin:
     key: Key
 
 
-type Handler = Callable[[Change, bool, Origin | None], None]
-"""Take a change, whether it belongs to a first listing (which may wait), and which pass made it."""
+type Handler = Callable[[Change, Origin | None], None]
+"""Take a change, and which pass made it."""
 type SourceName = Literal["kopf", "reflector"]
 
 
@@ -218,11 +218,10 @@ class Informer:
     def _tell(self, changes: Sequence[Change], origin: Origin | None = None) -> None:
         if self._metrics is not None and changes:
             self._metrics.set_objects(len(self.store))
-        initial = not self.synced
         for change in changes:
             for handler in self._handlers:
                 try:
-                    handler(change, initial, origin)
+                    handler(change, origin)
                 except Exception:
                     # One object that a mapper chokes on must not hide the others.
                     log.exception(

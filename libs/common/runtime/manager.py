@@ -203,7 +203,7 @@ class Manager:
         log.info("Leading", operator=self.id)
         await self._catch_up()
         for runner in self.runners:
-            runner.queue.begin()
+            runner.begin()
             for number in range(self.settings.max_concurrent_reconciles):
                 start(f"{runner.controller.name}-{number}", runner.work())
         start("resync", self._resync())

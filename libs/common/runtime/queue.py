@@ -73,11 +73,6 @@ class WorkQueue:
         self._changed = asyncio.Event()
         self._closed = False
 
-    def begin(self) -> None:
-        """Note that workers come; until then, such as on a standby, no key counts as a backlog."""
-        if self._metrics is not None:
-            self._metrics.begin()
-
     def add(self, key: Key, *, priority: int = PRIORITY_LIVE, after: float = 0.0) -> None:
         """Ask for a pass over a key.
 

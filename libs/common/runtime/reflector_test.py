@@ -34,14 +34,14 @@ class Watcher:
         self.informer = informer
         self.clock = clock
         self.gone: list[str] = []
-        self.initial: dict[str, bool] = {}
+        self.seen: list[str] = []
         informer.add_handler(self._note)
 
-    def _note(self, change: Change, initial: bool, _: object) -> None:
+    def _note(self, change: Change, _: object) -> None:
         if change.new is None:
             self.gone.append(change.key.name)
         else:
-            self.initial.setdefault(change.key.name, initial)
+            self.seen.append(change.key.name)
 
     def names(self) -> list[str]:
         return sorted(key.name for key in self.informer.store)
@@ -87,16 +87,15 @@ async def reflecting(
         await task
 
 
-async def test_first_listing_is_told_as_such_and_changes_are_not(
+async def test_what_is_listed_is_told_and_so_is_each_change(
     fake_api: FakeApi, fake_client: Client
 ) -> None:
     fake_api.create(build_map("listed"))
     async with reflecting(fake_api, fake_client) as watcher:
         await watcher.ready()
         fake_api.create(build_map("made"))
-        await until(lambda: "made" in watcher.initial)
+        await until(lambda: watcher.seen == ["listed", "made"])
 
-        assert watcher.initial == {"listed": True, "made": False}
         fake_api.delete(CONFIG_MAP, ("default", "made"))
         await until(lambda: watcher.gone == ["made"])
 
@@ -299,7 +298,7 @@ async def test_handler_that_fails_hides_no_other_object(
         watcher.informer._handlers.insert(0, choke)
         await watcher.ready()
 
-        assert sorted(watcher.initial) == ["bad", "good"]
+        assert sorted(watcher.seen) == ["bad", "good"]
 
 
 async def test_object_that_an_index_or_a_transform_chokes_on_hides_no_other(

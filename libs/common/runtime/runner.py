@@ -86,6 +86,7 @@ class Runner:
         self._timeout = timeout
         self._unknown: dict[Key, set[tuple[Kind, Key]]] = {}
         self._settled: dict[str, tuple[str, str]] = {}
+        self._begun = False
         self.passes = 0
         cache = services.cache
         self._store = cache.store(controller.primary)
@@ -97,26 +98,32 @@ class Runner:
 
     # What an event asks for.
 
-    def _primary_changed(self, change: Change, initial: bool, origin: Origin | None) -> None:
-        if origin is not None and origin == self._origin(change.key):
-            return
-        priority = PRIORITY_RESYNC if initial else PRIORITY_LIVE
-        if change.new is not None and is_deleting(change.new):
-            priority = PRIORITY_EXPEDITE
-        self.queue.add(change.key, priority=priority)
+    def _primary_changed(self, change: Change, origin: Origin | None) -> None:
+        key, old, new = change.key, change.old, change.new
+        if old is not None and (new is None or uid_of(new) != uid_of(old)):
+            # Nothing is left to do for it, and what comes after it has done no harm yet.
+            self.queue.drop(key)
+            self._unknown.pop(key, None)
+        if new is not None and (origin is None or origin != self._origin(key)):
+            self._enqueue(key, PRIORITY_EXPEDITE if is_deleting(new) else PRIORITY_LIVE)
 
     def _build_handler(self, mapper: Mapper | None) -> Handler:
-        def handle(change: Change, initial: bool, origin: Origin | None) -> None:
-            priority = PRIORITY_RESYNC if initial else PRIORITY_LIVE
+        def handle(change: Change, origin: Origin | None) -> None:
+            if not self._begun:
+                return
             for manifest in (change.old, change.new):
                 if manifest is None:
                     continue
                 keys = mapper(manifest, self._services.cache) if mapper else self._owners(manifest)
                 for key in keys:
                     if origin is None or origin != self._origin(key):
-                        self.queue.add(key, priority=priority)
+                        self._enqueue(key, PRIORITY_LIVE)
 
         return handle
+
+    def _enqueue(self, key: Key, priority: int) -> None:
+        if self._begun:
+            self.queue.add(key, priority=priority)
 
     def _owners(self, manifest: Manifest) -> list[Key]:
         """Return the primary that controls an object, if it is the one that is named, by UID."""
@@ -132,10 +139,21 @@ class Runner:
             return []
         return [key]
 
+    def begin(self) -> None:
+        """Ask for a pass over every primary, and from now on for those that a change concerns.
+
+        A standby fills its caches and no queue: nobody would take from it what is gone, and keys
+        that wait for days would tell of workers that are stuck.
+        """
+        self._begun = True
+        self.resync()
+
     def resync(self) -> None:
         """Ask for a pass over every primary."""
         for key in self._store:
-            self.queue.add(key, priority=PRIORITY_RESYNC)
+            primary = self._store.get(key)
+            going = primary is not None and is_deleting(primary)
+            self._enqueue(key, PRIORITY_EXPEDITE if going else PRIORITY_RESYNC)
 
     # One worker, one pass.
 

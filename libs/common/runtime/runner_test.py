@@ -21,7 +21,7 @@ from libs.common.kinds import CONFIG_MAP, EVENT, Key, Manifest, build_object
 from libs.common.labels import PAUSED
 from libs.common.ownership import build_owner_reference
 from libs.common.plan import Create
-from libs.common.runtime import Context, Result
+from libs.common.runtime import Context, Operator, Result
 from libs.common.runtime.runner import Runner
 from libs.common.runtime.statuses import build_error_status
 from libs.common.testing.clock import FakeClock
@@ -29,7 +29,7 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.script import Script, running
 from libs.common.testing.waiting import turns, until
-from libs.common.testing.widget import WIDGET, build_widget
+from libs.common.testing.widget import FINALIZER, WIDGET, Settings, build_widget
 
 KEY = Key("default", "w")
 
@@ -284,6 +284,45 @@ async def test_success_forgets_the_failures(fake_api: FakeApi) -> None:
         assert queue_of(harness).failing == 0
         labels = {"controller": "widget", "result": "success"}
         assert harness.metric("controller_runtime_reconcile_total", **labels) == 1
+
+
+async def test_failures_of_an_object_are_not_those_of_its_successor(fake_api: FakeApi) -> None:
+    async def fail(context: Context) -> None:
+        raise ValueError("a defect")
+
+    script, clock = Script(fail), FakeClock()
+    async with running(
+        fake_api, script, clock=clock, backoff_base_seconds=1.0, backoff_max_seconds=8.0
+    ) as harness:
+        fake_api.create(build_widget())
+        assert await list_delays(harness, script, clock, 4) == [1.0, 2.0, 4.0, 8.0]
+        await until(lambda: script.count["w"] == 5)
+
+        fake_api.watches.pause(WIDGET)
+        fake_api.delete(WIDGET, KEY)
+        fake_api.create(build_widget())
+        script.count.clear()
+        fake_api.watches.resume(WIDGET)
+        assert await list_delays(harness, script, clock, 2) == [1.0, 2.0]
+
+
+async def test_object_that_is_being_deleted_goes_first_after_a_restart(fake_api: FakeApi) -> None:
+    async def note(context: Context) -> None:
+        order.append(context.key.name)
+
+    order: list[str] = []
+    script = Script(note)
+    fake_api.register(WIDGET)
+    for name in ("first", "second", "third"):
+        widget = build_widget(name)
+        widget["metadata"]["finalizers"] = [FINALIZER]
+        fake_api.create(widget)
+    fake_api.delete(WIDGET, Key("default", "third"))
+    operator = Operator("widget", Settings, (script.build_finalizing_controller,))
+    async with OperatorHarness(operator, fake_api.config, max_concurrent_reconciles=1) as harness:
+        await harness.settled()
+
+    assert order == ["third", "first", "second"]
 
 
 async def test_wish_for_another_pass_is_granted(fake_api: FakeApi) -> None:

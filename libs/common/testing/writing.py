@@ -53,7 +53,7 @@ class Bench:
         self.unknown: set[tuple[Kind, Key]] = set()
         self.settled: dict[str, tuple[str, str]] = {}
         self.told: list[tuple[Change, Origin | None]] = []
-        self.informer.add_handler(lambda change, _, origin: self.told.append((change, origin)))
+        self.informer.add_handler(lambda change, origin: self.told.append((change, origin)))
         self.origin = Origin("widget", PRIMARY)
         self.writer = Writer(
             client,
