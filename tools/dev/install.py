@@ -102,7 +102,9 @@ def install(
     waiting = f"Waiting for another run that installs {release.operator}."
     with (
         progress.step(f"Installing {release.operator} into namespace {release.namespace}"),
-        Cache().lock(f"install-{release.operator}", lambda: progress.say(waiting)),
+        Cache().lock(
+            f"install-{release.operator}-{release.namespace}", lambda: progress.say(waiting)
+        ),
     ):
         run_helm(command, release, target, progress)
         _wait_for_rollout(release, target.kubectl, progress)
