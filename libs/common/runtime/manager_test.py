@@ -24,8 +24,8 @@ KEY = Key("default", "w")
 LEASE_KEY = Key("default", "widget")
 ELECTION: dict[str, Any] = {
     "leader_elect": True,
-    "lease_duration_seconds": 3,
-    "renew_deadline_seconds": 2,
+    "lease_duration_seconds": 60,
+    "renew_deadline_seconds": 40,
     "retry_period_seconds": 0.05,
     "source": "reflector",
 }

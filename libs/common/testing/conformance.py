@@ -38,6 +38,12 @@ __all__ = ["NAMESPACE", "OperatorConformance", "Run", "Subject"]
 _REFUSALS: Final = (403, 409, 429, 500, 503)
 _AT_ONCE: Final = 4
 """Runs side by side; they mostly wait."""
+_LEASE: Final = {
+    "leader_elect": True,
+    "lease_duration_seconds": 600,
+    "renew_deadline_seconds": 400,
+}
+"""A Lease is released or taken here: no test waits until it expires, and no slow one loses it."""
 _MOMENT: Final = 2.0
 """Seconds after which a time that is written anew is another one: it has whole seconds."""
 
@@ -190,12 +196,7 @@ class OperatorConformance(Trial):
     async def test_leader_handover_is_clean(self) -> None:
         """A standby with warm caches takes over, the old leader ends, nothing is done twice."""
         expected = await self.run()
-        lease = {
-            "leader_elect": True,
-            "lease_duration_seconds": 3,
-            "renew_deadline_seconds": 2,
-            "retry_period_seconds": 0.2,
-        }
+        lease = {**_LEASE, "retry_period_seconds": 0.2}
         async with self.api() as api, self.harness(api, **lease) as first:
             standby = OperatorHarness(
                 self.subject.operator, api.config, **{**self.settings(), **lease}
@@ -215,11 +216,8 @@ class OperatorConformance(Trial):
 
     async def test_lost_lease_ends_the_process(self) -> None:
         """A leader whose Lease was taken stops by itself and writes nothing any more."""
-        lease = {"leader_elect": True, "lease_duration_seconds": 3, "renew_deadline_seconds": 2}
-        async with (
-            self.api() as api,
-            self.harness(api, **lease, retry_period_seconds=0.1) as harness,
-        ):
+        lease = {**_LEASE, "retry_period_seconds": 0.1}
+        async with self.api() as api, self.harness(api, **lease) as harness:
             await harness.lose_lease()
             orderly = await harness.ended()
             assert not orderly
