@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
-from libs.common.runtime import kopf_source, manager, operator, reflector, runner, sweep
+from libs.common.runtime import kopf_source, manager, operator, reflector, runner, streams, sweep
 from libs.common.runtime.backoff import BackoffPolicy
 from libs.common.runtime.manager import Manager
 
@@ -98,7 +98,8 @@ def run_child(request: dict[str, Any], working: Callable[[], None]) -> int:
 def scale_time() -> None:
     """Shorten the waits of the runtime and of kopf."""
     _set(runner, _STALE_RETRY=0.05, _UNKNOWN_RETRY=0.1)
-    _set(reflector, _BACKOFF=_SOURCE_BACKOFF)
+    _set(streams, RECONNECT=_SOURCE_BACKOFF)
+    _set(reflector, RECONNECT=_SOURCE_BACKOFF)
     _set(manager, _SERVED_POLL=0.2)
     _set(sweep, _GRACE=0.3, _RETRY=0.2)
     build = kopf_source._build_settings  # noqa: SLF001 the one place that scales time
@@ -109,7 +110,7 @@ def scale_time() -> None:
         settings.watching.reconnect_backoff = 0.02
         return settings
 
-    _set(kopf_source, _build_settings=build_scaled, _BACKOFF=_SOURCE_BACKOFF)
+    _set(kopf_source, _build_settings=build_scaled, RECONNECT=_SOURCE_BACKOFF)
 
 
 def _set(module: Any, **values: Any) -> None:
