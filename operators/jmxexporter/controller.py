@@ -129,7 +129,8 @@ class Reconciler:
         if outcome.ok and not rest.stopping and not rest.actions:
             gauges.forget(ctx.metrics, ctx.key)
             return None
-        if outcome.ok and ctx.now() > deadline:
+        if ctx.now() > deadline:
+            # Also where injectors are refused, such as by a policy that is newer than they are.
             return await self._give_up(ctx, exporter)
         return Result.from_outcome(outcome, requeue_after=_POLL_SECONDS)
 

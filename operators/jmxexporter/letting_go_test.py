@@ -105,6 +105,25 @@ async def test_deletion_waits_for_an_injector_and_gives_up_in_the_end(
     assert api.get(POD, SHOP)["metadata"]["annotations"] == {"mine": "1"}
 
 
+async def test_deletion_gives_up_where_injectors_are_not_allowed_any_more(
+    api: FakeApi, harness: OperatorHarness, clock: Ahead
+) -> None:
+    """Such as by a policy that somebody made since: an exporter must not stay for ever."""
+    api.create(build_pod(annotations={"mine": "1"}))
+    api.create(build_exporter())
+    await play(api, harness)
+    api.fail("patch", POD, status=403, times=None, subresource="ephemeralcontainers")
+    api.delete(PROMETHEUS_JMX_EXPORTER, JMX)
+    await harness.idle()
+    assert api.find(PROMETHEUS_JMX_EXPORTER, JMX) is not None
+
+    clock.seconds = 3600
+    await harness.restart()
+    await harness.eventually(lambda: api.find(PROMETHEUS_JMX_EXPORTER, JMX) is None)
+
+    assert api.get(POD, SHOP)["metadata"]["annotations"] == {"mine": "1"}
+
+
 async def test_pod_that_is_no_longer_selected_is_let_go(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
