@@ -336,3 +336,19 @@ def pool(count: int) -> Manifest:
 def _is_cordoned(cloud: Cloud, name: str) -> bool:
     node = cloud.workload().get(NODE, ("", name))
     return bool(node.get("spec", {}).get("unschedulable"))
+
+
+async def test_cluster_goes_on_once_what_it_needs_is_installed(fake_api: FakeApi) -> None:
+    fake_api.register(build_crd(KubernetesCluster))
+    cluster = build_cluster()
+    for name in ("uid", "generation"):
+        del cluster["metadata"][name]
+    async with OperatorHarness(OPERATOR, fake_api.config) as operator:
+        fake_api.create(cluster)
+        await operator.settled()
+        ready = find_condition(fake_api.get(KUBERNETES_CLUSTER, EDGE), "Ready") or {}
+        assert ready["reason"] == "APIMissing"
+
+        for kind in (INSTANCE, OPERATION, IP_CLAIM, FIREWALL):
+            fake_api.register(kind)
+        await operator.eventually(lambda: fake_api.objects(IP_CLAIM), timeout=30)

@@ -12,6 +12,7 @@ from operators.jmxexporter.api.v1alpha1 import (
     PROMETHEUS_JMX_EXPORTER,
     Reason,
 )
+from operators.jmxexporter.discovery import SERVICE_MONITOR
 from operators.jmxexporter.injector.messages import Reason as Told
 from operators.jmxexporter.injector.messages import Report, Request
 from operators.jmxexporter.pods import Run
@@ -181,3 +182,16 @@ async def test_refusal_of_the_ephemeral_container_is_shown(
     api.create(build_exporter())
 
     await harness.eventually(lambda: condition(api) == ("False", Reason.REFUSED))
+
+
+async def test_service_monitor_is_made_once_the_cluster_has_the_kind(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pod())
+    api.create(build_exporter(service={"monitor": {}}))
+    await play(api, harness)
+    assert condition(api) == ("False", Reason.MONITOR_UNAVAILABLE)
+
+    api.register(SERVICE_MONITOR)
+    await harness.eventually(lambda: condition(api) == ("True", Reason.ALL_SERVING), timeout=30)
+    assert len(api.objects(SERVICE_MONITOR)) == 1

@@ -6,7 +6,7 @@ import pytest
 
 from libs.common.conditions import Condition, build_conditions, conditions_of
 from libs.common.errors import ServerError
-from libs.common.kinds import CONFIG_MAP, CRD, NODE, POD, Key, Manifest, build_object, key_of
+from libs.common.kinds import CONFIG_MAP, CRD, NODE, POD, Key, Kind, Manifest, build_object, key_of
 from libs.common.plan import Apply, Create
 from libs.common.runtime import Context, Controller, Operator, Result
 from libs.common.runtime.context import PrimaryGone
@@ -369,3 +369,25 @@ async def test_kind_without_namespaces_is_listed_whole_from_a_namespaced_primary
         await harness.settled()
 
     assert seen == ["n"]
+
+
+async def test_kind_that_comes_to_be_served_or_goes_is_a_reason_to_look(fake_api: FakeApi) -> None:
+    """No object tells of it, and a condition that names the kind would stay for hours."""
+    thing, script = Kind("example.com", "v1", "Thing", "things"), Script()
+
+    def build(settings: Settings) -> Controller:
+        return script.build_controller(settings).owns(thing, source="reflector", optional=True)
+
+    fake_api.register(WIDGET)
+    operator = Operator("widget", Settings, (build,))
+    async with OperatorHarness(operator, fake_api.config) as harness:
+        fake_api.create(build_widget())
+        await harness.settled()
+        assert script.count["w"] == 1
+
+        fake_api.register(thing)
+        await harness.eventually(lambda: script.count["w"] == 2)
+
+        fake_api.fail(kind=thing, status=404, times=None)
+        fake_api.watches.cut(thing)
+        await harness.eventually(lambda: script.count["w"] == 3)

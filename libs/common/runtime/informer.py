@@ -80,6 +80,7 @@ class Informer:
         self._clock = clock or SystemClock()
         self._metrics = metrics
         self._handlers: list[Handler] = []
+        self._served_handlers: list[Callable[[], None]] = []
         self._pending = set(self.scopes)
         self._synced = asyncio.Event()
         self._heard_at = self._clock.monotonic()
@@ -108,9 +109,16 @@ class Informer:
         """Tell a handler of each change from now on."""
         self._handlers.append(handler)
 
+    def add_served_handler(self, handler: Callable[[], None]) -> None:
+        """Call a handler whenever the kind comes to be served, or is served no more.
+
+        That there is a kind now, with no object yet, is told by no change of an object.
+        """
+        self._served_handlers.append(handler)
+
     def heard(self) -> None:
         """Note that the source is alive, by an event, a bookmark or a listing."""
-        self.served = True
+        self._set_served(True)
         self._heard_at = self._clock.monotonic()
         if self._metrics is not None:
             self._metrics.event_seen()
@@ -199,10 +207,17 @@ class Informer:
 
     def mark_unserved(self) -> None:
         """Note that the API server does not know the kind: there is nothing of it."""
-        self.served = False
+        self._set_served(False)
         self._tell(self.store.clear())
         for scope in self.scopes:
             self.mark_synced(scope)
+
+    def _set_served(self, served: bool) -> None:
+        if self.served is served:
+            return
+        self.served = served
+        for handler in self._served_handlers:
+            handler()
 
     def swept(self, objects: int) -> None:
         """Note changes that no event had told of."""

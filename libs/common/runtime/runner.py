@@ -95,6 +95,8 @@ class Runner:
         for watch in controller.watched:
             handler = self._build_handler(watch.mapper)
             cache.informer(watch.kind).add_handler(handler)
+        for kind in {watch.kind for watch in controller.watched if watch.optional}:
+            cache.informer(kind).add_served_handler(self.resync)
 
     # What an event asks for.
 
