@@ -11,6 +11,7 @@ import contextlib
 import gc
 import itertools
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -320,6 +321,28 @@ async def test_changes_come_in_order_and_to_the_last(api: FakeApi, client: Clien
             return held is not None and held.get("data") == {"n": "29"}
 
         await until(last)
+
+
+async def test_token_that_was_rotated_is_taken_up() -> None:
+    """Kopf keeps the header of a session for as long as it is not refused."""
+    token, stop = "old", asyncio.Event()
+
+    async def authorization() -> str:
+        return f"Bearer {token}"
+
+    async with FakeApi(token="old") as api:
+        config = replace(api.config, authorization=authorization)
+        informer = Informer(CONFIG_MAP, namespaces=("default",))
+        source = asyncio.create_task(KopfSource(config).run([informer], stop))
+        await until(lambda: api.watches.count(CONFIG_MAP))
+        api._frontend.token = token = "new"
+        api.watches.cut(CONFIG_MAP)
+        await until(lambda: api.watches.count(CONFIG_MAP) == 0)
+        api.create(build_config_map("later"))
+
+        await until(lambda: len(informer.store))
+        stop.set()
+        await source
 
 
 @pytest.mark.apiserver
