@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from helm.suite.base import EVERYTHING, SuiteBase, dig
 from libs.common.kinds import Manifest
 from libs.common.metric_specs import FRAMEWORK_METRICS, MetricKind, MetricSpec
+from libs.common.testing.helm import CHARTS
 
 _METRIC = re.compile(r"([a-z_]+)\{")
 _SELECTED = re.compile(r"([a-z_]+)\{([^{}]*)\}")
@@ -98,6 +99,11 @@ class MonitoringSuite(SuiteBase):
             assert rule["labels"]["severity"] in _SEVERITIES
             assert rule["labels"]["operator"] == self.chart
             assert {"summary", "description", "runbook"} <= set(rule["annotations"])
+
+    def test_alerts_are_on_the_page_of_who_is_called(self) -> None:
+        page = (CHARTS.parent / "docs" / "howto" / "monitor.md").read_text(encoding="utf-8")
+
+        assert not [rule["alert"] for rule in self.alerts() if f"| {rule['alert']} |" not in page]
 
     def test_alerts_of_one_installation_do_not_depend_on_another(self) -> None:
         """Of two installations in a cluster one may be down while the other is well."""
