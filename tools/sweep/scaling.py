@@ -110,7 +110,8 @@ def scale_time() -> None:
         settings.watching.reconnect_backoff = 0.02
         return settings
 
-    _set(kopf_source, _build_settings=build_scaled, RECONNECT=_SOURCE_BACKOFF)
+    waits = {"RECONNECT": _SOURCE_BACKOFF, "_BEGIN_SECONDS": 10.0}
+    _set(kopf_source, _build_settings=build_scaled, **waits)
 
 
 def _set(module: Any, **values: Any) -> None:
