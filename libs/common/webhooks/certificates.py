@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -20,6 +21,15 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 LIFETIME: Final = timedelta(days=90)
 """How long a certificate is valid; it is renewed after two thirds of that."""
 
+_UNREADABLE: Final = (
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.ExtensionNotFound,
+    x509.UnsupportedGeneralNameType,
+)
+"""What the library raises of a certificate or key that somebody else has put there."""
 _SKEW: Final = timedelta(hours=1)
 """How far a clock that looks at the certificate may be behind ours."""
 
@@ -95,9 +105,10 @@ def find_problem(held: Certificate, names: Sequence[str], now: datetime) -> str:
         certificate = x509.load_pem_x509_certificate(held.certificate)
         key = serialization.load_pem_private_key(held.key, password=None)
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except (ValueError, TypeError, x509.ExtensionNotFound) as error:
+        fits = certificate.public_key() == key.public_key()
+    except _UNREADABLE as error:
         return f"cannot be read: {type(error).__name__}"
-    if certificate.public_key() != key.public_key():
+    if not fits:
         return "does not fit its key"
     if missing := [name for name in _parse_names(names) if name not in extension.value]:
         return f"is not for {missing[0].value}"
@@ -109,6 +120,15 @@ def find_problem(held: Certificate, names: Sequence[str], now: datetime) -> str:
     if held.certificate not in held.trusted:
         return "is not trusted"
     return ""
+
+
+def is_certificate(text: bytes) -> bool:
+    """Tell whether a text is a certificate in PEM, of whatever kind."""
+    try:
+        x509.load_pem_x509_certificate(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _parse_names(names: Sequence[str]) -> list[x509.GeneralName]:

@@ -12,6 +12,8 @@ NAMES = ("hook.ns.svc", "127.0.0.1")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GOOD = issue(NAMES, NOW)
 OTHER = issue(NAMES, NOW)
+# A key of a kind that nobody knows (1.2.3.4), as some other tool may put it there.
+ALIEN = b"-----BEGIN PRIVATE KEY-----\nMAwCAQAwBQYDKgMEBAA=\n-----END PRIVATE KEY-----\n"
 
 
 @pytest.mark.parametrize(
@@ -33,11 +35,15 @@ def test_certificate_is_replaced_long_before_its_end(after: timedelta, problem: 
     [
         (Certificate(b"x", GOOD.key, b"x"), "cannot be read: ValueError"),
         (Certificate(GOOD.certificate, b"x", GOOD.trusted), "cannot be read: ValueError"),
+        (
+            Certificate(GOOD.certificate, ALIEN, GOOD.trusted),
+            "cannot be read: UnsupportedAlgorithm",
+        ),
         (Certificate(GOOD.certificate, OTHER.key, GOOD.trusted), "does not fit its key"),
         (Certificate(GOOD.certificate, GOOD.key, OTHER.trusted), "is not trusted"),
         (issue(["else.ns.svc"], NOW), "is not for hook.ns.svc"),
     ],
-    ids=["no certificate", "no key", "other key", "not trusted", "other name"],
+    ids=["no certificate", "no key", "alien key", "other key", "not trusted", "other name"],
 )
 def test_certificate_of_no_use_is_replaced(held: Certificate, problem: str) -> None:
     assert find_problem(held, NAMES, NOW) == problem

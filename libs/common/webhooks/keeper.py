@@ -16,9 +16,15 @@ import structlog
 
 from libs.common.client import Client
 from libs.common.clock import Clock
-from libs.common.errors import Conflict
+from libs.common.errors import Conflict, Invalid, patch_error
 from libs.common.kinds import SECRET, Key, Kind, Manifest
-from libs.common.webhooks.certificates import LIFETIME, Certificate, find_problem, issue
+from libs.common.webhooks.certificates import (
+    LIFETIME,
+    Certificate,
+    find_problem,
+    is_certificate,
+    issue,
+)
 
 log = structlog.get_logger("webhooks")
 
@@ -58,6 +64,7 @@ class CertificateKeeper:
         self._configuration = Key("", configuration)
         self._names = names
         self._lifetime = lifetime
+        self._shown: Certificate | None = None
 
     async def ensure(self) -> Certificate:
         """Return the certificate to show, renewed when it is due; the API server trusts it.
@@ -65,10 +72,21 @@ class CertificateKeeper:
         Raises:
             SlipwayError: Secret or configuration cannot be read or written.
         """
-        certificate = await self._renew_if_due()
-        # First of all trusted, then shown: there is no moment in which the two do not fit.
-        await self._trust(certificate)
-        return certificate
+        for left in reversed(range(_TRIES)):
+            # Read first what is written last. A replica that renews between the two reads makes
+            # the write conflict; the other way round its bundle would be put back to ours.
+            found = await self._client.get(self._kind, self._configuration)
+            certificate = await self._renew_if_due()
+            try:
+                # First of all trusted, then shown: never do the two not fit.
+                await self._trust(certificate, found)
+            except Conflict:
+                if not left:
+                    raise
+                continue
+            self._shown = certificate
+            return certificate
+        raise AssertionError  # The last try returns or raises.
 
     async def _renew_if_due(self) -> Certificate:
         for left in reversed(range(_TRIES)):
@@ -77,7 +95,9 @@ class CertificateKeeper:
             problem = find_problem(held, self._names, self._clock.now()) if held else "is missing"
             if held is not None and not problem:
                 return held
-            fresh = issue(self._names, self._clock.now(), lifetime=self._lifetime, before=held)
+            # Of a Secret that was emptied or spoiled: other replicas show what this one does.
+            known = held if held is not None and is_certificate(held.certificate) else self._shown
+            fresh = issue(self._names, self._clock.now(), lifetime=self._lifetime, before=known)
             try:
                 await self._client.replace(SECRET, {**secret, "data": render_data(fresh)})
             except Conflict:
@@ -89,9 +109,8 @@ class CertificateKeeper:
             return fresh
         raise AssertionError  # The last try returns or raises.
 
-    async def _trust(self, certificate: Certificate) -> None:
+    async def _trust(self, certificate: Certificate, found: Manifest) -> None:
         bundle = base64.b64encode(certificate.trusted).decode()
-        found = await self._client.get(self._kind, self._configuration)
         operations: list[Manifest] = [
             {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle}
             for index, webhook in enumerate(found.get("webhooks") or ())
@@ -102,7 +121,10 @@ class CertificateKeeper:
         # The webhooks are counted in the version that was looked at.
         version = found["metadata"]["resourceVersion"]
         test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
-        await self._client.patch(self._kind, self._configuration, [test, *operations])
+        try:
+            await self._client.patch(self._kind, self._configuration, [test, *operations])
+        except Invalid as error:
+            raise patch_error(error) from error
 
 
 def parse_secret(secret: Mapping[str, Any]) -> Certificate | None:

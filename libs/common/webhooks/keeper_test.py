@@ -14,7 +14,7 @@ from libs.common.kinds import MUTATING_WEBHOOK_CONFIGURATION as KIND
 from libs.common.kinds import SECRET, Key, Manifest, build_object
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
-from libs.common.webhooks.certificates import LIFETIME
+from libs.common.webhooks.certificates import LIFETIME, Certificate
 from libs.common.webhooks.keeper import CertificateKeeper
 
 HOOK = Key("default", "hook")
@@ -93,6 +93,44 @@ async def test_secret_that_was_spoiled_is_mended(
     api.patch(SECRET, HOOK, {"data": {"tls.key": base64.b64encode(b"x").decode()}})
 
     assert b"PRIVATE KEY" in (await keep(fake_client, clock).ensure()).key
+
+
+@pytest.mark.parametrize("data", [None, {"tls.crt": "eA==", "tls.key": "eA=="}])
+async def test_what_replicas_show_stays_trusted_when_the_secret_is_lost(
+    api: FakeApi, fake_client: Client, clock: FakeClock, data: Manifest | None
+) -> None:
+    keeper = keep(fake_client, clock)
+    shown = await keeper.ensure()
+    api.delete(SECRET, HOOK)
+    api.create(build_object(SECRET, "hook", "default", **({"data": data} if data else {})))
+
+    fresh = await keeper.ensure()
+
+    assert fresh.certificate != shown.certificate
+    assert bundles(api) == {fresh.certificate + shown.certificate}
+
+
+async def test_bundle_of_a_replica_that_renews_meanwhile_is_not_put_back(
+    api: FakeApi, fake_client: Client, clock: FakeClock
+) -> None:
+    """The clock of one replica is a little behind: for it the certificate is not yet due."""
+
+    class Behind(CertificateKeeper):
+        async def _renew_if_due(self) -> Certificate:
+            held = await super()._renew_if_due()
+            if not renewed:
+                renewed.append(await keep(fake_client, ahead).ensure())
+            return held
+
+    await keep(fake_client, clock).ensure()
+    due = (LIFETIME * 2 - timedelta(hours=1)) / timedelta(seconds=3)
+    ahead, renewed = FakeClock(), list[Certificate]()
+    clock.advance(due - 60)
+    ahead.advance(due + 60)
+
+    await Behind(fake_client, clock, HOOK, KIND, "hook", ["hook.default.svc"]).ensure()
+
+    assert bundles(api) == {renewed[0].trusted}
 
 
 async def test_trust_that_was_taken_away_comes_back(

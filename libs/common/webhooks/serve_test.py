@@ -24,8 +24,9 @@ from libs.common.testing.script import Script
 from libs.common.testing.waiting import until
 from libs.common.testing.widget import WIDGET
 from libs.common.webhooks import WebhookSettings, serve_webhooks
-from libs.common.webhooks.certificates import LIFETIME
-from libs.common.webhooks.keeper import parse_secret
+from libs.common.webhooks.certificates import LIFETIME, issue
+from libs.common.webhooks.keeper import parse_secret, render_data
+from libs.common.webhooks.serve import name_service
 
 HOOK = Key("default", "hook")
 SOON = (LIFETIME * 0.7) / timedelta(seconds=1)
@@ -122,14 +123,13 @@ async def test_certificate_is_shown_at_once_where_the_one_before_is_trusted_no_m
     clock, port = FakeClock(), find_free_port()
     async with build_harness(api, port, clock) as harness:
         await harness.eventually(lambda: is_ready(harness))
-        first = kept(api)
-        api.patch(SECRET, HOOK, {"data": None})
+        other = issue(name_service(HOOK), clock.now())
+        api.patch(SECRET, HOOK, {"data": render_data(other)})
+        looks = len(api.requests.select("get", SECRET))
 
         clock.advance(60)
-        await until(lambda: kept(api) not in (first, b""))
-        looks = len(api.requests.select("get", SECRET))
-        await harness.eventually(lambda: _shows(port, kept(api)))
-        assert len(api.requests.select("get", SECRET)) == looks
+        await harness.eventually(lambda: _shows(port, other.certificate))
+        assert len(api.requests.select("get", SECRET)) == looks + 1
 
 
 async def _shows(port: int, certificate: bytes) -> bool:
