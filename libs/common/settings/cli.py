@@ -21,7 +21,7 @@ from pydantic_core import ErrorDetails, PydanticUndefined
 from pydantic_settings import SettingsError
 
 from libs.common.logs import configure_logs
-from libs.common.redaction import REDACTED, is_sensitive_key
+from libs.common.redaction import REDACTED, is_sensitive_key, redact_text
 from libs.common.settings.fields import CommonSettings, standard_environment
 
 # The kubelet sets these for each Service in the namespace: a Service that is called
@@ -157,7 +157,7 @@ def _render_error(
     source = spec.flag if spec.name in flags else spec.environment[0]
     if details["type"] == "missing":
         return f"{spec.environment[0]} or {spec.flag}: a value is required"
-    given = REDACTED if is_sensitive_key(spec.name) else repr(details["input"])
+    given = REDACTED if is_sensitive_key(spec.name) else redact_text(repr(details["input"]))
     return f"{source}: {message[:1].lower()}{message[1:]}, got {given}"
 
 

@@ -171,6 +171,13 @@ def test_secret_value_is_not_repeated_in_its_error() -> None:
     assert "canary" not in lines[0]
 
 
+def test_password_in_a_url_is_not_repeated_in_its_error() -> None:
+    lines = parse_failing(Settings, "--otlp-endpoint=ftp://user:canary@collector")
+
+    assert "must be a URL" in lines[0]
+    assert "canary" not in lines[0]
+
+
 def test_unknown_flag_is_one_line() -> None:
     lines = parse_failing(Settings, "--leader=1")
 
