@@ -7,7 +7,14 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from libs.common.crd.markers import LIST_MAP_KEYS, LIST_TYPE, PRESERVE_UNKNOWN, ListMap, Verbatim
+from libs.common.crd.markers import (
+    LIST_MAP_KEYS,
+    LIST_TYPE,
+    PRESERVE_UNKNOWN,
+    ListMap,
+    Rule,
+    Verbatim,
+)
 from libs.common.crd.model import KubernetesModel
 from libs.common.crd.types import (
     AnnotationMap,
@@ -102,7 +109,14 @@ Conditions = Annotated[list[StatusCondition], ListMap("type"), Field(max_length=
 """The conditions of a status: one of each type."""
 
 
-class LabelSelectorRequirement(KubernetesModel):
+_VALUES_RULE: Final = Rule(
+    "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
+    "values are needed by In and NotIn, and by these alone",
+    field_path=".values",
+)
+
+
+class LabelSelectorRequirement(KubernetesModel, rules=(_VALUES_RULE,)):
     """LabelSelectorRequirement is one rule of a label selector."""
 
     key: LabelKey
