@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import yaml
@@ -96,8 +97,13 @@ def read_config(source: ConfigSource, config_map: Mapping[str, Any] | None) -> C
     return Config(text, digest)
 
 
+@lru_cache(maxsize=128)
 def find_problem(text: str) -> str:
-    """Return what keeps a configuration from being used; empty for nothing."""
+    """Return what keeps a configuration from being used; empty for nothing.
+
+    Remembered: each pass asks twice, and a long one takes a third of a second to read, in which no
+    webhook is answered.
+    """
     if len(text.encode()) > LIMIT:
         return f"longer than {LIMIT // 1024} KiB"
     if "\0" in text:

@@ -25,6 +25,20 @@ def test_configuration_of_the_exporter_is_taken(text: str) -> None:
     assert find_problem(text) == ""
 
 
+def test_configuration_is_read_once_however_many_passes_ask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A long one takes a third of a second, in which nobody else is served."""
+    read: list[str] = []
+    monkeypatch.setattr("yaml.safe_load", read.append)
+    config_map = {"data": {"config.yaml": "rules: [] # read once"}}
+
+    first, second = (read_config(SOURCE, config_map) for _ in range(2))
+
+    assert first == second and first.reason is None
+    assert len(read) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
