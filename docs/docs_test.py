@@ -42,7 +42,17 @@ _PATH: Final = re.compile(
     r"(?:operators|libs|tools|helm|deploy|docs|tests|3rdparty)(?:/[\w.{},-]+)+/?"
 )
 _MAX_README_LINES: Final = 120
+_COVERAGE: Final = (
+    "tools/fuzz/coverage_test.py::test_every_field_is_let_in_with_some_value_and_refused_with_another"
+)
 _LIMIT_SECONDS: Final = 300
+WRITTEN: Final = (
+    "operators/greeter",
+    "tests/e2e/greeter_test.py",
+    "tools/fuzz/subjects/greeter.py",
+    "tools/sweep/workloads/greeter.py",
+)
+"""What the tutorial has people write."""
 
 
 def name_of(page: Path) -> str:
@@ -215,10 +225,11 @@ def run_in(checkout: Path, *words: str) -> str:
 @pytest.mark.parametrize(
     "words",
     [
-        ("-m", "pytest", "-q", "-x", "operators/greeter"),
-        ("-m", "black", "--check", "--quiet", "operators/greeter"),
-        ("-m", "ruff", "check", "--quiet", "operators/greeter"),
+        ("-m", "pytest", "-q", "-x", "operators/greeter", f"{_COVERAGE}[Greeting]"),
+        ("-m", "black", "--check", "--quiet", *WRITTEN),
+        ("-m", "ruff", "check", "--quiet", *WRITTEN),
         ("-m", "operators.greeter", "--help"),
+        ("-c", "import tools.sweep.workloads.greeter"),
     ],
     ids=lambda words: words[1],
 )

@@ -17,12 +17,20 @@ from tools.scaffold.tutorial import PAGE
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _NEXT: Final = """
 It keeps ConfigMaps, as the operator of {page} does, and works as it is. Make it yours:
-  operators/{id}/api/v1alpha1.py   fields, conditions, reasons; then ./dev generate
-  operators/{id}/reconcile.py      what is, and what to write
-  operators/{id}/rbac.py           what it may do
+  operators/{id}/api/v1alpha1.py      fields, conditions, reasons; then ./dev generate
+  operators/{id}/resources.py         what it makes
+  operators/{id}/reconcile.py         what is, and what to write
+  operators/{id}/controller.py        what it watches
+  operators/{id}/rbac.py              what it may do
+  operators/{id}/conformance_test.py  an object of yours, and a change of it
+  tools/fuzz/subjects/{id}.py         the same for the fuzzer; then python -m tools.fuzz.coverage
+  tools/sweep/workloads/{id}.py       what users do with it, for the fault sweep
+  tests/e2e/{id}_test.py              the same on a real cluster
+What people read: README.md, CHANGELOG.md, examples and the summary in controller.py of
+operators/{id}; Chart.yaml, README.md and templates/NOTES.txt of helm/{id}; the table in README.md.
 
 Try it:
-  python -m pytest operators/{id}
+  python -m pytest operators/{id} helm/{id} docs
   ./dev demo {id}
 """
 
@@ -33,11 +41,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = Names.build(options.operator, options.kind, options.plural, options.group)
     for path in create(_ROOT, names):
         print(path)
-    command = [sys.executable, "-m", "tools.generate"]
-    done = subprocess.run(command, cwd=_ROOT, check=False)
-    if done.returncode == 0:
-        print(_NEXT.format(page=PAGE, id=names.id), end="")
-    return done.returncode
+    for module in ("tools.generate", "tools.fuzz.coverage"):
+        done = subprocess.run([sys.executable, "-m", module], cwd=_ROOT, check=False)
+        if done.returncode:
+            return done.returncode
+    print(_NEXT.format(page=PAGE, id=names.id), end="")
+    return 0
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

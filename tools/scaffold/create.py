@@ -68,7 +68,7 @@ def _write_draft(root: Path, draft: Path, names: Names) -> None:
     for name, change in (("pyproject.toml", add_layers), ("README.md", add_row)):
         (draft / name).write_text(change((root / name).read_text(), names))
     # Other names have another order and another length.
-    written = [str(draft / "operators" / names.id), str(draft / "tests")]
+    written = [str(draft / place) for place in (f"operators/{names.id}", "tests", "tools")]
     for words in (
         ("ruff", "check", "--quiet", "--no-cache", "--select=I", "--fix", *written),
         ("black", "--quiet", *written),
