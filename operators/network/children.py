@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from libs.common.apply import build_desired
@@ -41,8 +41,14 @@ class Child:
         return self.live is not None and self.owns(self.live)
 
     def owns(self, live: Manifest) -> bool:
-        """Tell whether an object of the name has the owner, or the mark, of the wanted one."""
-        return _owner_of(live) == _owner_of(self.wanted)
+        """Tell whether an object of the name has the owner, or a mark as the wanted one has.
+
+        A name is made of that of its owner, so a mark is ours whatever UID it has: an owner that
+        was restored from a backup, or deleted by force and made anew, finds what it left behind.
+        """
+        if KEPT_FOR in _marks(self.wanted):
+            return KEPT_FOR in _marks(live) and not controller_uid(live)
+        return controller_uid(live) == controller_uid(self.wanted)
 
     @property
     def stands(self) -> bool:
@@ -59,17 +65,22 @@ class Child:
         """Whether somebody else changed what the live object says since we wrote it."""
         if self.live is None or not self.is_ours:
             return False
-        annotations = self.live["metadata"].get("annotations") or {}
         wanted = build_desired(self.wanted)["metadata"]["annotations"][APPLIED_HASH]
         same = _says_the_same(self.kind, self.live, self.wanted)
-        return annotations.get(APPLIED_HASH) == wanted and not same
+        return _marks(self.live).get(APPLIED_HASH) == wanted and not same
 
     def plan(self) -> Step:
         """Plan the one step that brings it in line; it is no write where nothing is to be done."""
         if self.live is None or not self.is_tampered:
             return Apply(self.kind, self.wanted, self.owns)
         # An apply leaves fields alone that others added, and here they open or close something.
-        operations = [{"op": "replace", "path": "/spec", "value": self.wanted["spec"]}]
+        operations = [
+            {"op": "replace", "path": "/spec", "value": self.wanted["spec"]},
+            *(
+                {"op": "add", "path": f"/metadata/annotations/{_escape(name)}", "value": text}
+                for name, text in _marks(self.wanted).items()
+            ),
+        ]
         return Patch(self.kind, self.key, uid_of(self.live), operations)
 
     def __str__(self) -> str:
@@ -104,9 +115,13 @@ def render_users(users: Iterable[str], limit: int = 3) -> str:
     return ", ".join(names[:limit]) + rest
 
 
-def _owner_of(manifest: Manifest) -> str:
-    annotations = manifest["metadata"].get("annotations") or {}
-    return controller_uid(manifest) or str(annotations.get(KEPT_FOR, ""))
+def _marks(manifest: Manifest) -> Mapping[str, str]:
+    return manifest["metadata"].get("annotations") or {}
+
+
+def _escape(name: str) -> str:
+    """Write a name as a part of a JSON pointer."""
+    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _says_the_same(kind: Kind, live: Manifest, wanted: Manifest) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -15,49 +14,23 @@ from libs.common.contracts.multus import (
     POLICY_FOR,
 )
 from libs.common.contracts.network import FirewallView, NetworkView
-from libs.common.crd import build_crd
-from libs.common.kinds import EVENT, NETWORK_POLICY, Key, Kind, Manifest, build_object
+from libs.common.kinds import EVENT, NETWORK_POLICY, Key, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
 from libs.common.testing.harness import OperatorHarness
-from operators.network.api.v1alpha1 import FIREWALL, NETWORK, Firewall, Network
+from operators.network.api.v1alpha1 import FIREWALL, NETWORK
 from operators.network.conformance_test import bare
-from operators.network.controller import OPERATOR
 from operators.network.samples import (
     build_firewall,
     build_instance,
     build_network,
     build_rule,
 )
+from operators.network.shown import condition
 
 LAN, WEB = Key("default", "lan"), Key("default", "web")
 DENY, OPEN = Key("default", "network-lan-deny"), Key("default", "network-lan-open")
 POLICY = Key("default", "firewall-web")
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    """Run an API server that knows networks, firewalls and instances, and no Multus."""
-    async with FakeApi() as api:
-        api.register(build_crd(Network))
-        api.register(build_crd(Firewall))
-        api.register(build_loose_crd(INSTANCE, None, ("status",)))
-        yield api
-
-
-@pytest.fixture
-async def harness(api: FakeApi) -> AsyncIterator[OperatorHarness]:
-    """Run the operator for namespace default."""
-    async with OperatorHarness(
-        OPERATOR, api.config, watch_namespaces=("default",), multus_poll_seconds=1
-    ) as harness:
-        yield harness
-
-
-def condition(api: FakeApi, kind: Kind, key: Key, name: str) -> tuple[str, str]:
-    found = find_condition(api.get(kind, key), name)
-    assert found is not None, f"{name} is not shown"
-    return found["status"], found["reason"]
 
 
 def selected(api: FakeApi, key: Key) -> list[str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import accumulate
 from typing import Final
 
 from operators.network.api.v1alpha1.firewall import (
@@ -125,10 +126,9 @@ def _compile(ruleset: Ruleset, limit: int) -> tuple[tuple[Opening, ...], tuple[S
         traffic = find_traffic(kept)
         return tuple(_find_openings(traffic)), tuple(_find_shortfalls(kept, traffic))
 
-    openings, shortfalls = attempt(ruleset)
-    if sum(opening.cost for opening in openings) <= limit:
-        return openings, shortfalls
-    kept = _shrink(ruleset, lambda each: sum(o.cost for o in attempt(each)[0]) <= limit)
+    if _fits(ruleset, limit):
+        return attempt(ruleset)
+    kept = _shrink(ruleset, lambda each: _fits(each, limit))
     openings, shortfalls = attempt(kept)
     return openings, (*_tell_dropped(ruleset, kept), *shortfalls)
 
@@ -222,6 +222,14 @@ def _tell_undefined(rule: PacketRule) -> Shortfall:
 
 
 # What is too much.
+
+
+def _fits(ruleset: Ruleset, limit: int) -> bool:
+    """Tell whether a policy has room for a ruleset; stops counting where it has not."""
+    return all(
+        cost <= limit
+        for cost in accumulate(opening.cost for opening in _find_openings(find_traffic(ruleset)))
+    )
 
 
 def _shrink(ruleset: Ruleset, fits: Callable[[Ruleset], bool]) -> Ruleset:

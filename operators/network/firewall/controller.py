@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from libs.common.conditions import conditions_of
@@ -77,7 +78,7 @@ class Reconciler:
     async def reconcile(self, ctx: Context) -> Result | None:
         """Make one pass over a Firewall, which may be in use while it is being deleted."""
         firewall = Firewall.parse(ctx.primary)
-        compiled = _compile(ctx, firewall)
+        compiled = await _compile(ctx, firewall)
         outcome = await take_steps(
             ctx,
             plan_firewall(firewall, compiled, _observe(ctx, firewall)),
@@ -111,9 +112,10 @@ class Reconciler:
         return self._settings.multus_poll_seconds if waits else None
 
 
-def _compile(ctx: Context, firewall: Firewall) -> Compiled:
+async def _compile(ctx: Context, firewall: Firewall) -> Compiled:
     started = time.perf_counter()
-    compiled = compile_firewall(firewall.spec)
+    # Rules without number may take seconds, in which the Lease has to be kept.
+    compiled = await asyncio.to_thread(compile_firewall, firewall.spec)
     ctx.metrics.histogram(COMPILE_SECONDS).observe(time.perf_counter() - started)
     return compiled
 

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 
 from libs.common.conditions import READY
-from libs.common.crd import ListAtomic, PrinterColumn, Rule, ShortText
+from libs.common.crd import ListAtomic, PrinterColumn, Rule
 
 GROUP: Final = "network.slipway.dev"
 """API group of the operator."""
@@ -80,7 +80,9 @@ Ip = Annotated[
 ]
 """One IP address, of either family."""
 
-Users = Annotated[list[ShortText], ListAtomic(), Field(max_length=USERS_SHOWN)]
+Users = Annotated[
+    list[Annotated[str, Field(max_length=280)]], ListAtomic(), Field(max_length=USERS_SHOWN)
+]
 """Kind and name of each of the first users of an object."""
 
 READY_COLUMNS: Final = (

@@ -21,7 +21,6 @@ from libs.common.crd import (
     ObservedGeneration,
     PrinterColumn,
     Rule,
-    ShortText,
     kind_of,
 )
 from libs.common.kinds import Kind
@@ -256,7 +255,7 @@ class RouteStatus(KubernetesModel):
     """nextHop is the address that packets go to; empty where they are dropped or cannot go yet."""
     reason: NetworkReason
     """reason is Resolved, or why there is no next hop."""
-    message: ShortText = ""
+    message: Annotated[str, Field(max_length=1_024)] = ""
     """message says for people what is missing."""
 
 
