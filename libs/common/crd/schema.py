@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 from pydantic.errors import PydanticInvalidForJsonSchema
-from pydantic.json_schema import PydanticJsonSchemaWarning
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, PydanticJsonSchemaWarning
+from pydantic_core import core_schema
 
 from libs.common.crd.errors import SchemaError
 from libs.common.crd.immutable import build_immutable_rules
@@ -99,11 +100,25 @@ def _render_json_schema(model: type[BaseModel]) -> Manifest:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", PydanticJsonSchemaWarning)
-            raw = model.model_json_schema(by_alias=True, mode="validation")
+            raw = model.model_json_schema(
+                by_alias=True, mode="validation", schema_generator=_Generator
+            )
     except (PydanticInvalidForJsonSchema, PydanticJsonSchemaWarning) as err:
         raise SchemaError(model.__name__, [str(err).splitlines()[0]]) from err
     # A model that refers to itself comes as a bare reference to its definition.
     return raw
+
+
+class _Generator(GenerateJsonSchema):
+    """Pydantic's generator, which leaves out what a factory gives: a default like any other."""
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        factory = schema.get("default_factory")
+        if factory is not None and not schema.get("default_factory_takes_data"):
+            made: Any = factory
+            schema = {**schema, "default": made()}
+            del schema["default_factory"]
+        return super().default_schema(schema)
 
 
 class _Converter:
@@ -133,6 +148,8 @@ class _Converter:
             self._convert_array(node, path, seen)
         else:
             self._convert_scalar(node, kind, path)
+        if isinstance(node.get("default"), dict | list):
+            node["default"] = _drop_nulls(node["default"])
         if "description" in node:
             node["description"] = reflow(node["description"])
         return _order(node)
@@ -269,6 +286,13 @@ def _drop_empty_default(node: Manifest) -> None:
     """Drop a default that means absent: empty text, list or map."""
     if node.get("default") in ("", [], {}):
         del node["default"]
+
+
+def _drop_nulls(value: Any) -> Any:
+    """Leave out of a default the fields that are null: the API server refuses them there."""
+    if isinstance(value, dict):
+        return {name: _drop_nulls(child) for name, child in value.items() if child is not None}
+    return [_drop_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _clean_default(default: Manifest, properties: Mapping[str, Manifest]) -> Manifest:

@@ -298,6 +298,24 @@ def test_object_default_stands_in_full_without_what_means_absent() -> None:
     assert field_schema(Outer, outer)["default"] == {"inner": {"someName": "a", "size": 3}}
 
 
+def test_default_in_a_list_or_map_has_no_nulls() -> None:
+    """The API server refuses a CRD with a null in a default."""
+
+    class Item(KubernetesModel):
+        name: str
+        note: str | None = None
+
+    item = Item(name="a")
+    assert field_schema(list[Item], [item])["default"] == [{"name": "a"}]
+    assert field_schema(dict[str, Item], {"k": item})["default"] == {"k": {"name": "a"}}
+
+
+def test_default_that_a_factory_makes_is_one_of_the_schema() -> None:
+    """Else the object would say nothing where the operator reads three."""
+    assert field_schema(int, Field(default_factory=lambda: 3))["default"] == 3
+    assert "default" not in field_schema(list[str], Field(default_factory=list))
+
+
 def test_waivers_are_collected_by_path_and_leave_the_schema() -> None:
     class Probe(KubernetesModel):
         items: list[Annotated[bool, Waive("no-booleans", "old")]] = []
