@@ -14,6 +14,7 @@ from typing import Any
 from libs.common.kinds import Manifest
 from libs.common.testing.fakeapi.fields import (
     Fields,
+    Path,
     compare,
     decode_fields,
     encode_fields,
@@ -208,7 +209,7 @@ def apply_conflict(conflicts: Sequence[tuple[ManagerId, Fields]]) -> StatusError
     lines: dict[str, list[str]] = {}
     for manager, fields in sorted(conflicts, key=lambda c: c[0].name):
         who = _describe(manager)
-        for path in sorted(fields):
+        for path in sorted(fields, key=_members_first):
             text = render_path(path)
             causes.append(
                 {"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": text}
@@ -229,6 +230,11 @@ def apply_conflict(conflicts: Sequence[tuple[ManagerId, Fields]]) -> StatusError
         f"Apply failed with {total} conflict{plural}: {listed}",
         details={"causes": causes},
     )
+
+
+def _members_first(path: Path) -> list[tuple[bool, str]]:
+    """Order paths as the real server does: on each level what ends there comes first."""
+    return [(depth < len(path), element) for depth, element in enumerate(path, 1)]
 
 
 def _describe(manager: ManagerId) -> str:

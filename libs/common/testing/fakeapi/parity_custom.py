@@ -276,6 +276,7 @@ async def _custom_appliers(r: Recorder) -> None:
     await apply("free", "delta", spec={"size": 1, "free": {"a": {"b": 1}, "l": [1]}})
     await apply("free merge", "gamma", spec={"size": 1, "free": {"a": {"c": 1}}})
     await apply("conflict", "delta", spec={"size": 5})
+    await apply("conflicts", "delta", spec={"size": 5, "options": {"x": "9"}})
     await apply("force", "delta", spec={"size": 5}, force=True)
     await apply("default", "delta", spec={"size": 5, "mode": "Slow"})
     ready = {"type": "Ready", "status": "True"}

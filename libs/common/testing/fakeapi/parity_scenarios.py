@@ -331,6 +331,7 @@ async def _metadata(r: Recorder) -> None:
         "long name": {"name": "x" * 254},
         "generated": {"generateName": "x-", "name": "y"},
         "unknown": {"nonsense": 1},
+        "empty namespace": {"namespace": ""},
     }
     for label, metadata in cases.items():
         body = {**build_map(), "metadata": {"name": label.replace(" ", "-"), **metadata}}

@@ -235,7 +235,7 @@ class Writer:
     def _place(self, target: Target, obj: Manifest) -> None:
         metadata = obj["metadata"]
         if target.resource.namespaced:
-            if metadata.get("namespace", target.key.namespace) != target.key.namespace:
+            if (metadata.get("namespace") or target.key.namespace) != target.key.namespace:
                 raise bad_request(
                     "the namespace of the provided object does not match the namespace sent on the "
                     "request"
