@@ -251,6 +251,9 @@ class _Converter:
             return
         node["items"] = self.convert(node["items"], f"{path}[]", seen)
         node.setdefault(LIST_TYPE, "atomic")
+        if node[LIST_TYPE] != "map" and _reads_old_self(node["items"]):
+            # The server refuses such a CRD: it cannot tell which old item an item has been.
+            self._report(path, "a rule on its items reads oldSelf, so the list must be a ListMap")
         _drop_empty_default(node)
         for key in node.get(LIST_MAP_KEYS, ()):
             item = node["items"]
@@ -280,6 +283,15 @@ def all_text(values: list[Any]) -> bool:
 def reflow(text: str) -> str:
     """Join the lines of each paragraph of a docstring; readers wrap for themselves."""
     return "\n\n".join(" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip()))
+
+
+def _reads_old_self(node: Manifest) -> bool:
+    """Tell whether a rule of a converted node, or of one below it, compares with the old value."""
+    if IMMUTABLE in node or any("oldSelf" in one["rule"] for one in node.get(VALIDATIONS, ())):
+        return True
+    below = list(node.get("properties", {}).values())
+    below += [node.get(name) for name in ("items", "additionalProperties")]
+    return any(_reads_old_self(one) for one in below if isinstance(one, dict))
 
 
 def _drop_empty_default(node: Manifest) -> None:
