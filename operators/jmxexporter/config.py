@@ -7,14 +7,15 @@ it says so before it changes anything.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
 import yaml
 
-from operators.jmxexporter.api.v1alpha1 import ConfigSource, Reason
+from operators.jmxexporter.api.v1alpha1 import ConfigSource, PrometheusJmxExporterSpec, Reason
 
 LIMIT: Final = 96 * 1024
 """Most bytes of a configuration: it travels in an environment variable, which has 128 KiB."""
@@ -95,6 +96,23 @@ def read_config(source: ConfigSource, config_map: Mapping[str, Any] | None) -> C
         message = f"{name}: {source.config_map_key}: {problem}"
         return Config(text, digest, Reason.CONFIG_INVALID, message)
     return Config(text, digest)
+
+
+def judge_patterns(spec: PrometheusJmxExporterSpec, config: Config) -> Config:
+    """Say of a configuration that it cannot be used with patterns that no injector can read.
+
+    Args:
+        spec: What is asked for.
+        config: The configuration.
+    """
+    patterns = {"mainClass": spec.main_class, "excludeMainClass": spec.exclude_main_class}
+    for field, pattern in patterns.items():
+        try:
+            re.compile(pattern)
+        except (re.error, RecursionError, OverflowError) as error:
+            message = f"spec.{field}: no regular expression of Python: {error}"
+            return replace(config, reason=Reason.INVALID_SPEC, message=message)
+    return config
 
 
 @lru_cache(maxsize=128)

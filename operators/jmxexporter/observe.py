@@ -14,7 +14,7 @@ from operators.jmxexporter.api.v1alpha1 import (
     ConditionType,
     PrometheusJmxExporter,
 )
-from operators.jmxexporter.config import read_config
+from operators.jmxexporter.config import judge_patterns, read_config
 from operators.jmxexporter.discovery import KINDS, SERVICE_MONITOR
 from operators.jmxexporter.naming import OWNER
 from operators.jmxexporter.pods import Pod
@@ -44,7 +44,7 @@ def observe(ctx: Context, exporter: PrometheusJmxExporter) -> Observed:
     mine = {pod.key for pod in had}
     strays = [pod for pod in observe_traces(ctx) if pod.key not in mine]
     return Observed(
-        config=read_config(source, config_map),
+        config=judge_patterns(exporter.spec, read_config(source, config_map)),
         pods=had,
         contested=contested,
         coming=sum(pod.coming for pod in selected),

@@ -347,11 +347,11 @@ def find_path(exporter: PrometheusJmxExporter, pod: Pod, targets: Iterable[Targe
 
 
 def list_addresses(targets: Iterable[Target]) -> list[Address]:
-    """List where metrics are served."""
+    """List where metrics are served, also by what is to be served otherwise soon."""
     return [
         Address(jvm.port, target.pod.key.name, target.pod.uid, target.pod.ip)
         for target in targets
-        for jvm in target.reports
+        for jvm in target.reports or target.before
         if jvm.state is State.SERVING and jvm.port
     ]
 

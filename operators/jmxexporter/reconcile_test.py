@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +16,7 @@ from operators.jmxexporter.config import Config
 from operators.jmxexporter.injector.messages import JvmReport, Report, State
 from operators.jmxexporter.injector.messages import Reason as Told
 from operators.jmxexporter.pods import Pod, shrink_pod
-from operators.jmxexporter.reconcile import Limits, Observed, plan_exporter
+from operators.jmxexporter.reconcile import Limits, Observed, list_addresses, plan_exporter
 from operators.jmxexporter.resources import Image
 from operators.jmxexporter.samples import (
     CONFIG,
@@ -25,6 +27,7 @@ from operators.jmxexporter.samples import (
     build_report,
     build_run_status,
 )
+from operators.jmxexporter.started import Started
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 LIMITS = Limits(Image("injector"))
@@ -167,3 +170,29 @@ def test_report_of_several_jvms_is_as_bad_as_its_worst() -> None:
 
     assert plan.targets[0].reason is Reason.ATTACH_DISABLED
     assert [jvm.port for jvm in plan.targets[0].reports] == [9400, 0]
+
+
+def test_jvm_stays_published_while_a_new_configuration_is_on_its_way() -> None:
+    exporter, pod = parse_exporter(), build_pod()
+    take(pod, exporter)
+    end(pod, "ok")
+    changed = Config("rules: []", "another")
+
+    for _ in ("due", "at work"):
+        plan = plan_exporter(exporter, Observed(changed, [Pod.parse(pod)]), NOW, LIMITS)
+        assert [address.port for address in list_addresses(plan.targets)] == [9400]
+        for action in plan.actions:
+            pod["spec"]["ephemeralContainers"].append(action.step.operations[0]["value"])
+    assert len(Pod.parse(pod).runs) == 2
+    end(pod, Told.PORT_IN_USE)
+    plan = plan_exporter(exporter, Observed(changed, [Pod.parse(pod)]), NOW, LIMITS)
+    assert list_addresses(plan.targets) == []
+
+
+@pytest.mark.parametrize("told", [{"port": 0}, {"last_port": 70_000}, {"path": "/" * 200}])
+def test_annotation_that_no_webhook_of_ours_wrote_spoils_nothing(told: dict[str, Any]) -> None:
+    """Whoever makes pods can write it, and the status of all pods has to hold it."""
+    good = Started("jmx", ("app",), 9400, 9400, "/metrics", "jmx-config/config.yaml")
+
+    assert Started.parse(good.render()) == good
+    assert Started.parse(json.dumps({**json.loads(good.render()), **told})) is None

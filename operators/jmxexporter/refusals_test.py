@@ -195,3 +195,21 @@ async def test_service_monitor_is_made_once_the_cluster_has_the_kind(
     api.register(SERVICE_MONITOR)
     await harness.eventually(lambda: condition(api) == ("True", Reason.ALL_SERVING), timeout=30)
     assert len(api.objects(SERVICE_MONITOR)) == 1
+
+
+async def test_pattern_that_cannot_be_read_costs_no_pod_an_injector(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pod())
+    api.create(build_exporter(mainClass="Shop("))
+    await play(api, harness)
+
+    assert condition(api) == ("False", Reason.INVALID_SPEC)
+    ready = find_condition(api.get(PROMETHEUS_JMX_EXPORTER, JMX), "Ready")
+    assert ready is not None
+    assert "spec.mainClass" in ready["message"]
+    assert runs(api) == []
+
+    api.delete(PROMETHEUS_JMX_EXPORTER, JMX)
+    await harness.settled()
+    assert api.find(PROMETHEUS_JMX_EXPORTER, JMX) is None

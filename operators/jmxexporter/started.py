@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from typing import Final
 
 from operators.jmxexporter.api.v1alpha1 import PrometheusJmxExporter
+
+_LAST_PORT: Final = 65_535
+_PATH_LIMIT: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,9 @@ class Started:
             ports = int(raw["port"]), int(raw["last_port"])
             names = tuple(str(name) for name in raw["containers"])
             texts = [str(raw[name]) for name in ("path", "config")]
+            # Whoever makes pods can write it: one pod must not spoil the status of all.
+            if not all(0 < port <= _LAST_PORT for port in ports) or len(texts[0]) > _PATH_LIMIT:
+                return None
             return cls(str(raw["exporter"]), names, *ports, *texts)
         except (ValueError, KeyError, TypeError):
             return None

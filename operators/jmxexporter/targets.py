@@ -7,7 +7,7 @@ what was tried and how it went.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
@@ -65,6 +65,8 @@ class Target:
         user: As whom the next injector runs.
         until: When it is to be looked at again; None for no time of its own.
         reports: What is known of its JVMs.
+        before: What the injector before said of the JVMs that serve, for as long as another one is
+            to come: they go on with what they have.
         verified: When that was seen.
         begun: Whether its JVMs began with the exporter, which is not verified.
     """
@@ -78,6 +80,7 @@ class Target:
     user: Credentials = field(default_factory=Credentials)
     until: datetime | None = None
     reports: Sequence[JvmReport] = ()
+    before: Sequence[JvmReport] = ()
     verified: datetime | None = None
     begun: bool = False
 
@@ -150,6 +153,12 @@ class Judge:
 
     def judge(self, pod: Pod, container: Container, request: Request) -> Target:
         """Say where a container stands with a request."""
+        target = self._judge(pod, container, request)
+        if target.phase not in (Phase.DUE, Phase.WAITING):
+            return target
+        return replace(target, before=find_serving(pod.runs_of(request.id, container)))
+
+    def _judge(self, pod: Pod, container: Container, request: Request) -> Target:
         runs = pod.runs_of(request.id, container)
         tried = [run for run in runs if run.request.asks_like(request)]
         user = find_user(container, runs)
@@ -241,6 +250,14 @@ def summarize(run: Run) -> Summary:
     message = f"process {worst.pid} {worst.main}: {worst.message}"
     retried = any(jvm.reason in _RETRIED for jvm in bad)
     return Summary(Phase.FAILED, _reason(worst.reason), message, retried)
+
+
+def find_serving(runs: Sequence[Run]) -> Sequence[JvmReport]:
+    """Find the JVMs that serve, as far as the last injector that said anything of them knows."""
+    told = [run for run in runs if run.report and run.request.action is not Action.CHECK]
+    if not told or told[-1].report is None:
+        return ()
+    return [jvm for jvm in told[-1].report.jvms if jvm.state is State.SERVING]
 
 
 def find_user(container: Container, runs: Sequence[Run]) -> Credentials:
