@@ -162,7 +162,11 @@ class Reconciler:
             ctx.event("Normal", Reason.SUBSCRIPTION_DELETED, note, action="Finalize")
             self._desk.forget(ctx.key)
             return None
-        message = effect.trouble.message if effect.trouble else "the broker is being asked"
+        message = "the broker is being asked"
+        if effect.trouble is not None:
+            # The Secret may be gone with a namespace that waits for this very object.
+            way_out = "to leave the subscription set spec.subscription.deletionPolicy to Retain"
+            message = f"{effect.trouble.message}; {way_out}"
         return await self._wait(ctx, consumer, Reason.DELETING_SUBSCRIPTION, message, Outcome())
 
     def _forget_gone(self, ctx: Context) -> None:
@@ -299,7 +303,9 @@ class Reconciler:
         look: Look,
     ) -> None:
         """Tell people what was done."""
-        scaled = before is not None and before.wanted != plan.replicas and outcome.ok
+        # A Deployment that waits for the subscription stays as it is.
+        changes = before is not None and before.wanted != plan.replicas and not plan.held
+        scaled = changes and outcome.ok
         if before is None and outcome.changed:
             ctx.event(
                 "Normal", Reason.DEPLOYED, f"Created the Deployment, replicas: {plan.replicas}"

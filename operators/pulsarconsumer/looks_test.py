@@ -6,8 +6,10 @@ import base64
 
 import pytest
 
+from libs.common.conditions import find_condition
 from libs.common.kinds import (
     DEPLOYMENT,
+    EVENT,
     SECRET,
     Key,
     Manifest,
@@ -255,3 +257,45 @@ async def test_subscription_is_kept_by_default(
     await harness.settled()
 
     assert broker.topics["my-topic"].subscriptions == {"my-subscription": 5}
+
+
+async def test_number_that_waits_for_a_subscription_is_not_told_as_done(
+    api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
+) -> None:
+    api.create(build(broker, subscription={"create": "Operator"}))
+    await harness.eventually(lambda: wanted(api) == 2)
+    broker.status = 503
+    api.patch(PULSAR_CONSUMER, ORDERS, {"spec": {"topic": "other", "replicas": 5}})
+    await harness.eventually(
+        lambda: condition(api, "Ready") == ("False", Reason.WAITING_FOR_SUBSCRIPTION)
+    )
+    await harness.idle()
+    told = [each["reason"] for each in api.objects(EVENT, "default")]
+    assert (wanted(api), Reason.SCALED in told) == (2, False)
+
+    broker.status = 0
+    broker.topics["other"] = RecordedTopic()
+    await harness.eventually(lambda: wanted(api) == 5)
+
+
+async def test_deletion_without_the_secret_tells_the_way_out(
+    api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
+) -> None:
+    """A namespace that is deleted takes the Secret at once and waits for the PulsarConsumer."""
+    api.create(build_secret("token"))
+    login = {"type": "Token", "token": {"secretKeyRef": {"name": "login", "key": "token"}}}
+    api.create(build(broker, authentication=login, subscription={"deletionPolicy": "Delete"}))
+    await harness.eventually(lambda: condition(api, "BrokerReachable")[0] == "True")
+    api.delete(SECRET, Key("default", "login"))
+    api.delete(DEPLOYMENT, ORDERS)
+    api.delete(PULSAR_CONSUMER, ORDERS)
+
+    def message() -> str:
+        held = find_condition(api.get(PULSAR_CONSUMER, ORDERS), "Terminating")
+        return str(held["message"]) if held else ""
+
+    await harness.eventually(lambda: "deletionPolicy to Retain" in message())
+    assert "there is no Secret login" in message()
+    retain = {"spec": {"subscription": {"deletionPolicy": "Retain"}}}
+    api.patch(PULSAR_CONSUMER, ORDERS, retain)
+    await harness.eventually(lambda: api.find(PULSAR_CONSUMER, ORDERS) is None)
