@@ -38,7 +38,7 @@ _OTHERS: Final = frozenset(
         # Fields of Kubernetes and names of other projects, which the code does not need.
         *("activeDeadlineSeconds", "serviceDiscoveryRole", "valueFrom", "envFrom", "renewTime"),
         *("holderIdentity", "allowVolumeExpansion", "vmRolloutStrategy", "managedFields"),
-        *("CAP_SYS_PTRACE", "snapshotInProgress"),
+        *("CAP_SYS_PTRACE", "snapshotInProgress", "namePrefix"),
     }
 )
 
