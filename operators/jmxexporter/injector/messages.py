@@ -18,6 +18,8 @@ MESSAGE_LIMIT: Final = 4096
 """Bytes of a termination message that the kubelet keeps."""
 _TEXT_LIMIT: Final = 160
 _JVMS_SHOWN: Final = 8
+_STATUS_LIMIT: Final = 256
+_LAST_PORT: Final = 65_535
 
 
 class Action(StrEnum):
@@ -135,6 +137,8 @@ class Request:
             ValueError: The text is no request.
         """
         raw = _known(cls, json.loads(text))
+        if not isinstance(raw.get("id"), str):
+            raise ValueError("no id")  # noqa: TRY004 - one error for whatever is wrong.
         raw["action"] = Action(raw["action"])
         raw["agent"] = Agent(raw.get("agent", Agent.GUARD))
         return cls(**raw)
@@ -253,10 +257,26 @@ class Report:
         if not isinstance(raw, dict) or not isinstance(raw.get("jvms", []), Sequence):
             raise ValueError("not a report")  # noqa: TRY004 - one error for whatever is wrong.
         jvms = [_known(JvmReport, jvm) for jvm in raw.get("jvms", [])]
+        if not all(map(_is_sound, jvms)):
+            raise ValueError("not a report of JVMs")
         reports = tuple(JvmReport(**{**jvm, "state": State(jvm["state"])}) for jvm in jvms)
         return cls(reports, str(raw.get("reason", "")), str(raw.get("message", "")))
 
 
-def _known(model: type, raw: Mapping[str, Any]) -> dict[str, Any]:
+def _is_sound(jvm: Mapping[str, Any]) -> bool:
+    """Tell whether a report fits into a status; a process of the pod may have written it."""
+    texts = [jvm.get(name, "") for name in ("main", "reason", "message", "config_hash", "version")]
+    port, numbers = jvm.get("port", 0), [jvm.get(name, 0) for name in ("pid", "start", "port")]
+    return (
+        all(isinstance(text, str) and len(text) <= _STATUS_LIMIT for text in texts)
+        and all(isinstance(number, int) and number >= 0 for number in numbers)
+        and all(isinstance(jvm.get(name, -1), int) for name in ("uid", "gid"))
+        and port <= _LAST_PORT
+    )
+
+
+def _known(model: type, raw: object) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        raise ValueError("not an object")  # noqa: TRY004 - one error for whatever is wrong.
     names = {field.name for field in fields(model)}
     return {name: value for name, value in raw.items() if name in names}

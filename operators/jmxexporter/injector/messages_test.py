@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,3 +80,26 @@ def test_scrape_tells_hash_version_and_health() -> None:
     )
 
     assert parse_scrape(text) == Scrape("ab", "1.6.0", healthy=True)
+
+
+@pytest.mark.parametrize(
+    "told", [{"port": 70_000}, {"port": "9400"}, {"pid": -1}, {"main": "x" * 300}, {"uid": None}]
+)
+def test_report_that_does_not_fit_into_a_status_is_none(told: dict[str, object]) -> None:
+    """A process of the pod can write it, and one pod must not spoil the status of all."""
+    jvm = {"pid": 1, "state": "Serving", "port": 9400}
+
+    assert Report.parse(json.dumps({"jvms": [jvm]})).jvms
+    with pytest.raises(ValueError, match="not a report"):
+        Report.parse(json.dumps({"jvms": [{**jvm, **told}]}))
+
+
+@pytest.mark.parametrize("text", ["[]", "1", '{"action": "Ensure", "id": 5}'])
+def test_text_that_is_no_request_is_told_by_one_error(text: str) -> None:
+    with pytest.raises(ValueError, match="no"):
+        Request.parse(text)
+
+
+def test_report_of_what_is_no_jvm_is_told_by_one_error() -> None:
+    with pytest.raises(ValueError, match="not an object"):
+        Report.parse('{"jvms": [1]}')
