@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
+from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
 from operators.ipam.samples import build_claim, build_pool
@@ -144,3 +145,17 @@ async def test_pool_that_is_mended_says_again_what_it_said_before(
     api.patch(IP_POOL, POOL, {"spec": {"addresses": ["2001:db8::1"]}})
     await harness.settled()
     assert (reason(api, "b"), position(api, "b")) == ("PoolExhausted", 1)
+
+
+async def test_pool_whose_entries_cannot_be_made_does_not_try_without_a_pause(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """So it is while the CRD of the ledger is made anew: its kind is not found for a moment."""
+    api.fail("create", IP_ALLOCATION, status=404, times=None)
+    api.create(build_pool())
+    api.create(build_claim("a"))
+    await harness.eventually(lambda: harness.failing, "the pool waits to try again")
+    assert len(api.requests.select("create", IP_ALLOCATION)) < 10
+
+    api.faults.clear()
+    await harness.eventually(lambda: address(api, "a"))

@@ -8,7 +8,7 @@ from typing import Final
 
 from libs.common.conditions import conditions_of
 from libs.common.contracts.reading import text_at, text_map_at
-from libs.common.errors import BadRequest, Forbidden, Invalid, NotFound
+from libs.common.errors import BadRequest, Forbidden, Invalid
 from libs.common.kinds import NAMESPACE, Key, Manifest, key_of, uid_of
 from libs.common.naming import label_value
 from libs.common.plan import Create, Delete, Outcome, Patch
@@ -40,8 +40,6 @@ _STATES: Final = ("free", "allocated", "quarantined", "outOfRange")
 """Fields of status.capacity that are told by the metric of addresses, each as its state."""
 _REFUSALS: Final = 3
 """Refusals in a row after which the fault is taken to be ours and not that of the claims."""
-_SETTLED_BY_A_LOOK: Final = (ForeignObject, NotFound)
-"""What a create meets when somebody else was faster; the cache knows it from there on."""
 _REFUSED: Final = (BadRequest, Forbidden, Invalid)
 
 
@@ -176,7 +174,8 @@ class _Serving:
 
     def _judge(self, grant: Grant, error: Exception) -> bool:
         """Tell whether a failure leaves the others their chance."""
-        if isinstance(error, _SETTLED_BY_A_LOOK):
+        if isinstance(error, ForeignObject):
+            # Somebody else was faster, whom the cache knows from here on.
             self._ctx.metrics.counter(metrics.CONFLICTS).labels(self._pool.metadata.name).inc()
             return True
         self.error = error
