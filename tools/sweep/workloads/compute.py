@@ -132,6 +132,10 @@ async def _fill(user: User) -> None:
         "publicIP": {"mode": "None", "poolName": None},
     }
     await user.patch(INSTANCE, "web", {"spec": spec})
+    await _add_claim(user)
+
+
+async def _add_claim(user: User) -> None:
     (disk,) = await user.list(DATA_VOLUME)
     resources = {"requests": {"storage": "10Gi"}}
     metadata = {"name": "web-root", "labels": disk["metadata"]["labels"]}
@@ -161,10 +165,24 @@ async def _delete(user: User) -> None:
         await user.delete(INSTANCE_SIZE, user.scoped(name))
 
 
-async def _create_plain(user: User) -> None:
+async def _create_plain(user: User, **spec: Any) -> None:
     await _prepare(user)
-    spec = {"size": user.scoped("small"), "image": dict(IMAGE)}
-    await user.create(INSTANCE, "web", spec)
+    wanted = {"size": user.scoped("small"), "image": dict(IMAGE), **spec}
+    await user.create(INSTANCE, "web", wanted)
+
+
+async def _create_retaining(user: User) -> None:
+    await _create_plain(user, deletionPolicy={"rootDisk": "Retain"})
+
+
+async def _leave(user: User) -> None:
+    await user.delete(INSTANCE, "web")
+
+
+async def _delete_left(user: User) -> None:
+    await user.delete(PVC, "web-root")
+    for name in ("small", "large"):
+        await user.delete(INSTANCE_SIZE, user.scoped(name))
 
 
 def _ask(type_: str, name: str, **spec: Any) -> Callable[[User], Any]:
@@ -209,11 +227,24 @@ def _is_marked(book: Book) -> bool:
 def _is_filled(book: Book) -> bool:
     disk = book.get(DATA_VOLUME, "web-root")
     owned = disk is not None and bool(disk["metadata"].get("ownerReferences"))
-    return owned and not book.list(IP_CLAIM) and book.get(PVC, "web-root") is not None
+    return owned and not book.list(IP_CLAIM) and _has_claim(book)
+
+
+def _has_claim(book: Book) -> bool:
+    return book.get(PVC, "web-root") is not None
 
 
 def _is_collected(book: Book) -> bool:
-    return not book.list(DATA_VOLUME) and book.get(PVC, "web-root") is not None
+    return not book.list(DATA_VOLUME) and _has_claim(book)
+
+
+def _is_left(book: Book) -> bool:
+    """Tell whether the disk has outlived its Instance, and is nobody's."""
+    claim = book.get(PVC, "web-root")
+    machines = [*book.list(VIRTUAL_MACHINE), *book.list(VIRTUAL_MACHINE_INSTANCE)]
+    if claim is None or machines or book.get(INSTANCE, "web") is not None:
+        return False
+    return not text_at(claim, "metadata", "labels", INSTANCE_UID_LABEL)
 
 
 def has_ended(name: str, phase: str = "Succeeded") -> Any:
@@ -305,6 +336,17 @@ WORKLOADS: Final = (
             Phase("collect", _collect, has_phase("Running", _is_collected)),
             Phase("probe", _stop, has_phase("Stopped"), quiet=True),
             Phase("delete", _delete, is_empty),
+        ),
+    ),
+    _build(
+        "retain",
+        (
+            Phase("create", _create_retaining, has_phase("Running")),
+            Phase("fill", _add_claim, has_phase("Running", _has_claim)),
+            Phase("collect", _collect, has_phase("Running", _is_collected)),
+            Phase("probe", _stop, has_phase("Stopped"), quiet=True),
+            Phase("leave", _leave, _is_left),
+            Phase("delete", _delete_left, is_empty),
         ),
     ),
     _build(
