@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from libs.common.plan import Outcome, Step
+
+NEXT_SECONDS: Final = 0.05
+"""Seconds until what follows on deletions that were over at once: no event tells of those."""
 
 
 @dataclass(frozen=True, slots=True)

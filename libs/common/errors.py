@@ -14,8 +14,9 @@ SlipwayError
 │   ├── Invalid         422    schema or CEL refused the object
 │   ├── TooManyRequests 429    retried by the client after Retry-After
 │   └── ServerError     5xx
-├── ForeignObject              the name is somebody else's: nothing is touched
-├── Unacceptable               what admission made of a new object: taken back, backed off
+├── CreateError                an object cannot be had by its name
+│   ├── ForeignObject          the name is somebody else's: nothing is touched
+│   └── Unacceptable           what admission made of a new object: taken back, backed off
 ├── Unreachable                a read got no answer: backed off
 ├── UnknownOutcome             a write was sent, the answer was lost: looked up
 ├── NotLeading                 the Lease is lost: nothing is written any more
@@ -119,37 +120,36 @@ class ServerError(ApiError):
     """The server failed (5xx)."""
 
 
-class ForeignObject(SlipwayError):
-    """The name is taken by an object that somebody else controls; it is left alone.
+class CreateError(SlipwayError):
+    """An object cannot be had by the name that it was to have.
 
     Attributes:
         kind: Kind of the object.
         key: Key of the object.
     """
+
+    def __init__(self, kind: Kind, key: Key, what: str) -> None:
+        """Say which object, and what is the matter with it."""
+        self.kind = kind
+        self.key = key
+        super().__init__(f"{describe(kind, key)} {what}")
+
+
+class ForeignObject(CreateError):
+    """The name is taken by an object that somebody else controls; it is left alone."""
 
     def __init__(self, kind: Kind, key: Key, holder: str) -> None:
         """Say which object is in the way, and whose it is."""
-        self.kind = kind
-        self.key = key
-        super().__init__(
-            f"{describe(kind, key)} exists and is {holder}; "
-            "delete it or choose another name, it is never taken over"
-        )
+        remedy = "delete it or choose another name, it is never taken over"
+        super().__init__(kind, key, f"exists and is {holder}; {remedy}")
 
 
-class Unacceptable(SlipwayError):
-    """Admission made something of a new object that its owner cannot live with.
-
-    Attributes:
-        kind: Kind of the object.
-        key: Key of the object.
-    """
+class Unacceptable(CreateError):
+    """Admission made something of a new object that its owner cannot live with."""
 
     def __init__(self, kind: Kind, key: Key, objection: str) -> None:
         """Say which object was taken back, and why."""
-        self.kind = kind
-        self.key = key
-        super().__init__(f"{describe(kind, key)} was deleted again: {objection}")
+        super().__init__(kind, key, f"was deleted again: {objection}")
 
 
 class UnknownOutcome(SlipwayError):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from libs.common.actions import Action
+from libs.common.actions import NEXT_SECONDS, Action
 from libs.common.conditions import conditions_of
 from libs.common.contracts.compute import INSTANCE, OPERATION
 from libs.common.contracts.ip_claims import IP_CLAIM
@@ -178,8 +178,8 @@ class Reconciler:
             now=ctx.now(),
         )
         await ctx.apply_status(status)
-        # One group is gone, nobody tells of it, and the next is to follow.
-        again = 0.05 if rest.actions else None
+        # One group may be gone at once, and the next is to follow.
+        again = NEXT_SECONDS if rest.actions else None
         return Result.from_outcome(outcome, requeue_after=again)
 
     def _find_access(self, cluster: KubernetesCluster, observed: Observed) -> Access | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from libs.common.actions import Action, batches_of, refusals_of
+from libs.common.actions import NEXT_SECONDS, Action, batches_of, refusals_of
 from libs.common.contracts.cdi import DATA_VOLUME
 from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
@@ -38,8 +38,6 @@ from operators.compute.settings import Settings
 
 _STALE_SECONDS: Final = 1.0
 """Seconds until another look at an Instance that is newer than the cache has it."""
-_NEXT_SECONDS: Final = 0.05
-"""Seconds until what follows on a deletion that was over at once."""
 
 
 def build_instances(settings: Settings) -> Controller:
@@ -113,8 +111,8 @@ class InstanceReconciler:
         refusals = refusals_of(ending.actions, outcome)
         status = build_final_status(instance, observed, rest, refusals, now=ctx.now())
         await ctx.apply_status(status)
-        # A machine that went at once brings no event of somebody else, and its disk is to follow.
-        again = _NEXT_SECONDS if rest.actions else None
+        # A machine may be gone at once, and its disk is to follow.
+        again = NEXT_SECONDS if rest.actions else None
         return Result.from_outcome(outcome, requeue_after=again)
 
 

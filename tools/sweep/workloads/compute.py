@@ -161,6 +161,10 @@ async def _delete(user: User) -> None:
     await user.delete(FIREWALL, "web")
     for operation in await user.list(OPERATION):
         await user.delete(OPERATION, operation["metadata"]["name"])
+    await _delete_sizes(user)
+
+
+async def _delete_sizes(user: User) -> None:
     for name in ("small", "large"):
         await user.delete(INSTANCE_SIZE, user.scoped(name))
 
@@ -181,8 +185,7 @@ async def _leave(user: User) -> None:
 
 async def _delete_left(user: User) -> None:
     await user.delete(PVC, "web-root")
-    for name in ("small", "large"):
-        await user.delete(INSTANCE_SIZE, user.scoped(name))
+    await _delete_sizes(user)
 
 
 def _ask(type_: str, name: str, **spec: Any) -> Callable[[User], Any]:
