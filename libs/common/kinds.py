@@ -185,3 +185,10 @@ MUTATING_WEBHOOK_CONFIGURATION: Final = Kind(
     "mutatingwebhookconfigurations",
     namespaced=False,
 )
+
+
+def drop_nulls(value: Any) -> Any:
+    """Return a JSON value without the fields that are null, at any depth."""
+    if isinstance(value, dict):
+        return {name: drop_nulls(child) for name, child in value.items() if child is not None}
+    return [drop_nulls(item) for item in value] if isinstance(value, list) else value

@@ -160,3 +160,8 @@ class Outcome:
     def first_error(self) -> Exception | None:
         """Return the error of the first failed step, or None."""
         return self.failures[0].error if self.failures else None
+
+
+def escape_pointer(name: str) -> str:
+    """Write a name, such as that of a label, as one part of a JSON pointer (RFC 6901)."""
+    return name.replace("~", "~0").replace("/", "~1")

@@ -13,6 +13,7 @@ from libs.common.contracts.compute import INSTANCE_UID_LABEL
 from libs.common.contracts.reading import text_map_at
 from libs.common.kinds import Manifest
 from libs.common.ownership import build_owner_reference, controller_uid
+from libs.common.plan import escape_pointer
 from operators.compute.api.instance import INSTANCE, Instance
 from operators.compute.naming import KEPT_FOR
 
@@ -57,7 +58,7 @@ def build_release_patch(manifest: Mapping[str, Any], uid: str) -> list[Manifest]
     """
     ours = _annotations(manifest).get(KEPT_FOR) == uid
     labeled = text_map_at(manifest, "metadata", "labels").get(INSTANCE_UID_LABEL) == uid
-    path = f"/metadata/labels/{INSTANCE_UID_LABEL.replace('/', '~1')}"
+    path = f"/metadata/labels/{escape_pointer(INSTANCE_UID_LABEL)}"
     return [
         *_set_references(manifest, uid, []),
         *(_set_annotation(manifest, "") if ours else ()),
@@ -84,7 +85,7 @@ def _set_annotation(manifest: Mapping[str, Any], value: str) -> list[Manifest]:
     held = _annotations(manifest)
     if held.get(KEPT_FOR, "") == value:
         return []
-    path = f"/metadata/annotations/{KEPT_FOR.replace('/', '~1')}"
+    path = f"/metadata/annotations/{escape_pointer(KEPT_FOR)}"
     if not value:
         return [{"op": "remove", "path": path}]
     if not held:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from libs.common.kinds import POD, Manifest
-from libs.common.plan import Patch
+from libs.common.plan import Patch, escape_pointer
 from operators.jmxexporter.api.v1alpha1 import ConfigSource
 from operators.jmxexporter.injector.messages import (
     CONFIG_VARIABLE,
@@ -144,7 +144,7 @@ def build_annotation_patch(pod: Pod, wanted: Mapping[str, str | None]) -> Patch 
     if pod.annotations is None:
         operations.append({"op": "add", "path": "/metadata/annotations", "value": {}})
     for name, value in changes.items():
-        path = f"/metadata/annotations/{name.replace('~', '~0').replace('/', '~1')}"
+        path = f"/metadata/annotations/{escape_pointer(name)}"
         operations.append(
             {"op": "remove", "path": path}
             if value is None

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
 from libs.common.kinds import Manifest
+from libs.common.plan import escape_pointer
 from operators.jmxexporter.api.v1alpha1 import Mode, PrometheusJmxExporter, Startup
 from operators.jmxexporter.injector.messages import START_VARIABLE, Start
 from operators.jmxexporter.naming import STARTED
@@ -128,10 +129,9 @@ def _append(
 
 
 def _annotate(pod: Mapping[str, Any], started: Started) -> list[Manifest]:
-    name = STARTED.replace("/", "~1")
     operation = {
         "op": "add",
-        "path": f"/metadata/annotations/{name}",
+        "path": f"/metadata/annotations/{escape_pointer(STARTED)}",
         "value": started.render(),
     }
     if map_at(pod, "metadata").get("annotations") is None:

@@ -10,7 +10,7 @@ from libs.common.contracts.multus import NETWORK_ATTACHMENT_DEFINITION
 from libs.common.kinds import Key, Kind, Manifest, describe, is_deleting, key_of, uid_of
 from libs.common.labels import APPLIED_HASH
 from libs.common.ownership import controller_uid
-from libs.common.plan import Apply, Delete, Patch, Step
+from libs.common.plan import Apply, Delete, Patch, Step, escape_pointer
 from operators.network.api.v1alpha1.fields import USERS_SHOWN
 from operators.network.naming import KEPT_FOR
 from operators.network.resources import is_same_policy
@@ -77,7 +77,11 @@ class Child:
         operations = [
             {"op": "replace", "path": "/spec", "value": self.wanted["spec"]},
             *(
-                {"op": "add", "path": f"/metadata/annotations/{_escape(name)}", "value": text}
+                {
+                    "op": "add",
+                    "path": f"/metadata/annotations/{escape_pointer(name)}",
+                    "value": text,
+                }
                 for name, text in _marks(self.wanted).items()
             ),
         ]
@@ -117,11 +121,6 @@ def render_users(users: Iterable[str], limit: int = 3) -> str:
 
 def _marks(manifest: Manifest) -> Mapping[str, str]:
     return manifest["metadata"].get("annotations") or {}
-
-
-def _escape(name: str) -> str:
-    """Write a name as a part of a JSON pointer."""
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _says_the_same(kind: Kind, live: Manifest, wanted: Manifest) -> bool:

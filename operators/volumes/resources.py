@@ -11,6 +11,7 @@ from libs.common.kinds import PVC, Manifest, build_object
 from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.ownership import build_owner_reference
+from libs.common.plan import escape_pointer
 from libs.common.quantity import canonicalize_quantity, parse_quantity, render_quantity
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume, ReclaimPolicy
 from operators.volumes.naming import (
@@ -163,7 +164,7 @@ def _set_entries(field: str, held: Mapping[str, str], wanted: Mapping[str, str])
         return [{"op": "add", "path": path, "value": new}] if new else []
     operations: list[Manifest] = []
     for name, value in wanted.items():
-        place = f"{path}/{_escape(name)}"
+        place = f"{path}/{escape_pointer(name)}"
         if held.get(name, "") == value:
             continue
         operations.append(
@@ -172,7 +173,3 @@ def _set_entries(field: str, held: Mapping[str, str], wanted: Mapping[str, str])
             else {"op": "remove", "path": place}
         )
     return operations
-
-
-def _escape(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")

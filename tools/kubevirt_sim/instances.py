@@ -13,7 +13,7 @@ from libs.common.contracts.kubevirt import (
 from libs.common.contracts.reading import map_at, maps_at, text_at
 from libs.common.kinds import NODE, POD, PVC, Key, Manifest, is_deleting, key_of, uid_of
 from libs.common.ownership import controller_uid
-from libs.common.plan import Create, Delete, Patch, Step
+from libs.common.plan import Create, Delete, Patch, Step, escape_pointer
 from libs.common.runtime import Cache, Context, Controller, Result
 from tools.kubevirt_sim.behavior import Copy, Guest
 from tools.kubevirt_sim.disk import SELECTED_NODE
@@ -198,7 +198,7 @@ def _select_node(claim: Manifest, node: str) -> Step:
         *([] if annotations else [{"op": "add", "path": "/metadata/annotations", "value": {}}]),
         {
             "op": "add",
-            "path": f"/metadata/annotations/{SELECTED_NODE.replace('/', '~1')}",
+            "path": f"/metadata/annotations/{escape_pointer(SELECTED_NODE)}",
             "value": node,
         },
     ]

@@ -17,6 +17,7 @@ from libs.common.contracts.kubevirt import FINAL_PHASES, NODE_NAME, VmiPhase
 from libs.common.contracts.migrations import MIGRATION_JOB, MigrationPhase
 from libs.common.contracts.reading import map_at, text_at, text_map_at
 from libs.common.kinds import Manifest, is_deleting, uid_of
+from libs.common.plan import escape_pointer
 from tools.kubevirt_sim.behavior import Copy
 from tools.kubevirt_sim.instance import Watch
 from tools.kubevirt_sim.launcher import are_containers_ready, find_launcher, is_finished
@@ -310,5 +311,5 @@ def _move(
 
 def label_of(node: str) -> Manifest:
     """Build the JSON patch operation that names the node in the label of an instance."""
-    path = NODE_NAME.replace("/", "~1")
-    return {"op": "add", "path": f"/metadata/labels/{path}", "value": node}
+    path = f"/metadata/labels/{escape_pointer(NODE_NAME)}"
+    return {"op": "add", "path": path, "value": node}

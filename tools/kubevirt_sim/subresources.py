@@ -21,14 +21,15 @@ from libs.common.contracts.kubevirt import (
 )
 from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
 from libs.common.kinds import Kind, Manifest, uid_of
+from libs.common.plan import escape_pointer
 from tools.kubevirt_sim.behavior import PREFIX
 from tools.kubevirt_sim.machine import strategy_of
 from tools.kubevirt_sim.statuses import build_condition, holds, merge_conditions
 
 _ACCEPTED: Final = 202
 _OK: Final = 200
-_GUEST: Final = PREFIX.replace("/", "~1") + "guest"
-_REBOOTS: Final = PREFIX.replace("/", "~1") + "reboots"
+_GUEST: Final = escape_pointer(PREFIX) + "guest"
+_REBOOTS: Final = escape_pointer(PREFIX) + "reboots"
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from libs.common.crd.markers import (
     WAIVE,
     join_keywords,
 )
-from libs.common.kinds import Manifest
+from libs.common.kinds import Manifest, drop_nulls
 
 _ORDER: Final[tuple[str, ...]] = (
     *("description", "type", "format", "pattern", "enum", "default"),
@@ -149,7 +149,8 @@ class _Converter:
         else:
             self._convert_scalar(node, kind, path)
         if isinstance(node.get("default"), dict | list):
-            node["default"] = _drop_nulls(node["default"])
+            # The API server refuses nulls there.
+            node["default"] = drop_nulls(node["default"])
         if "description" in node:
             node["description"] = reflow(node["description"])
         return _order(node)
@@ -298,13 +299,6 @@ def _drop_empty_default(node: Manifest) -> None:
     """Drop a default that means absent: empty text, list or map."""
     if node.get("default") in ("", [], {}):
         del node["default"]
-
-
-def _drop_nulls(value: Any) -> Any:
-    """Leave out of a default the fields that are null: the API server refuses them there."""
-    if isinstance(value, dict):
-        return {name: _drop_nulls(child) for name, child in value.items() if child is not None}
-    return [_drop_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _clean_default(default: Manifest, properties: Mapping[str, Manifest]) -> Manifest:

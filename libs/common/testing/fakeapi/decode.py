@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from libs.common.kinds import Key, Manifest
+from libs.common.kinds import Key, Manifest, drop_nulls
 from libs.common.testing.fakeapi.defaults import fill_defaults
 from libs.common.testing.fakeapi.metadata import check_metadata
 from libs.common.testing.fakeapi.registry import Resource, Version
@@ -19,7 +19,6 @@ from libs.common.testing.fakeapi.validation import (
     apply_defaults,
     check_scale_path,
     drop_empty,
-    drop_nulls,
     find_type_errors,
     prune,
     validate,

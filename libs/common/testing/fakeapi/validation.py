@@ -102,15 +102,6 @@ def _vanishes(value: Any, schema: Schema) -> bool:
     return value == [] or (value == {} and schema.additional is not None)
 
 
-def drop_nulls(value: Any) -> Any:
-    """Return the value without null fields, as decoding into a built-in type leaves them out."""
-    if isinstance(value, dict):
-        return {name: drop_nulls(child) for name, child in value.items() if child is not None}
-    if isinstance(value, list):
-        return [drop_nulls(item) for item in value]
-    return value
-
-
 def find_type_errors(
     value: Any, schema: Schema, path: str = ""
 ) -> Iterator[tuple[str, str, str, Any]]:
