@@ -31,7 +31,7 @@ _VALUE: Final = re.compile(r"([a-z][A-Za-z]*(?:\.(?!py$)[a-z][A-Za-z]*)+)(?:=.*)
 _VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 _MODULE: Final = re.compile(r"python3? (?:-P )?-m ([a-z][\w.]*)")
 _PASSED: Final = re.compile(
-    r"\./dev (new|test|generate|release|sweep|pulsar|bench \w+)([^`\n|#;&>]*)"
+    r"\./dev (new|test|generate|docs|prose|release|sweep|pulsar|bench \w+)([^`\n|#;&>]*)"
 )
 _OTHERS: Final = frozenset(
     {
@@ -39,6 +39,7 @@ _OTHERS: Final = frozenset(
         *("activeDeadlineSeconds", "serviceDiscoveryRole", "valueFrom", "envFrom", "renewTime"),
         *("holderIdentity", "allowVolumeExpansion", "vmRolloutStrategy", "managedFields"),
         *("CAP_SYS_PTRACE", "snapshotInProgress", "namePrefix"),
+        *("GitRepository", "dependsOn"),
     }
 )
 
@@ -217,16 +218,29 @@ def test_versions_that_an_installation_takes_are_those_of_the_charts() -> None:
     helm = TOOL_MODULES["helm"].rpartition("@v")[2]
 
     assert f"Kubernetes {needed[2:6]} or later" in text
-    assert f"is tried on {KUBERNETES[1:].rpartition('.')[0]}." in text
-    assert f"is tried with {helm.rpartition('.')[0]}." in text
+    assert f"is tested on {KUBERNETES[1:].rpartition('.')[0]}." in text
+    assert f"are tested with {helm.rpartition('.')[0]} " in text
 
 
-def test_operators_that_take_a_cluster_role_are_those_that_are_named() -> None:
+def test_operators_with_cluster_wide_permissions_are_named() -> None:
     rules = {path.parts[-3]: path.read_text() for path in ROOT.glob("helm/*/files/rbac.yaml")}
-    taking = sorted(name for name, text in rules.items() if yaml.safe_load(text)["clusterRules"])
+    taking = {name for name, text in rules.items() if yaml.safe_load(text)["clusterRules"]}
+    page = (DOCS / "howto/install.md").read_text()
+    section = page.partition("### Permissions")[2].partition("###")[0]
+    rows = re.findall(r"^\| ([a-z, ]+) \| (.+) \|$", section, re.MULTILINE)[1:]
+    with_none = {
+        name for names, what in rows if what.startswith("none") for name in names.split(", ")
+    }
+    with_some = {
+        name for names, what in rows if not what.startswith("none") for name in names.split(", ")
+    }
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    confined, _, others = readme.partition(" need no cluster-wide permission")
 
-    assert taking == ["compute", "ipam", "volumes"]
-    assert "ClusterRoles for compute, ipam and volumes" in (DOCS / "howto/install.md").read_text()
+    assert with_some == taking
+    assert with_none == set(list_operators()) - taking
+    assert all(name in confined.rpartition(". ")[2] for name in with_none)
+    assert all(name in others.partition("]")[0] for name in taking)
 
 
 def test_each_operator_has_a_row_in_the_readme() -> None:

@@ -140,6 +140,8 @@ def test_commands_that_are_named_exist(page: Path) -> None:
             "new",
             "test",
             "generate",
+            "docs",
+            "prose",
             "release",
             "bench",
             "sweep",

@@ -1,8 +1,33 @@
 """Tests of the chart of the operator clusters."""
 
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+
 from helm.suite import ChartSuite
+from libs.common.conditions import Condition
+from operators.clusters.api.reasons import ConditionType, Reason
+from operators.clusters.expiry import judge_certificates
 from operators.clusters.metrics import METRICS
+from operators.clusters.observed import Observed, Workload
+from operators.clusters.samples import NOW, authorities
 from operators.clusters.settings import Settings
+
+_VALUES = re.compile(r'(\w+)="([^"]*)"')
+
+
+def judge_expiry(days: int) -> Condition:
+    """Judge a cluster whose API serves a certificate that expires in some days."""
+    workload = Workload(True, True, certificate_expires=NOW + timedelta(days=days))
+    return judge_certificates(Observed(authorities=authorities(), workload=workload), NOW)
+
+
+def judge_upgrade(reason: Reason) -> Condition:
+    """Show a cluster whose nodes do not have the version of the spec."""
+    return Condition.false(ConditionType.UP_TO_DATE, reason, "")
 
 
 class TestClustersChart(ChartSuite):
@@ -11,3 +36,27 @@ class TestClustersChart(ChartSuite):
     chart = "clusters"
     settings = Settings
     metrics = METRICS
+
+    @pytest.mark.parametrize(
+        ("alert", "condition", "fires"),
+        [
+            ("ClustersCertificatesExpiring", judge_expiry(30), True),
+            ("ClustersCertificatesExpiring", judge_expiry(300), False),
+            ("ClustersUpgradeFailed", judge_upgrade(Reason.UPGRADE_FAILED), True),
+            ("ClustersUpgradeFailed", judge_upgrade(Reason.UPGRADING), False),
+        ],
+        ids=["certificate expires", "certificate is valid", "node failed", "node is next"],
+    )
+    def test_alert_selects_the_condition_that_it_is_about(
+        self, alert: str, condition: Condition, fires: bool
+    ) -> None:
+        """operator_objects has one series for each type, status and reason of a condition."""
+        (expression,) = [rule["expr"] for rule in self.alerts() if rule["alert"] == alert]
+        shape = r"sum by \(namespace, job\) \(operator_objects\{[^}]*\}\) > 0"
+        assert re.fullmatch(shape, expression)
+        wanted = dict(_VALUES.findall(expression))
+        del wanted["job"]
+
+        shown = {"type": condition.type, "status": condition.status, "reason": condition.reason}
+
+        assert all(shown[label] == value for label, value in wanted.items()) is fires

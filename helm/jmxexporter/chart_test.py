@@ -12,7 +12,8 @@ class TestJmxExporterChart(ChartSuite):
     chart = "jmxexporter"
     settings = Settings
     metrics = METRICS
-    computed = frozenset({"JMXEXPORTER_INJECTOR_IMAGE"})
+    signs = True
+    computed = frozenset({"JMXEXPORTER_INJECTOR_IMAGE", "JMXEXPORTER_SIGNING_SECRET"})
 
     def test_injectors_are_of_the_image_of_the_operator(self) -> None:
         values = {"image": {"registry": "registry.example.com", "tag": "1.2.3"}}
@@ -27,7 +28,9 @@ class TestJmxExporterChart(ChartSuite):
 
     def test_webhook_is_made_only_where_it_is_asked_for(self) -> None:
         assert not self.render({}, "MutatingWebhookConfiguration")
-        assert not self.render({}, "Secret")
+        assert not [
+            each for each in self.render({}, "Secret") if "webhook" in each["metadata"]["name"]
+        ]
 
         values = {"settings": {"webhooks": True}}
         (configuration,) = self.render(values, "MutatingWebhookConfiguration")
@@ -49,7 +52,9 @@ class TestJmxExporterChart(ChartSuite):
 
     def test_webhook_leads_to_the_operator_and_has_no_right_beyond_what_it_fills_in(self) -> None:
         values = {"settings": {"webhooks": True}, "networkPolicy": {"enabled": True}}
-        (secret,) = self.render(values, "Secret")
+        secret, _ = sorted(
+            self.render(values, "Secret"), key=lambda each: "signing" in each["metadata"]["name"]
+        )
         env = self.render_env(values)
         ports = {each["name"] for each in self.render_container(values)["ports"]}
 
@@ -67,4 +72,34 @@ class TestJmxExporterChart(ChartSuite):
             if set(rule["resources"]) & {"secrets", "mutatingwebhookconfigurations"}
         ]
         assert all(len(rule["resourceNames"]) == 1 for rule in rules)
-        assert [rule["verbs"] for rule in rules] == [["get", "update"], ["get", "patch"]]
+        assert sorted(rule["verbs"] for rule in rules) == [
+            ["get", "patch"],
+            ["get", "update"],
+            ["get", "update"],
+        ]
+
+    def test_key_has_an_empty_secret_and_a_role_for_it_alone(self) -> None:
+        (secret,) = self.render({}, "Secret")
+        name = secret["metadata"]["name"]
+        rules = [
+            rule
+            for role in self.render({}, "Role")
+            for rule in role["rules"]
+            if "secrets" in rule["resources"]
+        ]
+
+        variables = {each["name"]: each.get("value") for each in self.render_container({})["env"]}
+        assert variables["JMXEXPORTER_SIGNING_SECRET"] == name
+        assert "data" not in secret, "an upgrade must not take the key away"
+        assert [(rule["resourceNames"], rule["verbs"]) for rule in rules] == [
+            ([name], ["get", "update"])
+        ]
+
+    def test_secret_of_the_user_is_used_and_not_created(self) -> None:
+        values = {"settings": {"signingSecret": "mine"}}
+
+        assert self.render(values, "Secret") == []
+        variables = {
+            each["name"]: each.get("value") for each in self.render_container(values)["env"]
+        }
+        assert variables["JMXEXPORTER_SIGNING_SECRET"] == "mine"

@@ -37,6 +37,8 @@ class SuiteBase:
     workload_metrics: ClassVar[Sequence[MetricSpec]] = ()
     """Metrics of the pods that it runs for its users, where the dashboard shows those, too."""
     computed: ClassVar[frozenset[str]] = frozenset()
+    signs: ClassVar[bool] = False
+    """Whether the chart has a Secret for a key with which the operator signs what it sends."""
     """Variables that the chart computes where no setting gives them."""
 
     def render(

@@ -126,6 +126,9 @@ SWITCHES: Final[Mapping[str, tuple[bool, str]]] = {
 """Values that turn a kind of object on and off, with their default."""
 
 ELSEWHERE: Final = frozenset(
-    {"watch.namespaces", "watch.clusterWide", "rbac.create", "rbac.userRoles", "crds.keep"}
+    {
+        *("watch.namespaces", "watch.clusterWide", "rbac.create", "rbac.userRoles", "crds.keep"),
+        *("watch.namespaceSelector.matchLabels", "watch.namespaceSelector.matchExpressions"),
+    }
 )
 """Values that tests of the other suites are about."""

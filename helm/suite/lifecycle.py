@@ -29,6 +29,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"watch": {"clusterWide": True, "namespaces": ["one"]}},
         "exclude each other: set clusterWide to false",
     ),
+    "namespaces-by-name-and-by-selector": (
+        {"watch": {"namespaces": ["one"], "namespaceSelector": {"matchLabels": {"a": "b"}}}},
+        "watch.namespaceSelector excludes",
+    ),
     "replicas-without-election": (
         {"replicas": 2, "settings": {"leaderElect": False}},
         "set replicas to 1, or leave leaderElect on",

@@ -31,6 +31,7 @@ class ObjectSuite(SuiteBase):
 
         assert kinds == [
             *("Deployment", "Job", "Lease", "Pod", "Role", "RoleBinding"),
+            *(("Secret",) if self.signs else ()),
             *("Service", "ServiceAccount"),
         ]
 

@@ -33,6 +33,7 @@ class PermissionSuite(SuiteBase):
 
     def test_default_permissions_end_at_the_namespace_of_the_release(self) -> None:
         rules, roles = self.generated(), self.places()
+        assert (roles.pop(f"{NAMESPACE}/{self.chart}-signing", None) is not None) == self.signs
         expected = {
             f"{NAMESPACE}/{self.chart}": rules["rules"],
             f"{NAMESPACE}/{self.chart}-leader": rules["operatorNamespaceRules"],
@@ -42,19 +43,75 @@ class PermissionSuite(SuiteBase):
 
         assert {place: role["rules"] for place, role in roles.items()} == expected
 
-    def test_each_watched_namespace_gets_a_role_and_no_other_does(self) -> None:
-        roles = self.places({"watch": {"namespaces": ["one", "two"]}})
-        rules = self.generated()["rules"]
+    def test_each_watched_namespace_gets_its_permissions_and_no_other_does(self) -> None:
+        values = {"watch": {"namespaces": ["one", "two"]}}
+        roles, generated = self.places(values), self.generated()
+        bindings = {
+            dig(one, "metadata.namespace"): one["roleRef"]
+            for one in self.render(values, "RoleBinding")
+        }
 
-        assert roles[f"one/{self.chart}"]["rules"] == rules
-        assert roles[f"two/{self.chart}"]["rules"] == rules
+        assert set(bindings) == {NAMESPACE, "one", "two"}
         assert f"{NAMESPACE}/{self.chart}" not in roles
-        assert f"{NAMESPACE}/{self.chart}-leader" in roles
+        for name in ("one", "two"):
+            if generated["finalizers"]:
+                assert bindings[name]["kind"] == "ClusterRole"
+                role = roles[f"/{bindings[name]['name']}"]
+                assert role["rules"][:-1] == generated["rules"]
+            else:
+                assert roles[f"{name}/{self.chart}"]["rules"] == generated["rules"]
+
+    def test_operator_with_finalizers_may_guard_its_binding_in_other_namespaces(self) -> None:
+        values = {"watch": {"namespaces": ["one", NAMESPACE]}}
+        variable = f"{self.chart.upper()}_ROLE_BINDING"
+        guards = [
+            rule
+            for role in self.render(values, *_ROLES)
+            for rule in role["rules"]
+            if "rolebindings" in rule["resources"]
+        ]
+        if not self.generated()["finalizers"]:
+            assert not guards and variable not in self.render_env(values)
+            return
+        (name,) = (
+            one["metadata"]["name"]
+            for one in self.render(values, "RoleBinding")
+            if dig(one, "metadata.namespace") == "one"
+        )
+        (guard,) = guards
+
+        assert guard["resourceNames"] == [name] and guard["verbs"] == ["get", "patch"]
+        assert self.render_env(values)[variable] == name
+        # In the namespace of the release the operator is deleted as well.
+        assert f"{NAMESPACE}/{self.chart}" in self.places(values)
+        assert variable not in self.render_env()
+
+    def test_namespaces_by_selector_take_one_cluster_role_that_lists_namespaces(self) -> None:
+        requirements = [
+            {"key": "stage", "operator": "In", "values": ["dev", "test"]},
+            {"key": "legacy", "operator": "DoesNotExist"},
+        ]
+        selector = {"matchLabels": {"tenant": "yes"}, "matchExpressions": requirements}
+        values = {"watch": {"namespaceSelector": selector}}
+        env, rules = self.render_env(values), self.generated()
+        roles = self.places(values)
+        cluster = roles[f"/{self.chart}-{NAMESPACE}"]["rules"]
+
+        prefix = self.chart.upper()
+        text = "tenant=yes,stage in (dev,test),!legacy"
+        assert env[f"{prefix}_WATCH_NAMESPACE_SELECTOR"] == text
+        assert f"{prefix}_WATCH_NAMESPACES" not in env
+        assert set(roles) == set(self.places({"watch": {"clusterWide": True}}))
+        namespaces = {"apiGroups": [""], "resources": ["namespaces"]}
+        read = {**namespaces, "verbs": ["get", "list", "watch"]}
+        assert cluster == [*rules["rules"], *rules["clusterRules"], read]
 
     def test_watching_all_namespaces_takes_one_cluster_role(self) -> None:
         roles, rules = self.places({"watch": {"clusterWide": True}}), self.generated()
 
-        assert set(roles) == {f"/{self.chart}-{NAMESPACE}", f"{NAMESPACE}/{self.chart}-leader"}
+        expected = {f"/{self.chart}-{NAMESPACE}", f"{NAMESPACE}/{self.chart}-leader"}
+        signing = {f"{NAMESPACE}/{self.chart}-signing"} if self.signs else set()
+        assert set(roles) == expected | signing
         cluster = roles[f"/{self.chart}-{NAMESPACE}"]
         assert cluster["rules"] == [*rules["rules"], *rules["clusterRules"]]
 
@@ -65,7 +122,9 @@ class PermissionSuite(SuiteBase):
             for binding in self.render(values, *_BINDINGS):
                 account = {"kind": "ServiceAccount", "name": self.chart, "namespace": NAMESPACE}
                 assert binding["subjects"] == [account]
-                place = dig(binding, "metadata.namespace") or ""
+                # A ClusterRole may be bound in one namespace only.
+                role_kind = binding["roleRef"]["kind"]
+                place = dig(binding, "metadata.namespace") if role_kind == "Role" else ""
                 bound.add((binding["roleRef"]["kind"], f"{place}/{binding['roleRef']['name']}"))
             assert bound == roles
 
@@ -84,7 +143,10 @@ class PermissionSuite(SuiteBase):
             assert viewer["rules"] == kind["viewer"]
             assert editor["rules"] == kind["editor"]
             assert f"{prefix}view" in viewer["metadata"]["labels"]
-            assert {f"{prefix}edit", f"{prefix}admin"} <= set(editor["metadata"]["labels"])
+            joined = {label for label in editor["metadata"]["labels"] if label.startswith(prefix)}
+            both = {f"{prefix}edit", f"{prefix}admin"}
+            # What holds for the whole cluster is for those whom an administrator names.
+            assert joined == (both if kind["scope"] == "Namespaced" else set())
 
     def test_rbac_create_false_leaves_permissions_to_the_user(self) -> None:
         assert not self.render({"rbac": {"create": False}}, *_ROLES, *_BINDINGS)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from libs.common.errors import Conflict
 from libs.common.plan import Outcome, Step
 
 NEXT_SECONDS: Final = 0.05
@@ -53,8 +54,16 @@ def batches_of(actions: Iterable[Action]) -> list[list[Step]]:
 
 
 def refusals_of(actions: Iterable[Action], outcome: Outcome) -> dict[StrEnum, str]:
-    """Return what the API server said to steps that failed, by the reason of their action."""
-    messages = {id(failure.step): failure.message for failure in outcome.failures}
+    """Return what the API server said to steps that failed, by the reason of their action.
+
+    A conflict is left out. It says that the object changed since it was read, and is over with the
+    next reconciliation.
+    """
+    messages = {
+        id(failure.step): failure.message
+        for failure in outcome.failures
+        if not isinstance(failure.error, Conflict)
+    }
     return {
         action.reason: messages[id(action.step)]
         for action in actions

@@ -8,32 +8,36 @@ requests in flight.
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import aiohttp
-import orjson
 
+from libs.common.client_requests import (
+    ObjectList,
+    Page,
+    WatchEvent,
+    parse_event,
+    path_to,
+    selectors,
+    typed,
+    write_query,
+)
 from libs.common.clock import Clock
 from libs.common.config import ConnectionConfig
 from libs.common.errors import (
-    BadRequest,
     Expired,
     Invalid,
     NotFound,
     Unreachable,
-    api_error,
     apply_error,
 )
-from libs.common.kinds import Key, Kind, Manifest, describe, key_of
+from libs.common.kinds import Key, Kind, Manifest, key_of
 from libs.common.metrics import ClientMetrics
 from libs.common.telemetry import NO_TELEMETRY, Telemetry
 from libs.common.transport import (
     FIRST_FAILURE,
     Fence,
-    Query,
     Request,
     Transport,
     abort,
@@ -42,32 +46,27 @@ from libs.common.transport import (
     lines_of,
 )
 
+__all__ = [
+    "APPLY_PATCH",
+    "JSON_PATCH",
+    "MERGE_PATCH",
+    "METADATA_LIST",
+    "Client",
+    "ObjectList",
+    "Page",
+    "WatchEvent",
+]
+
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """Accept header for lists that carry nothing but metadata."""
+ANY_ANSWER: Final = "application/json, */*"
+"""Accept header for actions whose response may have no body and no type."""
 
-_NO_NAME: Final = re.compile(r"[/%?#\\]|^\.\.?$")
-"""What no name of an object has, as client-go sees it too, or would have to be escaped."""
 _PAGE: Final = 500
 """Objects a page of a list, as in the pager of client-go."""
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectList:
-    """Hold a list at one resource version."""
-
-    items: list[Manifest]
-    resource_version: str
-
-
-@dataclass(frozen=True, slots=True)
-class WatchEvent:
-    """Hold one frame of a watch; `type` is ADDED, MODIFIED, DELETED or BOOKMARK."""
-
-    type: str
-    object: Manifest
 
 
 class Client:
@@ -129,7 +128,7 @@ class Client:
         Raises:
             NotFound: There is none.
         """
-        return await self._transport.send(Request("GET", _path_to(kind, key, subresource)))
+        return await self._transport.send(Request("GET", path_to(kind, key, subresource)))
 
     async def list(
         self,
@@ -152,28 +151,57 @@ class Client:
             page: Objects a page; 0 for one page.
         """
         items: list[Manifest] = []
-        request = Request("GET", kind.path(namespace))
+        version = ""
+        options = {"label_selector": label_selector, "field_selector": field_selector}
+        async for part in self.pages(
+            kind, namespace, **options, metadata_only=metadata_only, page=page
+        ):
+            if part.first:
+                items.clear()
+            items.extend(part.items)
+            version = part.resource_version
+        return ObjectList(items, version)
+
+    async def pages(
+        self,
+        kind: Kind,
+        namespace: str = "",
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        metadata_only: bool = False,
+        page: int = _PAGE,
+    ) -> AsyncGenerator[Page]:
+        """List a kind as `list` does, and yield each page when it arrives.
+
+        A caller that keeps less of each page than it gets never holds the whole list.
+        """
+        request = Request("GET", kind.path(namespace), lists=True)
         request.accept = METADATA_LIST if metadata_only else request.accept
-        request.query = _selectors(label_selector, field_selector)
+        request.query = selectors(label_selector, field_selector)
         if page:
             request.query["limit"] = str(page)
+        first = True
         while True:
             try:
-                answer = await self._transport.send(request)
+                response = await self._transport.send(request)
             except Expired:
                 if "continue" not in request.query:
                     raise
                 # Compaction beat the pages: one unpaged list is consistent and cannot expire.
-                items.clear()
                 request.query.pop("continue")
                 request.query.pop("limit", None)
+                first = True
                 continue
-            items.extend(_typed(item, kind) for item in answer.get("items") or ())
-            metadata = answer.get("metadata") or {}
-            token = metadata.get("continue")
-            if not token:
-                return ObjectList(items, metadata.get("resourceVersion") or "")
-            request.query["continue"] = token
+            items = [typed(item, kind) for item in response.get("items") or ()]
+            metadata = response.get("metadata") or {}
+            del response
+            yield Page(items, metadata.get("resourceVersion") or "", first)
+            del items
+            first = False
+            if not metadata.get("continue"):
+                return
+            request.query["continue"] = metadata["continue"]
 
     async def watch(
         self,
@@ -196,7 +224,7 @@ class Client:
             ApiError: The server refused, or sent another error.
             Unreachable: The stream broke or fell silent.
         """
-        query = _selectors(label_selector, field_selector) | {
+        query = selectors(label_selector, field_selector) | {
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
@@ -212,7 +240,7 @@ class Client:
                     raise failure_of(response, await response.read(), request)
                 try:
                     async for line in lines_of(response):
-                        yield _parse_event(line, request)
+                        yield parse_event(line, request)
                 finally:
                     abort(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
@@ -229,7 +257,7 @@ class Client:
             AlreadyExists: The name is taken.
             UnknownOutcome: The answer was lost.
         """
-        query = _write_query(field_manager, dry_run)
+        query = write_query(field_manager, dry_run)
         path = kind.path(manifest["metadata"].get("namespace") or "")
         return await self._transport.send(Request("POST", path, query, manifest))
 
@@ -242,9 +270,9 @@ class Client:
             Conflict: Somebody else wrote since.
         """
         key = key_of(manifest)
-        path = _path_to(kind, key, subresource)
+        path = path_to(kind, key, subresource)
         return await self._transport.send(
-            Request("PUT", path, _write_query(field_manager, False), manifest)
+            Request("PUT", path, write_query(field_manager, False), manifest)
         )
 
     async def apply(
@@ -265,8 +293,8 @@ class Client:
                 status of a custom kind is applied: there, name the resource version.)
         """
         key = key_of(manifest)
-        query = _write_query(field_manager, dry_run) | {"force": "true" if force else "false"}
-        path = _path_to(kind, key, subresource)
+        query = write_query(field_manager, dry_run) | {"force": "true" if force else "false"}
+        path = path_to(kind, key, subresource)
         try:
             return await self._transport.send(Request("PATCH", path, query, manifest, APPLY_PATCH))
         except Invalid as err:
@@ -283,8 +311,8 @@ class Client:
     ) -> Manifest:
         """Patch an object: by JSON patch for a sequence, by merge patch for a mapping."""
         content_type = MERGE_PATCH if isinstance(operations, Mapping) else JSON_PATCH
-        query = _write_query(field_manager, False)
-        path = _path_to(kind, key, subresource)
+        query = write_query(field_manager, False)
+        path = path_to(kind, key, subresource)
         return await self._transport.send(Request("PATCH", path, query, operations, content_type))
 
     async def delete(
@@ -317,7 +345,7 @@ class Client:
         }
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
-        path = _path_to(kind, key)
+        path = path_to(kind, key)
         return await self._transport.send(Request("DELETE", path, {}, options))
 
     async def serves(self, kind: Kind) -> bool:
@@ -332,45 +360,19 @@ class Client:
             return False
         return any(each["name"] == kind.plural for each in answer.get("resources") or ())
 
-    async def raw(self, method: str, path: str, body: object = None) -> Manifest:
-        """Send a request to a path that no kind describes, such as `/version`."""
-        return await self._transport.send(Request(method, path, {}, body))
+    async def raw(
+        self, method: str, path: str, body: object = None, *, accept: str = "application/json"
+    ) -> Manifest:
+        """Send a request to a path that no kind describes, such as `/version`.
 
+        Args:
+            method: HTTP method.
+            path: Path with its query.
+            body: What is sent as JSON; None for nothing.
+            accept: Accept header. Aggregated servers refuse JSON for what has no body: see
+                `ANY_ANSWER`.
 
-def _path_to(kind: Kind, key: Key, subresource: str = "") -> str:
-    """Return the path of one object, and of nothing else, whoever made up its name.
-
-    Raises:
-        BadRequest: The name is none: it would lead to the collection, or to another object.
-    """
-    if not key.name or any(_NO_NAME.search(part) for part in key):
-        raise BadRequest(400, "BadRequest", f"{describe(kind, key)}: there is no such name")
-    return kind.path(key.namespace, key.name, subresource)
-
-
-def _selectors(label_selector: str, field_selector: str) -> Query:
-    query = {"labelSelector": label_selector, "fieldSelector": field_selector}
-    return {name: value for name, value in query.items() if value}
-
-
-def _write_query(field_manager: str, dry_run: bool) -> Query:
-    query: Query = {"fieldManager": field_manager} if field_manager else {}
-    return query | {"dryRun": "All"} if dry_run else query
-
-
-def _typed(item: Manifest, kind: Kind) -> Manifest:
-    # Items of a typed list carry neither apiVersion nor kind.
-    item.setdefault("apiVersion", kind.api_version)
-    item.setdefault("kind", kind.kind)
-    return item
-
-
-def _parse_event(line: bytes, request: Request) -> WatchEvent:
-    try:
-        frame = orjson.loads(line)
-        event = WatchEvent(frame["type"], frame["object"])
-    except (orjson.JSONDecodeError, KeyError, TypeError) as err:
-        raise Unreachable(request.operation, "the stream was cut inside a frame") from err
-    if event.type == "ERROR":
-        raise api_error(500, event.object, operation=request.operation)
-    return event
+        Returns:
+            The decoded body; an empty body is an empty map.
+        """
+        return await self._transport.send(Request(method, path, {}, body, accept=accept))

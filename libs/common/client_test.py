@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from libs.common.client import Client, WatchEvent
+from libs.common.config import ConnectionConfig
 from libs.common.errors import (
     ApiError,
     BadRequest,
@@ -335,3 +338,36 @@ async def test_kind_is_served_when_discovery_knows_it(
     fake_api.fail("GET", status=503)
     with pytest.raises(ServerError):
         await fake_client.serves(CONFIG_MAP)
+
+
+async def test_list_that_keeps_arriving_may_take_longer_than_a_request() -> None:
+    """A healthy list of 100,000 objects takes longer than a response that must come at once."""
+
+    async def trickle(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for part in (b'{"items": [', b"]", b', "metadata": {"resource', b'Version": "7"}}'):
+            await response.write(part)
+            await asyncio.sleep(0.1)  # Time is the question here.
+        return response
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", trickle)
+    async with TestServer(app) as server:
+        config = ConnectionConfig(str(server.make_url("")).rstrip("/"))
+        async with Client(config, request_timeout=0.25) as client:
+            assert (await client.list(CONFIG_MAP)).resource_version == "7"
+            with pytest.raises(Unreachable):
+                await client.get(CONFIG_MAP, Key("default", "a"))
+
+
+async def test_list_that_begins_again_has_no_object_twice(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    for number in range(5):
+        fake_api.create(build_object(CONFIG_MAP, f"c{number}", "default"))
+    fake_api.fail("list", status=410, times=1, where=lambda each: "continue" in each.query)
+
+    pages = [page async for page in fake_client.pages(CONFIG_MAP, page=2)]
+
+    assert [(len(page.items), page.first) for page in pages] == [(2, True), (5, True)]

@@ -1,31 +1,36 @@
-"""How to reach a cluster: in-cluster service account or kubeconfig, read by the official client.
+"""How to reach a cluster: the service account of the pod, or a kubeconfig.
 
-`kubernetes.aio.config` knows exec plugins, OIDC, token files and their refresh; this module only
-turns what it found into what our client and kopf need. Nothing is read once for all: tokens are
-asked for before each request, certificates are looked at before each connection.
+A kubeconfig is read by the official client, since `kubernetes.aio.config` knows exec plugins, OIDC
+and their refresh; this module only turns what it found into what our client and kopf need. It is
+imported when a kubeconfig is read: it takes 20 MiB and a third of the time of a start, and a pod
+needs nothing of it. Nothing is read once for all: tokens are asked for before each request,
+certificates are looked at before each connection.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import ssl
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import structlog
-from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import incluster_config, kube_config
-from kubernetes.aio.config.config_exception import ConfigException
 
 from libs.common.errors import ConfigError
 from libs.common.tls import RenewingContext
 
+if TYPE_CHECKING:
+    from kubernetes.aio.client import Configuration
+
 log = structlog.get_logger(__name__)
 
-_NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_HOST: Final = "KUBERNETES_SERVICE_HOST"
+_PORT: Final = "KUBERNETES_SERVICE_PORT"
 
 type HeaderSource = Callable[[], Awaitable[str]]
 """Give the value of the `Authorization` header that is valid now; empty for none."""
@@ -56,7 +61,8 @@ class ConnectionConfig:
         ca_file: File with the certificate authority; empty for the system's.
         cert_file: File with the client certificate; empty for none.
         key_file: File with the key of the client certificate.
-        authorization: Gives the `Authorization` header; asked before each request.
+        authorization: Gives the `Authorization` header; asked before each request. If it has a
+            method `refuse`, that is called after the API server refused what it gave.
         namespace: Namespace of the context or of the pod; `default` when nothing says.
         tls_server_name: Name to check the certificate against, when it is not the host.
         proxy: URL of an HTTP proxy; empty for none.
@@ -87,6 +93,12 @@ class ConnectionConfig:
         if self.tls is not None:
             return self.tls
         return RenewingContext(self._load, self._files)
+
+    def refuse_credentials(self) -> None:
+        """Note that the API server refused the credentials: they are read again."""
+        refuse = getattr(self.authorization, "refuse", None)
+        if refuse is not None:
+            refuse()
 
     def _files(self) -> TlsFiles:
         if self.find_files is not None:
@@ -121,31 +133,39 @@ async def load_config(kubeconfig: str = "", context: str = "") -> ConnectionConf
         ConfigError: Nothing usable was found; the message says what to set.
     """
     explicit = kubeconfig or context or os.environ.get("KUBECONFIG")
-    if not explicit and os.environ.get(incluster_config.SERVICE_HOST_ENV_NAME):
+    if not explicit and os.environ.get(_HOST):
         return _load_incluster()
     return await _load_kubeconfig(kubeconfig, context)
 
 
 def _load_incluster() -> ConnectionConfig:
-    configuration = Configuration()
-    try:
-        incluster_config.load_incluster_config(  # type: ignore[no-untyped-call]  # the official client is not annotated
-            configuration, try_refresh_token=False
-        )
-    except ConfigException as err:
-        raise ConfigError(f"Cannot use the pod's service account: {err}") from err
-    namespace = _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else "default"
-    source = _token_source(configuration, Path(incluster_config.SERVICE_TOKEN_FILENAME))
-    return _from_configuration(configuration, namespace, source)
+    folder = _SERVICE_ACCOUNT
+    host, port = os.environ[_HOST], os.environ.get(_PORT) or "443"
+    token, authority = folder / "token", folder / "ca.crt"
+    for path in (token, authority):
+        try:
+            empty = not path.read_text().strip()
+        except OSError as err:
+            raise ConfigError(f"Cannot use the pod's service account: {err}") from err
+        if empty:
+            raise ConfigError(f"Cannot use the pod's service account: {path} is empty")
+    namespace = folder / "namespace"
+    return ConnectionConfig(
+        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        ca_file=str(authority),
+        authorization=_TokenFile(token),
+        namespace=namespace.read_text().strip() if namespace.exists() else "default",
+    )
 
 
 async def _load_kubeconfig(kubeconfig: str, context: str) -> ConnectionConfig:
+    from kubernetes.aio.client import Configuration
+    from kubernetes.aio.config import kube_config
+
     paths = kubeconfig or os.environ.get("KUBECONFIG") or kube_config.KUBE_CONFIG_DEFAULT_LOCATION
     configuration = Configuration()
     try:
-        loader = await kube_config.load_kube_config(  # type: ignore[no-untyped-call]  # as above
-            config_file=paths, context=context or None, client_configuration=configuration
-        )
+        loader = await _read_kubeconfig(configuration, paths, context)
     except Exception as err:
         # A broken file may be any error: the official client parses without looking.
         raise ConfigError(
@@ -153,8 +173,16 @@ async def _load_kubeconfig(kubeconfig: str, context: str) -> ConnectionConfig:
             "or run in a pod with a service account"
         ) from err
     current = loader.current_context.get("context", {}) if loader else {}
-    source = _reloading_source(configuration, paths, context)
+    source = _Kubeconfig(configuration, paths, context)
     return _from_configuration(configuration, current.get("namespace") or "default", source)
+
+
+async def _read_kubeconfig(configuration: Configuration, paths: str, context: str) -> Any:
+    from kubernetes.aio.config import kube_config
+
+    return await kube_config.load_kube_config(  # type: ignore[no-untyped-call]  # it is not annotated
+        config_file=paths, context=context or None, client_configuration=configuration
+    )
 
 
 def _from_configuration(
@@ -183,54 +211,79 @@ def _from_configuration(
     )
 
 
-def _token_source(configuration: Configuration, path: Path) -> HeaderSource:
-    """Read the token again each minute: the kubelet rotates those of service accounts.
+class _TokenFile:
+    """The token in a file, read again each minute: the kubelet rotates those of pods."""
 
-    The official client does so by the time of day, which may be set back for hours, and has a
-    request fail for a file that cannot be read in one moment.
-    """
-    token = configuration.api_key.get("BearerToken")
-    read_at = time.monotonic()
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._token = f"Bearer {path.read_text().strip()}"
+        self._reload = _Reload()
 
-    async def authorization() -> str:
-        nonlocal token, read_at
-        if time.monotonic() - read_at > _RELOAD_SECONDS:
-            read_at = time.monotonic()
+    async def __call__(self) -> str:
+        if self._reload.is_due():
             try:
-                token = f"Bearer {path.read_text().strip()}"
+                self._token = f"Bearer {self._path.read_text().strip()}"
             except OSError as err:
-                log.warning("Keeping the credentials", token=str(path), error=str(err))
-        return _bearer(token)
+                # A file that cannot be read in one moment; the token may live on.
+                log.warning("Keeping the credentials", token=str(self._path), error=str(err))
+        return self._token
 
-    return authorization
+    def refuse(self) -> None:
+        """Read the file again for the next request."""
+        self._reload.ask()
 
 
-def _reloading_source(configuration: Configuration, paths: str, context: str) -> HeaderSource:
-    """Load the kubeconfig again each minute: exec plugins and OIDC tokens expire."""
-    loaded_at = time.monotonic()
+class _Kubeconfig:
+    """The credentials of a kubeconfig, loaded again each minute: those of plugins expire."""
 
-    async def authorization() -> str:
-        nonlocal loaded_at
-        if time.monotonic() - loaded_at > _RELOAD_SECONDS:
-            loaded_at = time.monotonic()
+    def __init__(self, configuration: Configuration, paths: str, context: str) -> None:
+        self._configuration = configuration
+        self._paths = paths
+        self._context = context
+        self._reload = _Reload()
+
+    async def __call__(self) -> str:
+        if self._reload.is_due():
             try:
-                await kube_config.load_kube_config(  # type: ignore[no-untyped-call]  # as above
-                    config_file=paths, context=context or None, client_configuration=configuration
-                )
+                await _read_kubeconfig(self._configuration, self._paths, self._context)
             except Exception as err:  # noqa: BLE001 as above; the present credentials may live on
-                log.warning("Keeping the credentials", kubeconfig=paths, error=str(err))
-        token = await configuration.get_api_key_with_prefix("BearerToken")
-        return _bearer(token)
+                log.warning("Keeping the credentials", kubeconfig=self._paths, error=str(err))
+        return _bearer(await self._configuration.get_api_key_with_prefix("BearerToken"))
 
-    return authorization
+    def refuse(self) -> None:
+        """Load the kubeconfig again for the next request."""
+        self._reload.ask()
+
+
+class _Reload:
+    """Says when credentials must be read again."""
+
+    def __init__(self) -> None:
+        self._read_at = time.monotonic()
+        self._refused = False
+        self._refused_at = -math.inf
+
+    def ask(self) -> None:
+        """Ask for it with the next request, since they were refused; at most once a second."""
+        now = time.monotonic()
+        if now - self._refused_at > _REFUSED_SECONDS:
+            self._refused, self._refused_at = True, now
+
+    def is_due(self) -> bool:
+        if not self._refused and time.monotonic() - self._read_at <= _RELOAD_SECONDS:
+            return False
+        self._read_at, self._refused = time.monotonic(), False
+        return True
 
 
 def _bearer(token: str | None) -> str:
     if not token:
         return ""
     scheme, _, credentials = token.partition(" ")
-    # The in-cluster loader of the official client writes the scheme in lower case.
+    # Whoever wrote the kubeconfig may have written the scheme in lower case.
     return f"Bearer {credentials}" if scheme.lower() == "bearer" else token
 
 
 _RELOAD_SECONDS: Final = 60.0
+_REFUSED_SECONDS: Final = 1.0
+"""Least time between two readings of credentials that are refused: a plugin may be slow."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kubernetes.aio.config import incluster_config, kube_config
+from kubernetes.aio.config import kube_config
 
 from libs.common import config as module
 from libs.common.config import ConnectionConfig, load_config
@@ -116,9 +116,7 @@ def service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "token").write_text("old")
     (tmp_path / "namespace").write_text("team\n")
     (tmp_path / "ca.crt").write_text("certificate")
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
-    monkeypatch.setattr(module, "_NAMESPACE_FILE", tmp_path / "namespace")
+    monkeypatch.setattr(module, "_SERVICE_ACCOUNT", tmp_path)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     return tmp_path

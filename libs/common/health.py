@@ -23,8 +23,15 @@ from libs.common.metrics import CONTENT_TYPE, Metrics
 from libs.common.redaction import redact_text
 from libs.common.settings.addresses import BindAddress, parse_bind_address
 
+
+class Remark(str):
+    """Something that a check which passes has to tell."""
+
+    __slots__ = ()
+
+
 type Check = Callable[[], str | Awaitable[str | None] | None]
-"""Says why something is not well, or None when it is; an exception counts as a failure."""
+"""Says why something is not well, or None or a Remark when it is; an exception is a failure."""
 type ProbeName = Literal["healthz", "readyz"]
 
 # The kubelet waits one second by default; a check that takes longer is a failure of its own.
@@ -166,7 +173,7 @@ class HealthServer:
         names = [name for name in checks if name not in excluded]
         reasons = await asyncio.gather(*(_run_check(checks[name]) for name in names))
         results = dict(zip(names, reasons, strict=True))
-        failing = frozenset(name for name, reason in results.items() if reason)
+        failing = frozenset(name for name, reason in results.items() if _fails(reason))
         if not name:
             self._log_change(probe, failing, results)
         verbose = "verbose" in request.query or bool(failing)
@@ -201,13 +208,21 @@ async def _run_check(check: Check) -> str | None:
         return f"{type(err).__name__}: {err}"
 
 
+def _fails(reason: str | None) -> bool:
+    return bool(reason) and not isinstance(reason, Remark)
+
+
 def _render_results(probe: ProbeName, results: dict[str, str | None]) -> str:
-    lines = [
-        f"[-]{name} failed: {redact_text(reason)}" if reason else f"[+]{name} ok"
-        for name, reason in results.items()
-    ]
-    verdict = "failed" if any(results.values()) else "passed"
+    lines = [_render_result(name, reason) for name, reason in results.items()]
+    verdict = "failed" if any(map(_fails, results.values())) else "passed"
     return "\n".join([*lines, f"{probe} check {verdict}", ""])
+
+
+def _render_result(name: str, reason: str | None) -> str:
+    if not reason:
+        return f"[+]{name} ok"
+    sign = f"[-]{name} failed" if _fails(reason) else f"[+]{name} ok"
+    return f"{sign}: {redact_text(reason)}"
 
 
 class LoopLagMonitor:

@@ -159,6 +159,7 @@ CORE_EVENT: Final = Kind("", "v1", "Event", "events")
 EVENT: Final = Kind("events.k8s.io", "v1", "Event", "events")
 LEASE: Final = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 DEPLOYMENT: Final = Kind("apps", "v1", "Deployment", "deployments")
+CONTROLLER_REVISION: Final = Kind("apps", "v1", "ControllerRevision", "controllerrevisions")
 REPLICA_SET: Final = Kind("apps", "v1", "ReplicaSet", "replicasets")
 STORAGE_CLASS: Final = Kind(
     "storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False

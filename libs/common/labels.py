@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
@@ -15,6 +16,11 @@ FORCE_FINALIZE: Final = "slipway.dev/force-finalize"
 """Annotation that a person sets to `true` to let an object go without its clean-up."""
 PAUSED: Final = "slipway.dev/paused"
 """Annotation that a person sets to `true` to stop reconciliation of one object."""
+
+_NAME: Final = r"([A-Za-z0-9][-A-Za-z0-9_./]*)"
+_SET_RULE: Final = re.compile(_NAME + r"\s+(in|notin)\s*\(([^()]*)\)")
+_EQUAL_RULE: Final = re.compile(_NAME + r"\s*(==|=|!=)\s*([^\s,()!=]*)")
+_EXISTS_RULE: Final = re.compile(r"(!?)\s*" + _NAME)
 
 
 def matches_selector(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
@@ -29,6 +35,64 @@ def matches_selector(selector: Mapping[str, Any], labels: Mapping[str, str]) -> 
         if labels.get(name) != value:
             return False
     return all(_holds(rule, labels) for rule in selector.get("matchExpressions") or ())
+
+
+def compile_selectors(
+    label_selector: str, field_selector: str = ""
+) -> Callable[[Mapping[str, Any]], bool]:
+    """Compile selectors of a list or watch into a function that tells what they select.
+
+    Args:
+        label_selector: As `kubectl -l` takes it.
+        field_selector: As `kubectl --field-selector` takes it; the fields are paths in the object.
+
+    Raises:
+        ValueError: A requirement cannot be parsed.
+    """
+    rules = {"matchExpressions": [_parse_rule(part) for part in _split_rules(label_selector)]}
+    fields = [_parse_field(part) for part in _split_rules(field_selector)]
+
+    def selects(manifest: Mapping[str, Any]) -> bool:
+        labels = manifest["metadata"].get("labels") or {}
+        return matches_selector(rules, labels) and all(
+            (_field(manifest, path) == value) is equal for path, equal, value in fields
+        )
+
+    return selects
+
+
+def _split_rules(text: str) -> list[str]:
+    # Commas within parentheses separate the values of a set.
+    return [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()]
+
+
+def _parse_rule(part: str) -> dict[str, Any]:
+    if found := _SET_RULE.fullmatch(part):
+        operator = "In" if found[2] == "in" else "NotIn"
+        values = [value.strip() for value in found[3].split(",")]
+        return {"key": found[1], "operator": operator, "values": values}
+    if found := _EQUAL_RULE.fullmatch(part):
+        operator = "NotIn" if found[2] == "!=" else "In"
+        return {"key": found[1], "operator": operator, "values": [found[3]]}
+    if found := _EXISTS_RULE.fullmatch(part):
+        return {"key": found[2], "operator": "DoesNotExist" if found[1] else "Exists"}
+    raise ValueError(f"Cannot parse the selector {part!r}")
+
+
+def _parse_field(part: str) -> tuple[list[str], bool, str]:
+    found = _EQUAL_RULE.fullmatch(part)
+    if found is None:
+        raise ValueError(f"Cannot parse the field selector {part!r}")
+    return found[1].split("."), found[2] != "!=", found[3]
+
+
+def _field(manifest: Mapping[str, Any], path: Sequence[str]) -> str:
+    value: Any = manifest
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)
 
 
 def render_selector(selector: Mapping[str, Any]) -> str:

@@ -169,7 +169,7 @@ LEADER_SLOWPATH: Final = MetricSpec(
 WATCH_LAST_EVENT_AGE: Final = MetricSpec(
     "operator_watch_last_event_age_seconds",
     _GAUGE,
-    "Seconds since the watch of a resource last gave a sign of life.",
+    "Seconds since the watch of a resource last gave a sign of life, 0 for one that is not served.",
     ("resource",),
 )
 CACHE_OBJECTS: Final = MetricSpec(
@@ -179,6 +179,29 @@ CACHE_SWEPT: Final = MetricSpec(
     "operator_cache_swept_total",
     _COUNTER,
     "Total number of changes that the watch missed and a sweep found.",
+    ("resource",),
+)
+OBJECTS: Final = MetricSpec(
+    "operator_objects",
+    _GAUGE,
+    "Number of objects that a controller reconciles, by condition, as its cache shows them.",
+    ("controller", "type", "status", "reason"),
+)
+SCOPE_UP: Final = MetricSpec(
+    "operator_cache_scope_up",
+    _GAUGE,
+    "Whether every watched kind of a namespace can be read; where it is 0 nothing is reconciled.",
+    ("watched_namespace",),
+)
+WORKING: Final = MetricSpec(
+    "operator_working",
+    _GAUGE,
+    "Whether the workers run: 0 on a standby and in a leader that still compares its caches.",
+)
+MAPPER_ERRORS: Final = MetricSpec(
+    "operator_mapper_errors_total",
+    _COUNTER,
+    "Total number of changes of a resource for which a mapper or projection raised an error.",
     ("resource",),
 )
 EVENT_LOOP_LAG: Final = MetricSpec(

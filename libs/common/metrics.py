@@ -300,21 +300,19 @@ class CacheMetrics:
     """Metrics of the watch and the cache of one resource."""
 
     def __init__(self, metrics: Metrics, resource: str) -> None:
-        """Begin the age now; it is computed at each scrape."""
-        self._clock = metrics.clock
-        self._last_event = self._clock()
+        """Begin with an empty cache."""
         self._objects = metrics.gauge(specs.CACHE_OBJECTS).labels(resource)
         self._swept = metrics.counter(specs.CACHE_SWEPT).labels(resource)
-        age = metrics.gauge(specs.WATCH_LAST_EVENT_AGE).labels(resource)
-        age.set_function(self.age_seconds)
+        self._age = metrics.gauge(specs.WATCH_LAST_EVENT_AGE).labels(resource)
+        self._failed = metrics.counter(specs.MAPPER_ERRORS).labels(resource)
 
-    def event_seen(self) -> None:
-        """Note that the watch is alive: an event, a bookmark, a stream that began."""
-        self._last_event = self._clock()
+    def handler_failed(self) -> None:
+        """Count a change that a mapper or projection could not handle."""
+        self._failed.inc()
 
-    def age_seconds(self) -> float:
-        """Return the seconds since the watch last gave a sign of life."""
-        return self._clock() - self._last_event
+    def watch_age(self, seconds: Clock) -> None:
+        """Compute the age of the last sign of life at each scrape."""
+        self._age.set_function(seconds)
 
     def set_objects(self, count: int) -> None:
         """Publish how many objects the cache holds."""

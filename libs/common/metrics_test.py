@@ -141,17 +141,17 @@ def test_leader_status_follows_the_election(metrics: Metrics) -> None:
     assert status() == 0
 
 
-def test_age_of_a_watch_grows_until_an_event(metrics: Metrics, clock: Time) -> None:
+def test_cache_tells_its_size_and_the_age_of_the_last_event(metrics: Metrics) -> None:
     cache = metrics.cache("pods")
     cache.set_objects(7)
     cache.swept(2)
-    clock.now += 9
+    cache.handler_failed()
+    cache.watch_age(lambda: 9.0)
 
     assert metrics.value("operator_watch_last_event_age_seconds", resource="pods") == 9
     assert metrics.value("operator_cache_objects", resource="pods") == 7
     assert metrics.value("operator_cache_swept_total", resource="pods") == 2
-    cache.event_seen()
-    assert metrics.value("operator_watch_last_event_age_seconds", resource="pods") == 0
+    assert metrics.value("operator_mapper_errors_total", resource="pods") == 1
 
 
 def test_operator_declares_metrics_of_its_own(metrics: Metrics) -> None:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
+from aiohttp.connector import Connection
 
 from libs.common.clock import Clock, SystemClock
 from libs.common.config import ConnectionConfig
@@ -25,6 +26,7 @@ from libs.common.errors import (
     ServerError,
     SlipwayError,
     TooManyRequests,
+    Unauthorized,
     UnknownOutcome,
     Unreachable,
     api_error,
@@ -46,6 +48,7 @@ FIRST_FAILURE: Final = 300
 """Lowest status that is no success: redirects are not followed, so they are failures too."""
 _REFUSED_UNDONE: Final = frozenset({429, 503})
 """Answers after which a write may be sent again: the server did not begin with it."""
+_TIMEOUTS: Final = frozenset({"Timeout", "ServerTimeout"})
 _GATEWAY_FAILURES: Final = frozenset({502, 504})
 """Answers of something in between, which does not know what became of a write."""
 
@@ -60,6 +63,8 @@ class Request:
     body: object = None
     content_type: str = "application/json"
     accept: str = "application/json"
+    lists: bool = False
+    """Whether the response may be large: as long as it keeps arriving, it may take its time."""
 
     @property
     def operation(self) -> str:
@@ -135,6 +140,11 @@ class Transport:
                     raise
                 self._retried(request, err.status)
                 await self._clock.sleep(err.retry_after)
+            except Unauthorized:
+                # Nothing was done. Credentials that were rotated are read again, once.
+                if attempt:
+                    raise
+                self._retried(request, _UNAUTHORIZED)
             except Unreachable:
                 if last or request.writes:
                     raise
@@ -149,7 +159,7 @@ class Transport:
     async def _attempt(self, request: Request) -> Manifest:
         async with self._gate:
             if request.writes and self._fence is not None:
-                self._fence()  # As late as can be: a wait for the gate may have been long.
+                self._fence()  # A wait for the gate may have been long.
             response, body = await self._exchange(request)
         if response.status >= FIRST_FAILURE:
             raise failure_of(response, body, request)
@@ -167,7 +177,7 @@ class Transport:
             with self._telemetry.request_span(
                 request.method, request.path, host.hostname or "", host.port or 0
             ) as span:
-                timeout = aiohttp.ClientTimeout(total=self.timeout)
+                timeout = self._timeout_of(request)
                 opened = await self.open(request, timeout, span.headers())
                 async with opened as response:
                     code = response.status
@@ -182,6 +192,13 @@ class Transport:
             if self._metrics is not None:
                 self._metrics.observe_request(request.method, code, time.monotonic() - started)
 
+    def _timeout_of(self, request: Request) -> aiohttp.ClientTimeout:
+        if request.lists:
+            return aiohttp.ClientTimeout(
+                total=None, sock_connect=self.timeout, sock_read=self.timeout
+            )
+        return aiohttp.ClientTimeout(total=self.timeout)
+
     async def open(
         self,
         request: Request,
@@ -190,7 +207,7 @@ class Transport:
     ) -> aiohttp.ClientResponse:
         """Send one attempt and return the answer with its body unread."""
         headers = {"Accept": request.accept, **(span_headers or {})}
-        if authorization := await self.config.authorization():
+        if authorization := await self._authorize(request):
             headers["Authorization"] = authorization
         if self._refused:
             # A kept connection goes on with the client certificate that it was made with: none is
@@ -212,7 +229,16 @@ class Transport:
             allow_redirects=False,  # Credentials never follow a redirect.
         )
         self._refused = response.status == _UNAUTHORIZED
+        if self._refused:
+            self.config.refuse_credentials()
         return response
+
+    async def _authorize(self, request: Request) -> str:
+        try:
+            async with asyncio.timeout(self.timeout):  # A plugin may hang.
+                return await self.config.authorization()
+        except TimeoutError as err:
+            raise Unreachable(request.operation, "no credentials were given in time") from err
 
     def _connect(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -225,11 +251,30 @@ class Transport:
                 headers={"User-Agent": self._user_agent},
                 auto_decompress=True,
                 trust_env=False,
+                request_class=_fence_requests(self._fence),
             )
             # aiohttp sends a PUT or DELETE again when a kept connection breaks, and hides it. No
             # public option turns that off.
             self._session._retry_connection = False  # noqa: SLF001 as above
         return self._session
+
+
+def _fence_requests(fence: Fence | None) -> type[aiohttp.ClientRequest]:
+    """Build the class of requests that ask a fence in the moment in which they are sent.
+
+    Credentials and the connection are there by then, which may have taken long.
+    """
+    if fence is None:
+        return aiohttp.ClientRequest
+    check: Fence = fence
+
+    class FencedRequest(aiohttp.ClientRequest):
+        async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+            if self.method != "GET":
+                check()
+            return await super().send(conn)
+
+    return FencedRequest
 
 
 def _lost(request: Request, cause: str) -> SlipwayError:
@@ -264,7 +309,7 @@ def _is_unknown(error: ApiError) -> bool:
     gives no reason where its storage failed it (`etcdserver: request timed out`), nor does what
     stands before it; only who says when to come back has not begun.
     """
-    if error.status in _GATEWAY_FAILURES or error.reason == "Timeout":
+    if error.status in _GATEWAY_FAILURES or error.reason in _TIMEOUTS:
         return True
     return isinstance(error, ServerError) and not error.reason and error.retry_after is None
 

@@ -6,12 +6,14 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
 from libs.common.client import Client
-from libs.common.config import ConnectionConfig
+from libs.common.config import ConnectionConfig, _TokenFile
 from libs.common.errors import (
     AlreadyExists,
     ApiError,
@@ -69,7 +71,7 @@ every_write = pytest.mark.parametrize("method", list(WRITES))
 async def test_status_decides_the_error(
     fake_api: FakeApi, fake_client: Client, status: int, error: type[ApiError]
 ) -> None:
-    fake_api.fail("GET", status=status, message="the server says why")
+    fake_api.fail("GET", status=status, message="the server says why", times=None)
 
     with pytest.raises(ApiError) as caught:
         await fake_client.get(CONFIG_MAP, KEY)
@@ -254,7 +256,7 @@ async def test_fence_is_asked_again_before_a_retry(fake_api: FakeApi) -> None:
     def fence() -> None:
         nonlocal asked
         asked += 1
-        if asked > 1:
+        if asked > 2:  # Once before the first try, once when it is sent.
             raise NotLeading
 
     fake_api.fail("POST", status=429, times=None, retry_after=0)
@@ -343,3 +345,82 @@ async def test_certificate_of_the_server_is_checked(kube_apiserver: ControlPlane
         async with Client(each) as client:
             with pytest.raises(Unreachable, match=r"(?i)certificate"):
                 await client.create(CONFIG_MAP, MAP)
+
+
+class Leadership:
+    """A fence that lets writes through until leadership is lost."""
+
+    lost = False
+
+    def __call__(self) -> None:
+        if self.lost:
+            raise NotLeading
+
+
+@pytest.mark.parametrize("moment", ["credentials", "connection"])
+async def test_write_is_not_sent_when_leadership_is_lost_on_its_way(
+    fake_api: FakeApi, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """A plugin for credentials or a stalled handshake may take longer than the Lease lasts."""
+    leadership, begun, proceed = Leadership(), asyncio.Event(), asyncio.Event()
+
+    async def hold() -> None:
+        begun.set()
+        await proceed.wait()
+
+    async def authorize() -> str:
+        if moment == "credentials":
+            await hold()
+        return ""
+
+    async def connect(self: Any, *args: Any, **options: Any) -> Any:
+        if moment == "connection":
+            await hold()
+        return await before(self, *args, **options)
+
+    before = aiohttp.TCPConnector._create_connection
+    monkeypatch.setattr(aiohttp.TCPConnector, "_create_connection", connect)
+    config = replace(fake_api.config, authorization=authorize)
+    async with Client(config, fence=leadership) as client:
+        made = build_object(CONFIG_MAP, "a", "default")
+        writing = asyncio.create_task(client.create(CONFIG_MAP, made))
+        await begun.wait()
+        leadership.lost = True
+        proceed.set()
+
+        with pytest.raises(NotLeading):
+            await writing
+    assert fake_api.writes() == []
+
+
+async def test_credentials_that_do_not_come_in_time_mean_that_nothing_was_sent(
+    fake_api: FakeApi,
+) -> None:
+    async def hang() -> str:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    config = replace(fake_api.config, authorization=hang)
+    async with Client(config, request_timeout=0.05) as client:
+        with pytest.raises(Unreachable, match="credentials"):
+            await client.create(CONFIG_MAP, build_object(CONFIG_MAP, "a", "default"))
+
+
+async def test_credentials_that_are_refused_are_read_again_at_once(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("old")
+    async with FakeApi(token="new") as api:
+        config = replace(api.config, authorization=_TokenFile(token))
+        token.write_text("new")
+        async with Client(config) as client:
+            made = await client.create(CONFIG_MAP, build_object(CONFIG_MAP, "a", "default"))
+            assert made["metadata"]["name"] == "a"
+
+
+async def test_server_timeout_of_a_write_is_an_unknown_outcome(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    fake_api.fail("create", CONFIG_MAP, status=500, reason="ServerTimeout", message="try again")
+
+    with pytest.raises(UnknownOutcome):
+        await fake_client.create(CONFIG_MAP, build_object(CONFIG_MAP, "a", "default"))

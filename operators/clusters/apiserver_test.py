@@ -43,6 +43,8 @@ async def test_example_is_taken(client: Client, kube_namespace: str, path: Path)
     ("change", "words"),
     [
         ({"version": "1.34"}, "spec.version"),
+        ({"version": "v1.9.0"}, "v1.31.0 or newer"),
+        ({"version": "v1.30.14"}, "v1.31.0 or newer"),
         ({"podCidr": "10.0.0.0"}, "must be a block"),
         ({"pools": [{"name": "control-plane", "count": 1, "size": "s"}]}, "is taken"),
         ({"pools": [{"name": "web", "count": 101, "size": "s"}]}, "count"),
@@ -77,6 +79,13 @@ async def test_name_that_makes_no_host_name_is_refused(client: Client, kube_name
             await client.create(KUBERNETES_CLUSTER, manifest)
 
 
+@pytest.mark.parametrize("version", ["v1.31.0", "v1.40.1", "v1.100.0", "v1.34.2-rc.1"])
+async def test_version_that_kubeadm_can_configure_is_taken(
+    client: Client, kube_namespace: str, version: str
+) -> None:
+    await client.create(KUBERNETES_CLUSTER, build(kube_namespace, version=version))
+
+
 async def test_control_plane_grows_and_never_shrinks(client: Client, kube_namespace: str) -> None:
     key = Key(kube_namespace, "edge")
     await client.create(KUBERNETES_CLUSTER, build(kube_namespace, count=1))
@@ -86,14 +95,77 @@ async def test_control_plane_grows_and_never_shrinks(client: Client, kube_namesp
         await client.patch(KUBERNETES_CLUSTER, key, {"spec": {"controlPlane": {"count": 1}}})
 
 
+async def _change_version(
+    client: Client, namespace: str, old: str, new: str, *, count: int = 3, reached: str = ""
+) -> None:
+    key = Key(namespace, "edge")
+    await client.create(KUBERNETES_CLUSTER, build(namespace, count=count, version=old))
+    if reached:
+        status = {"status": {"version": reached}}
+        await client.patch(KUBERNETES_CLUSTER, key, status, subresource="status")
+    await client.patch(KUBERNETES_CLUSTER, key, {"spec": {"version": new}})
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("v1.34.2", "v1.34.3"),
+        ("v1.34.2", "v1.35.0"),
+        ("v1.34.9", "v1.34.10"),
+        ("v1.34.2", "v1.35.0-rc.1"),
+        ("v1.35.0-rc.1", "v1.35.0"),
+        ("v1.99.0", "v1.100.0"),
+    ],
+)
+async def test_version_goes_up_by_a_minor_version(
+    client: Client, kube_namespace: str, old: str, new: str
+) -> None:
+    await _change_version(client, kube_namespace, old, new, reached=old)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("v1.34.2", "v1.36.0"),
+        ("v1.34.2", "v1.33.9"),
+        ("v1.34.2", "v1.34.1"),
+        ("v1.35.0", "v1.35.0-rc.1"),
+        ("v1.35.0-rc.2", "v1.35.0-rc.1"),
+    ],
+)
+async def test_version_that_skips_a_minor_version_or_goes_down_is_refused(
+    client: Client, kube_namespace: str, old: str, new: str
+) -> None:
+    with pytest.raises(Invalid, match="version goes up"):
+        await _change_version(client, kube_namespace, old, new)
+
+
+async def test_version_of_a_single_control_plane_cannot_change(
+    client: Client, kube_namespace: str
+) -> None:
+    with pytest.raises(Invalid, match="is 3 or 5"):
+        await _change_version(client, kube_namespace, "v1.34.2", "v1.35.0", count=1)
+
+
+async def test_next_minor_version_waits_until_every_node_has_the_one_before(
+    client: Client, kube_namespace: str
+) -> None:
+    with pytest.raises(Invalid, match="one minor version newer"):
+        await _change_version(client, kube_namespace, "v1.35.0", "v1.36.0", reached="v1.34.2")
+    # Nothing of it keeps the operator from telling what it sees.
+    status = {"status": {"version": "v1.31.0"}}
+    key = Key(kube_namespace, "edge")
+    await client.patch(KUBERNETES_CLUSTER, key, status, subresource="status")
+
+
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": "v1.35.0"},
         {"networkRef": {"name": "other"}},
         {"podCidr": "10.9.0.0/16"},
         {"controlPlane": {"endpoint": {"port": 7443}}},
         {"controlPlane": {"endpoint": {"poolName": "other"}}},
+        {"controlPlane": {"endpoint": {"dnsNames": ["api.example.com"]}}},
     ],
     ids=str,
 )
@@ -102,5 +174,5 @@ async def test_what_nodes_were_made_for_cannot_be_changed(
 ) -> None:
     await client.create(KUBERNETES_CLUSTER, build(kube_namespace))
 
-    with pytest.raises(Invalid, match="immutable"):
+    with pytest.raises(Invalid, match=r"immutable|cannot be set or removed after creation"):
         await client.patch(KUBERNETES_CLUSTER, Key(kube_namespace, "edge"), {"spec": change})

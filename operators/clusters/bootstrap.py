@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from libs.common import fastyaml
 from libs.common.kinds import Manifest
-from operators.clusters import scripts
+from operators.clusters import scripts, units
 from operators.clusters.api.v1alpha1 import KubernetesCluster, Pool
 from operators.clusters.certificates import Authorities, Pair
-from operators.clusters.naming import POOL_LABEL, endpoint_host
+from operators.clusters.marks import build_labels
+from operators.clusters.naming import endpoint_host
 
 _KUBEADM: Final = "kubeadm.k8s.io/v1beta4"
 _HEADER: Final = "#cloud-config\n"
-_COMMANDS: Final = f"""\
-runcmd:
-  - [systemctl, daemon-reload]
-  - [systemctl, enable, --now, --no-block, {scripts.UNIT_NAME}]
-"""
+_UNITS: Final = "/etc/systemd/system"
 
 
 class Role(StrEnum):
@@ -47,12 +45,14 @@ class Membership:
         address: Address of its API.
         authorities: Those of the cluster.
         join: Credentials by which nodes join.
+        keeps_addresses: Whether guests keep their addresses when their machines restart.
     """
 
     cluster: KubernetesCluster
     address: str
     authorities: Authorities
     join: Pair
+    keeps_addresses: bool = False
 
     @property
     def server(self) -> str:
@@ -71,18 +71,24 @@ def render_endpoint(cluster: KubernetesCluster, address: str) -> str:
     return f"{host}:{cluster.spec.control_plane.endpoint.port}"
 
 
-def render_user_data(member: Membership, role: Role, pool: Pool | None) -> str:
-    """Render what cloud-init is given; secret, for it lets a guest join.
+def render_user_data(member: Membership, role: Role, pool: Pool | None, slot: int = 0) -> str:
+    """Render the user data for cloud-init. It is secret: it lets a guest join.
 
     Args:
         member: What the guest needs to know.
         role: How it becomes a node.
         pool: Its pool; None for the control plane.
+        slot: Number of the node in its pool.
     """
+    started = [scripts.UNIT_NAME]
+    family = "6" if ":" in member.cluster.spec.service_cidr else "4"
     files = {
         f"{scripts.DIRECTORY}/kubeadm.yaml": render_kubeadm(member, role, pool),
         f"{scripts.DIRECTORY}/bootstrap.sh": _SCRIPTS[role],
-        f"/etc/systemd/system/{scripts.UNIT_NAME}": scripts.UNIT,
+        f"{_UNITS}/{scripts.UNIT_NAME}": scripts.UNIT,
+        units.ADDRESS_SCRIPT_PATH: units.ADDRESS_SCRIPT,
+        f"{_UNITS}/{units.ADDRESS_SERVICE}": units.ADDRESS_UNIT,
+        f"{scripts.DIRECTORY}/family": f"{family}\n",
     }
     if role is not Role.INIT:
         config = fastyaml.dump(build_kubeconfig(member, member.join, "join"))
@@ -92,15 +98,26 @@ def render_user_data(member: Membership, role: Role, pool: Pool | None) -> str:
         files[f"{scripts.DIRECTORY}/endpoint"] = f"{member.address}/{width}\n"
         for name, content in sorted(member.authorities.files.items()):
             files[f"{scripts.DIRECTORY}/pki/{name}"] = content
+        files[units.RENEW_SCRIPT_PATH] = units.RENEW_SCRIPT
+        files[f"{_UNITS}/{units.RENEW_SERVICE}"] = units.RENEW_UNIT
+        files[f"{_UNITS}/{units.RENEW_TIMER}"] = units.render_renew_timer(slot)
+        started.append(units.RENEW_TIMER)
     written = "".join(_render_file(path, content) for path, content in files.items())
-    return f"{_HEADER}write_files:\n{written}{_COMMANDS}"
+    return f"{_HEADER}write_files:\n{written}{_render_commands(started)}"
+
+
+def _render_commands(started: Sequence[str]) -> str:
+    lines = [f"  - [systemctl, enable, --now, --no-block, {unit}]\n" for unit in started]
+    at_boot = f"  - [systemctl, enable, {units.ADDRESS_SERVICE}]\n"
+    return f"runcmd:\n  - [systemctl, daemon-reload]\n{at_boot}{''.join(lines)}"
 
 
 def render_kubeadm(member: Membership, role: Role, pool: Pool | None) -> str:
     """Render the configuration of kubeadm for a guest."""
     registration = _build_registration(pool)
+    port = member.cluster.spec.control_plane.endpoint.port
     if role is Role.INIT:
-        parts = (_build_init(member, registration), _build_cluster(member))
+        parts = (_build_init(member, registration, port), _build_cluster(member))
         return "---\n".join(fastyaml.dump(part) for part in parts)
     join: Manifest = {
         "apiVersion": _KUBEADM,
@@ -109,22 +126,32 @@ def render_kubeadm(member: Membership, role: Role, pool: Pool | None) -> str:
         "nodeRegistration": registration,
     }
     if role is Role.JOIN_CONTROL_PLANE:
-        port = member.cluster.spec.control_plane.endpoint.port
-        join["controlPlane"] = {"localAPIEndpoint": {"bindPort": port}}
+        endpoint = {"advertiseAddress": scripts.ADDRESS_MARK, "bindPort": port}
+        join["controlPlane"] = {"localAPIEndpoint": endpoint}
     return fastyaml.dump(join)
 
 
-def build_kubeconfig(member: Membership, user: Pair, name: str) -> Manifest:
-    """Build a kubeconfig for the API of the cluster."""
+def build_kubeconfig(member: Membership, user: Pair, name: str, server: str = "") -> Manifest:
+    """Build a kubeconfig for the API of the cluster.
+
+    Args:
+        member: What is known of the cluster.
+        user: Whose credentials it has.
+        name: Name of the user in the kubeconfig.
+        server: URL of the API; empty for the address of the cluster.
+    """
     return render_config(
-        member.cluster.metadata.name, member.server, member.authorities.ca, user, name
+        member.cluster.metadata.name, server or member.server, member.authorities.ca, user, name
     )
 
 
 def build_kubeconfig_data(member: Membership, user: Pair) -> dict[str, str]:
     """Build the values of the Secret with the kubeconfig: `value`, and what it is made of."""
+    endpoint = member.cluster.spec.control_plane.endpoint
+    # A name outlives an address: people keep their kubeconfigs when the address has to change.
+    server = f"https://{endpoint.dns_names[0]}:{endpoint.port}" if endpoint.dns_names else ""
     return {
-        "value": fastyaml.dump(build_kubeconfig(member, user, "admin")),
+        "value": fastyaml.dump(build_kubeconfig(member, user, "admin", server)),
         "ca.crt": member.authorities.ca,
         "tls.crt": user.certificate,
         "tls.key": user.key,
@@ -156,13 +183,16 @@ def render_config(cluster: str, server: str, ca: str, user: Pair, name: str) -> 
     }
 
 
-def _build_init(member: Membership, registration: Manifest) -> Manifest:
+def _build_init(member: Membership, registration: Manifest, port: int) -> Manifest:
+    # A machine whose address changes at each restart cannot have it in certificates and in etcd.
+    # The address of the cluster is on its loopback interface in any case, and stays.
+    advertised = scripts.ADDRESS_MARK if member.keeps_addresses else member.address
     return {
         "apiVersion": _KUBEADM,
         "kind": "InitConfiguration",
         # Nodes join by certificates; kubeadm insists on making a token, which ends at once.
         "bootstrapTokens": [{"ttl": "1m0s"}],
-        "localAPIEndpoint": {"bindPort": member.cluster.spec.control_plane.endpoint.port},
+        "localAPIEndpoint": {"advertiseAddress": advertised, "bindPort": port},
         "nodeRegistration": registration,
     }
 
@@ -174,26 +204,41 @@ def _build_cluster(member: Membership) -> Manifest:
         "kind": "ClusterConfiguration",
         "clusterName": cluster.metadata.name,
         "kubernetesVersion": cluster.spec.version,
+        "certificateValidityPeriod": f"{units.CERTIFICATE_HOURS}h0m0s",
         "controlPlaneEndpoint": member.endpoint,
         "networking": {
             "podSubnet": cluster.spec.pod_cidr,
             "serviceSubnet": cluster.spec.service_cidr,
         },
         # The operator comes by the Service of the API, not by its public address.
-        "apiServer": {"certSANs": [member.address, endpoint_host(cluster.key)]},
+        "apiServer": {
+            "certSANs": [
+                member.address,
+                endpoint_host(cluster.key),
+                *cluster.spec.control_plane.endpoint.dns_names,
+            ]
+        },
     }
 
 
 def _build_registration(pool: Pool | None) -> Manifest:
+    node_ip = {"name": "node-ip", "value": scripts.ADDRESS_MARK}
     if pool is None:
-        return {"kubeletExtraArgs": []}
-    labels = {**pool.labels, POOL_LABEL: pool.name}
+        return {"kubeletExtraArgs": [node_ip]}
+    labels = {key: value for key, value in build_labels(pool).items() if not _is_reserved(key)}
     text = ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
     taints = [
         {"key": taint.key, "value": taint.value, "effect": str(taint.effect)}
         for taint in pool.taints
     ]
-    return {"kubeletExtraArgs": [{"name": "node-labels", "value": text}], "taints": taints}
+    node_labels = {"name": "node-labels", "value": text}
+    return {"kubeletExtraArgs": [node_ip, node_labels], "taints": taints}
+
+
+def _is_reserved(label: str) -> bool:
+    """Tell whether a kubelet would refuse to start with a label; the operator sets it later."""
+    domain = label.rpartition("/")[0]
+    return f".{domain}".endswith((".kubernetes.io", ".k8s.io"))
 
 
 def _render_file(path: str, content: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +88,61 @@ def test_node_says_its_pool_its_labels_and_its_taints(member: Membership) -> Non
     registration = yaml.safe_load(render_kubeadm(member, Role.JOIN, WEB))["nodeRegistration"]
 
     labels = "clusters.slipway.dev/pool=web,tier=web"
-    assert registration["kubeletExtraArgs"] == [{"name": "node-labels", "value": labels}]
+    assert {"name": "node-labels", "value": labels} in registration["kubeletExtraArgs"]
     assert registration["taints"] == [{"key": "dedicated", "value": "web", "effect": "NoSchedule"}]
+
+
+def read_documents(member: Membership, role: Role) -> dict[str, Any]:
+    """Return the configuration of kubeadm by kind."""
+    text = render_kubeadm(member, role, WEB if role is Role.JOIN else None)
+    return {each["kind"]: each for each in yaml.safe_load_all(text)}
+
+
+@pytest.mark.parametrize("role", Role)
+def test_kubelet_is_told_the_address_of_its_machine(member: Membership, role: Role) -> None:
+    documents = read_documents(member, role)
+    kind = "InitConfiguration" if role is Role.INIT else "JoinConfiguration"
+
+    arguments = documents[kind]["nodeRegistration"]["kubeletExtraArgs"]
+
+    assert {"name": "node-ip", "value": "@ADDRESS@"} in arguments
+
+
+def test_member_of_etcd_has_an_address_that_stays(member: Membership) -> None:
+    """The URLs of etcd are derived from it; the address of a pod changes at each restart."""
+
+    def find(held: Membership, role: Role) -> str:
+        documents = read_documents(held, role)
+        first = documents.get("InitConfiguration") or documents["JoinConfiguration"]["controlPlane"]
+        return str(first["localAPIEndpoint"]["advertiseAddress"])
+
+    own = replace(member, keeps_addresses=True)
+
+    assert find(own, Role.INIT) == find(own, Role.JOIN_CONTROL_PLANE) == "@ADDRESS@"
+    assert find(member, Role.INIT) == ADDRESS, "it is on the loopback interface of the node"
+
+
+def test_names_of_the_endpoint_are_in_certificate_and_kubeconfig(member: Membership) -> None:
+    endpoint = {"poolName": "public", "dnsNames": ["api.example.com", "edge.example.org"]}
+    cluster = parse_cluster(controlPlane={"size": "medium", "endpoint": endpoint})
+    named = replace(member, cluster=cluster)
+
+    servers = read_documents(named, Role.INIT)["ClusterConfiguration"]["apiServer"]["certSANs"]
+    config = yaml.safe_load(build_kubeconfig_data(named, credentials()[0])["value"])
+
+    assert servers == [ADDRESS, "edge-api.default.svc", "api.example.com", "edge.example.org"]
+    assert config["clusters"][0]["cluster"]["server"] == "https://api.example.com:6443"
+
+
+def test_label_that_a_kubelet_refuses_is_left_to_the_operator(member: Membership) -> None:
+    """A kubelet does not start with a label of Kubernetes among its own."""
+    labels = {"node-role.kubernetes.io/web": "", "team.k8s.io/a": "b", "notkubernetes.io/c": "d"}
+    pool = WEB.model_copy(update={"labels": labels})
+
+    registration = yaml.safe_load(render_kubeadm(member, Role.JOIN, pool))["nodeRegistration"]
+
+    kept = "clusters.slipway.dev/pool=web,notkubernetes.io/c=d"
+    assert {"name": "node-labels", "value": kept} in registration["kubeletExtraArgs"]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +194,8 @@ def test_kubeadm_accepts_the_configuration(
     # It looks whether the file with the credentials is there.
     found = tmp_path / f"{scripts.DIRECTORY}/discovery.conf".replace("/", "-")
     config = tmp_path / "kubeadm.yaml"
-    config.write_text(text.replace(f"{scripts.DIRECTORY}/discovery.conf", str(found)))
+    text = text.replace(f"{scripts.DIRECTORY}/discovery.conf", str(found))
+    config.write_text(text.replace("@ADDRESS@", "10.0.0.5"))
 
     answer = run(kubeadm, "config", "validate", "--config", str(config))
 
@@ -156,6 +210,7 @@ def test_kubeadm_refuses_what_is_misspelled(
     """Else the test above would prove nothing."""
     config = tmp_path / "kubeadm.yaml"
     text = render_kubeadm(current, role, None)
+    text = text.replace("@ADDRESS@", "10.0.0.5")
     config.write_text(text.replace("nodeRegistration", "nodesRegistration"))
 
     answer = run(kubeadm, "config", "validate", "--config", str(config))
@@ -192,12 +247,3 @@ def current(kubeadm: Path) -> Membership:
     version = run(kubeadm, "version", "--output", "short").stdout.strip()
     cluster = parse_cluster(version=version)
     return Membership(cluster, ADDRESS, authorities(), credentials()[1])
-
-
-@pytest.fixture(scope="module")
-def kubeadm() -> Path:
-    """Find kubeadm among the binaries of the control plane."""
-    path = Path(os.environ.get("KUBEBUILDER_ASSETS", "/usr/local/kubebuilder/bin"), "kubeadm")
-    if not path.exists():
-        pytest.skip("kubeadm is not among the binaries of KUBEBUILDER_ASSETS")
-    return path

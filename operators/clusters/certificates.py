@@ -20,6 +20,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_FILES: Final = ("ca", "etcd-ca", "front-proxy-ca")
 """Authorities that kubeadm knows; of each there is a certificate (.crt) and a key (.key)."""
+ETCD_AUTHORITY: Final = "etcd-ca"
+"""Authority of the servers and clients of etcd."""
 ADMIN_GROUP: Final = "kubeadm:cluster-admins"
 """Group of the kubeconfig. kubeadm binds it to cluster-admin; unlike system:masters, the binding
 can be taken away from a kubeconfig that was lost."""
@@ -105,18 +107,26 @@ def make_authorities(cluster: str, now: datetime) -> Authorities:
 
 
 def sign_client(
-    authorities: Authorities, user: str, group: str, now: datetime, lifetime: timedelta
+    authorities: Authorities,
+    user: str,
+    group: str,
+    now: datetime,
+    lifetime: timedelta,
+    *,
+    authority: str = "ca",
 ) -> Pair:
-    """Make a certificate by which somebody logs in at the API of the cluster.
+    """Create a certificate for a client of the API of the cluster, or of etcd.
 
     Args:
         authorities: Those of the cluster.
-        user: Name that the API sees.
-        group: Group that the API sees.
+        user: Name that the server sees.
+        group: Group that the server sees.
         now: Time.
         lifetime: How long it is valid.
+        authority: Which of `AUTHORITY_FILES` signs it: `ca` for the API, `etcd-ca` for etcd.
     """
-    ca, signer = _load(Pair(authorities.ca, authorities.files["ca.key"]), "ca")
+    files = authorities.files
+    ca, signer = _load(Pair(files[f"{authority}.crt"], files[f"{authority}.key"]), authority)
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name(
         [
@@ -136,6 +146,15 @@ def sign_client(
         .sign(signer, hashes.SHA256())
     )
     return Pair(_render(certificate), _render_key(key))
+
+
+def expiry_of(certificate: str) -> datetime:
+    """Return when a certificate expires.
+
+    Args:
+        certificate: As PEM.
+    """
+    return x509.load_pem_x509_certificate(certificate.encode()).not_valid_after_utc
 
 
 def is_valid(pair: Pair, ca: str, at: datetime) -> bool:

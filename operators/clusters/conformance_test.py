@@ -12,7 +12,7 @@ import pytest
 
 from libs.common.contracts.compute import INSTANCE, OPERATION
 from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.network import FIREWALL
+from libs.common.contracts.network import FIREWALL, NETWORK
 from libs.common.crd import build_crd
 from libs.common.kinds import ENDPOINT_SLICE, SECRET, SERVICE, Manifest
 from libs.common.runtime import Controller, Operator
@@ -71,7 +71,7 @@ class TestClustersConformance(OperatorConformance):
             build_crd(KubernetesCluster),
             *(
                 build_loose_crd(kind, None, ("status",))
-                for kind in (INSTANCE, OPERATION, IP_CLAIM, FIREWALL)
+                for kind in (INSTANCE, OPERATION, IP_CLAIM, FIREWALL, NETWORK)
             ),
         ),
         objects=build_objects,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -11,17 +12,19 @@ from libs.common.actions import NEXT_SECONDS, Action
 from libs.common.conditions import conditions_of
 from libs.common.contracts.compute import INSTANCE, OPERATION
 from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.network import FIREWALL
-from libs.common.kinds import ENDPOINT_SLICE, SECRET, SERVICE, Key
+from libs.common.contracts.network import FIREWALL, NETWORK
+from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, SECRET, SERVICE, Key
 from libs.common.labels import MANAGED_BY
 from libs.common.plan import Outcome
 from libs.common.runtime import Context, Controller, ForeignObject, Operator, Result
+from operators.clusters.addons import AddonStep
 from operators.clusters.api.reasons import Reason
 from operators.clusters.api.v1alpha1 import (
     CONTROL_PLANE,
     KUBERNETES_CLUSTER,
     KubernetesCluster,
 )
+from operators.clusters.causes import REPLACEABLE
 from operators.clusters.certificates import (
     ADMIN_GROUP,
     JOIN_GROUP,
@@ -31,29 +34,37 @@ from operators.clusters.certificates import (
     sign_client,
 )
 from operators.clusters.ending import plan_ending
+from operators.clusters.etcd import RemoveMember
 from operators.clusters.lookout import Lookout
-from operators.clusters.metrics import ACTIONS, LOOK_SECONDS, METRICS, NODE_STEPS
+from operators.clusters.metrics import ACTIONS, ADDONS, LOOK_SECONDS, METRICS, NODE_STEPS
 from operators.clusters.naming import (
+    ADDON_LABEL,
     FINALIZER,
     endpoint_host,
     endpoint_name,
     kubeconfig_name,
 )
 from operators.clusters.naming import OPERATOR as ID
-from operators.clusters.nodes import NodeStep, NodeStepKind, look_again
-from operators.clusters.observe import map_operation, observe
+from operators.clusters.nodes import ClusterStep, NodeStepKind, look_again
+from operators.clusters.observe import map_addon, map_network, map_operation, observe
 from operators.clusters.observed import Observed, Workload, read_pair
 from operators.clusters.reconcile import plan_cluster
 from operators.clusters.settings import Settings
 from operators.clusters.status import Refusal, build_final_status, build_status
+from operators.clusters.upgrade import SetProxyVersion, SetVersion
 from operators.clusters.workload import Access, KubernetesWorkloads, Workloads
 
 _KUBECONFIG_LIFETIME: Final = timedelta(days=365)
 _JOIN_LIFETIME: Final = timedelta(hours=24)
-_NOTES: Final = {
+_MOST_REFUSALS: Final = 3
+"""Steps that may fail in one reconcile. Each takes its time if the cluster does not answer."""
+_NOTES: Final[Mapping[str, tuple[Reason, str]]] = {
     NodeStepKind.CORDON: (Reason.DRAINING, "Draining node {}"),
     NodeStepKind.UNCORDON: (Reason.UNCORDONED, "Node {} takes pods again"),
     NodeStepKind.REMOVE: (Reason.DELETING_NODE, "Removed Node {}, which has no machine"),
+    RemoveMember.kind: (Reason.MEMBER_REMOVED, "Removed the member of etcd of node {}"),
+    SetVersion.kind: (Reason.VERSION_SET, "Set the version that kubeadm joins nodes with"),
+    SetProxyVersion.kind: (Reason.VERSION_SET, "Set the version of kube-proxy"),
 }
 
 type Connect = Callable[[Settings], Workloads]
@@ -108,7 +119,9 @@ def build_controller(settings: Settings, connect: Connect | None = None) -> Cont
     for kind in (SERVICE, ENDPOINT_SLICE, SECRET):
         # Nothing else of these kinds is read: what has a name that is needed shows at the create.
         controller.owns(kind, label_selector=f"{MANAGED_BY}={ID}")
-    return controller.watches(OPERATION, map_operation, optional=True)
+    controller.watches(CONFIG_MAP, map_addon, label_selector=f"{ADDON_LABEL}=true")
+    controller.watches(OPERATION, map_operation, optional=True)
+    return controller.watches(NETWORK, map_network, optional=True)
 
 
 class Reconciler:
@@ -140,10 +153,11 @@ class Reconciler:
         plan = plan_cluster(cluster, observed, CertificateIssuer(ctx.now()), ctx.now())
         outcome = await ctx.execute(*plan.batches)
         _tell(ctx, plan.actions, outcome)
-        refused = False
+        refused, problems = False, {}
         if outcome.ok and access is not None:
             refused = await self._take(ctx, access, plan.node_steps)
-        observed = observe(ctx, workload)
+            problems = await self._apply_addons(ctx, access, plan.addon_steps)
+        observed = replace(observe(ctx, workload), addon_problems=problems)
         status = build_status(
             cluster,
             observed,
@@ -153,7 +167,9 @@ class Reconciler:
         )
         await ctx.apply_status(status)
         poll = self._settings.api_poll_seconds if workload.asked else None
-        again = look_again(plan.seconds, poll=poll, refused=refused)
+        applied = plan.addon_steps and not problems
+        seconds = min(plan.seconds or NEXT_SECONDS, NEXT_SECONDS) if applied else plan.seconds
+        again = look_again(seconds, poll=poll, refused=refused)
         return Result.from_outcome(outcome, requeue_after=again)
 
     async def finalize(self, ctx: Context) -> Result | None:
@@ -195,7 +211,11 @@ class Reconciler:
             address=f"[{observed.address}]" if ":" in observed.address else observed.address,
             port=cluster.spec.control_plane.endpoint.port,
         )
-        return Access(url, endpoint_host(cluster.key), config.get("ca.crt", ""), user)
+        # The only node of a control plane is never replaced.
+        is_asked = cluster.spec.control_plane.count >= REPLACEABLE
+        authorities = observed.authorities if is_asked else None
+        host, ca = endpoint_host(cluster.key), config.get("ca.crt", "")
+        return Access(url, host, ca, user, authorities)
 
     async def _look(self, ctx: Context, access: Access | None, observed: Observed) -> Workload:
         if access is None:
@@ -216,33 +236,60 @@ class Reconciler:
         ctx.metrics.histogram(LOOK_SECONDS).labels(result).observe(spent)
         return workload
 
-    async def _take(self, ctx: Context, access: Access, steps: Sequence[NodeStep]) -> bool:
-        """Take steps in the cluster that was made; tell whether one of them was refused."""
-        refused = False
+    async def _apply_addons(
+        self, ctx: Context, access: Access, steps: Sequence[AddonStep]
+    ) -> dict[str, str]:
+        """Apply addons; return what kept them from being applied, by addon."""
+        problems = {}
         for step in steps:
-            if step.kind is NodeStepKind.REMOVE and await _has_machine(ctx, step):
+            problem = await self._workloads.apply(access, step)
+            result = "error" if problem else "ok"
+            ctx.metrics.counter(ADDONS).labels(result).inc()
+            if problem:
+                problems[step.name] = problem
+                ctx.log.warning("Failed to apply an addon", addon=step.name, error=problem)
+            else:
+                self._lookout.expire(ctx.uid)
+                ctx.event("Normal", Reason.APPLIED, f"Applied addon {step.name}")
+        return problems
+
+    async def _take(self, ctx: Context, access: Access, steps: Sequence[ClusterStep]) -> bool:
+        """Take steps in the cluster that was made; tell whether one of them was refused."""
+        refused = 0
+        for step in steps:
+            if refused == _MOST_REFUSALS:
+                break
+            if _needs_no_machine(step) and await _has_machine(ctx, step.node):
                 continue
             problem = await self._workloads.take(access, step, ctx.now())
-            self._lookout.expire(ctx.uid)
             result = "error" if problem else "ok"
             ctx.metrics.counter(NODE_STEPS).labels(str(step.kind), result).inc()
             if problem:
-                refused = True
-                ctx.log.warning("Failing to change a Node", step=str(step), error=problem)
-            elif step.kind in _NOTES:
+                # Not expired: the question under way is the one that tells that nobody answers.
+                refused += 1
+                ctx.log.warning("Failed to change a Node", step=str(step), error=problem)
+                continue
+            self._lookout.expire(ctx.uid)
+            if step.kind in _NOTES:
                 reason, note = _NOTES[step.kind]
                 ctx.log.info("Changing a Node", step=str(step))
                 ctx.event("Normal", reason, note.format(step.node))
-        return refused
+        return refused > 0
 
 
-async def _has_machine(ctx: Context, step: NodeStep) -> bool:
-    """Tell whether a Node has a machine after all.
+def _needs_no_machine(step: ClusterStep) -> bool:
+    if isinstance(step, RemoveMember):
+        return not step.has_machine
+    return step.kind == NodeStepKind.REMOVE
 
-    The cache may be behind another leader that has just made it, and a kubelet whose Node is
-    removed does not come back by itself.
+
+async def _has_machine(ctx: Context, node: str) -> bool:
+    """Tell whether a node has a machine, as the API server has it.
+
+    The cache may be behind another leader that has just created it. A kubelet whose Node is removed
+    does not come back by itself, and neither does a member that is removed from etcd.
     """
-    return await ctx.live_get(INSTANCE, Key(ctx.key.namespace, step.node)) is not None
+    return await ctx.live_get(INSTANCE, Key(ctx.key.namespace, node)) is not None
 
 
 def _explain(outcome: Outcome) -> Refusal | None:

@@ -16,9 +16,10 @@ from libs.common.client import Client
 from libs.common.conditions import find_condition
 from libs.common.contracts.compute import INSTANCE, OPERATION
 from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.network import FIREWALL
+from libs.common.contracts.network import FIREWALL, NETWORK
 from libs.common.crd import build_crd
 from libs.common.kinds import (
+    CONFIG_MAP,
     ENDPOINT_SLICE,
     NODE,
     POD,
@@ -35,8 +36,9 @@ from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER, KubernetesCluste
 from operators.clusters.controller import OPERATOR
 from operators.clusters.naming import DRAINING, FINALIZER, user_data_name
 from operators.clusters.observed import read_data
-from operators.clusters.pretend import drive, run_machine
-from operators.clusters.samples import ADDRESS, build_cluster
+from operators.clusters.pretend import drive as play
+from operators.clusters.pretend import run_machine
+from operators.clusters.samples import ADDRESS, build_cluster, build_network
 from tools.kubevirt_sim.guests import GuestClusters
 
 EDGE = Key("default", "edge")
@@ -53,12 +55,12 @@ class Cloud:
     driving: bool = True
     off: set[str] = field(default_factory=set)
 
-    async def until(self, probe: Callable[[], bool], what: str) -> None:
+    async def until(self, probe: Callable[[], bool], what: str, *, drive: bool = True) -> None:
         """Let everybody work until something holds."""
 
         def step() -> bool:
-            if self.driving:
-                drive(self.api)
+            if self.driving and drive:
+                play(self.api)
             return probe()
 
         await self.operator.eventually(step, what, timeout=60)
@@ -113,8 +115,9 @@ class Cloud:
 async def cloud(fake_api: FakeApi, fake_client: Client) -> AsyncIterator[Cloud]:
     """Run the operator, and guests beside it."""
     fake_api.register(build_crd(KubernetesCluster))
-    for kind in (INSTANCE, OPERATION, IP_CLAIM, FIREWALL):
+    for kind in (INSTANCE, OPERATION, IP_CLAIM, FIREWALL, NETWORK):
         fake_api.register(kind)
+    fake_api.create(network())
     held: list[Cloud] = []
     guests = GuestClusters(
         fake_client, lambda: held[0].list_machines() if held else [], "127.0.0.1", 0
@@ -130,6 +133,11 @@ async def cloud(fake_api: FakeApi, fake_client: Client) -> AsyncIterator[Cloud]:
         async with operator:
             held.append(Cloud(fake_api, operator, guests))
             yield held[0]
+
+
+def network(**spec: Any) -> Manifest:
+    """Build the Network of the cluster."""
+    return {**build_network(**spec), "metadata": {"name": "lan", "namespace": "default"}}
 
 
 def create(cloud: Cloud, *, finalizers: Sequence[str] = (), **options: Any) -> None:
@@ -152,7 +160,10 @@ async def test_cluster_comes_up_node_by_node(cloud: Cloud) -> None:
     assert [key_of(each).name for each in cloud.workload().objects(NODE)] == cloud.instances()
     machine = cloud.api.get(INSTANCE, ("default", WEB_0))
     assert machine["spec"]["firewallRef"] == {"name": "edge-nodes"}
+    assert cloud.condition("CertificatesExpiring")["reason"] == "Valid"
     slice_ = cloud.api.get(ENDPOINT_SLICE, ("default", "edge-api"))
+    # kube-proxy finds the slices of a Service by this label.
+    assert slice_["metadata"]["labels"]["kubernetes.io/service-name"] == "edge-api"
     plane = cloud.api.get(INSTANCE, ("default", PLANE))
     assert slice_["endpoints"][0]["addresses"] == [plane["status"]["privateIP"]]
 
@@ -165,6 +176,49 @@ async def test_cluster_goes_on_after_its_authorities_when_nothing_else_happens(
     cloud.driving = False
 
     await cloud.until(lambda: bool(cloud.api.objects(IP_CLAIM)), "an address is asked for")
+
+
+async def test_nodes_reach_each_other_by_firewall_and_not_by_address(cloud: Cloud) -> None:
+    """Some network plugins do not apply blocks of addresses to pods."""
+    endpoint = {"poolName": "public", "port": 6443, "allowedCidrs": ["198.51.100.0/24"]}
+    create(cloud, controlPlane={"count": 1, "size": "medium", "endpoint": endpoint})
+    await cloud.ready()
+
+    nodes = {
+        "name": "nodes",
+        "protocol": "ALL",
+        "cidrs": ["127.0.0.1/32"],
+        "peers": [
+            {"firewallRef": {"name": "edge-control-plane"}},
+            {"firewallRef": {"name": "edge-nodes"}},
+        ],
+    }
+    to_nodes = {**nodes, "name": "to-nodes", "direction": "Egress"}
+    api = {"name": "api", "protocol": "TCP", "ports": [6443], "cidrs": ["198.51.100.0/24"]}
+    rules = {key_of(each).name: each["spec"]["rules"] for each in cloud.api.objects(FIREWALL)}
+    assert rules == {
+        "edge-control-plane": [api, nodes, to_nodes],
+        "edge-nodes": [nodes, to_nodes],
+    }
+
+
+async def test_cluster_waits_for_a_network_with_addresses(cloud: Cloud) -> None:
+    """Under masquerade all guests have the address 10.0.2.2."""
+    cloud.api.delete(NETWORK, ("default", "lan"))
+    create(cloud)
+
+    def reason() -> str:
+        return str(cloud.condition("Ready").get("reason"))
+
+    await cloud.until(lambda: reason() == "NetworkMissing", "it misses the Network", drive=False)
+    cloud.api.create(network(cidrs=["10.0.0.0/16"]))
+    await cloud.until(lambda: reason() == "NetworkUnsuitable", "it says why")
+    assert "Passt or Bridge" in cloud.condition("NetworkReady")["message"]
+    for kind in (INSTANCE, IP_CLAIM, FIREWALL, SERVICE, ENDPOINT_SLICE, SECRET):
+        assert cloud.api.objects(kind) == [], "nothing is created"
+
+    cloud.api.patch(NETWORK, ("default", "lan"), {"spec": {"binding": "Passt"}})
+    await cloud.ready()
 
 
 async def test_smaller_pool_is_drained_first(cloud: Cloud) -> None:
@@ -217,6 +271,68 @@ async def test_node_is_rebuilt_once_for_a_token(cloud: Cloud) -> None:
     await cloud.until(lambda: not _is_cordoned(cloud, WEB_0), "the node takes pods again")
     await cloud.ready()
     assert cloud.api.objects(OPERATION) == []
+
+
+async def test_labels_and_taints_of_a_pool_reach_its_node(cloud: Cloud) -> None:
+    create(cloud, workers=1)
+    await cloud.ready()
+    theirs = {"key": "example.com/hold", "effect": "NoSchedule"}
+    own = {"metadata": {"labels": {"own": "mine"}}, "spec": {"taints": [theirs]}}
+    cloud.workload().patch(NODE, ("", WEB_0), own)
+
+    def has(labels: dict[str, str], *taints: Manifest) -> Callable[[], bool]:
+        def check() -> bool:
+            node = cloud.workload().get(NODE, ("", WEB_0))
+            held = {
+                key: value for key, value in node["metadata"]["labels"].items() if "/" not in key
+            }
+            return held == labels and node["spec"].get("taints") == list(taints)
+
+        return check
+
+    gpu = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+    marked = {**pool(1), "labels": {"tier": "web"}, "taints": [gpu]}
+    cloud.api.patch(KUBERNETES_CLUSTER, EDGE, {"spec": {"pools": [marked]}})
+    await cloud.until(has({"own": "mine", "tier": "web"}, theirs, gpu), "the node has them")
+
+    cloud.api.patch(KUBERNETES_CLUSTER, EDGE, {"spec": {"pools": [pool(1)]}})
+    await cloud.until(has({"own": "mine"}, theirs), "the node has its own alone")
+
+
+async def test_network_plugin_is_applied_to_the_cluster(cloud: Cloud) -> None:
+    addons = [{"name": "network", "configMapRef": {"name": "cni"}}]
+    create(cloud, addons=addons)
+    await cloud.until(
+        lambda: cloud.condition("AddonsApplied").get("reason") == "AddonMissing", "it is missed"
+    )
+    text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cni, namespace: kube-system}\n"
+    labels = {"clusters.slipway.dev/addon": "true"}
+    source = build_object(CONFIG_MAP, "cni", "default", metadata={"labels": labels})
+    cloud.api.create({**source, "data": {"cni.yaml": text}})
+
+    await cloud.ready()
+
+    assert cloud.condition("AddonsApplied")["status"] == "True"
+    assert cloud.workload().find(CONFIG_MAP, ("kube-system", "cni")) is not None
+
+
+async def test_no_node_is_touched_in_a_reconcile_whose_writes_failed(cloud: Cloud) -> None:
+    """What the plan counts on may not have come to be."""
+    create(cloud, workers=2)
+    await cloud.ready()
+    foreign = build_object(SERVICE, "edge-api", "default", spec={"ports": [{"port": 1}]})
+    cloud.api.delete(SERVICE, ("default", "edge-api"))
+    cloud.api.create(foreign)
+    await cloud.until(lambda: cloud.condition("Ready").get("reason") == "NameTaken", "it is told")
+
+    cloud.api.patch(KUBERNETES_CLUSTER, EDGE, {"spec": {"pools": [pool(1)]}})
+    await cloud.until(
+        lambda: cloud.condition("NodesReady").get("reason") == "Draining", "a node is to leave"
+    )
+
+    assert not _is_cordoned(cloud, WEB_1)
+    cloud.api.delete(SERVICE, ("default", "edge-api"))
+    await cloud.until(lambda: WEB_1 not in cloud.instances(), "the node has gone")
 
 
 async def test_unreachable_cluster_is_told_and_left_alone(cloud: Cloud) -> None:
@@ -349,6 +465,7 @@ async def test_cluster_goes_on_once_what_it_needs_is_installed(fake_api: FakeApi
         ready = find_condition(fake_api.get(KUBERNETES_CLUSTER, EDGE), "Ready") or {}
         assert ready["reason"] == "APIMissing"
 
-        for kind in (INSTANCE, OPERATION, IP_CLAIM, FIREWALL):
+        for kind in (INSTANCE, OPERATION, IP_CLAIM, FIREWALL, NETWORK):
             fake_api.register(kind)
+        fake_api.create(network())
         await operator.eventually(lambda: fake_api.objects(IP_CLAIM), timeout=30)

@@ -1,8 +1,12 @@
-"""The lookout: asks the APIs of clusters beside the passes, and keeps what they told.
+"""Asks the APIs of clusters next to the reconciles, and keeps what they answered.
 
-Each pass has its cluster asked. While a cluster is slow, what it told before counts. Only the first
-question of a process is waited for to the end of its time: before that nothing is known, and to say
-so would change the status of each cluster at each restart.
+Each reconcile has its cluster asked. If a cluster is slow, its previous answer counts. Two answers
+are waited for until their time is over:
+
+* the first one of a process. Before it nothing is known, and a status that says so would change at
+  each restart of the operator;
+* the first one after a change. The answer from before the change would ask for the same change
+  again, and each repetition would cancel the question that shows that it is done.
 """
 
 from __future__ import annotations
@@ -14,48 +18,51 @@ from libs.common.outside import Outside
 from operators.clusters.observed import Workload
 
 type Ask = Callable[[], Awaitable[Workload]]
-"""Asks a cluster; bounded in time, and never raises for what is wrong out there."""
+"""Asks a cluster. It is bounded in time, and reports failures in its result."""
 
 
 class Lookout:
-    """Keep what clusters told, by UID.
+    """The latest answer of each cluster, by UID.
 
     Args:
-        pause: Seconds for which a cluster is left alone that gave no answer.
+        pause: Seconds for which a cluster that did not answer is not asked again.
         clock: Tells the time.
     """
 
     def __init__(self, pause: float, clock: Clock | None = None) -> None:
-        """Begin knowing nothing."""
+        """Start without any answer."""
         self._pause = pause
         self._questions = Outside[str, Workload](lambda told: not told.reachable, clock=clock)
         self._told: dict[str, Workload] = {}
+        self._expired: set[str] = set()
 
     async def look(self, uid: str, ask: Ask, wake: Callable[[], None]) -> Workload:
-        """Return what a cluster tells, or told when it is slow.
+        """Return what a cluster answers, or its previous answer if it is slow.
 
         Args:
             uid: Which cluster.
             ask: Asks it.
-            wake: Called when an answer comes for which nobody waits any more.
+            wake: Called when an answer arrives for which nobody waits any more.
         """
-        told = await self._questions.ask(
-            uid, ask, pause=self._pause, wait=uid not in self._told, wake=wake
-        )
+        wait = uid not in self._told or uid in self._expired
+        told = await self._questions.ask(uid, ask, pause=self._pause, wait=wait, wake=wake)
         if told is not None:
             self._told[uid] = told
+            self._expired.discard(uid)
         return self._told.get(uid) or Workload(asked=True, message="not asked yet")
 
     def expire(self, uid: str) -> None:
-        """Have a cluster asked anew by the next pass, since something was changed there."""
+        """Have the next reconcile ask a cluster again, because something was changed there."""
         self._questions.forget(uid)
         self._questions.hear(uid)
+        self._expired.add(uid)
 
     def forget(self, uid: str) -> None:
-        """Forget a cluster, and what is asked of it."""
+        """Forget a cluster and the question that is open."""
         self.expire(uid)
         self._told.pop(uid, None)
+        self._expired.discard(uid)
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel the open questions."""
         await self._questions.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from libs.common.outside import PATIENCE
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.waiting import until
 from operators.clusters.lookout import Lookout
@@ -79,3 +80,21 @@ async def test_answer_from_before_a_change_is_not_taken() -> None:
     await asked.look()
 
     assert asked.questions == 3
+
+
+async def test_change_is_not_asked_for_again_by_the_answer_from_before_it() -> None:
+    """A slow cluster must not get the same change at every reconcile."""
+    asked = Asked()
+    asked.gate.set()
+    before = await asked.look()
+    asked.lookout.expire("uid")
+    asked.gate.clear()
+    asked.answer = Workload(asked=True, reachable=True, addons={"network": "digest"})
+
+    after = asyncio.create_task(asked.look())
+    await until(lambda: asked.questions == 2)
+    await asyncio.wait({after}, timeout=2 * PATIENCE)
+    assert not after.done(), "the answer from before the change was taken"
+    asked.gate.set()
+
+    assert await after == asked.answer != before

@@ -16,6 +16,12 @@ NODE_STEPS: Final = MetricSpec(
     "Total number of steps taken on Nodes in their own clusters, by step and result.",
     ("step", "result"),
 )
+ADDONS: Final = MetricSpec(
+    "clusters_addons_total",
+    MetricKind.COUNTER,
+    "Total number of addons applied to clusters, by result.",
+    ("result",),
+)
 LOOK_SECONDS: Final = MetricSpec(
     "clusters_look_seconds",
     MetricKind.HISTOGRAM,
@@ -24,5 +30,5 @@ LOOK_SECONDS: Final = MetricSpec(
     buckets=(0.01, 0.05, 0.1, 0.5, 1, 5, 10),
 )
 
-METRICS: Final[tuple[MetricSpec, ...]] = (ACTIONS, NODE_STEPS, LOOK_SECONDS)
+METRICS: Final[tuple[MetricSpec, ...]] = (ACTIONS, NODE_STEPS, ADDONS, LOOK_SECONDS)
 """What the process registers and the reference lists."""

@@ -22,9 +22,14 @@ POOL_LABEL: Final = f"{GROUP}/pool"
 """Label on Instances and Nodes: name of the pool."""
 RECYCLED: Final = f"{GROUP}/recycled"
 """Annotation on an Instance: token of `spec.recycle` that was carried out last."""
+ADDON_LABEL: Final = f"{GROUP}/addon"
+"""Label on ConfigMaps that clusters may use as addons. Its value is `true`."""
 DRAINING: Final = f"{GROUP}/draining-since"
 """Annotation on a Node of a cluster: when the operator began to drain it. A Node that is cordoned
 without it was cordoned by somebody else, and stays so."""
+
+MANAGED: Final = f"{GROUP}/managed"
+"""Annotation on a Node of a cluster: keys of the labels and taints that came from its pool."""
 
 
 def node_name(cluster: str, pool: str, slot: int) -> str:

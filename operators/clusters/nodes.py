@@ -1,36 +1,57 @@
-"""Which nodes are drained, removed, rebuilt, and given back; pure.
+"""Which nodes are drained, removed, rebuilt and uncordoned; pure.
 
-A node of a pool that shrank is drained and goes. A broken one, or one that `spec.recycle` names, is
-drained and rebuilt by an Operation. In both cases the node says itself how far it is: cordoned with
-our mark, then without pods, then gone or rebuilt.
+A node of a pool that shrank is drained and removed. A node that is broken, that has an old version
+or that `spec.recycle` names is drained and rebuilt by an Operation. The progress is on the Node
+itself: cordoned with our annotation, then without pods, then gone or rebuilt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
 from libs.common.actions import Action
-from libs.common.contracts.compute import INSTANCE, OPERATION, InstanceView, OperationView
+from libs.common.contracts.compute import INSTANCE, OPERATION, InstanceView
 from libs.common.plan import Create, Delete, Patch
 from operators.clusters.api.reasons import Reason
 from operators.clusters.api.v1alpha1 import KubernetesCluster
-from operators.clusters.health import State, Verdict, judge_all, list_broken, next_look
-from operators.clusters.naming import RECYCLED, rebuild_name
+from operators.clusters.causes import (
+    Cause,
+    Verdicts,
+    find_away,
+    find_causes,
+    find_finished,
+    is_at_work,
+    is_drained_by_us,
+    is_outdated,
+    list_open,
+    list_rebuildable,
+    list_staying,
+)
+from operators.clusters.etcd import RemoveMember, explain_unsafe
+from operators.clusters.health import State, judge_all, next_look
+from operators.clusters.marks import Marks, plan_marks
+from operators.clusters.naming import RECYCLED
 from operators.clusters.observed import (
     Node,
     Observed,
+    control_plane_names,
     drain_seconds,
     is_node_of,
     list_excess,
+    pool_of,
 )
+from operators.clusters.replacement import explain_blocked, list_lost, plan_member
 from operators.clusters.resources import build_rebuild
+from operators.clusters.upgrade import VersionStep, plan_versions
 
 _LOOK_AT_DRAIN: Final = 3.0
 """Seconds until another look at a node whose pods are leaving."""
+_AT_ONCE: Final = 0.1
+"""Seconds until the reconcile after one that is a step of several."""
 
 
 class NodeStepKind(StrEnum):
@@ -40,6 +61,7 @@ class NodeStepKind(StrEnum):
     EVICT = "Evict"
     UNCORDON = "Uncordon"
     REMOVE = "Remove"
+    MARK = "Mark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +72,23 @@ class NodeStep:
         kind: What is done.
         node: Name of the Node.
         uid: Which incarnation is meant.
+        marks: Labels and taints to set, for a step of kind `Mark`.
+        version: Resource version of the Node that `marks` was computed from.
     """
 
     kind: NodeStepKind
     node: str
     uid: str
+    marks: Marks | None = None
+    version: str = ""
 
     def __str__(self) -> str:
         """Render for logs: `cordon Node edge-web-0`."""
         return f"{self.kind.lower()} Node {self.node}"
+
+
+type ClusterStep = NodeStep | RemoveMember | VersionStep
+"""One thing to do in the cluster that was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +102,8 @@ class NodePlan:
     """
 
     actions: tuple[Action, ...] = ()
-    steps: tuple[NodeStep, ...] = ()
+    steps: tuple[ClusterStep, ...] = ()
     seconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """Say why a node is to be rebuilt.
-
-    Attributes:
-        instance: Its machine.
-        reason: `Rebuilding` for a broken one, `Recycling` for one that is asked for.
-        operation: Name of the Operation; the same for as long as the cause is the same.
-        token: Token of `spec.recycle`; empty for a broken one.
-    """
-
-    instance: InstanceView
-    reason: Reason
-    operation: str
-    token: str = ""
 
 
 def plan_nodes(cluster: KubernetesCluster, observed: Observed, now: datetime) -> NodePlan:
@@ -98,7 +111,14 @@ def plan_nodes(cluster: KubernetesCluster, observed: Observed, now: datetime) ->
     verdicts = judge_all(cluster, observed, now)
     removal = _plan_removals(cluster, observed, now)
     rebuild = _plan_rebuilds(cluster, observed, verdicts, now)
-    plans = [removal, rebuild, _plan_gone(cluster, observed)]
+    plans = [
+        NodePlan(steps=plan_versions(cluster, observed)),
+        _plan_lost(cluster, observed),
+        removal,
+        rebuild,
+        _plan_gone(cluster, observed),
+        _plan_marks(cluster, observed),
+    ]
     looks = [plan.seconds for plan in plans if plan.seconds is not None]
     if (look := next_look(verdicts.values())) is not None:
         looks.append(look)
@@ -119,57 +139,6 @@ def look_again(seconds: float | None, *, poll: float | None, refused: bool) -> f
     """
     wishes = [each for each in (seconds, poll) if each is not None]
     return poll if refused and poll is not None else min(wishes, default=None)
-
-
-def list_causes(cluster: KubernetesCluster, observed: Observed, now: datetime) -> list[Cause]:
-    """List what asks for a rebuild, what is asked for by people first."""
-    verdicts = judge_all(cluster, observed, now)
-    return _list_causes(cluster, observed, verdicts)
-
-
-def is_over_budget(cluster: KubernetesCluster, broken: Sequence[InstanceView]) -> bool:
-    """Tell whether more nodes are broken than may be rebuilt."""
-    return len(broken) > cluster.spec.health.max_unhealthy
-
-
-def list_staying(cluster: KubernetesCluster, observed: Observed) -> list[InstanceView]:
-    """List the nodes of pools that are to stay."""
-    leaving = {each.key.name for each in list_excess(cluster, observed)}
-    return [each for each in observed.workers() if each.key.name not in leaving]
-
-
-def find_away(
-    cluster: KubernetesCluster, observed: Observed, verdicts: dict[str, Verdict]
-) -> InstanceView | None:
-    """Find a node that was drained, is not to be rebuilt now, and is not back: others wait for it.
-
-    An image that makes no node costs one node so, whoever asked for how many rebuilds.
-    """
-    going = {cause.instance.key.name for cause in _list_open(cluster, observed, verdicts)}
-    for instance in list_staying(cluster, observed):
-        name = instance.key.name
-        back = verdicts[name].state is State.HEALTHY
-        if name not in going and not back and _is_drained_by_us(observed, instance):
-            return instance
-    return None
-
-
-def _list_causes(
-    cluster: KubernetesCluster, observed: Observed, verdicts: dict[str, Verdict]
-) -> list[Cause]:
-    staying = {each.key.name: each for each in list_staying(cluster, observed)}
-    causes = {}
-    for each in list_broken(staying.values(), verdicts):
-        disk = f"broken {each.uid} {each.root_disk}"
-        name = rebuild_name(each.key.name, disk)
-        causes[each.key.name] = Cause(each, Reason.REBUILDING, name)
-    for asked in cluster.spec.recycle:
-        instance = staying.get(asked.node)
-        if instance is None or instance.annotations.get(RECYCLED) == asked.token:
-            continue
-        name = rebuild_name(asked.node, f"recycle {instance.uid} {asked.token}")
-        causes[asked.node] = Cause(instance, Reason.RECYCLING, name, asked.token)
-    return sorted(causes.values(), key=lambda cause: (not cause.token, cause.operation))
 
 
 def _plan_removals(cluster: KubernetesCluster, observed: Observed, now: datetime) -> NodePlan:
@@ -210,7 +179,7 @@ def _plan_drain(
     if node is None:
         return None
     if node.draining_since is None or not node.cordoned:
-        return NodePlan(steps=(_step(NodeStepKind.CORDON, node),), seconds=0.1)
+        return NodePlan(steps=(_step(NodeStepKind.CORDON, node),), seconds=_AT_ONCE)
     spent = (now - node.draining_since).total_seconds()
     if node.pods_left == 0 or spent >= limit:
         return None
@@ -218,72 +187,101 @@ def _plan_drain(
 
 
 def _plan_rebuilds(
-    cluster: KubernetesCluster, observed: Observed, verdicts: dict[str, Verdict], now: datetime
+    cluster: KubernetesCluster, observed: Observed, verdicts: Verdicts, now: datetime
 ) -> NodePlan:
-    causes = _list_causes(cluster, observed, verdicts)
-    actions = list(_record(observed, causes))
-    needed = {cause.instance.key.name for cause in causes}
-    steps = tuple(_give_back(cluster, observed, needed, verdicts))
-    open_ = _list_open(cluster, observed, verdicts)
-    if not open_ or _is_at_work(observed):
-        return NodePlan(tuple(actions), steps)
-    # One that was begun is finished before the next.
-    cause = min(open_, key=lambda each: not _is_drained_by_us(observed, each.instance))
-    if cause.instance.key.name in observed.busy or not observed.workload.reachable:
-        return NodePlan(tuple(actions), steps)
-    if find_away(cluster, observed, verdicts) is not None:
-        return NodePlan(tuple(actions), steps)
+    causes = find_causes(cluster, observed, verdicts)
+    actions = tuple(_record(observed, causes))
+    steps = tuple(_give_back(cluster, observed, causes, verdicts))
+    cause = None if is_at_work(observed) else _choose(cluster, observed, verdicts)
+    if (
+        cause is None
+        or cause.node in observed.busy
+        or not observed.workload.reachable
+        or find_away(cluster, observed, verdicts) is not None
+    ):
+        return NodePlan(actions, steps)
+    begun = _plan_rebuild(cluster, observed, cause, now)
+    return NodePlan((*actions, *begun.actions), (*steps, *begun.steps), begun.seconds)
+
+
+def _choose(cluster: KubernetesCluster, observed: Observed, verdicts: Verdicts) -> Cause | None:
+    """Choose the node to rebuild next. One that was begun is finished before any other."""
+    open_ = [
+        cause
+        for cause in list_open(cluster, observed, verdicts)
+        if is_drained_by_us(observed, cause.instance)
+        or not cause.is_plane
+        or not explain_blocked(cluster, observed, cause)
+    ]
+    return min(open_, key=lambda each: not is_drained_by_us(observed, each.instance), default=None)
+
+
+def _plan_rebuild(
+    cluster: KubernetesCluster, observed: Observed, cause: Cause, now: datetime
+) -> NodePlan:
     drain = _plan_drain(cluster, observed, cause.instance, now)
     if drain is not None:
-        return NodePlan((*actions, *drain.actions), (*steps, *drain.steps), drain.seconds)
+        return drain
+    if cause.is_plane:
+        if explain_blocked(cluster, observed, cause):
+            return NodePlan()
+        member = plan_member(observed, cause.node)
+        if member is not None:
+            return NodePlan(steps=(member,), seconds=_AT_ONCE)
     step = Create(OPERATION, build_rebuild(cluster, cause.operation, cause.instance))
-    note = f"Rebuilding node {cause.instance.key.name}"
     warning = cause.reason is Reason.REBUILDING
-    return NodePlan((*actions, Action(step, cause.reason, note, warning)), steps)
-
-
-def _list_open(
-    cluster: KubernetesCluster, observed: Observed, verdicts: dict[str, Verdict]
-) -> list[Cause]:
-    """List the causes that nothing was done for yet, as far as the budget goes."""
-    broken = list_broken(list_staying(cluster, observed), verdicts)
-    spare = not is_over_budget(cluster, broken)
-    return [
-        cause
-        for cause in _list_causes(cluster, observed, verdicts)
-        if not _finished(observed, cause) and (cause.token or spare)
-    ]
+    return NodePlan((Action(step, cause.reason, f"Rebuilding node {cause.node}", warning),))
 
 
 def _record(observed: Observed, causes: Iterable[Cause]) -> Iterable[Action]:
     """Write down which rebuilds that people asked for have been carried out."""
     for cause in causes:
-        operation = _finished(observed, cause)
+        operation = find_finished(observed, cause)
         if operation is None or not cause.token:
             continue
         instance = cause.instance
         notes = {**instance.annotations, RECYCLED: cause.token}
         patch = [{"op": "add", "path": "/metadata/annotations", "value": notes}]
         step = Patch(INSTANCE, instance.key, instance.uid, patch, resource_version=instance.version)
-        name = instance.key.name
+        name = cause.node
         note = f"Rebuilt node {name}" if operation.succeeded else f"Could not rebuild node {name}"
         yield Action(step, Reason.RECYCLED, note, warning=not operation.succeeded)
 
 
 def _give_back(
-    cluster: KubernetesCluster,
-    observed: Observed,
-    needed: set[str],
-    verdicts: dict[str, Verdict],
+    cluster: KubernetesCluster, observed: Observed, causes: Iterable[Cause], verdicts: Verdicts
 ) -> Iterable[NodeStep]:
     """Let nodes that were drained and are to stay take pods again, once they are ready."""
-    for instance in list_staying(cluster, observed):
+    needed = {
+        cause.node
+        for cause in causes
+        if cause.reason is not Reason.UPGRADING
+        or find_finished(observed, cause) is None
+        or is_outdated(observed, cause)
+    }
+    for instance in list_rebuildable(cluster, observed):
         name = instance.key.name
         node = observed.workload.nodes.get(name)
         ours = node is not None and node.draining_since is not None
         at_work = name in needed or name in observed.busy
         if node is not None and ours and not at_work and verdicts[name].state is State.HEALTHY:
             yield _step(NodeStepKind.UNCORDON, node)
+
+
+def _plan_lost(cluster: KubernetesCluster, observed: Observed) -> NodePlan:
+    """Decide what is left of lost nodes of the control plane: the member first, then the Node."""
+    for name in list_lost(cluster, observed):
+        etcd, node = observed.workload.etcd, observed.workload.nodes.get(name)
+        if not observed.workload.reachable or not etcd.is_known:
+            continue
+        step = plan_member(observed, name)
+        if step is not None:
+            if explain_unsafe(etcd, step.member):
+                continue
+            return NodePlan(steps=(step,), seconds=_AT_ONCE)
+        if node is not None:
+            return NodePlan(steps=(_step(NodeStepKind.REMOVE, node),), seconds=_AT_ONCE)
+    return NodePlan()
 
 
 def _plan_gone(cluster: KubernetesCluster, observed: Observed) -> NodePlan:
@@ -297,18 +295,20 @@ def _plan_gone(cluster: KubernetesCluster, observed: Observed) -> NodePlan:
     )
 
 
-def _finished(observed: Observed, cause: Cause) -> OperationView | None:
-    operation = observed.operations.get(cause.operation)
-    return operation if operation is not None and operation.finished else None
-
-
-def _is_at_work(observed: Observed) -> bool:
-    return any(not operation.finished for operation in observed.operations.values())
-
-
-def _is_drained_by_us(observed: Observed, instance: InstanceView) -> bool:
-    node = observed.workload.nodes.get(instance.key.name)
-    return node is not None and node.draining_since is not None
+def _plan_marks(cluster: KubernetesCluster, observed: Observed) -> NodePlan:
+    """Decide which Nodes do not have the labels and taints of their pool."""
+    steps = []
+    planes = control_plane_names(cluster)
+    for instance in list_staying(cluster, observed):
+        if instance.key.name in planes:
+            continue
+        node = observed.workload.nodes.get(instance.key.name)
+        pool = pool_of(cluster, instance)
+        marks = plan_marks(pool, node) if node is not None and pool is not None else None
+        if node is not None and marks is not None:
+            step = NodeStep(NodeStepKind.MARK, node.name, node.uid, marks, node.resource_version)
+            steps.append(step)
+    return NodePlan(steps=tuple(steps))
 
 
 def _step(kind: NodeStepKind, node: Node) -> NodeStep:

@@ -11,12 +11,13 @@ import pytest
 from libs.common.contracts.compute import OPERATION, InstanceView, OperationView
 from libs.common.plan import Create, Delete
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
+from operators.clusters.causes import list_causes
 from operators.clusters.health import State, judge
 from operators.clusters.naming import RECYCLED
 from operators.clusters.nodes import (
     NodePlan,
+    NodeStep,
     NodeStepKind,
-    list_causes,
     look_again,
     plan_nodes,
 )
@@ -63,7 +64,7 @@ def broken(name: str) -> Node:
     return node_of(name, ready=False, since=NOW - timedelta(minutes=10))
 
 
-def kinds(result: NodePlan) -> list[tuple[NodeStepKind, str]]:
+def kinds(result: NodePlan) -> list[tuple[str, str]]:
     return [(step.kind, step.node) for step in result.steps]
 
 
@@ -213,6 +214,41 @@ def test_node_without_machine_is_removed() -> None:
     gone = observe(node_of("edge-web-7"))
 
     assert kinds(plan(gone)) == [(NodeStepKind.REMOVE, "edge-web-7")]
+
+
+def test_label_of_the_pool_reaches_a_node_that_exists() -> None:
+    pools = [{"name": "web", "count": 2, "size": "large", "labels": {"tier": "web"}}]
+
+    first, second = plan(observe(), pools=pools).steps
+
+    assert isinstance(first, NodeStep)
+    assert (first.kind, first.node, first.uid) == (NodeStepKind.MARK, WEB[0], "edge-web-0-node")
+    assert second.node == WEB[1]
+    assert first.marks is not None and first.marks.labels == {"tier": "web"}
+
+
+def test_node_that_is_to_go_and_one_of_the_control_plane_get_no_labels() -> None:
+    pools = [{"name": "web", "count": 0, "size": "large", "labels": {"tier": "web"}}]
+
+    assert NodeStepKind.MARK not in {kind for kind, _ in kinds(plan(observe(), pools=pools))}
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        {"workload": Workload(asked=True, message="no response")},
+        {"busy": frozenset({WEB[0]})},
+    ],
+    ids=["cluster does not answer", "machine is being worked on"],
+)
+def test_node_is_not_rebuilt_while_it_cannot_be_drained(around: dict[str, Any]) -> None:
+    """Without a view of its Nodes there would be nothing to drain, and pods would be lost."""
+    asked = {"recycle": [{"node": WEB[0], "token": "a"}]}
+    drained = node_of(WEB[0], draining=NOW - timedelta(seconds=900))
+
+    assert plan(replace(observe(drained), **around), **asked).actions == ()
+    (action,) = plan(observe(drained), **asked).actions
+    assert isinstance(action.step, Create) and action.step.kind == OPERATION
 
 
 def test_node_of_another_name_is_left_alone() -> None:

@@ -7,15 +7,17 @@ from typing import Final
 
 from libs.common.contracts.compute import INSTANCE, OPERATION, InstanceView, OperationView
 from libs.common.contracts.ip_claims import IP_CLAIM, IpClaimView
-from libs.common.contracts.network import FIREWALL
-from libs.common.contracts.reading import text_at
+from libs.common.contracts.network import FIREWALL, NETWORK, NetworkView
+from libs.common.contracts.reading import maps_at, text_at, text_map_at
 from libs.common.kinds import (
+    CONFIG_MAP,
     ENDPOINT_SLICE,
     SECRET,
     SERVICE,
     Key,
     Kind,
     Manifest,
+    is_deleting,
     key_of,
 )
 from libs.common.ownership import controller_of
@@ -25,7 +27,7 @@ from operators.clusters.certificates import Authorities, BadCertificate
 from operators.clusters.naming import authorities_name, endpoint_name
 from operators.clusters.observed import Observed, Workload, read_data
 
-NEEDED: Final = (INSTANCE, OPERATION, IP_CLAIM, FIREWALL)
+NEEDED: Final = (INSTANCE, OPERATION, IP_CLAIM, FIREWALL, NETWORK)
 """Kinds of other operators, without which nothing can be done."""
 _OBJECTS: Final = (SERVICE, ENDPOINT_SLICE, IP_CLAIM, FIREWALL, SECRET)
 
@@ -62,7 +64,28 @@ def observe(ctx: Context, workload: Workload) -> Observed:
         operations={each.key.name: each for each in operations if each.key.name in ours},
         busy=frozenset(at_work & names) | {view.key.name for view in views if view.operation},
         workload=workload,
+        network=_find_network(ctx),
+        addons=_find_addons(ctx),
     )
+
+
+def _find_addons(ctx: Context) -> dict[str, dict[str, str]]:
+    asked = maps_at(ctx.primary, "spec", "addons")
+    names = [text_at(each, "configMapRef", "name") for each in asked]
+    held = {name: ctx.get(CONFIG_MAP, Key(ctx.key.namespace, name)) for name in names}
+    return {
+        name: text_map_at(each, "data")
+        for name, each in held.items()
+        if each is not None and not is_deleting(each)
+    }
+
+
+def _find_network(ctx: Context) -> NetworkView | None:
+    name = text_at(ctx.primary, "spec", "networkRef", "name")
+    if not ctx.is_served(NETWORK):
+        return None
+    found = ctx.get(NETWORK, Key(ctx.key.namespace, name))
+    return None if found is None else NetworkView.parse(found)
 
 
 def _find_authorities(
@@ -83,6 +106,23 @@ def _children(ctx: Context, kind: Kind) -> list[Manifest]:
 
 def _list(ctx: Context, kind: Kind) -> list[Manifest]:
     return ctx.list(kind) if ctx.is_served(kind) else []
+
+
+def map_network(network: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the clusters whose nodes are in a Network."""
+    key = key_of(network)
+    for cluster in cache.store(KUBERNETES_CLUSTER).list(key.namespace):
+        if text_at(cluster, "spec", "networkRef", "name") == key.name:
+            yield key_of(cluster)
+
+
+def map_addon(config_map: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the clusters that use a ConfigMap as an addon."""
+    key = key_of(config_map)
+    for cluster in cache.store(KUBERNETES_CLUSTER).list(key.namespace):
+        for addon in maps_at(cluster, "spec", "addons"):
+            if text_at(addon, "configMapRef", "name") == key.name:
+                yield key_of(cluster)
 
 
 def map_operation(operation: Manifest, cache: Cache) -> Iterable[Key]:

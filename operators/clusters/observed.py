@@ -7,14 +7,16 @@ import binascii
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from libs.common.contracts.compute import InstanceView, OperationView
 from libs.common.contracts.ip_claims import IpClaimView
+from libs.common.contracts.network import NetworkView
 from libs.common.contracts.reading import (
     condition_at,
     is_set_at,
     map_at,
+    maps_at,
     text_at,
     text_map_at,
     time_at,
@@ -22,7 +24,8 @@ from libs.common.contracts.reading import (
 from libs.common.kinds import Key, Kind, Manifest, uid_of
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster, Pool
 from operators.clusters.certificates import Authorities, Pair
-from operators.clusters.naming import DRAINING, POOL_LABEL, node_name, slot_of
+from operators.clusters.etcd import Etcd
+from operators.clusters.naming import DRAINING, MANAGED, POOL_LABEL, node_name, slot_of
 
 DEFAULT_DRAIN_SECONDS: Final = 300
 """Time to drain a node whose pool is not in the spec any more."""
@@ -42,6 +45,12 @@ class Node:
         cordoned: Whether no new pods come to it.
         draining_since: When the operator began to drain it; None where it does not.
         pods_left: Pods that have to leave it; counted for a node that is drained alone.
+        labels: Labels, as they are.
+        taints: Taints, as they are.
+        managed: Which labels and taints came from the pool; empty before the operator set any.
+        resource_version: Resource version that was read.
+        address: InternalIP that it is registered with; empty for none.
+        kubelet: Version of its kubelet; empty before the kubelet reported one.
     """
 
     name: str
@@ -53,6 +62,12 @@ class Node:
     cordoned: bool
     draining_since: datetime | None
     pods_left: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Mapping[str, Any], ...] = ()
+    managed: str = ""
+    resource_version: str = ""
+    address: str = ""
+    kubelet: str = ""
 
     @classmethod
     def parse(cls, manifest: Manifest, pods_left: int = 0) -> Self:
@@ -68,6 +83,23 @@ class Node:
             cordoned=is_set_at(manifest, "spec", "unschedulable"),
             draining_since=time_at(map_at(manifest, "metadata", "annotations"), DRAINING),
             pods_left=pods_left,
+            labels=text_map_at(manifest, "metadata", "labels"),
+            taints=tuple(
+                each
+                for each in maps_at(manifest, "spec", "taints")
+                if text_at(each, "key") and text_at(each, "effect")
+            ),
+            managed=text_map_at(manifest, "metadata", "annotations").get(MANAGED, ""),
+            resource_version=text_at(manifest, "metadata", "resourceVersion"),
+            kubelet=text_at(manifest, "status", "nodeInfo", "kubeletVersion"),
+            address=next(
+                (
+                    text_at(each, "address")
+                    for each in maps_at(manifest, "status", "addresses")
+                    if each.get("type") == "InternalIP"
+                ),
+                "",
+            ),
         )
 
 
@@ -80,12 +112,22 @@ class Workload:
         reachable: Whether it answered.
         message: Why it did not.
         nodes: Its Nodes by name.
+        certificate_expires: When the certificate that its API serves expires; None if unknown.
+        addons: Digest of the content that was applied last, by addon.
+        version: Version that kubeadm joins nodes of the control plane with; empty if unknown.
+        proxy_version: Version of kube-proxy; empty for a cluster without it.
+        etcd: Members of etcd; they are listed for three and five nodes of the control plane.
     """
 
     asked: bool = False
     reachable: bool = False
     message: str = ""
     nodes: Mapping[str, Node] = field(default_factory=dict)
+    certificate_expires: datetime | None = None
+    addons: Mapping[str, str] = field(default_factory=dict)
+    version: str = ""
+    proxy_version: str = ""
+    etcd: Etcd = field(default_factory=Etcd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +144,9 @@ class Observed:
         operations: Operations that the operator made, by name.
         busy: Names of Instances that an Operation is, or is about to be, at work on.
         workload: The cluster that was made, as its own API tells of it.
+        network: The Network of the nodes; None if it does not exist.
+        addons: Content of the ConfigMaps of addons, by name of the ConfigMap.
+        addon_problems: Why addons could not be applied in this pass, by addon.
     """
 
     missing_apis: tuple[str, ...] = ()
@@ -113,6 +158,9 @@ class Observed:
     operations: Mapping[str, OperationView] = field(default_factory=dict)
     busy: frozenset[str] = frozenset()
     workload: Workload = field(default_factory=Workload)
+    network: NetworkView | None = None
+    addons: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    addon_problems: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
@@ -151,6 +199,15 @@ class Observed:
             return True
         node = self.workload.nodes.get(instance.key.name)
         return node is not None and node.ready
+
+    def version_of(self, node: str) -> str:
+        """Return the version of the kubelet of a node; empty if it is not known."""
+        held = self.workload.nodes.get(node)
+        return held.kubelet if held is not None else ""
+
+    def count_ready(self, instances: Iterable[InstanceView]) -> int:
+        """Count the nodes that are known to be ready: none while their API does not answer."""
+        return sum(map(self.is_ready, instances)) if self.workload.reachable else 0
 
 
 def read_data(secret: Mapping[str, object]) -> dict[str, str]:

@@ -6,20 +6,25 @@ cluster: a Node joins once its Instance is ready, and the pods of a node leave w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from libs.common.conditions import render_time
 from libs.common.contracts.compute import INSTANCE, OPERATION, InstanceView
 from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.network import FIREWALL
-from libs.common.kinds import ENDPOINT_SLICE, Key, key_of
+from libs.common.contracts.network import FIREWALL, NETWORK
+from libs.common.contracts.reading import text_at
+from libs.common.kinds import ENDPOINT_SLICE, Key, Manifest, key_of
 from libs.common.testing.fakeapi import FakeApi
+from operators.clusters.addons import AddonStep
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KUBERNETES_CLUSTER
+from operators.clusters.etcd import Etcd, Member, RemoveMember
 from operators.clusters.naming import CLUSTER_LABEL, POOL_LABEL, endpoint_host
-from operators.clusters.nodes import NodeStep, NodeStepKind
+from operators.clusters.nodes import ClusterStep, NodeStep, NodeStepKind
 from operators.clusters.observed import Node, Workload
-from operators.clusters.samples import ADDRESS
+from operators.clusters.samples import ADDRESS, VERSION, build_network
+from operators.clusters.upgrade import SetProxyVersion, SetVersion
 from operators.clusters.workload import Access
 
 _MOMENT = "2026-03-01T12:00:00Z"
@@ -47,6 +52,11 @@ def drive(api: FakeApi) -> None:
         status = {"address": ADDRESS, "conditions": [*READY, bound]}
         if (claim.get("status") or {}) != status:
             api.patch_status(IP_CLAIM, key_of(claim), status)
+    for cluster in api.objects(KUBERNETES_CLUSTER):
+        name, space = cluster["spec"]["networkRef"]["name"], key_of(cluster).namespace
+        if api.find(NETWORK, Key(space, name)) is None:
+            network = build_network(name)
+            api.create({**network, "metadata": {"name": name, "namespace": space}})
     for firewall in api.objects(FIREWALL):
         if not firewall.get("status"):
             api.patch_status(FIREWALL, key_of(firewall), {"conditions": READY})
@@ -55,7 +65,19 @@ def drive(api: FakeApi) -> None:
             run_machine(api, key_of(instance), number)
     for operation in api.objects(OPERATION):
         if not operation.get("status"):
-            api.patch_status(OPERATION, key_of(operation), {"phase": "Succeeded"})
+            rebuild(api, operation)
+
+
+def rebuild(api: FakeApi, operation: Manifest) -> None:
+    """Give a machine another disk, and end the Operation that asks for it."""
+    key = key_of(operation)
+    instance = Key(key.namespace, operation["spec"]["targetRef"]["name"])
+    held = api.find(INSTANCE, instance)
+    if held is not None and held.get("status"):
+        ready = [{**READY[0], "lastTransitionTime": render_time(datetime.now(UTC))}]
+        disk = {"rootDisk": {"name": key.name}, "conditions": ready}
+        api.patch_status(INSTANCE, instance, {**held["status"], **disk})
+    api.patch_status(OPERATION, key, {"phase": "Succeeded"})
 
 
 def run_machine(api: FakeApi, key: Key, number: int, disk: str = "root") -> None:
@@ -79,12 +101,20 @@ class PretendWorkloads:
         nodes: Nodes that have joined, by name.
         pods: Pods by node.
         cut_off: Whether the API cannot be reached.
+        addons: Digest of the content that was applied, by addon.
+        versions: Versions of kubeadm, of kube-proxy and of nodes.
+        members: Names of the members of etcd.
+        disks: Disk that each node joined with, by name.
     """
 
     api: FakeApi
     nodes: dict[str, Node]
     pods: dict[str, int]
     cut_off: bool = False
+    addons: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    members: set[str] = field(default_factory=set)
+    disks: dict[str, str] = field(default_factory=dict)
 
     async def look(self, access: Access) -> Workload:
         """Tell of the nodes, as long as the API can be reached."""
@@ -100,18 +130,58 @@ class PretendWorkloads:
         ]
         if self.cut_off or not running or not self.api.objects(KUBERNETES_CLUSTER):
             return Workload(asked=True, message="no answer in time")
-        for name, view in views.items():
-            if view.ready and name not in self.nodes:
-                pool = view.labels.get(POOL_LABEL, "")
-                self.nodes[name] = join(name, "" if pool == CONTROL_PLANE else pool)
+        clusters = {
+            key_of(each): text_at(each, "spec", "version")
+            for each in self.api.objects(KUBERNETES_CLUSTER)
+        }
+        for view in views.values():
+            asked = clusters.get(Key(view.key.namespace, view.labels.get(CLUSTER_LABEL, "")), "")
+            self.versions.setdefault("kubeadm", asked)
+            self.versions.setdefault("proxy", asked)
+            if view.ready:
+                self._join(view, asked)
         held = {
             name: replace(node, pods_left=self.pods.get(name, 0) if node.draining_since else 0)
             for name, node in self.nodes.items()
         }
-        return Workload(True, True, nodes=held)
+        return Workload(
+            True,
+            True,
+            nodes=held,
+            addons=dict(self.addons),
+            version=self.versions["kubeadm"],
+            proxy_version=self.versions["proxy"],
+            etcd=list_members(self.members),
+        )
 
-    async def take(self, access: Access, step: NodeStep, now: datetime) -> str:
-        """Do what is asked to a Node."""
+    def _join(self, view: InstanceView, image: str) -> None:
+        """Let a guest join that has not joined with the disk that it has now."""
+        name, pool = view.key.name, view.labels.get(POOL_LABEL, "")
+        if self.disks.get(name) != view.root_disk or name not in self.nodes:
+            self.disks[name] = view.root_disk
+            fresh = join(name, "" if pool == CONTROL_PLANE else pool, image)
+            held = self.nodes.setdefault(name, fresh)
+            self.nodes[name] = replace(held, kubelet=fresh.kubelet, since=view.ready_since)
+            if pool == CONTROL_PLANE:
+                self.members.add(name)
+
+    async def apply(self, access: Access, step: AddonStep) -> str:
+        """Apply an addon."""
+        self.addons[step.name] = step.digest
+        return ""
+
+    async def take(self, access: Access, step: ClusterStep, now: datetime) -> str:
+        """Do what is asked in the cluster."""
+        match step:
+            case RemoveMember():
+                self.members.discard(step.node)
+                return ""
+            case SetVersion():
+                self.versions["kubeadm"] = step.version
+                return ""
+            case SetProxyVersion():
+                self.versions["proxy"] = step.version
+                return ""
         node = self.nodes.get(step.node)
         if node is None or node.uid != step.uid:
             return ""
@@ -124,7 +194,22 @@ class PretendWorkloads:
                 self.pods[step.node] = 0
             case NodeStepKind.REMOVE:
                 del self.nodes[step.node]
+            case NodeStepKind.MARK:
+                self.nodes[step.node] = mark(node, step)
         return ""
+
+
+def mark(node: Node, step: NodeStep) -> Node:
+    """Return a Node with the labels and taints that a step sets."""
+    assert step.marks is not None
+    marks = step.marks
+    labels = {**node.labels, **marks.labels}
+    return replace(
+        node,
+        labels={key: value for key, value in labels.items() if value is not None},
+        taints=node.taints if marks.taints is None else marks.taints,
+        managed=marks.managed,
+    )
 
 
 def is_node_at(access: Access, instance: InstanceView) -> bool:
@@ -133,7 +218,20 @@ def is_node_at(access: Access, instance: InstanceView) -> bool:
     return access.host == endpoint_host(cluster)
 
 
-def join(name: str, pool: str) -> Node:
+def join(name: str, pool: str, version: str = VERSION) -> Node:
     """Return a Node that has just joined and is ready."""
     since = datetime.fromisoformat(_MOMENT)
-    return Node(name, f"{name}-node", pool, True, since, "", False, None)
+    return Node(name, f"{name}-node", pool, True, since, "", False, None, kubelet=version)
+
+
+def list_members(names: Iterable[str], away: Iterable[str] = ()) -> Etcd:
+    """Return members of etcd by the names of their nodes.
+
+    Args:
+        names: Nodes that have a member.
+        away: Those of them that do not answer.
+    """
+    lost = set(away)
+    return Etcd(
+        tuple(Member(f"id-of-{each}", each, "", False, each not in lost) for each in sorted(names))
+    )

@@ -2,9 +2,9 @@
 
 from libs.common.contracts.compute import INSTANCE, OPERATION
 from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.network import FIREWALL
-from libs.common.kinds import ENDPOINT_SLICE, SECRET, SERVICE
-from libs.common.rbac import PolicyRule, children, own
+from libs.common.contracts.network import FIREWALL, NETWORK
+from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, SECRET, SERVICE
+from libs.common.rbac import PolicyRule, children, own, reads
 from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER
 
 _WRITES = ("create", "patch", "delete")
@@ -15,6 +15,8 @@ RULES: tuple[PolicyRule, ...] = (
     *children(OPERATION, "create", "delete", why="rebuild nodes"),
     *children(IP_CLAIM, *_WRITES, why="get the address of the API"),
     *children(FIREWALL, *_WRITES, why="protect nodes"),
+    *reads(NETWORK, why="see whether its guests have addresses of their own"),
+    *reads(CONFIG_MAP, why="read the manifests of addons"),
     *children(SERVICE, *_WRITES, why="lead to the API, also from within this cluster"),
     *children(ENDPOINT_SLICE, *_WRITES, why="say which nodes answer for the API"),
     *children(

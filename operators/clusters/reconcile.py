@@ -21,6 +21,7 @@ from libs.common.contracts.network import FIREWALL
 from libs.common.contracts.reading import text_at
 from libs.common.kinds import ENDPOINT_SLICE, SECRET, SERVICE, Kind, Manifest, describe
 from libs.common.plan import Apply, Create, Delete, Step
+from operators.clusters.addons import AddonStep, plan_addons
 from operators.clusters.api.reasons import Reason
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster, Pool
 from operators.clusters.bootstrap import (
@@ -34,9 +35,11 @@ from operators.clusters.naming import (
     endpoint_name,
     join_name,
     kubeconfig_name,
+    slot_of,
     user_data_name,
 )
-from operators.clusters.nodes import NodeStep, plan_nodes
+from operators.clusters.networks import is_blocked, keeps_addresses
+from operators.clusters.nodes import ClusterStep, plan_nodes
 from operators.clusters.observed import (
     Observed,
     control_plane_names,
@@ -46,6 +49,7 @@ from operators.clusters.observed import (
     read_pair,
     wanted_names,
 )
+from operators.clusters.replacement import is_vacant
 from operators.clusters.resources import (
     build_authorities,
     build_claim,
@@ -57,6 +61,7 @@ from operators.clusters.resources import (
     build_service,
     build_user_data,
 )
+from operators.clusters.upgrade import is_behind
 
 RENEW_KUBECONFIG: Final = timedelta(days=90)
 """A kubeconfig with less time left is made anew."""
@@ -86,12 +91,14 @@ class Plan:
     Attributes:
         stages: Writes, those of a stage side by side, one stage after the other.
         node_steps: What is to be done in the cluster that was made; after the stages.
+        addon_steps: Addons to apply in the cluster that was made; after the stages.
         seconds: When to look again though nothing happens; None for no such need.
     """
 
     stages: tuple[tuple[Action, ...], ...] = ()
-    node_steps: tuple[NodeStep, ...] = ()
+    node_steps: tuple[ClusterStep, ...] = ()
     seconds: float | None = None
+    addon_steps: tuple[AddonStep, ...] = ()
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -115,7 +122,7 @@ def plan_cluster(
         issuer: Makes keys and certificates.
         now: Time.
     """
-    if observed.missing_apis:
+    if observed.missing_apis or is_blocked(cluster, observed):
         return Plan()
     authorities = observed.authorities
     if authorities is None:
@@ -130,6 +137,7 @@ def plan_cluster(
         (access, credentials, data, machines, nodes.actions, _plan_tidying(cluster, observed)),
         nodes.steps,
         nodes.seconds,
+        plan_addons(cluster, observed),
     )
 
 
@@ -145,7 +153,9 @@ def list_endpoints(cluster: KubernetesCluster, observed: Observed) -> list[Insta
         nodes = observed.workload.nodes
         joined = [each for each in running if each.key.name in nodes]
         ready = [each for each in joined if nodes[each.key.name].ready]
-        return ready or joined or running[:1]
+        # One that is drained is about to be without etcd, and its API server with it.
+        staying = [each for each in ready if nodes[each.key.name].draining_since is None]
+        return staying or ready or joined or running[:1]
     if is_initialized(cluster, observed):
         # What answered last is kept: a node that never joined would only refuse.
         return [each for each in running if _is_led_to(cluster, observed, each)] or running
@@ -176,9 +186,8 @@ def _plan_access(cluster: KubernetesCluster, observed: Observed) -> tuple[Action
     if piece := _build_slice(cluster, observed):
         wanted.append((ENDPOINT_SLICE, piece))
     wanted.append((IP_CLAIM, build_claim(cluster)))
-    addresses = [each.private_ip for each in observed.instances.values()]
     wanted += [
-        (FIREWALL, build_firewall(cluster, addresses, control_plane=control_plane))
+        (FIREWALL, build_firewall(cluster, control_plane=control_plane))
         for control_plane in (True, False)
     ]
     return tuple(_apply(observed, kind, manifest) for kind, manifest in wanted)
@@ -209,7 +218,9 @@ def _plan_credentials(
         join = issuer.member(authorities)
         secret = build_join_secret(cluster, join.certificate, join.key)
         actions.append(Action(Apply(SECRET, secret), Reason.RENEWED))
-    member = Membership(cluster, observed.address, authorities, join)
+    member = Membership(
+        cluster, observed.address, authorities, join, keeps_addresses(observed.network)
+    )
     held = observed.data_of(SECRET, kubeconfig_name(name))
     admin = read_pair(held)
     valid = is_valid(admin, authorities.ca, now + RENEW_KUBECONFIG)
@@ -228,12 +239,18 @@ def _plan_machines(
     """Decide which nodes are made, and what guests are told at their next first start."""
     data, machines = [], []
     for name, role, pool in _list_wanted(cluster, observed):
-        manifest = build_user_data(cluster, name, render_user_data(member, role, pool))
+        manifest = build_user_data(cluster, name, _render_user_data(member, role, pool, name))
         data.append(_apply(observed, SECRET, manifest, quiet=True))
         if name not in observed.instances:
             step = Create(INSTANCE, build_instance(cluster, name, pool))
             machines.append(Action(step, Reason.CREATED, f"Made node {name}"))
     return tuple(data), tuple(machines)
+
+
+def _render_user_data(member: Membership, role: Role, pool: Pool | None, node: str) -> str:
+    name = CONTROL_PLANE if pool is None else pool.name
+    slot = slot_of(member.cluster.metadata.name, name, node)
+    return render_user_data(member, role, pool, slot or 0)
 
 
 def _list_wanted(
@@ -252,11 +269,15 @@ def _list_wanted(
     steady = observed.workload.reachable and all(
         observed.is_ready(observed.instances[name]) for name in there
     )
-    for name in there + missing[: 1 if steady else 0]:
+    vacant = [name for name in missing[:1] if steady and is_vacant(cluster, observed, name)]
+    for name in there + vacant:
         yield name, Role.JOIN_CONTROL_PLANE, None
+    # The image of the spec has a newer kubelet than an API server that is not upgraded yet.
+    behind = is_behind(cluster, observed)
     for pool in cluster.spec.pools:
         for name in wanted_names(cluster, pool):
-            yield name, Role.JOIN, pool
+            if name in observed.instances or not behind:
+                yield name, Role.JOIN, pool
 
 
 def _plan_tidying(cluster: KubernetesCluster, observed: Observed) -> tuple[Action, ...]:

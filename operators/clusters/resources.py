@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from libs.common.contracts.compute import INSTANCE, OPERATION, InstanceView
-from libs.common.contracts.images import Image
 from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.network import FIREWALL
 from libs.common.kinds import ENDPOINT_SLICE, SECRET, SERVICE, Kind, Manifest, build_object
@@ -16,6 +15,7 @@ from libs.common.ownership import build_owner_reference
 from operators.clusters.api.v1alpha1 import (
     CONTROL_PLANE,
     KUBERNETES_CLUSTER,
+    ControlPlane,
     KubernetesCluster,
     Pool,
 )
@@ -35,7 +35,9 @@ from operators.clusters.naming import (
 
 SERVICE_OF: Final = "kubernetes.io/service-name"
 """Label on an EndpointSlice: name of its Service."""
-_CIDRS_OF_A_RULE: Final = 64
+# No packet comes from there. An older CRD of Firewall drops `peers`, and a rule without both would
+# open nodes to everybody.
+_NOBODY: Final = "127.0.0.1/32"
 _TLS: Final = "kubernetes.io/tls"
 # Cluster API has its kubeconfigs in Secrets of this type under the key `value`: tools look there.
 _KUBECONFIG_TYPE: Final = "cluster.x-k8s.io/secret"
@@ -120,27 +122,26 @@ def build_claim(cluster: KubernetesCluster) -> Manifest:
     return manifest
 
 
-def build_firewall(
-    cluster: KubernetesCluster, addresses: Sequence[str], *, control_plane: bool
-) -> Manifest:
+def build_firewall(cluster: KubernetesCluster, *, control_plane: bool) -> Manifest:
     """Build the Firewall of the control plane, or that of all other nodes.
 
-    Nodes reach each other; the API is open to those who are allowed; nothing else comes in.
+    Nodes reach each other; the API is open to those who are allowed; nothing else comes in. Nodes
+    are named by the Firewalls that they have, not by addresses: network plugins such as Cilium do
+    not match addresses of pods, and the rules stay as they are when a machine moves or restarts.
 
     Args:
         cluster: Whose nodes they are.
-        addresses: Addresses of all nodes.
         control_plane: Which of the two.
     """
-    name = firewall_name(cluster.metadata.name, control_plane=control_plane)
-    blocks = sorted(f"{each}/{128 if ':' in each else 32}" for each in set(addresses) if each)
+    name = cluster.metadata.name
+    peers = [
+        {"firewallRef": {"name": firewall_name(name, control_plane=each)}} for each in (True, False)
+    ]
+    between: Manifest = {"protocol": "ALL", "cidrs": [_NOBODY], "peers": peers}
     rules: list[Manifest] = [
-        {
-            "name": f"nodes-{number // _CIDRS_OF_A_RULE}",
-            "protocol": "ALL",
-            "cidrs": blocks[number : number + _CIDRS_OF_A_RULE],
-        }
-        for number in range(0, len(blocks), _CIDRS_OF_A_RULE)
+        {"name": "nodes", **between},
+        # Holds even if an administrator protects the addresses of pods from machines.
+        {"name": "to-nodes", "direction": "Egress", **between},
     ]
     if control_plane:
         endpoint = cluster.spec.control_plane.endpoint
@@ -148,7 +149,7 @@ def build_firewall(
         rules.insert(
             0, {**rule, **({"cidrs": endpoint.allowed_cidrs} if endpoint.allowed_cidrs else {})}
         )
-    manifest = _build(cluster, FIREWALL, name)
+    manifest = _build(cluster, FIREWALL, firewall_name(name, control_plane=control_plane))
     manifest["spec"] = {"networkRef": {"name": cluster.spec.network_ref.name}, "rules": rules}
     return manifest
 
@@ -162,8 +163,8 @@ def build_instance(cluster: KubernetesCluster, node: str, pool: Pool | None) -> 
         pool: Its pool; None for the control plane.
     """
     shape = cluster.spec.control_plane if pool is None else pool
+    image = _image_of(cluster, shape)
     pool_name = CONTROL_PLANE if pool is None else pool.name
-    image = shape.image or cluster.spec.image
     firewall = firewall_name(cluster.metadata.name, control_plane=pool is None)
     manifest = _build(cluster, INSTANCE, node)
     manifest["metadata"]["labels"][POOL_LABEL] = pool_name
@@ -173,7 +174,7 @@ def build_instance(cluster: KubernetesCluster, node: str, pool: Pool | None) -> 
         manifest["metadata"]["annotations"] = {RECYCLED: tokens[0]}
     manifest["spec"] = {
         "size": shape.size,
-        "image": _render_image(image),
+        "image": image,
         "networkRef": {"name": cluster.spec.network_ref.name},
         "firewallRef": {"name": firewall},
         "userDataSecretName": user_data_name(node),
@@ -184,18 +185,24 @@ def build_instance(cluster: KubernetesCluster, node: str, pool: Pool | None) -> 
 
 def build_rebuild(cluster: KubernetesCluster, name: str, instance: InstanceView) -> Manifest:
     """Build the Operation that rebuilds a node, with the image that its pool has now."""
-    pool = cluster.spec.pool(instance.labels.get(POOL_LABEL, ""))
-    image = (pool.image if pool is not None else None) or cluster.spec.image
     manifest = _build(cluster, OPERATION, name)
     manifest["spec"] = {
         "type": "Rebuild",
         "targetRef": {"name": instance.key.name, "uid": instance.uid},
-        "rebuild": {"image": _render_image(image)},
+        "rebuild": {"image": render_image(cluster, instance)},
     }
     return manifest
 
 
-def _render_image(image: Image) -> Manifest:
+def render_image(cluster: KubernetesCluster, instance: InstanceView) -> Manifest:
+    """Render the image that a node gets when it is rebuilt."""
+    pool = instance.labels.get(POOL_LABEL, "")
+    shape = cluster.spec.control_plane if pool == CONTROL_PLANE else cluster.spec.pool(pool)
+    return _image_of(cluster, shape)
+
+
+def _image_of(cluster: KubernetesCluster, shape: ControlPlane | Pool | None) -> Manifest:
+    image = (shape.image if shape is not None else None) or cluster.spec.image
     rendered: Manifest = image.model_dump(by_alias=True, exclude_none=True, mode="json")
     return rendered
 

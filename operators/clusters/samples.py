@@ -8,18 +8,33 @@ from functools import cache
 from typing import Any, Final
 
 from libs.common.contracts.compute import INSTANCE, OPERATION, InstanceView
+from libs.common.contracts.network import NETWORK, NetworkView
 from libs.common.kinds import NODE, Manifest, build_object
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KUBERNETES_CLUSTER, KubernetesCluster
 from operators.clusters.certificates import Authorities, Pair, make_authorities
 from operators.clusters.controller import CertificateIssuer
-from operators.clusters.naming import CLUSTER_LABEL, DRAINING, POOL_LABEL
+from operators.clusters.naming import CLUSTER_LABEL, DRAINING, MANAGED, POOL_LABEL
 
 UID: Final = "33333333-3333-4333-8333-333333333333"
 """UID of the cluster that `build_cluster` builds."""
+VERSION: Final = "v1.34.2"
+"""Version of the cluster that `build_cluster` builds."""
 NOW: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 """Time of the tests."""
 ADDRESS: Final = "203.0.113.7"
 """Address of the cluster."""
+
+
+def build_network(name: str = "lan", /, **spec: Any) -> Manifest:
+    """Build a Network whose guests have addresses of their own."""
+    pool = {"cidrs": ["10.0.0.0/16"], "backend": "Multus", "providerNetworkRef": {"name": "office"}}
+    asked = spec or {**pool, "poolRef": {"name": "private"}}
+    return build_object(NETWORK, name, "default", spec=asked)
+
+
+def view_network(**spec: Any) -> NetworkView:
+    """Build the view of a Network; arguments as `build_network`."""
+    return NetworkView.parse(build_network(**spec))
 
 
 def build_cluster(
@@ -32,7 +47,7 @@ def build_cluster(
         "default",
         metadata={"uid": UID, "generation": 1},
         spec={
-            "version": "v1.34.2",
+            "version": VERSION,
             "image": {"registry": "docker://registry.example.com/kubernetes-node:v1.34.2"},
             "networkRef": {"name": "lan"},
             "controlPlane": {
@@ -151,10 +166,13 @@ def build_node(
     since: datetime = NOW - timedelta(minutes=30),
     draining: datetime | None = None,
     labels: Mapping[str, str] | None = None,
+    version: str = VERSION,
 ) -> Manifest:
     """Build a Node as the API of a cluster shows it."""
     moment = since.strftime("%Y-%m-%dT%H:%M:%SZ")
-    notes = {DRAINING: draining.strftime("%Y-%m-%dT%H:%M:%SZ")} if draining else {}
+    notes = {MANAGED: '{"labels":["clusters.slipway.dev/pool"],"taints":[]}'}
+    if draining:
+        notes[DRAINING] = draining.strftime("%Y-%m-%dT%H:%M:%SZ")
     condition = {"type": "Ready", "status": "True" if ready else "False"}
     return build_object(
         NODE,
@@ -165,5 +183,8 @@ def build_node(
             "annotations": notes,
         },
         spec={"unschedulable": True} if draining else {},
-        status={"conditions": [{**condition, "lastTransitionTime": moment}]},
+        status={
+            "conditions": [{**condition, "lastTransitionTime": moment}],
+            "nodeInfo": {"kubeletVersion": version},
+        },
     )

@@ -15,6 +15,8 @@ from typing import Final
 
 DIRECTORY: Final = "/etc/slipway"
 """Directory of the guest where everything is put."""
+ADDRESS_MARK: Final = "@ADDRESS@"
+"""Stands in the configuration of kubeadm for the address of the machine, which the script finds."""
 UNIT_NAME: Final = "slipway-bootstrap.service"
 """Unit of systemd that runs the script."""
 
@@ -38,6 +40,17 @@ TimeoutStartSec=1200
 WantedBy=multi-user.target
 """
 
+FIND_ADDRESS: Final = """
+# The address by which other machines reach this one. Nothing is sent: the kernel says which source
+# address it would use on the default route.
+find_address() {
+  local probe=192.0.2.1
+  [ "$(cat /etc/slipway/family)" = 4 ] || probe=2001:db8::1
+  ip -oneline route get "$probe" | sed --quiet 's/.* src \\([0-9a-f.:]*\\).*/\\1/p'
+}
+"""
+"""Shell function that finds the address of a machine."""
+
 _PREPARE: Final = """\
 #!/bin/bash
 # Makes this machine a node; made by the operator clusters. Safe to run again.
@@ -45,7 +58,7 @@ set -euo pipefail
 umask 077
 
 directory=/etc/slipway
-config=$directory/kubeadm.yaml
+config=$directory/kubeadm-node.yaml
 
 finish() {
   # Nothing that lets others join or sign is kept longer than it is needed.
@@ -59,7 +72,19 @@ prepare() {
   sysctl --quiet --write net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1
   systemctl enable --now containerd kubelet
 }
-"""
+
+# kubeadm and the kubelet are told the address: by themselves they may choose another one, such as
+# the address of the cluster on a node of the control plane.
+write_config() {
+  local address
+  address=$(find_address)
+  if [ -z "$address" ]; then
+    echo "no address on the default route yet" >&2
+    return 1
+  fi
+  sed "s/@ADDRESS@/$address/g" "$directory/kubeadm.yaml" >"$config"
+}
+""" + FIND_ADDRESS
 
 _AUTHORITIES: Final = """
 # The same authorities on each node of the control plane, where kubeadm looks for them.
@@ -103,6 +128,7 @@ apply_addons() {
 }
 
 prepare
+write_config
 place_authorities
 keep_endpoint
 # After a failure half-way what is there is taken up again. It is never reset: etcd may have begun.
@@ -123,14 +149,16 @@ if [ -e /etc/kubernetes/kubelet.conf ]; then
 fi
 """
 
-JOIN_CONTROL_PLANE: Final = _PREPARE + _AUTHORITIES + "\nprepare" + _RESET + """place_authorities
+JOIN_CONTROL_PLANE: Final = (
+    _PREPARE + _AUTHORITIES + "\nprepare\nwrite_config" + _RESET + """place_authorities
 kubeadm join --config "$config"
 keep_endpoint
 finish
 """
+)
 """Joins a cluster as a further node of its control plane."""
 
-JOIN: Final = _PREPARE + "\nprepare" + _RESET + """kubeadm join --config "$config"
+JOIN: Final = _PREPARE + "\nprepare\nwrite_config" + _RESET + """kubeadm join --config "$config"
 finish
 """
 """Joins a cluster as a node that runs pods."""

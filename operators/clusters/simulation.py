@@ -18,21 +18,27 @@ from libs.common.contracts.ip_claims import IP_CLAIM, IpClaimView
 from libs.common.kinds import SECRET, Kind, Manifest, key_of, uid_of
 from libs.common.plan import Apply, Create, Delete, Patch, Step
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
+from operators.clusters.causes import find_away, list_staying
 from operators.clusters.certificates import Authorities
+from operators.clusters.etcd import RemoveMember
 from operators.clusters.health import judge_all, list_broken
 from operators.clusters.naming import POOL_LABEL, RECYCLED, authorities_name, slot_of
-from operators.clusters.nodes import NodeStep, NodeStepKind, find_away, list_staying
+from operators.clusters.nodes import ClusterStep, NodeStep, NodeStepKind
 from operators.clusters.observed import Node, Observed, Workload, drain_seconds, read_data
-from operators.clusters.pretend import join
+from operators.clusters.pretend import join, list_members, mark
 from operators.clusters.reconcile import Plan, plan_cluster
 from operators.clusters.samples import (
     ADDRESS,
     NOW,
+    VERSION,
     SameIssuer,
     build_cluster,
     build_instance,
+    view_network,
 )
 from operators.clusters.status import build_status
+from operators.clusters.upgrade import SetProxyVersion, SetVersion, VersionStep
+from operators.clusters.versions import is_older
 
 
 @dataclass
@@ -48,6 +54,10 @@ class World:
         cut_off: Whether the API of the cluster cannot be reached.
         now: Time.
         incarnation: Counts what was created.
+        members: Members of etcd by name, and the disks that have their data.
+        version: Version that kubeadm joins nodes of the control plane with.
+        proxy: Version of kube-proxy.
+        images: Version of the image that the disk of each machine was filled with.
     """
 
     primary: Manifest
@@ -58,6 +68,10 @@ class World:
     cut_off: bool = False
     now: datetime = NOW
     incarnation: int = 0
+    members: dict[str, str] = field(default_factory=dict)
+    version: str = VERSION
+    proxy: str = VERSION
+    images: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def build(cls, **options: Any) -> World:
@@ -108,6 +122,7 @@ class World:
             operations=operations,
             busy=frozenset(each.instance for each in operations.values() if not each.finished),
             workload=self.look(),
+            network=view_network(),
         )
 
     def look(self) -> Workload:
@@ -121,7 +136,28 @@ class World:
             name: replace(node, pods_left=self.pods.get(name, 0) if node.draining_since else 0)
             for name, node in self.nodes.items()
         }
-        return Workload(True, True, nodes=held)
+        if not self.has_majority():
+            return Workload(asked=True, message="etcd has no leader")
+        away = [name for name in self.members if not self.serves(name)]
+        return Workload(
+            True,
+            True,
+            nodes=held,
+            version=self.version,
+            proxy_version=self.proxy,
+            etcd=list_members(self.members, away),
+        )
+
+    def serves(self, name: str) -> bool:
+        """Tell whether a member of etcd has its data and a machine that is well."""
+        live, node = self.instances().get(name), self.nodes.get(name)
+        disk = InstanceView.parse(live).root_disk if live else ""
+        return node is not None and node.ready and self.members.get(name) == disk
+
+    def has_majority(self) -> bool:
+        """Tell whether etcd can write: one without members has not begun."""
+        serving = sum(map(self.serves, self.members))
+        return not self.members or serving > len(self.members) // 2
 
     def reconcile(
         self,
@@ -132,11 +168,13 @@ class World:
         """Make a pass, or the beginning of one that ends in a crash after some writes."""
         observed = self.observe(held)
         plan = plan_cluster(self.cluster, observed, SameIssuer(), self.now)
-        steps: list[Step | NodeStep] = [step for batch in plan.batches for step in batch]
+        steps: list[Step | ClusterStep] = [step for batch in plan.batches for step in batch]
         steps += plan.node_steps
         for step in steps[:writes]:
             if isinstance(step, NodeStep):
                 self.take_on_node(step)
+            elif isinstance(step, RemoveMember | SetVersion | SetProxyVersion):
+                self.take_on_cluster(step)
             else:
                 self.take(step, observed)
         if writes is None:
@@ -181,6 +219,10 @@ class World:
             made["status"] = {"address": ADDRESS}
         if kind == OPERATION:
             self._check_rebuild(made)
+        if kind == INSTANCE:
+            self.images[name] = self.cluster.spec.version
+            if made["metadata"]["labels"][POOL_LABEL] != CONTROL_PLANE:
+                self.check_skew(self.images[name], "the kubelet of a new node")
         self.objects[kind, name] = made
 
     def _patch(self, step: Patch) -> None:
@@ -198,7 +240,8 @@ class World:
         assert not self.cut_off, "a step was taken on a cluster that does not answer"
         if node is None or node.uid != step.uid:
             return
-        assert node.pool, "a node of the control plane was touched"
+        if not node.pool:
+            assert self.is_replaceable(), "the only node of a control plane was touched"
         match step.kind:
             case NodeStepKind.CORDON:
                 self.nodes[step.node] = replace(node, cordoned=True, draining_since=self.now)
@@ -211,14 +254,46 @@ class World:
                 if step.node not in self.instances():
                     del self.nodes[step.node]
                     self.homes.pop(step.node, None)
+            case NodeStepKind.MARK:
+                self.nodes[step.node] = mark(node, step)
+
+    def take_on_cluster(self, step: RemoveMember | VersionStep) -> None:
+        """Do what concerns no Node."""
+        assert not self.cut_off, "a step was taken on a cluster that does not answer"
+        match step:
+            case SetVersion():
+                assert step.old == self.version
+                self.version = step.version
+            case SetProxyVersion():
+                self.check_skew(step.version, "kube-proxy")
+                self.proxy = step.version
+            case RemoveMember() if step.node in self.members:
+                # The controller asks the API server before, if the cache knows no machine.
+                if step.has_machine or step.node not in self.instances():
+                    assert self.is_replaceable(), "the only member of etcd was removed"
+                    del self.members[step.node]
+                    assert len(self.members) >= 2, "one member alone has the data"
+                    assert self.has_majority(), "etcd lost its majority"
+
+    def is_replaceable(self) -> bool:
+        """Tell whether one node of the control plane may be away."""
+        return self.cluster.spec.control_plane.count >= 3
 
     # What must never happen.
+
+    def check_skew(self, version: str, what: str) -> None:
+        """Check that nothing is newer than an API server."""
+        for name, node in self.nodes.items():
+            if not node.pool and name in self.instances():
+                assert not is_older(node.kubelet, version), f"{what} is newer than {name}"
 
     def _check_delete(self, step: Delete, live: Manifest, observed: Observed) -> None:
         if step.kind != INSTANCE:
             return
         view = InstanceView.parse(live)
-        assert view.labels[POOL_LABEL] != CONTROL_PLANE, "a node of the control plane was removed"
+        assert (
+            view.labels[POOL_LABEL] != CONTROL_PLANE
+        ), "a machine of the control plane was removed"
         if drain_seconds(self.cluster, view) == 0:
             return
         assert observed.workload.reachable, "a node went while its cluster did not answer"
@@ -231,14 +306,23 @@ class World:
         others = [each for each in self.operations().values() if not each.finished]
         assert not others, "two nodes are rebuilt at once"
         assert not self.cut_off, "a node was rebuilt while its cluster did not answer"
-        assert instance.labels[POOL_LABEL] != CONTROL_PLANE, "the control plane was rebuilt"
+        is_plane = instance.labels[POOL_LABEL] == CONTROL_PLANE
+        if is_plane:
+            assert self.is_replaceable(), "the only node of a control plane was rebuilt"
+            assert view.instance not in self.members, "the member of etcd was not removed before"
+        else:
+            self.check_skew(self.cluster.spec.version, "the kubelet of a rebuilt node")
         self._check_drained(instance)
         around = self.observe()
         verdicts = judge_all(self.cluster, around, self.now)
         away = find_away(self.cluster, around, verdicts)
         assert away is None, "a node is rebuilt before the one before it is back"
         asked = {each.node for each in self.cluster.spec.recycle}
-        if view.instance not in asked:
+        old = is_older(
+            self.nodes[view.instance].kubelet if view.instance in self.nodes else "",
+            self.cluster.spec.version,
+        )
+        if view.instance not in asked and not is_plane and not old:
             observed = self.observe()
             verdicts = judge_all(self.cluster, observed, self.now)
             broken = list_broken(list_staying(self.cluster, observed), verdicts)
@@ -270,12 +354,23 @@ class World:
         for name, live in self.instances().items():
             if self.homes.get(name) == uid_of(live) or not live.get("status"):
                 continue
-            self.homes[name] = uid_of(live)
             pool = live["metadata"]["labels"][POOL_LABEL]
-            fresh = join(name, "" if pool == CONTROL_PLANE else pool)
+            fresh = join(name, "" if pool == CONTROL_PLANE else pool, self.images[name])
+            if pool == CONTROL_PLANE and not self.has_majority():
+                continue
+            self.homes[name] = uid_of(live)
             # A kubelet takes over the Node of its name that is there, cordoned as it may be.
             held = self.nodes.get(name, replace(fresh, uid=f"{uid_of(live)}-node"))
-            self.nodes[name] = replace(held, ready=True, since=self.now)
+            self.nodes[name] = replace(held, ready=True, since=self.now, kubelet=fresh.kubelet)
+            if pool == CONTROL_PLANE:
+                if not self.members:
+                    self.version = self.proxy = self.images[name]
+                self._start_member(name)
+
+    def _start_member(self, name: str) -> None:
+        """Add a member of etcd, as `kubeadm join` does. It must not have one of another disk."""
+        disk = InstanceView.parse(self.instances()[name]).root_disk
+        assert self.members.setdefault(name, disk) == disk, "a member came back without its data"
 
     def settle(self, passes: int = 60) -> None:
         """Let everything come to rest: nothing breaks any more, and time passes."""
@@ -304,8 +399,13 @@ class World:
             if succeed and machine is not None and machine.get("status"):
                 built = build_instance(operation.instance, since=self.now)
                 machine["status"] = {**built["status"], "rootDisk": {"name": name}}
+                self.images[operation.instance] = self.cluster.spec.version
                 if node := self.nodes.get(operation.instance):
-                    self.nodes[node.name] = replace(node, ready=True, since=self.now)
+                    self.nodes[node.name] = replace(
+                        node, ready=True, since=self.now, kubelet=self.cluster.spec.version
+                    )
+                    if not node.pool:
+                        self._start_member(node.name)
 
     def is_slot(self, name: str) -> bool:
         """Tell whether a machine is named as a slot of its pool is."""

@@ -18,6 +18,9 @@ from operators.clusters.naming import user_data_name
 from operators.clusters.observed import read_data
 from operators.clusters.simulation import World
 
+NEXT = "v1.35.1"
+"""Version that clusters are upgraded to."""
+
 
 class ClusterMachine(RuleBasedStateMachine):
     """Do to a cluster what users, machines, networks and crashes do."""
@@ -118,6 +121,17 @@ class ClusterMachine(RuleBasedStateMachine):
     def somebody_deletes_a_machine(self, slot: int) -> None:
         self.world.objects.pop((INSTANCE, f"edge-web-{slot}"), None)
 
+    @rule()
+    def version_goes_up(self) -> None:
+        if self.world.cluster.spec.control_plane.count >= 3:
+            self._change(version=NEXT)
+
+    @rule(slot=st.integers(0, 2))
+    def somebody_deletes_a_machine_of_the_control_plane(self, slot: int) -> None:
+        members = self.world.members
+        if len(members) == 3 and all(map(self.world.serves, members)):
+            self.world.objects.pop((INSTANCE, f"edge-{CONTROL_PLANE}-{slot}"), None)
+
     @rule(succeed=st.booleans())
     def operations_end(self, succeed: bool) -> None:
         self.world.end_operations(succeed=succeed)
@@ -159,6 +173,10 @@ class ClusterMachine(RuleBasedStateMachine):
         wanted |= {f"edge-{pool.name}-{n}" for pool in spec.pools for n in range(pool.count)}
         assert set(self.world.instances()) == set(self.world.nodes) == wanted
         assert not any(node.cordoned for node in self.world.nodes.values())
+        assert {node.kubelet for node in self.world.nodes.values()} == {spec.version}
+        assert self.world.proxy == self.world.version == spec.version
+        planes = {f"edge-{CONTROL_PLANE}-{slot}" for slot in range(spec.control_plane.count)}
+        assert set(self.world.members) == planes
         before = copy.deepcopy(self.world.objects)
         plan = self.world.reconcile()
         assert plan.node_steps == ()

@@ -9,6 +9,7 @@ from typing import Any, Final
 from libs.common.conditions import Condition, build_conditions
 from libs.common.contracts.compute import InstanceView
 from libs.common.kinds import SECRET, Manifest
+from operators.clusters.addons import judge_addons
 from operators.clusters.api.reasons import ConditionType, Reason
 from operators.clusters.api.v1alpha1 import (
     CONTROL_PLANE,
@@ -19,10 +20,12 @@ from operators.clusters.api.v1alpha1 import (
     PoolStatus,
 )
 from operators.clusters.bootstrap import render_endpoint
+from operators.clusters.causes import find_away, is_over_budget, list_causes, list_staying
 from operators.clusters.ending import Ending
+from operators.clusters.expiry import judge_certificates
 from operators.clusters.health import judge_all, list_broken
 from operators.clusters.naming import authorities_name, kubeconfig_name
-from operators.clusters.nodes import find_away, is_over_budget, list_causes, list_staying
+from operators.clusters.networks import judge_network
 from operators.clusters.observed import (
     Observed,
     control_plane_names,
@@ -33,12 +36,17 @@ from operators.clusters.observed import (
     names_of,
     wanted_names,
 )
+from operators.clusters.progress import judge_version, list_versions
+from operators.clusters.replacement import explain_blocked, explain_lost
 
 _NEEDED: Final = (
+    ConditionType.NETWORK_READY,
     ConditionType.CONTROL_PLANE_READY,
     ConditionType.ENDPOINT_READY,
+    ConditionType.ADDONS_APPLIED,
     ConditionType.NODES_READY,
     ConditionType.API_REACHABLE,
+    ConditionType.UP_TO_DATE,
 )
 """What Ready sums up, causes before what follows from them."""
 
@@ -64,13 +72,18 @@ def build_status(
         now: Time.
     """
     facts = [
+        judge_network(cluster, observed),
         _judge_endpoint(cluster, observed),
-        _judge_control_plane(cluster, observed),
+        _judge_control_plane(cluster, observed, now),
         _judge_nodes(cluster, observed),
         _judge_reach(observed),
         _judge_initialized(cluster, observed),
         _judge_remediation(cluster, observed, now),
+        judge_version(cluster, observed, now),
+        judge_certificates(observed, now),
     ]
+    addons = judge_addons(cluster, observed)
+    facts += [] if addons is None else [addons]
     conditions = [_judge_ready(cluster, observed, refusal, facts), *facts]
     return _build(cluster, observed, conditions, list(current), now)
 
@@ -110,14 +123,20 @@ def _build(
     generation = cluster.metadata.generation
     name = kubeconfig_name(cluster.metadata.name)
     pools = _count_pools(cluster, observed)
-    planes = observed.members(CONTROL_PLANE)
+    is_known = observed.workload.reachable or not is_initialized(cluster, observed)
+    versions = list_versions(observed)
+    ready_planes = observed.count_ready(observed.members(CONTROL_PLANE))
     status = KubernetesClusterStatus(
         observed_generation=generation,
         endpoint=render_endpoint(cluster, observed.address) if observed.address else None,
         kubeconfig_secret_name=name if (SECRET, name) in observed.objects else None,
-        control_plane=_sum(cluster.spec.control_plane.count, sum(map(observed.is_ready, planes))),
-        nodes=_sum(sum(each.desired for each in pools), sum(each.ready for each in pools)),
+        control_plane=_sum(cluster.spec.control_plane.count, ready_planes, is_known),
+        nodes=_sum(
+            sum(each.desired for each in pools), sum(each.ready for each in pools), is_known
+        ),
         pools=pools,
+        version=versions[0].version if versions else None,
+        versions=versions,
         leftovers=list(leftovers),
     )
     manifest: Manifest = status.model_dump(by_alias=True, exclude_none=True, mode="json")
@@ -125,8 +144,9 @@ def _build(
     return manifest
 
 
-def _sum(desired: int, ready: int) -> Counts:
-    return Counts(desired=desired, ready=ready, summary=f"{ready}/{desired}")
+def _sum(desired: int, ready: int, is_known: bool) -> Counts:
+    summary = f"{ready if is_known else '?'}/{desired}"
+    return Counts(desired=desired, ready=ready, summary=summary)
 
 
 def _count_pools(cluster: KubernetesCluster, observed: Observed) -> list[PoolStatus]:
@@ -135,7 +155,7 @@ def _count_pools(cluster: KubernetesCluster, observed: Observed) -> list[PoolSta
             name=pool.name,
             desired=pool.count,
             current=len(observed.members(pool.name)),
-            ready=sum(map(observed.is_ready, observed.members(pool.name))),
+            ready=observed.count_ready(observed.members(pool.name)),
         )
         for pool in cluster.spec.pools
     ]
@@ -163,9 +183,9 @@ def _judge_ready(
         return Condition.false(type_, *refusal)
     by_type = {fact.type: fact for fact in facts}
     endpoint = by_type[ConditionType.ENDPOINT_READY]
-    needed = [by_type[each] for each in _NEEDED]
+    needed = [by_type[each] for each in _NEEDED if each in by_type]
     if endpoint.reason == Reason.WAITING_FOR_ADDRESS:
-        needed.insert(0, endpoint)
+        needed.insert(1, endpoint)
     missing = next((fact for fact in needed if fact.status != "True"), None)
     if missing is not None:
         return Condition.false(type_, missing.reason, missing.message)
@@ -180,25 +200,46 @@ def _judge_endpoint(cluster: KubernetesCluster, observed: Observed) -> Condition
         message = f"spec.controlPlane.endpoint: waiting for an address: {words}"
         return Condition.false(type_, Reason.WAITING_FOR_ADDRESS, message)
     if not claim.bound:
-        message = f"{claim.address} leads to no node of the control plane yet"
+        why = claim.bound_message or "no node of the control plane is ready"
+        message = f"{claim.address} is not routed to the control plane: {why}"
         return Condition.false(type_, Reason.WAITING_FOR_CONTROL_PLANE, message)
-    return Condition.true(type_, Reason.AVAILABLE, f"{claim.address} leads to the control plane")
+    message = f"{claim.address} is routed to the control plane"
+    return Condition.true(type_, Reason.AVAILABLE, message)
 
 
-def _judge_control_plane(cluster: KubernetesCluster, observed: Observed) -> Condition:
+def _judge_control_plane(
+    cluster: KubernetesCluster, observed: Observed, now: datetime
+) -> Condition:
     type_ = ConditionType.CONTROL_PLANE_READY
     if is_lost(cluster, observed):
         message = "the control plane is gone, and the data of the cluster with it"
         return Condition.false(type_, Reason.CONTROL_PLANE_LOST, message)
     names = control_plane_names(cluster)
     if not is_initialized(cluster, observed):
-        first = observed.instances.get(names[0])
-        words = "it is being made" if first is None else first.message or "it starts"
-        message = f"the first node {names[0]}: {words}"
-        if first is not None and first.ready:
-            message = f"kubeadm is at work on {names[0]}"
-        return Condition.false(type_, Reason.WAITING_FOR_CONTROL_PLANE, message)
+        return _judge_bootstrap(cluster, observed, now)
+    if problem := explain_lost(cluster, observed):
+        return Condition.false(type_, Reason.NODES_MISSING, problem)
     return _judge_members(type_, names, observed)
+
+
+def _judge_bootstrap(cluster: KubernetesCluster, observed: Observed, now: datetime) -> Condition:
+    type_ = ConditionType.CONTROL_PLANE_READY
+    name = control_plane_names(cluster)[0]
+    first = observed.instances.get(name)
+    if first is None or not first.ready or first.ready_since is None:
+        words = "it is being created" if first is None else first.message or "it is starting"
+        message = f"the first node {name}: {words}"
+        return Condition.false(type_, Reason.WAITING_FOR_CONTROL_PLANE, message)
+    limit = cluster.spec.health.node_startup_seconds
+    if (now - first.ready_since).total_seconds() < limit:
+        message = f"the machine {name} runs; waiting for kubeadm to start the API of the cluster"
+        return Condition.false(type_, Reason.WAITING_FOR_CONTROL_PLANE, message)
+    message = (
+        f"the machine {name} has been running for more than {limit} s "
+        "(spec.health.nodeStartupSeconds) and the API has never answered: "
+        f"{observed.workload.message}; see `journalctl --unit slipway-bootstrap` in the guest"
+    )
+    return Condition.false(type_, Reason.BOOTSTRAP_TIMED_OUT, message)
 
 
 def _judge_nodes(cluster: KubernetesCluster, observed: Observed) -> Condition:
@@ -259,8 +300,11 @@ def _judge_initialized(cluster: KubernetesCluster, observed: Observed) -> Condit
 def _judge_remediation(cluster: KubernetesCluster, observed: Observed, now: datetime) -> Condition:
     type_ = ConditionType.REMEDIATING
     verdicts = judge_all(cluster, observed, now)
+    causes = list_causes(cluster, observed, now)
+    repairs = [each for each in causes if each.reason is not Reason.UPGRADING]
+    upgrades = {each.operation for each in causes if each not in repairs}
     for operation in observed.operations.values():
-        if not operation.finished:
+        if not operation.finished and operation.key.name not in upgrades:
             message = f"Operation {operation.key.name} rebuilds {operation.instance}"
             return Condition.true(type_, Reason.REBUILDING, message)
     broken = list_broken(list_staying(cluster, observed), verdicts)
@@ -274,12 +318,15 @@ def _judge_remediation(cluster: KubernetesCluster, observed: Observed, now: date
             f"rebuilt: {names_of(broken)}"
         )
         return Condition.false(type_, Reason.BUDGET_EXCEEDED, message)
-    for cause in list_causes(cluster, observed, now):
+    for cause in repairs:
         held = observed.operations.get(cause.operation)
         name = cause.instance.key.name
         if held is not None and held.finished and not cause.token:
             message = f"{name} is broken and could not be rebuilt: {held.message}"
             return Condition.false(type_, Reason.REBUILD_FAILED, message)
+        if cause.is_plane and (problem := explain_blocked(cluster, observed, cause)):
+            message = f"{name} cannot be replaced: {problem}"
+            return Condition.false(type_, Reason.CONTROL_PLANE_BROKEN, message)
         away = find_away(cluster, observed, verdicts)
         if away is not None:
             message = f"{name} waits until {away.key.name} is back: "

@@ -1,7 +1,7 @@
 """The outside system: the API of a cluster that was made. Usable without Kubernetes around it.
 
-Each question and each step is bounded in time, and whatever goes wrong becomes words: that a
-cluster cannot be asked is a fact like any other, and never a reason to fail a pass.
+Each question and each step is bounded in time, and errors become messages: that a cluster cannot be
+asked is a fact like any other, and never a reason to fail a reconcile.
 """
 
 from __future__ import annotations
@@ -9,10 +9,14 @@ from __future__ import annotations
 import asyncio
 import ssl
 import tempfile
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
+
+import aiohttp
 
 from libs.common.client import Client
 from libs.common.conditions import render_time
@@ -21,14 +25,36 @@ from libs.common.contracts.reading import text_at, text_map_at
 from libs.common.errors import Conflict, NotFound, SlipwayError, TooManyRequests
 from libs.common.kinds import NODE, POD, Key, Manifest, is_deleting, key_of
 from libs.common.ownership import controller_of
-from operators.clusters.certificates import Pair
-from operators.clusters.naming import DRAINING, OPERATOR
-from operators.clusters.nodes import NodeStep, NodeStepKind
+from libs.common.transport import cause_of
+from operators.clusters.addon_writer import apply_addon, read_record
+from operators.clusters.addons import AddonStep
+from operators.clusters.certificates import ETCD_AUTHORITY, Authorities, Pair, sign_client
+from operators.clusters.etcd import Etcd, RemoveMember
+from operators.clusters.etcd_client import (
+    EtcdError,
+    Post,
+    exchange,
+    list_members,
+    remove_member,
+)
+from operators.clusters.naming import DRAINING, MANAGED, OPERATOR
+from operators.clusters.nodes import ClusterStep, NodeStep, NodeStepKind
 from operators.clusters.observed import Node, Workload
+from operators.clusters.port_forward import forward_port
+from operators.clusters.served import ServedCertificates
+from operators.clusters.upgrade import SetProxyVersion, SetVersion, VersionStep
+from operators.clusters.version_writer import (
+    read_proxy_version,
+    read_version,
+    write_proxy_version,
+    write_version,
+)
 
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _AT_ONCE: Final = 4
+_ETCD_PORT: Final = 2379
+_TIMES_FOR_ADDON: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +66,14 @@ class Access:
         host: Name that its certificate is for.
         ca: Certificate of its authority.
         user: Credentials of the operator.
+        authorities: Those of the cluster, to reach its etcd; None if etcd is not asked.
     """
 
     url: str
     host: str
     ca: str
     user: Pair
+    authorities: Authorities | None = None
 
 
 class Workloads(Protocol):
@@ -54,8 +82,11 @@ class Workloads(Protocol):
     async def look(self, access: Access) -> Workload:
         """Ask for the nodes of a cluster; never raises for what is wrong out there."""
 
-    async def take(self, access: Access, step: NodeStep, now: datetime) -> str:
+    async def take(self, access: Access, step: ClusterStep, now: datetime) -> str:
         """Take a step; returns what kept it from being taken, empty for nothing."""
+
+    async def apply(self, access: Access, step: AddonStep) -> str:
+        """Apply an addon; returns what kept it from being applied, empty for nothing."""
 
 
 class KubernetesWorkloads:
@@ -68,6 +99,7 @@ class KubernetesWorkloads:
     def __init__(self, timeout: float) -> None:
         """Keep the settings; connections are made for each question."""
         self._timeout = timeout
+        self._certificates = ServedCertificates()
 
     async def look(self, access: Access) -> Workload:
         """Ask for the nodes of a cluster, and for the pods of those that are drained."""
@@ -76,20 +108,78 @@ class KubernetesWorkloads:
                 held = (await client.list(NODE)).items
                 # Side by side: a pool that goes may be of more nodes than there is time for.
                 nodes = await asyncio.gather(*(_observe(client, node) for node in held))
+                expires, addons, version, proxy_version, etcd = await asyncio.gather(
+                    self._find_expiry(access, client.config.tls),
+                    read_record(client),
+                    read_version(client),
+                    read_proxy_version(client),
+                    self._list_members(client, access, nodes),
+                )
         except (SlipwayError, TimeoutError, ssl.SSLError) as err:
             return Workload(asked=True, message=_explain(access, err))
-        return Workload(True, True, nodes={node.name: node for node in nodes})
+        return Workload(
+            True,
+            True,
+            nodes={node.name: node for node in nodes},
+            certificate_expires=expires,
+            addons=addons,
+            version=version,
+            proxy_version=proxy_version,
+            etcd=etcd,
+        )
 
-    async def take(self, access: Access, step: NodeStep, now: datetime) -> str:
-        """Take a step; a Node that is gone, or another by now, counts as done."""
+    async def _list_members(self, client: Client, access: Access, nodes: Sequence[Node]) -> Etcd:
+        if access.authorities is None:
+            return Etcd()
+        try:
+            # etcd that does not answer must not keep the nodes from being seen.
+            async with asyncio.timeout(self._timeout / 2):
+                return await list_members(self._reach_etcd(client, access), list_serving(nodes))
+        except TimeoutError:
+            return Etcd(problem="etcd did not answer in time")
+
+    def _reach_etcd(self, client: Client, access: Access) -> Post:
+        tls = client.config.tls
+        if tls is None or access.authorities is None:
+            return partial(_post_through_proxy, client)
+        inner = build_etcd_tls(access.authorities, datetime.now(UTC))
+        return partial(_post_through_port, access, tls, inner)
+
+    async def _find_expiry(self, access: Access, tls: ssl.SSLContext | None) -> datetime | None:
+        if tls is None:
+            return None
+        return await self._certificates.look(access.url, access.host, tls)
+
+    async def take(self, access: Access, step: ClusterStep, now: datetime) -> str:
+        """Take a step; an object that is gone, or another by now, counts as done."""
         try:
             async with asyncio.timeout(self._timeout), self._connect(access) as client:
-                await _take(client, step, now)
+                if isinstance(step, RemoveMember):
+                    await self._remove_member(client, access, step)
+                else:
+                    await _take(client, step, now)
         except (NotFound, Conflict):
             return ""
         except (SlipwayError, TimeoutError, ssl.SSLError) as err:
             return _explain(access, err)
+        except EtcdError as err:
+            return f"{step}: {err}"
         return ""
+
+    async def _remove_member(self, client: Client, access: Access, step: RemoveMember) -> None:
+        nodes = [Node.parse(each) for each in (await client.list(NODE)).items]
+        # Not the member itself: it would stop before it has answered.
+        others = [each for each in list_serving(nodes) if each != step.node]
+        await remove_member(self._reach_etcd(client, access), others, step.member)
+
+    async def apply(self, access: Access, step: AddonStep) -> str:
+        """Apply an addon by server-side apply; it may have many objects and gets more time."""
+        try:
+            limit = self._timeout * _TIMES_FOR_ADDON
+            async with asyncio.timeout(limit), self._connect(access) as client:
+                return await apply_addon(client, step)
+        except (SlipwayError, TimeoutError, ssl.SSLError) as err:
+            return _explain(access, err)
 
     def _connect(self, access: Access) -> Client:
         tls = build_tls(access) if access.url.startswith("https:") else None
@@ -105,14 +195,73 @@ def build_tls(access: Access) -> ssl.SSLContext:
     Raises:
         ssl.SSLError: They cannot be read.
     """
-    context = ssl.create_default_context(cadata=access.ca)
+    return _build_tls(access.ca, access.user)
+
+
+def _build_tls(ca: str, user: Pair) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=ca)
     # OpenSSL reads certificates of clients from files only; this one is gone when the call returns.
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "user.pem")
         path.touch(mode=0o600)
-        path.write_text(access.user.certificate + access.user.key)
+        path.write_text(user.certificate + user.key)
         context.load_cert_chain(path)
     return context
+
+
+def build_etcd_tls(authorities: Authorities, now: datetime) -> ssl.SSLContext:
+    """Build a TLS context for etcd, with a certificate that is valid for an hour.
+
+    Args:
+        authorities: Those of the cluster; etcd has one of its own.
+        now: Time.
+    """
+    lifetime = timedelta(hours=1)
+    pair = sign_client(
+        authorities, "clusters", "slipway.dev", now, lifetime, authority=ETCD_AUTHORITY
+    )
+    return _build_tls(authorities.files[f"{ETCD_AUTHORITY}.crt"], pair)
+
+
+def list_serving(nodes: Iterable[Node]) -> list[str]:
+    """List the nodes of the control plane whose kubelets are ready, by name."""
+    return sorted(each.name for each in nodes if each.ready and not each.pool)
+
+
+async def _post_through_port(
+    access: Access,
+    server: ssl.SSLContext,
+    inner: ssl.SSLContext,
+    node: str,
+    path: str,
+    body: Manifest,
+) -> Manifest:
+    """Send a request to the etcd of a node by the port that the kubelet forwards."""
+    pod = Key("kube-system", f"etcd-{node}")
+    try:
+        async with forward_port(
+            access.url,
+            pod,
+            _ETCD_PORT,
+            server=server,
+            server_name=access.host,
+            inner=inner,
+            inner_name=node,
+        ) as (reader, writer):
+            return await exchange(reader, writer, path, body)
+    except (OSError, aiohttp.ClientError) as err:
+        raise EtcdError(f"pod kube-system/{pod.name} cannot be reached: {cause_of(err)}") from err
+
+
+async def _post_through_proxy(client: Client, node: str, path: str, body: Manifest) -> Manifest:
+    """Send a request to an etcd without TLS, of a cluster without TLS: both are stand-ins."""
+    proxy = f"/api/v1/namespaces/kube-system/pods/etcd-{node}:{_ETCD_PORT}/proxy"
+    try:
+        return await client.raw("POST", proxy + path, body)
+    except NotFound as err:
+        raise EtcdError(str(err), 404) from err
+    except SlipwayError as err:
+        raise EtcdError(str(err)) from err
 
 
 async def _observe(client: Client, manifest: Manifest) -> Node:
@@ -136,7 +285,16 @@ def _has_to_leave(pod: Manifest) -> bool:
     return not stays and text_at(pod, "status", "phase") not in _ENDED
 
 
-async def _take(client: Client, step: NodeStep, now: datetime) -> None:
+async def _take(client: Client, step: NodeStep | VersionStep, now: datetime) -> None:
+    if isinstance(step, SetVersion):
+        await write_version(client, step)
+    elif isinstance(step, SetProxyVersion):
+        await write_proxy_version(client, step)
+    else:
+        await _take_on_node(client, step, now)
+
+
+async def _take_on_node(client: Client, step: NodeStep, now: datetime) -> None:
     key = Key("", step.node)
     match step.kind:
         case NodeStepKind.CORDON:
@@ -145,6 +303,8 @@ async def _take(client: Client, step: NodeStep, now: datetime) -> None:
             await client.patch(NODE, key, _mark(step, None))
         case NodeStepKind.REMOVE:
             await client.delete(NODE, key, uid=step.uid)
+        case NodeStepKind.MARK:
+            await client.patch(NODE, key, _render_marks(step))
         case NodeStepKind.EVICT:
             for pod in await _list_leaving(client, step.node):
                 if not is_deleting(pod):
@@ -157,6 +317,22 @@ def _mark(step: NodeStep, since: str | None) -> Manifest:
         "metadata": {"uid": step.uid, "annotations": {DRAINING: since}},
         "spec": {"unschedulable": True if since else None},
     }
+
+
+def _render_marks(step: NodeStep) -> Manifest:
+    assert step.marks is not None, "a step of this kind carries what it sets"
+    # The list of taints is replaced as a whole, so somebody else's taint must not have come since.
+    patch: Manifest = {
+        "metadata": {
+            "uid": step.uid,
+            "resourceVersion": step.version,
+            "labels": dict(step.marks.labels),
+            "annotations": {MANAGED: step.marks.managed},
+        }
+    }
+    if step.marks.taints is not None:
+        patch["spec"] = {"taints": [dict(taint) for taint in step.marks.taints]}
+    return patch
 
 
 async def _evict(client: Client, pod: Manifest) -> None:

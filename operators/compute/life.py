@@ -54,7 +54,9 @@ class Life:
         if machine is not None:
             volumes = machine["spec"]["template"]["spec"]["volumes"]
             disk = volumes[0]["dataVolume"]["name"]
-            assert api.find(DATA_VOLUME, Key("default", disk)) is not None, "a disk in use is gone"
+            held = api.find(DATA_VOLUME, Key("default", disk))
+            assert held is not None, "a disk in use is gone"
+            assert held["status"]["phase"] == "Succeeded", "a machine is to boot from an empty disk"
         if run is not None and machine is not None:
             used = run["spec"]["volumes"][0]["dataVolume"]["name"]
             assert api.find(DATA_VOLUME, Key("default", used)) is not None, "the disk of a guest"

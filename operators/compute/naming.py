@@ -66,6 +66,11 @@ def public_claim_name(instance: str) -> str:
     return build_name(instance, "public", limit=DNS_SUBDOMAIN_LIMIT)
 
 
+def private_claim_name(instance: str) -> str:
+    """Name the IPClaim of the address that the guest has on its Network."""
+    return build_name(instance, "private", limit=DNS_SUBDOMAIN_LIMIT)
+
+
 def lease_name(instance_uid: str) -> str:
     """Name the Lease by which one Operation has an Instance to itself."""
     return build_name("op", instance_uid)

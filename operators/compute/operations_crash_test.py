@@ -55,7 +55,7 @@ CASES = (
     Case("Reboot", 2),
     Case("SoftReboot", 1, {"softReboot": {"waitSeconds": 5}}),
     Case("Rebuild", 2, {"rebuild": {"image": IMAGE}}, same_disk=False),
-    Case("Resize", 2, {"resize": {"size": "large"}}),
+    Case("Resize", 2, {"resize": {"size": "large", "liveSeconds": 1}}),
     Case("Migrate", 1, made={"migrations": 1}),
     Case("Snapshot", 1, made={"snapshots": 1}),
     Case("Restore", 2, {"restore": {"snapshot": "kept"}}, same_disk=False, made={"snapshots": 1}),

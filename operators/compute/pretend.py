@@ -87,6 +87,10 @@ def pretend(api: FakeApi) -> None:
 
 
 def _fill(api: FakeApi, disk: Manifest) -> None:
+    if not text_at(disk, "status", "phase"):
+        # Shown for some seconds of every disk of such a class, immediate binding or not.
+        _tell(api, DATA_VOLUME, disk, {"phase": "WaitForFirstConsumer"})
+        return
     failing = "broken" in text_at(disk, "spec", "source", "http", "url")
     _tell(api, DATA_VOLUME, disk, {"phase": "Failed" if failing else "Succeeded"})
 
@@ -96,18 +100,38 @@ def _run(api: FakeApi, machine: Manifest) -> None:
         return
     key = key_of(machine)
     run = api.find(VIRTUAL_MACHINE_INSTANCE, key)
-    wanted = machine["spec"]["runStrategy"] == "Always"
+    wanted = machine["spec"]["runStrategy"] != "Halted"
     if run is None and wanted:
         run = api.create(_build_run(machine))
-    elif run is not None and not wanted and not _is_out_of_reach(run):
+    # KubeVirt takes a generation in before it ends the run.
+    generation = _follow_generation(machine, run)
+    if run is not None and not wanted and not _is_out_of_reach(run):
         api.delete(VIRTUAL_MACHINE_INSTANCE, key)
         run = None
-    generation = machine["metadata"]["generation"]
-    status: Manifest = {"observedGeneration": generation, "created": run is not None}
-    template = machine["spec"]["template"]["spec"]["domain"]
-    stale = run is not None and run["spec"]["domain"]["memory"] != template["memory"]
+    template = machine["spec"]["template"]["spec"]
+    status: Manifest = {
+        "created": run is not None,
+        "runStrategy": machine["spec"]["runStrategy"],
+        "printableStatus": "Stopped" if run is None else "Running",
+        **generation,
+    }
+    stale = run is not None and run["spec"]["domain"]["memory"] != template["domain"]["memory"]
     status["conditions"] = [{"type": "RestartRequired", "status": "True"}] if stale else []
     _tell(api, VIRTUAL_MACHINE, machine, status)
+
+
+def _follow_generation(machine: Manifest, run: Manifest | None) -> Manifest:
+    """Report the generation that the run was started with, as KubeVirt does.
+
+    It follows the machine only while a run exists whose template is still that of the machine.
+    Without a run the last one that was reported stays.
+    """
+    generation = machine["metadata"]["generation"]
+    held = map_at(machine, "status").get("observedGeneration")
+    if run is None:
+        return {} if held is None else {"observedGeneration": held}
+    same = run["spec"] == machine["spec"]["template"]["spec"]
+    return {"observedGeneration": generation if same or held is None else held}
 
 
 def _is_out_of_reach(run: Manifest) -> bool:
@@ -125,21 +149,24 @@ def _build_run(machine: Manifest) -> Manifest:
         key.namespace,
         metadata={"labels": dict(template["metadata"]["labels"]), "ownerReferences": [reference]},
         spec=template["spec"],
-        status={"phase": "Scheduling"} if _is_dead(disk, machine) else _build_running(NODES[0]),
+        status=_build_running(NODES[0], agent=not _is_dead(disk, machine)),
     )
 
 
 def _is_dead(disk: str, machine: Manifest) -> bool:
-    """Tell whether a disk is one that does not boot: where a test says so, each but the first."""
+    """Tell whether a disk is one that does not boot: where a test says so, each but the first.
+
+    KubeVirt calls an instance with such a disk ready all the same: QEMU runs.
+    """
     dead = map_at(machine, "metadata", "annotations").get("pretend/dead-disks") == "true"
     return dead and not disk.endswith("-root")
 
 
-def _build_running(node: str) -> Manifest:
+def _build_running(node: str, *, agent: bool) -> Manifest:
     conditions = [
         {"type": "Ready", "status": "True"},
         {"type": "LiveMigratable", "status": "True"},
-        _build_agent(0),
+        *([_build_agent(0)] if agent else ()),
     ]
     interfaces = [{"name": "default", "ipAddress": "10.0.0.7"}]
     return {
@@ -184,19 +211,21 @@ def _take(api: FakeApi, snapshot: Manifest) -> None:
         _tell(api, MACHINE_SNAPSHOT, snapshot, {"phase": "Failed", "error": error})
         return
     name = f"vmsnapshot-content-{uid_of(snapshot)}"
+    partial = "partial" in key.name
     if api.find(MACHINE_SNAPSHOT_CONTENT, Key(key.namespace, name)) is None:
         backup = {"volumeName": "root", "volumeSnapshotName": f"{key.name}-root"}
-        api.create(
-            build_object(
-                MACHINE_SNAPSHOT_CONTENT, name, key.namespace, spec={"volumeBackups": [backup]}
-            )
-        )
-    ready = {
+        spec = {"volumeBackups": None if partial else [backup]}
+        api.create(build_object(MACHINE_SNAPSHOT_CONTENT, name, key.namespace, spec=spec))
+    ready: dict[str, Any] = {
         "phase": "Succeeded",
         "readyToUse": True,
         "virtualMachineSnapshotContentName": name,
         "indications": ["Online", "GuestAgent"],
     }
+    if partial:
+        # As recorded of KubeVirt: ready, and nothing is in it.
+        ready["indications"].append("PartialSnapshot")
+        ready["snapshotVolumes"] = {"excludedVolumes": ["root", "cloud-init"]}
     _tell(api, MACHINE_SNAPSHOT, snapshot, ready)
 
 
@@ -227,6 +256,10 @@ def _move(api: FakeApi, migration: Manifest) -> None:
 def _bind(api: FakeApi, claim: Manifest) -> None:
     target = text_at(claim, "spec", "target", "name")
     run = api.find(VIRTUAL_MACHINE_INSTANCE, Key(key_of(claim).namespace, target or "none"))
+    if not target:
+        ready = {"type": "Ready", "status": "True"}
+        _tell(api, IP_CLAIM, claim, {"address": "10.10.0.9", "conditions": [ready]})
+        return
     status: dict[str, Any] = {
         "address": "203.0.113.7",
         "binding": {} if run is None else {"state": "Bound", "vmiUID": uid_of(run)},

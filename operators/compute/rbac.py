@@ -11,7 +11,7 @@ from libs.common.contracts.kubevirt import (
 from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT
 from libs.common.contracts.network import FIREWALL, NETWORK
 from libs.common.contracts.volumes import DEMO_VOLUME
-from libs.common.kinds import LEASE, NODE, PVC, SECRET
+from libs.common.kinds import LEASE, NODE, POD, PVC, SECRET
 from libs.common.rbac import PolicyRule, children, grant, own, reads
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
@@ -44,6 +44,7 @@ RULES: tuple[PolicyRule, ...] = (
     *reads(NETWORK, why="start no machine before its network stands"),
     *reads(FIREWALL, why="start no machine before its firewall stands"),
     *reads(DEMO_VOLUME, why="find the claims of further volumes"),
+    *reads(POD, why="report the addresses of launcher pods"),
     *reads(NODE, why="tell when the node of a machine is silent"),
 )
 """Rules of the operator itself; those of the framework are added by the generator."""

@@ -57,9 +57,10 @@ LARGE: Final = Capacity(4, Fraction(8 * 2**30))
 
 def parse_instance(name: str = "web", /, **spec: Any) -> Instance:
     """Build an Instance as the plan gets it."""
+    status = spec.pop("status", None)
     manifest = build_instance(name, **spec)
     manifest["metadata"] |= {"uid": UID, "generation": 1}
-    return Instance.parse(manifest)
+    return Instance.parse(manifest if status is None else {**manifest, "status": status})
 
 
 def build_directive(kind: str, /, **parts: Any) -> Manifest:
@@ -76,7 +77,12 @@ def show_world(
 
 
 def show_disk(
-    name: str = "web-root", *, usable: bool = True, failed: bool = False, **told: Any
+    name: str = "web-root",
+    *,
+    filled: bool = True,
+    failed: bool = False,
+    storage: Manifest | None = None,
+    **told: Any,
 ) -> DiskView:
     """Show a root disk that is ours."""
     manifest = {
@@ -85,7 +91,8 @@ def show_disk(
             "namespace": "default",
             "uid": f"uid-{name}",
             "ownerReferences": [build_reference(parse_instance())],
-        }
+        },
+        "spec": {"storage": storage},
     }
     return DiskView(
         DATA_VOLUME,
@@ -93,8 +100,7 @@ def show_disk(
         name,
         f"uid-{name}",
         deleting=False,
-        usable=usable,
-        succeeded=usable,
+        filled=filled,
         failed=failed,
         **told,
     )
@@ -106,7 +112,7 @@ def show_machine(
     strategy: str = "Always",
     created: bool = False,
     generation: int = 1,
-    observed_generation: int = 1,
+    status: Manifest | None = None,
     claims: Mapping[str, str] | None = None,
 ) -> Machine:
     """Show the machine, as KubeVirt has it."""
@@ -124,26 +130,44 @@ def show_machine(
                 "generation": generation,
             },
             "spec": {"runStrategy": strategy, "template": {"spec": template}},
-            "status": {"observedGeneration": observed_generation, "created": created},
+            "status": {"created": created, "runStrategy": strategy, **(status or {})},
         }
     )
 
 
 def show_run(
-    uid: str = "run-1", *, disk: str = "web-root", ready: bool = True, deleting: bool = False
+    uid: str = "run-1",
+    *,
+    disk: str = "web-root",
+    ready: bool = True,
+    deleting: bool = False,
+    agent: bool = False,
+    probe: bool = False,
+    attached: Sequence[str] = (),
+    **status: Any,
 ) -> Run:
     """Show a run of the machine."""
     metadata = {"name": "web", "namespace": "default", "uid": uid}
     if deleting:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+    if agent:
+        conditions.append({"type": "AgentConnected", "status": "True"})
+    volumes: list[Manifest] = [{"name": "root", "dataVolume": {"name": disk}}]
+    volumes += [{"name": name} for name in attached]
     return Run.parse(
         {
             "metadata": metadata,
             "spec": {
                 "domain": {"cpu": {"sockets": 2}, "memory": {"guest": "4Gi"}},
-                "volumes": [{"name": "root", "dataVolume": {"name": disk}}],
+                "volumes": volumes,
+                **({"readinessProbe": {"tcpSocket": {"port": 22}}} if probe else {}),
             },
-            "status": {"phase": "Running", "nodeName": "node-1", "conditions": conditions},
+            "status": {
+                "phase": "Running",
+                "nodeName": "node-1",
+                "conditions": conditions,
+                **status,
+            },
         }
     )

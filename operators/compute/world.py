@@ -29,13 +29,13 @@ from libs.common.testing.fakeapi.patches import PatchError, apply_json_patch
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.compute.instance.controller import InstanceReconciler
-from operators.compute.instance.observe import DISK_INDEXES, OPERATION_INDEXES
+from operators.compute.instance.observe import DISK_INDEXES, OPERATION_INDEXES, POD_INDEXES
 from operators.compute.metrics import METRICS
 from operators.compute.operation.controller import OperationReconciler
 from operators.compute.pretend import build_crds, pretend, reboot_guest
 from operators.compute.settings import Settings
 
-_INDEXES: Final[Mapping[str, IndexFunction]] = {**DISK_INDEXES, **OPERATION_INDEXES}
+_INDEXES: Final[Mapping[str, IndexFunction]] = {**DISK_INDEXES, **OPERATION_INDEXES, **POD_INDEXES}
 _ROUNDS: Final = 200
 """Most rounds in which a world has to come to rest."""
 
@@ -55,6 +55,8 @@ class World:
         lose: Whether that write still arrives.
         drive: What the rest of the cluster does.
         unseen: Kind whose objects the cache does not show yet; None for none.
+        current: Whether a look at the API server finds the primaries as the cache has them.
+        writable: Whether the API server takes a status; it refuses one of an old version.
     """
 
     def __init__(self, drive: Callable[[FakeApi], None] = pretend) -> None:
@@ -68,6 +70,8 @@ class World:
         self.lose = False
         self.drive = drive
         self.unseen: Kind | None = None
+        self.current = True
+        self.writable = True
         self._instances = InstanceReconciler(Settings())
         self._operations = OperationReconciler(Settings())
         self.metrics = Metrics(METRICS, process=False)
@@ -162,8 +166,8 @@ class WorldContext:
         return ()
 
     async def is_current(self) -> bool:
-        """Tell that a pass sees what is there: nothing lies between."""
-        return True
+        """Tell whether a pass sees what is there."""
+        return self.world.current
 
     async def apply_status(self, status: Mapping[str, Any]) -> bool:
         """Write the status when it says something new."""
@@ -171,6 +175,7 @@ class WorldContext:
         wanted = _without_nothing(status)
         if (
             held is None
+            or not self.world.writable
             or uid_of(held) != self.uid
             or _without_nothing(held.get("status")) == wanted
         ):
@@ -234,8 +239,15 @@ class WorldClient:
         """Keep the world."""
         self._world = world
 
-    async def raw(self, method: str, path: str, body: object = None) -> Manifest:
-        """Ask a guest to reboot, the one action that Operations ask for by path."""
+    async def raw(
+        self, method: str, path: str, body: object = None, *, accept: str = "application/json"
+    ) -> Manifest:
+        """Ask a guest to reboot, the one action that Operations ask for by path.
+
+        virt-api refuses requests for JSON alone: the response has no body.
+        """
+        if "*/*" not in accept:
+            raise ApiError(406, "NotAcceptable", "406: Not Acceptable")
         *_, namespace, _plural, name, action = path.split("/")
         assert (method, action) == ("PUT", "softreboot")
         api = self._world.api

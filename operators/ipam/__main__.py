@@ -1,7 +1,15 @@
 """Run the ipam operator: `python -m operators.ipam`."""
 
-from libs.common.runtime import main
-from operators.ipam.controller import OPERATOR
+from libs.common import startup
+
+
+def main() -> int:
+    """Import the operator, and run it."""
+    from libs.common.runtime import main as run_operator
+    from operators.ipam.controller import OPERATOR
+
+    return run_operator(OPERATOR)
+
 
 if __name__ == "__main__":
-    raise SystemExit(main(OPERATOR))
+    startup.run(main)

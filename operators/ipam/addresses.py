@@ -140,7 +140,8 @@ def parse_range(text: str, *, skip_reserved: bool = False) -> Run:
             of IPv6 without the address of all its routers.
 
     Raises:
-        ValueError: The text is none of these, or the range ends before it begins.
+        ValueError: The text is none of these, the range ends before it begins, or the CIDR has
+            bits set after its prefix, which may stand for one address or for the whole network.
     """
     if "-" in text:
         first, last = (ipaddress.ip_address(part) for part in text.split("-", 1))
@@ -150,7 +151,7 @@ def parse_range(text: str, *, skip_reserved: bool = False) -> Run:
     if "/" not in text:
         number = int(ipaddress.ip_address(text))
         return number, number
-    network = ipaddress.ip_network(text, strict=False)
+    network = ipaddress.ip_network(text)
     low, high = int(network.network_address), int(network.broadcast_address)
     if not skip_reserved or network.num_addresses < _SMALLEST_WITH_BROADCAST:
         return low, high

@@ -98,7 +98,10 @@ def test_notation_says_how_many_addresses(text: str, skip: bool, size: int) -> N
     assert last - first + 1 == size
 
 
-@pytest.mark.parametrize("text", ["", "a", "1.2.3", "1.2.3.4-1.2.3.3", "1.2.3.4-::1"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "a", "1.2.3", "1.2.3.4-1.2.3.3", "1.2.3.4-::1", "203.0.113.5/26", "2001:db8::1/64"],
+)
 def test_notation_that_makes_no_sense_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"address|range"):
+    with pytest.raises(ValueError, match=r"address|range|host bits"):
         parse_range(text)

@@ -7,7 +7,7 @@ at once is written once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from libs.common.conditions import parse_time
@@ -36,6 +36,7 @@ class Book:
         """Start with an empty ledger."""
         self.ledger = Ledger()
         self._verdicts: dict[str, Mapping[str, Verdict]] = {}
+        self._parsed: dict[str, dict[str, tuple[Request, ...]]] = {}
 
     def changed(self, change: Change) -> None:
         """Take in a change of a pool, an entry or a claim."""
@@ -69,6 +70,24 @@ class Book:
         """Return what a pool said of a claim; None while it said nothing."""
         return self._verdicts.get(pool, {}).get(claim_uid)
 
+    def list_requests(self, claim: Manifest) -> Sequence[Request]:
+        """Return what a claim wants: of one pool, or of two.
+
+        Four mappers and this book ask about the same two versions at each change, so the newest
+        two are kept parsed.
+        """
+        known = self._parsed.get(uid_of(claim), {}).get(_version_of(claim))
+        return list_requests(claim) if known is None else known
+
+    def _parse(self, claim: Manifest, older: Manifest | None) -> Sequence[Request]:
+        """Parse a new version of a claim, and forget all others but the one before."""
+        requests = tuple(list_requests(claim))
+        kept = {_version_of(claim): requests}
+        if older is not None:
+            kept[_version_of(older)] = tuple(self.list_requests(older))
+        self._parsed[uid_of(claim)] = kept
+        return requests
+
     def _pool_changed(self, change: Change) -> None:
         name = change.key.name
         self.ledger.ranges.pop(name, None)
@@ -89,12 +108,23 @@ class Book:
             self.ledger.put_entry(entry)
 
     def _claim_changed(self, change: Change) -> None:
-        if change.old is not None:
-            for request in list_requests(change.old):
+        old, new = change.old, change.new
+        if old is not None:
+            for request in self.list_requests(old):
                 self.ledger.remove_request(request.pool, request.uid)
-        if change.new is not None and not is_deleting(change.new):
-            for request in list_requests(change.new):
+            if new is None or uid_of(new) != uid_of(old):
+                self._parsed.pop(uid_of(old), None)
+                old = None
+        if new is None:
+            return
+        requests = self._parse(new, old)
+        if not is_deleting(new):
+            for request in requests:
                 self.ledger.put_request(request)
+
+
+def _version_of(manifest: Manifest) -> str:
+    return text_at(manifest, "metadata", "resourceVersion")
 
 
 def parse_entry(manifest: Manifest) -> Entry | None:

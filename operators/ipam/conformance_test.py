@@ -25,6 +25,7 @@ from operators.ipam.api import RESOURCES
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.controller import OPERATOR
+from operators.ipam.pretend import announce
 from operators.ipam.rbac import RULES
 from operators.ipam.samples import build_claim, build_pool
 
@@ -85,6 +86,7 @@ class TestBoundClaimConformance(OperatorConformance):
         OPERATOR,
         crds=CRDS,
         objects=build_bound,
+        drive=announce,
         change={"spec": {"target": {"kind": "Service", "name": "x-two"}}},
         children=(IP_ALLOCATION, SERVICE, ENDPOINT_SLICE),
         rules=RULES,

@@ -11,6 +11,7 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.ipam.api import RESOURCES
 from operators.ipam.controller import OPERATOR
+from operators.ipam.pretend import attach_load_balancer
 from tools.kubevirt_sim.fixtures import kubevirt_sim
 
 __all__ = ["api", "harness", "kubevirt_sim"]
@@ -18,10 +19,11 @@ __all__ = ["api", "harness", "kubevirt_sim"]
 
 @pytest.fixture
 async def api() -> AsyncIterator[FakeApi]:
-    """Run an API server that knows the kinds of ipam, and no KubeVirt."""
+    """Run an API server with the kinds of ipam, a load balancer and no KubeVirt."""
     async with FakeApi() as api:
         for model in RESOURCES:
             api.register(build_crd(model))
+        attach_load_balancer(api)
         yield api
 
 

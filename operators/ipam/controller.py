@@ -7,15 +7,25 @@ from typing import Final
 from libs.common.runtime import Operator
 from operators.ipam.allocation.controller import build_controller as build_allocation_controller
 from operators.ipam.claim.controller import build_controller as build_claim_controller
+from operators.ipam.cluster_api.controller import (
+    build_controller as build_cluster_api_controller,
+)
 from operators.ipam.metrics import METRICS
 from operators.ipam.naming import OPERATOR as ID
 from operators.ipam.pool.controller import build_controller as build_pool_controller
+from operators.ipam.service.controller import build_controller as build_service_controller
 from operators.ipam.settings import Settings
 
 OPERATOR: Final = Operator(
     ID,
     Settings,
-    (build_claim_controller, build_pool_controller, build_allocation_controller),
+    (
+        build_claim_controller,
+        build_pool_controller,
+        build_allocation_controller,
+        build_service_controller,
+        build_cluster_api_controller,
+    ),
     metrics=METRICS,
     summary="Gives addresses from pools to claims, and leads them to machines and Services.",
 )

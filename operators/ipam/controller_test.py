@@ -67,7 +67,7 @@ async def test_release_serves_the_head_of_the_queue_and_moves_nobody(
     assert sorted(position(api, f"c{n}") or 0 for n in range(5)) == [0, 0, 0, 0, 1]
 
 
-async def test_allocation_takes_three_writes_and_one_a_pass(
+async def test_allocation_takes_two_writes_and_one_a_pass(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
     api.create(build_pool())
@@ -79,7 +79,6 @@ async def test_allocation_takes_three_writes_and_one_a_pass(
 
     assert writes(api, mark) == [
         "create IPAllocation",
-        "patch IPClaim",
         "patch IPClaim status",
         "patch IPPool status",
     ], "that of the pool is shared by all claims of a pass"

@@ -8,6 +8,7 @@ its entry, which the API server lets one writer do. Everything here costs the sa
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -97,10 +98,10 @@ class Request:
     held: str = ""
     sticky: bool = True
 
-    @property
-    def rank(self) -> tuple[int, str, str]:
-        """What the queue is sorted by: priority, then age, then UID."""
-        return -self.priority, self.created, self.uid
+    def rank(self, max_priority: int | None) -> tuple[int, str, str]:
+        """Return what the queue is sorted by: priority up to a limit, then age, then UID."""
+        priority = self.priority if max_priority is None else min(self.priority, max_priority)
+        return -priority, self.created, self.uid
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,8 @@ class Ledger:
     _tombs: dict[tuple[str, Key], set[str]] = field(default_factory=dict)
     _used: dict[Space, list[int]] = field(default_factory=dict)
     _live: dict[str, list[int]] = field(default_factory=dict)
+    _held: dict[tuple[str, Key], set[str]] = field(default_factory=dict)
+    _by_namespace: Counter[tuple[str, str]] = field(default_factory=Counter)
     _resting: dict[str, set[str]] = field(default_factory=dict)
 
     # What changes it.
@@ -158,6 +161,8 @@ class Ledger:
             self._resting.setdefault(entry.pool, set()).add(entry.name)
         else:
             insort(self._live.setdefault(entry.pool, []), entry.number)
+            self._held.setdefault((entry.pool, entry.claim), set()).add(entry.name)
+            self._by_namespace[entry.pool, entry.claim.namespace] += 1
             self._by_claim.setdefault((entry.pool, entry.claim_uid), set()).add(entry.name)
         self._sort_out(entry.pool, entry.claim_uid)
 
@@ -172,6 +177,8 @@ class Ledger:
             _discard(self._resting, entry.pool, name)
         else:
             _take_out(self._live[entry.pool], entry.number)
+            _discard(self._held, (entry.pool, entry.claim), name)
+            self._by_namespace[entry.pool, entry.claim.namespace] -= 1
             _discard(self._by_claim, (entry.pool, entry.claim_uid), name)
         self._sort_out(entry.pool, entry.claim_uid)
 
@@ -195,9 +202,10 @@ class Ledger:
 
     # What it tells.
 
-    def list_open(self, pool: str) -> list[Request]:
+    def list_open(self, pool: str, max_priority: int | None = None) -> list[Request]:
         """Return the requests of a pool that have no entry yet, the next to be served first."""
-        return sorted(self.open.get(pool, {}).values(), key=lambda request: request.rank)
+        waiting = self.open.get(pool, {}).values()
+        return sorted(waiting, key=lambda request: request.rank(max_priority))
 
     def copy_used(self, space: Space) -> list[int]:
         """Return the numbers of a realm and family that have an entry, sorted, to be changed."""
@@ -210,6 +218,10 @@ class Ledger:
     def count_allocated(self, pool: str) -> int:
         """Count the addresses of a pool that claims have."""
         return len(self._live.get(pool, _NO_NUMBERS))
+
+    def count_in_namespace(self, pool: str, namespace: str) -> int:
+        """Count the addresses of a pool that the claims of a namespace have."""
+        return self._by_namespace[pool, namespace]
 
     def count_outside(self, pool: str, addresses: AddressSet) -> int:
         """Count the addresses of a pool that claims have and that it does not have any more."""
@@ -235,6 +247,17 @@ class Ledger:
         """Return the lowest address at rest that a claim of this name had of a pool."""
         found = (self.entries[name] for name in self._tombs.get((pool, claim), ()))
         return min(found, key=lambda entry: entry.number, default=None)
+
+    def find_predecessor(self, request: Request) -> Entry | None:
+        """Return the lowest address that an earlier claim of the same name has not given back yet.
+
+        Such an entry is there for a moment after a claim was replaced, and after a restore from a
+        backup: the ledger then names the claims by the UIDs that they had before.
+        """
+        names = self._held.get((request.pool, request.claim), ())
+        found = (self.entries[name] for name in names)
+        earlier = (each for each in found if each.claim_uid != request.uid and not each.deleting)
+        return min(earlier, key=lambda entry: entry.number, default=None)
 
     def list_sharers(self, pool: str) -> list[str]:
         """Return the other pools of the realm that have some address of a pool too, by name."""

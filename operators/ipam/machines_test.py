@@ -24,6 +24,7 @@ from operators.ipam.api import RESOURCES
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.controller import OPERATOR
+from operators.ipam.pretend import attach_load_balancer
 from operators.ipam.samples import build_claim, build_instance, build_pool
 from tools.kubevirt_sim.samples import build_machine, build_migration
 from tools.kubevirt_sim.simulator import KubeVirtSim
@@ -38,6 +39,7 @@ async def harness(fake_api: FakeApi, kubevirt_sim: KubeVirtSim) -> AsyncIterator
     """Run the operator beside the simulator, with a pool."""
     for model in RESOURCES:
         fake_api.register(build_crd(model))
+    attach_load_balancer(fake_api)
     fake_api.create(build_pool())
     async with OperatorHarness(OPERATOR, fake_api.config) as harness:
         yield harness
@@ -146,7 +148,7 @@ async def test_other_target_gets_the_address_after_it_was_taken_off_the_first(
     assert binding(fake_api)["target"] == "Instance/db"
 
 
-async def test_claim_without_ports_tells_where_the_machine_is_and_makes_no_service(
+async def test_claim_without_ports_is_not_bound_and_shows_where_the_machine_runs(
     fake_api: FakeApi, kubevirt_sim: KubeVirtSim, harness: OperatorHarness
 ) -> None:
     fake_api.create(build_machine())
@@ -156,13 +158,27 @@ async def test_claim_without_ports_tells_where_the_machine_is_and_makes_no_servi
     fake_api.create(build_migration())
     await settle(kubevirt_sim, harness)
 
-    assert bound(fake_api) == "True Bound"
+    assert bound(fake_api) == "False NoPorts"
+    assert binding(fake_api)["state"] == "Pending"
     assert binding(fake_api)["epoch"] == first["epoch"] + 1
     assert fake_api.find(SERVICE, SERVED) is None
     mark = fake_api.mark()
     await harness.restart()
     await harness.settled()
     assert writes_of_the_operator(fake_api, mark) == []
+
+
+async def test_machine_that_is_not_on_the_pod_network_is_not_bound(
+    fake_api: FakeApi, kubevirt_sim: KubeVirtSim, harness: OperatorHarness
+) -> None:
+    """The pod IP of its launcher reaches no guest: nothing listens there."""
+    networks = [{"name": "default", "multus": {"networkName": "lan"}}]
+    fake_api.create(build_machine(networks=networks))
+    fake_api.create(build_claim(target=TO_WEB, ports=PORTS))
+    await settle(kubevirt_sim, harness)
+
+    assert bound(fake_api) == "False NoPodNetwork"
+    assert endpoints(fake_api) == []
 
 
 async def test_address_is_released_after_it_was_taken_off(

@@ -1,23 +1,38 @@
 """What the ipam operator may do."""
 
+from libs.common.contracts.cluster_api import CLUSTER, IP_ADDRESS, IP_ADDRESS_CLAIM
 from libs.common.contracts.compute import INSTANCE
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
-from libs.common.kinds import ENDPOINT_SLICE, NAMESPACE, POD, SERVICE
-from libs.common.rbac import PolicyRule, children, own, reads
+from libs.common.kinds import CORE_EVENT, ENDPOINT_SLICE, NAMESPACE, POD, SERVICE
+from libs.common.rbac import PolicyRule, children, grant, own, reads
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
 
 RULES: tuple[PolicyRule, ...] = (
-    *own(IP_POOL, owner=False),
+    *own(IP_POOL),
     *own(IP_CLAIM),
     *own(IP_ALLOCATION, owner=False),
     *children(IP_ALLOCATION, "create", "delete", why="keep the ledger"),
     *children(SERVICE, "create", "patch", "delete", why="make addresses known"),
     *children(ENDPOINT_SLICE, "create", "patch", "delete", why="lead addresses to their targets"),
+    grant(CORE_EVENT, "list", why="quote why a load balancer refuses an address"),
     *reads(INSTANCE, why="tell whether the target of an address exists"),
     *reads(VIRTUAL_MACHINE_INSTANCE, why="follow machines as they move"),
     *reads(POD, why="tell where launcher pods are reached"),
     *reads(NAMESPACE, why="tell which namespaces a pool serves"),
 )
 """Rules of the operator itself; those of the framework are added by the generator."""
+LOAD_BALANCER_RULES: tuple[PolicyRule, ...] = (
+    grant(SERVICE, "patch", subresource="status", why="assign addresses to Services"),
+    grant(SERVICE, "update", subresource="finalizers", why="own the IPClaim of a Service"),
+    grant(IP_CLAIM, "create", "delete", why="claim addresses for Services"),
+)
+"""Rules that the chart adds if `settings.loadBalancer` is true."""
+CLUSTER_API_RULES: tuple[PolicyRule, ...] = (
+    *own(IP_ADDRESS_CLAIM),
+    *children(IP_ADDRESS, "create", "patch", "delete", why="give addresses to Cluster API"),
+    *reads(CLUSTER, why="tell whether a cluster is paused"),
+    grant(IP_CLAIM, "create", "delete", why="claim addresses for IPAddressClaims"),
+)
+"""Rules that the chart adds if `settings.clusterApi` is true."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.common.kinds import SERVICE, Key, build_object
+from libs.common.kinds import SERVICE, Key, build_object, key_of
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
@@ -164,3 +164,80 @@ async def test_address_that_was_lost_for_good_is_not_said_to_lead_anywhere(
     assert reason(api, "web") == "AddressLost"
     assert reason(api, "web", "Bound") == "NoAddress"
     assert api.objects(SERVICE) == []
+
+
+async def test_address_that_is_in_no_pool_is_not_given_for_a_status(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pool())
+    api.watches.pause(IP_CLAIM)
+    api.create(build_claim())
+    api.patch_status(IP_CLAIM, claim_of("web"), {"address": "8.8.8.8"})
+    api.watches.resume(IP_CLAIM)
+    await harness.settled()
+
+    assert reason(api, "web") == "AddressLost"
+    assert ledger(api) == {}
+
+
+async def test_claims_that_are_restored_with_the_ledger_get_their_addresses_back(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    """A backup brings objects with new UIDs and without statuses, in any order."""
+    api.create(build_pool(reuseGraceSeconds=600))
+    for name in ("a", "b", "c"):
+        api.create(build_claim(name))
+        await harness.settled()
+    before, entries = ledger(api), api.objects(IP_ALLOCATION)
+    await harness.stop()
+    for name in ("a", "b", "c"):
+        api.patch(IP_CLAIM, claim_of(name), {"metadata": {"finalizers": None}})
+        if api.find(IP_CLAIM, claim_of(name)):
+            api.delete(IP_CLAIM, claim_of(name))
+    for entry in entries:
+        api.patch(IP_ALLOCATION, key_of(entry), {"metadata": {"finalizers": None}})
+        api.delete(IP_ALLOCATION, key_of(entry))
+    for entry in entries:
+        api.create(build_object(IP_ALLOCATION, key_of(entry).name, spec=entry["spec"]))
+    for name in ("c", "b", "a"):
+        api.create(build_claim(name))
+    await harness.restart()
+    await harness.settled()
+
+    assert ledger(api) == before
+    assert [address(api, name) for name in ("a", "b", "c")] == sorted(before)
+
+
+async def test_next_release_is_the_earliest_of_those_that_rest(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pool(reuseGraceSeconds=3600))
+    for name in ("a", "b"):
+        api.create(build_claim(name))
+    await harness.settled()
+    for name in ("a", "b"):
+        api.delete(IP_CLAIM, claim_of(name))
+    await harness.settled()
+    ends = ("2030-01-02T00:00:00Z", "2030-01-01T00:00:00Z")
+    for number, until in enumerate(ends):
+        entry = Key("", f"public-ip4-203-0-113-{number}")
+        api.patch_status(IP_ALLOCATION, entry, {"quarantinedUntil": until})
+    await harness.eventually(
+        lambda: api.get(IP_POOL, POOL)["status"].get("nextRelease") == ends[1], "the earliest"
+    )
+
+    assert capacity(api)["quarantined"] == 2
+
+
+async def test_namespace_with_a_quota_waits_for_its_own_release(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pool(quotaPerNamespace=1))
+    for name in ("a", "b"):
+        api.create(build_claim(name))
+        await harness.settled()
+    assert (address(api, "a"), reason(api, "b")) == ("203.0.113.0", "QuotaExceeded")
+    assert "queuePosition" not in api.get(IP_CLAIM, claim_of("b"))["status"]
+
+    api.delete(IP_CLAIM, claim_of("a"))
+    await harness.eventually(lambda: bool(address(api, "b")), "the quota has room again")

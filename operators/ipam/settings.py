@@ -11,8 +11,12 @@ from operators.ipam.naming import OPERATOR
 class Announcement(StrEnum):
     """How the Service of a claim makes its address known."""
 
-    LOAD_BALANCER = "LoadBalancer"
+    METALLB = "MetalLB"
+    CILIUM = "Cilium"
+    KUBE_VIP = "KubeVip"
+    LOAD_BALANCER_IP = "LoadBalancerIP"
     EXTERNAL_IPS = "ExternalIPs"
+    NONE = "None"
 
 
 class Settings(CommonSettings):
@@ -20,9 +24,25 @@ class Settings(CommonSettings):
 
     model_config = operator_settings(OPERATOR)
 
-    announcement: Announcement = Announcement.LOAD_BALANCER
-    """announcement is how Services make addresses known: LoadBalancer (MetalLB and others that read
-    its annotations) or ExternalIPs (kube-proxy alone, for networks that route to the nodes)."""
+    max_concurrent_reconciles: int = Field(default=16, ge=1, le=1000)
+    """max_concurrent_reconciles is the number of objects that a controller reconciles at a time.
+    Claims wait for the API server nearly all the time."""
+    announcement: Announcement = Announcement.METALLB
+    """announcement is how addresses become known outside the cluster. MetalLB, Cilium and KubeVip
+    ask these load balancers by their annotations; LoadBalancerIP sets spec.loadBalancerIP, for
+    others. With these four an IPClaim is Bound only once the load balancer reports its address.
+    ExternalIPs sets spec.externalIPs, for networks that route the addresses to the nodes; None
+    makes a Service inside the cluster only. With these two nothing reports whether the network
+    delivers an address, and Announced is Unknown."""
     load_balancer_class: str = Field(default="", max_length=253)
     """load_balancer_class is the class of the load balancer that announces addresses; empty for
     the default of the cluster."""
+    load_balancer: bool = False
+    """load_balancer tells whether Services whose spec.loadBalancerClass is slipway.dev/ipam get an
+    address of an IPPool. The chart then grants writing the status of Services."""
+    cluster_api: bool = False
+    """cluster_api tells whether IPAddressClaims of Cluster API whose spec.poolRef names an IPPool
+    get an IPAddress. The chart then grants access to these kinds."""
+    default_pool: str = Field(default="", max_length=253)
+    """default_pool is the IPPool of such Services that have no annotation ipam.slipway.dev/pool;
+    empty for none."""

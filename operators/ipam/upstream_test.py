@@ -118,7 +118,7 @@ async def test_finalizer_is_there_before_anything_is_made(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
     """Upstream: kubeovn/kube-ovn#5115: added and deleted at once, the address leaked."""
-    api.create(build_pool())
+    api.create(build_pool(addressTargets="Allow"))
     await harness.settled()
     marked: list[bool] = []
 
@@ -128,7 +128,8 @@ async def test_finalizer_is_there_before_anything_is_made(
             marked.append(FINALIZER in claim["metadata"].get("finalizers", []))
 
     api.store.listeners.append(is_made)
-    api.create(build_claim())
+    target = {"kind": "Address", "address": "10.0.0.7"}
+    api.create(build_claim(target=target, ports=[{"name": "https", "port": 443}]))
     await harness.eventually(lambda: bool(api.objects(IP_ALLOCATION)), "it is in the ledger")
     api.delete(IP_CLAIM, WEB)
     await harness.settled()

@@ -15,7 +15,9 @@ from typing import Any, Final
 
 import yaml
 
-from operators.jmxexporter.api.v1alpha1 import ConfigSource, PrometheusJmxExporterSpec, Reason
+from operators.jmxexporter.api.reasons import Reason
+from operators.jmxexporter.api.v1alpha1 import ConfigSource, PrometheusJmxExporterSpec
+from operators.jmxexporter.presets import PRESETS
 
 LIMIT: Final = 96 * 1024
 """Most bytes of a configuration: it travels in an environment variable, which has 128 KiB."""
@@ -82,7 +84,10 @@ class Config:
 
 
 def read_config(source: ConfigSource, config_map: Mapping[str, Any] | None) -> Config:
-    """Judge the configuration that a ConfigMap holds."""
+    """Judge the configuration that a ConfigMap holds, or return that of a preset."""
+    if source.preset is not None:
+        rules = PRESETS[source.preset]
+        return Config(rules, hashlib.sha256(rules.encode()).hexdigest())
     name = f"ConfigMap {source.config_map_name}"
     if config_map is None:
         return Config(reason=Reason.CONFIG_MISSING, message=f"{name} does not exist; create it")
@@ -124,17 +129,30 @@ def find_problem(text: str) -> str:
     """
     if len(text.encode()) > LIMIT:
         return f"longer than {LIMIT // 1024} KiB"
-    if "\0" in text:
-        return "holds a zero byte"
     try:
         root = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        return f"not YAML: {' '.join(str(error).split())[:150]}"
+    except yaml.YAMLError as error:
+        return f"not YAML: {_describe(error)}"
+    except (RecursionError, ValueError) as error:
+        return f"not YAML: {type(error).__name__}"
     if root is None:
         return ""
     if not isinstance(root, dict):
         return "not a mapping"
     return _find_key_problem(root) or _find_rule_problem(root.get("rules") or [])
+
+
+def _describe(error: yaml.YAMLError) -> str:
+    """Describe a syntax error without the text around it, which may hold a password.
+
+    Anyone who may read the status could read it, even without the right to read ConfigMaps.
+    """
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return type(error).__name__
+    mark = error.problem_mark
+    # Without what the parser quotes from the text, such as a token that it cannot use.
+    problem = re.sub(r"'[^']*'", "...", error.problem or "syntax error")
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
 
 
 def _find_key_problem(root: Mapping[Any, Any]) -> str:

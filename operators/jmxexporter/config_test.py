@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.jmxexporter.api.v1alpha1 import ConfigSource, Reason
+from operators.jmxexporter.api.reasons import Reason
+from operators.jmxexporter.api.v1alpha1 import ConfigSource
 from operators.jmxexporter.config import LIMIT, find_problem, read_config
 
 SOURCE = ConfigSource(config_map_name="jmx-config", config_map_key="config.yaml")
@@ -73,3 +74,13 @@ def test_missing_configuration_is_told(held: dict[str, object] | None) -> None:
 
     assert config.reason is Reason.CONFIG_MISSING
     assert "jmx-config" in config.message
+
+
+@pytest.mark.parametrize(
+    "text", ["a: b: secret-password", "key: [secret-password", "%secret-password"]
+)
+def test_error_of_a_configuration_quotes_nothing_of_it(text: str) -> None:
+    problem = find_problem(text)
+
+    assert problem.startswith("not YAML: line ")
+    assert "secret" not in problem

@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from libs.common.crd import build_crd
@@ -14,8 +15,20 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.jmxexporter.api.v1alpha1 import PrometheusJmxExporter
 from operators.jmxexporter.controller import OPERATOR
+from operators.jmxexporter.guards import Guards
 from operators.jmxexporter.jvms import KIT_VARIABLE, Jvm
 from operators.jmxexporter.samples import build_config_map
+
+
+@pytest.fixture(autouse=True)
+def no_pod_network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the pods of the fake API be nowhere: their addresses may be somebody's."""
+    if "api" in request.fixturenames:
+
+        async def refuse(*_: object, **__: object) -> None:
+            raise aiohttp.ClientConnectionError("no pod is there")
+
+        monkeypatch.setattr(Guards, "_request", refuse)
 
 
 @pytest.fixture
@@ -48,7 +61,7 @@ def jvm_kit() -> Path:
     return Path(directory)
 
 
-@pytest.fixture(params=[17, 25])
+@pytest.fixture(params=[17, 21, 25])
 def release(request: pytest.FixtureRequest, jvm_kit: Path) -> int:
     found: int = request.param
     if not (jvm_kit / "java" / str(found)).exists():

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from libs.common.conditions import conditions_of, parse_time
-from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, POD, SERVICE
+from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, POD, SERVICE, Key
 from libs.common.labels import MANAGED_BY
 from libs.common.plan import Outcome
 from libs.common.runtime import Context, Controller, Operator, Result
 from operators.jmxexporter import gauges
-from operators.jmxexporter.api.v1alpha1 import (
-    PROMETHEUS_JMX_EXPORTER,
-    ConditionType,
-    Mode,
-    PrometheusJmxExporter,
-    Reason,
-)
-from operators.jmxexporter.discovery import SERVICE_MONITOR, plan_discovery
+from operators.jmxexporter.api.reasons import ConditionType, Reason
+from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER, Mode, PrometheusJmxExporter
+from operators.jmxexporter.discovery import POD_MONITOR, SERVICE_MONITOR, plan_discovery
+from operators.jmxexporter.guards import Guards
 from operators.jmxexporter.metrics import INJECTORS, JVMS_LOST, METRICS
 from operators.jmxexporter.naming import FINALIZER
 from operators.jmxexporter.naming import OPERATOR as ID
@@ -39,16 +36,19 @@ from operators.jmxexporter.reconcile import (
     Plan,
     PodAction,
     list_addresses,
+    may_still_inject,
     plan_exporter,
     plan_release,
     plan_stops,
 )
 from operators.jmxexporter.resources import Image
 from operators.jmxexporter.settings import Settings
+from operators.jmxexporter.signing import KeyHolder, SigningKey
 from operators.jmxexporter.status import build_status
 from operators.jmxexporter.webhook import build_webhooks
 
 _OURS: Final = f"{MANAGED_BY}={ID}"
+_AT_ONCE: Final = 0.01
 _POLL_SECONDS: Final = 5.0
 """Seconds between two looks at a deletion, which ends by time at the latest."""
 
@@ -63,6 +63,7 @@ def build_controller(settings: Settings) -> Controller:
             reconcile=reconciler.reconcile,
             finalize=reconciler.finalize,
             finalizer=FINALIZER,
+            close=reconciler.close,
         )
         .watches(PROMETHEUS_JMX_EXPORTER, map_exporter)
         .watches(
@@ -76,6 +77,7 @@ def build_controller(settings: Settings) -> Controller:
         .owns(SERVICE, source="reflector", label_selector=_OURS)
         .owns(ENDPOINT_SLICE, source="reflector", label_selector=_OURS)
         .owns(SERVICE_MONITOR, source="reflector", label_selector=_OURS, optional=True)
+        .owns(POD_MONITOR, source="reflector", label_selector=_OURS, optional=True)
     )
 
 
@@ -87,7 +89,10 @@ class Reconciler:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Keep the settings; there is no other state."""
+        """Keep the settings; the rest can be asked again."""
+        self._guards = Guards()
+        secret = Key(settings.pod_namespace or "default", settings.signing_secret)
+        self._keys = KeyHolder(secret if secret.name else None)
         image = Image(settings.injector_image, settings.injector_pull_policy)
         self._limits = Limits(image, timedelta(seconds=settings.start_timeout_seconds))
         self._stop_timeout = timedelta(seconds=settings.stop_timeout_seconds)
@@ -95,14 +100,21 @@ class Reconciler:
     async def reconcile(self, ctx: Context) -> Result | None:
         """Make one pass over an exporter that is to be there."""
         exporter = PrometheusJmxExporter.parse(ctx.primary)
-        observed = observe(ctx, exporter)
-        plan = plan_exporter(exporter, observed, ctx.now(), self._limits)
+        key = await self._keys.get(ctx.client)
+        limits = replace(self._limits, image=replace(self._limits.image, public_key=_text_of(key)))
+        observed = self._observe(ctx, exporter, key)
+        plan = plan_exporter(exporter, observed, ctx.now(), limits)
+        answered = await self._guards.make(ctx.uid, plan.calls, key, ctx.now, _waker(ctx))
+        if answered:
+            observed = self._observe(ctx, exporter, key)
+            plan = plan_exporter(exporter, observed, ctx.now(), limits)
         outcome = await ctx.execute(plan.steps)
         _tell(ctx, plan.actions, outcome)
         published = await _publish(ctx, exporter, observed, plan)
-        observed = observe(ctx, exporter)
+        observed = self._observe(ctx, exporter, key)
         # What is there now, and never another step.
-        after = plan_exporter(exporter, observed, ctx.now(), self._limits)
+        after = plan_exporter(exporter, observed, ctx.now(), limits)
+        self._guards.keep(ctx.uid, after.guards)
         status = build_status(
             exporter,
             observed,
@@ -116,7 +128,19 @@ class Reconciler:
         gauges.show(ctx.metrics, ctx.key, status)
         await ctx.apply_status(status)
         worse = published if outcome.ok else outcome
-        return Result.from_outcome(worse, requeue_after=_seconds_until(after.next_look, ctx))
+        # The next guards have their turn.
+        due = _AT_ONCE if answered and after.calls else _seconds_until(after.next_look, ctx)
+        return Result.from_outcome(worse, requeue_after=due)
+
+    def _observe(
+        self, ctx: Context, exporter: PrometheusJmxExporter, key: SigningKey | None
+    ) -> Observed:
+        states = self._guards.states(ctx.uid)
+        return replace(observe(ctx, exporter), states=states, signs=key is not None)
+
+    async def close(self) -> None:
+        """End what is under way."""
+        await self._guards.close()
 
     async def finalize(self, ctx: Context) -> Result | None:
         """Make one pass over an exporter that is being deleted; None lets it go."""
@@ -126,11 +150,13 @@ class Reconciler:
         _tell(ctx, plan.actions, outcome)
         rest = plan_stops(exporter, observe_traces(ctx), ctx.now(), self._limits)
         deadline = parse_time(ctx.primary["metadata"]["deletionTimestamp"]) + self._stop_timeout
+        self._guards.forget(ctx.uid)
         if outcome.ok and not rest.stopping and not rest.actions:
             gauges.forget(ctx.metrics, ctx.key)
             return None
-        if ctx.now() > deadline:
-            # Also where injectors are refused, such as by a policy that is newer than they are.
+        late = any(may_still_inject(pod, ctx.uid, ctx.now()) for pod in observe_traces(ctx))
+        if ctx.now() > deadline and not late:
+            # Even if injectors are refused, for example by a newer policy.
             return await self._give_up(ctx, exporter)
         return Result.from_outcome(outcome, requeue_after=_POLL_SECONDS)
 
@@ -164,6 +190,14 @@ async def _publish(
     if outcome.changed:
         ctx.event("Normal", Reason.PUBLISHED, f"Changed {outcome.changed} objects of spec.service")
     return outcome
+
+
+def _waker(ctx: Context) -> Callable[[], None]:
+    return lambda: ctx.wake(PROMETHEUS_JMX_EXPORTER, [ctx.key])
+
+
+def _text_of(key: SigningKey | None) -> str:
+    return key.public_text if key is not None else ""
 
 
 def _seconds_until(moment: datetime | None, ctx: Context) -> float | None:

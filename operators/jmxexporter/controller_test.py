@@ -7,14 +7,11 @@ import hashlib
 from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, POD, SERVICE, Key
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
-from operators.jmxexporter.api.v1alpha1 import (
-    PROMETHEUS_JMX_EXPORTER,
-    PrometheusJmxExporter,
-    Reason,
-)
+from operators.jmxexporter.api.reasons import Reason
+from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER, PrometheusJmxExporter
 from operators.jmxexporter.injector.messages import Action, JvmReport, Report, Request
 from operators.jmxexporter.injector.messages import Reason as Told
-from operators.jmxexporter.naming import STARTED
+from operators.jmxexporter.naming import OPT_OUT, STARTED
 from operators.jmxexporter.pods import Run
 from operators.jmxexporter.samples import (
     CONFIG_HASH,
@@ -129,7 +126,7 @@ async def test_dry_run_asks_and_changes_nothing(api: FakeApi, harness: OperatorH
     await play(api, harness)
 
     assert [run.request.action for run in runs(api)] == [Action.CHECK]
-    assert condition(api) == ("False", Reason.DRY_RUN)
+    assert condition(api) == ("True", Reason.DRY_RUN)
     assert status(api)["metricsEndpoints"][0]["state"] == "WouldInject"
     assert "prometheus.io/scrape" not in (api.get(POD, SHOP)["metadata"].get("annotations") or {})
 
@@ -140,7 +137,7 @@ async def test_paused_exporter_touches_nothing(api: FakeApi, harness: OperatorHa
     await play(api, harness)
 
     assert runs(api) == []
-    assert condition(api) == ("False", Reason.PAUSED)
+    assert condition(api) == ("True", Reason.PAUSED)
 
 
 async def test_pod_that_does_not_run_yet_is_waited_for(
@@ -156,6 +153,82 @@ async def test_pod_that_does_not_run_yet_is_waited_for(
     await play(api, harness)
 
     assert condition(api) == ("True", Reason.ALL_SERVING)
+
+
+async def test_pod_that_never_becomes_ready_does_not_hold_up_the_others(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    stuck = build_pod("stuck")
+    stuck["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    api.create(stuck)
+    api.create(build_pod())
+    api.create(build_exporter())
+    await play(api, harness)
+
+    assert condition(api) == ("True", Reason.ALL_SERVING)
+    assert status(api)["pendingPods"] == 1
+    assert runs(api, Key("default", "stuck")) == []
+
+
+async def test_native_sidecar_is_served_like_a_container(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    pod = build_pod()
+    pod["spec"]["initContainers"] = [
+        {"name": "setup", "image": "shop"},
+        {"name": "side", "image": "shop", "restartPolicy": "Always"},
+    ]
+    running = {"name": "side", "containerID": "containerd://side-0", "state": {"running": {}}}
+    done = {"name": "setup", "containerID": "containerd://setup-0", "state": {"terminated": {}}}
+    pod["status"]["initContainerStatuses"] = [done, running]
+    api.create(pod)
+    api.create(build_exporter(lastPort=9409))
+    await play(api, harness)
+
+    assert [run.container for run in runs(api)] == ["app", "side"]
+    assert condition(api) == ("True", Reason.ALL_SERVING)
+
+
+async def test_annotations_are_switched_off_and_on_and_those_of_others_stay(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pod(annotations={"prometheus.io/path": "/own"}))
+    api.create(build_pod("other"))
+    api.create(build_exporter(annotations="None"))
+    await play(api, harness)
+    assert api.get(POD, SHOP)["metadata"]["annotations"] == {"prometheus.io/path": "/own"}
+    assert not api.get(POD, Key("default", "other"))["metadata"].get("annotations")
+    assert condition(api) == ("True", Reason.ALL_SERVING)
+    assert not status(api).get("failures")
+
+    api.patch(PROMETHEUS_JMX_EXPORTER, JMX, {"spec": {"annotations": "Prometheus"}})
+    await play(api, harness)
+    assert "prometheus.io/port" in api.get(POD, Key("default", "other"))["metadata"]["annotations"]
+
+    api.patch(PROMETHEUS_JMX_EXPORTER, JMX, {"spec": {"annotations": "None"}})
+    await play(api, harness)
+    assert api.get(POD, SHOP)["metadata"]["annotations"] == {"prometheus.io/path": "/own"}
+    assert not api.get(POD, Key("default", "other"))["metadata"].get("annotations")
+
+
+async def test_expressions_select_pods_and_an_annotation_excludes_one(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    rule = {"key": "app", "operator": "In", "values": ["shop", "store"]}
+    api.create(build_pod())
+    api.create(build_pod("store-0", labels={"app": "store"}))
+    api.create(build_pod("bank-0", labels={"app": "bank"}))
+    api.create(build_exporter(labelSelector=None, selector={"matchExpressions": [rule]}))
+    await play(api, harness)
+    assert status(api)["instrumentedPods"] == 2
+    assert runs(api, Key("default", "bank-0")) == []
+
+    api.patch(POD, SHOP, {"metadata": {"annotations": {OPT_OUT: "true"}}})
+    await play(api, harness)
+
+    assert [run.request.action for run in runs(api)] == [Action.ENSURE, Action.STOP]
+    assert status(api)["instrumentedPods"] == 1
+    assert set(api.get(POD, SHOP)["metadata"]["annotations"]) == {OPT_OUT}
 
 
 async def test_only_some_pods_are_worked_on_at_a_time(
@@ -236,9 +309,9 @@ async def test_pod_that_began_with_the_exporter_is_shown_and_never_touched(
     await play(api, harness)
 
     assert runs(api) == []
-    assert condition(api) == ("True", Reason.ALL_SERVING)
+    assert condition(api) == ("Unknown", Reason.NOT_VERIFIED), "nobody answers at its address"
     (endpoint,) = status(api)["metricsEndpoints"]
-    assert (endpoint["state"], endpoint["port"]) == ("StartedWith", 9400)
+    assert (endpoint["state"], endpoint["port"]) == ("NotVerified", 9400)
     annotations = api.get(POD, SHOP)["metadata"]["annotations"]
     assert annotations["prometheus.io/port"] == "9400"
     assert api.objects(ENDPOINT_SLICE)
@@ -246,6 +319,6 @@ async def test_pod_that_began_with_the_exporter_is_shown_and_never_touched(
     api.patch(PROMETHEUS_JMX_EXPORTER, JMX, {"spec": {"port": 9500}})
     await play(api, harness)
     (failure,) = status(api)["failures"]
-    assert failure["reason"] == Reason.RESTART_REQUIRED
+    assert failure["reason"] == Reason.NOT_VERIFIED
     assert api.get(POD, SHOP)["metadata"]["annotations"]["prometheus.io/port"] == "9400"
     assert runs(api) == []

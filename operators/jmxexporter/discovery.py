@@ -6,8 +6,9 @@ Service has no selector, and each port has an EndpointSlice of its own.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,12 +16,17 @@ from libs.common.kinds import ENDPOINT_SLICE, SERVICE, Kind, Manifest, build_obj
 from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.plan import Apply, Delete, Step
+from operators.jmxexporter.api.monitors import Monitor, MonitorTls, Relabeling, ServiceMonitor
 from operators.jmxexporter.api.v1alpha1 import AgentKind, PrometheusJmxExporter
-from operators.jmxexporter.naming import OPERATOR, service_name, slice_name
+from operators.jmxexporter.naming import ENDPOINT, OPERATOR, service_name, slice_name
 
 SERVICE_MONITOR: Final = Kind("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors")
 """Kind of the Prometheus operator; ask whether it is served."""
-KINDS: Final = (ENDPOINT_SLICE, SERVICE, SERVICE_MONITOR)
+POD_MONITOR: Final = Kind("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors")
+"""Kind of the Prometheus operator; ask whether it is served."""
+MONITORS: Final = (SERVICE_MONITOR, POD_MONITOR)
+"""Kinds of the Prometheus operator."""
+KINDS: Final = (ENDPOINT_SLICE, SERVICE, SERVICE_MONITOR, POD_MONITOR)
 """Kinds of which an exporter may have objects."""
 
 _SERVICE_OF: Final = "kubernetes.io/service-name"
@@ -53,7 +59,7 @@ def plan_discovery(
     held: Iterable[tuple[Kind, Manifest]],
     owner: Manifest,
     *,
-    monitored: bool,
+    monitored: Collection[Kind],
 ) -> list[Step]:
     """Plan what an exporter publishes, and take away what it does not any more.
 
@@ -62,7 +68,7 @@ def plan_discovery(
         addresses: Where its JVMs serve.
         held: Objects that it has, each with its kind.
         owner: Controller reference for new ones.
-        monitored: Whether the cluster has ServiceMonitors.
+        monitored: Which of `MONITORS` the cluster has.
     """
     wanted = _build_all(exporter, sorted(addresses), owner, monitored=monitored)
     names = {(kind, key_of(manifest)) for kind, manifest in wanted}
@@ -76,17 +82,31 @@ def _build_all(
     addresses: Sequence[Address],
     owner: Manifest,
     *,
-    monitored: bool,
+    monitored: Collection[Kind],
 ) -> list[tuple[Kind, Manifest]]:
     service = exporter.spec.service
-    if service is None:
-        return []
-    slices = _build_slices(exporter, addresses, owner)
-    built = [(ENDPOINT_SLICE, each) for each in slices]
-    built.append((SERVICE, build_service(exporter, owner)))
-    if service.monitor is not None and monitored:
-        built.append((SERVICE_MONITOR, build_monitor(exporter, owner)))
+    built: list[tuple[Kind, Manifest]] = []
+    if service is not None:
+        slices = _build_slices(exporter, addresses, owner)
+        built += [(ENDPOINT_SLICE, each) for each in slices]
+        built.append((SERVICE, build_service(exporter, owner)))
+        if service.monitor is not None and SERVICE_MONITOR in monitored:
+            built.append((SERVICE_MONITOR, build_monitor(exporter, service.monitor, owner)))
+    if exporter.spec.pod_monitor is not None and POD_MONITOR in monitored:
+        built.append((POD_MONITOR, build_pod_monitor(exporter, exporter.spec.pod_monitor, owner)))
     return built
+
+
+def find_unserved(
+    exporter: PrometheusJmxExporter, monitored: Collection[Kind]
+) -> tuple[str, Kind] | None:
+    """Return the field that asks for a monitor which the cluster does not have, and its kind."""
+    service = exporter.spec.service
+    if service is not None and service.monitor is not None and SERVICE_MONITOR not in monitored:
+        return "spec.service.monitor", SERVICE_MONITOR
+    if exporter.spec.pod_monitor is not None and POD_MONITOR not in monitored:
+        return "spec.podMonitor", POD_MONITOR
+    return None
 
 
 def build_service(exporter: PrometheusJmxExporter, owner: Manifest) -> Manifest:
@@ -97,32 +117,107 @@ def build_service(exporter: PrometheusJmxExporter, owner: Manifest) -> Manifest:
     return manifest
 
 
-def build_monitor(exporter: PrometheusJmxExporter, owner: Manifest) -> Manifest:
-    """Build the ServiceMonitor of the Service.
-
-    Raises:
-        ValueError: The spec asks for none.
-    """
-    service = exporter.spec.service
-    if service is None or service.monitor is None:
-        raise ValueError(f"{exporter.metadata.name}: spec.service.monitor is not set")
-    name = service_name(exporter.metadata.name)
-    manifest = _build_child(SERVICE_MONITOR, exporter, name, owner)
-    manifest["metadata"]["labels"] = {
-        **service.monitor.labels,
-        **manifest["metadata"]["labels"],
-    }
-    upstream = exporter.spec.agent is AgentKind.UPSTREAM
-    endpoint = {
-        "port": _METRICS,
-        "path": "/metrics" if upstream else exporter.spec.path,
-        "interval": f"{service.monitor.interval_seconds}s",
-    }
+def build_monitor(
+    exporter: PrometheusJmxExporter, monitor: ServiceMonitor, owner: Manifest
+) -> Manifest:
+    """Build the ServiceMonitor of the Service."""
+    manifest = _build_monitor(SERVICE_MONITOR, exporter, monitor, owner)
     manifest["spec"] = {
         "selector": {"matchLabels": _build_labels(exporter)},
-        "endpoints": [endpoint],
+        "endpoints": [{"port": _METRICS, **_build_scrape(exporter, monitor)}],
+    }
+    if monitor.job_label:
+        manifest["spec"]["jobLabel"] = monitor.job_label
+    if monitor.target_labels:
+        manifest["spec"]["targetLabels"] = list(monitor.target_labels)
+    return manifest
+
+
+def build_pod_monitor(
+    exporter: PrometheusJmxExporter, monitor: Monitor, owner: Manifest
+) -> Manifest:
+    """Build a PodMonitor, which scrapes the port that the annotation of a pod names.
+
+    A PodMonitor cannot name a port that the pod does not declare. Prometheus has a target for each
+    port that is declared, so all of them get the same address and labels, and become one.
+    """
+    manifest = _build_monitor(POD_MONITOR, exporter, monitor, owner)
+    known = f"__meta_kubernetes_pod_annotation_{_escape(ENDPOINT)}"
+    address = {
+        "sourceLabels": ["__meta_kubernetes_pod_ip", known],
+        "targetLabel": "__address__",
+        "action": "replace",
+    }
+    uid = exporter.metadata.uid
+    ours: list[Manifest] = [
+        {"sourceLabels": [known], "regex": rf"{uid}:\d+", "action": "keep"},
+        {**address, "regex": r"([\d.]+);[^:]*:(\d+)", "replacement": "$1:$2"},
+        {**address, "regex": r"(.*:.*);[^:]*:(\d+)", "replacement": "[$1]:$2"},
+        {"regex": ".*", "replacement": "", "targetLabel": "container"},
+        {"regex": ".*", "replacement": _METRICS, "targetLabel": "endpoint"},
+    ]
+    scrape = _build_scrape(exporter, monitor)
+    scrape["relabelings"] = [*ours, *scrape.get("relabelings", ())]
+    manifest["spec"] = {
+        "selector": exporter.spec.pod_selector,
+        "podMetricsEndpoints": [scrape],
     }
     return manifest
+
+
+def _escape(annotation: str) -> str:
+    """Write the name of an annotation as Prometheus does in labels."""
+    return re.sub(r"[^a-zA-Z0-9_]", "_", annotation)
+
+
+def _build_monitor(
+    kind: Kind, exporter: PrometheusJmxExporter, monitor: Monitor, owner: Manifest
+) -> Manifest:
+    manifest = _build_child(kind, exporter, service_name(exporter.metadata.name), owner)
+    manifest["metadata"]["labels"] = {**monitor.labels, **manifest["metadata"]["labels"]}
+    return manifest
+
+
+def _render(relabelings: Iterable[Relabeling]) -> list[Manifest]:
+    """Render relabelings without the empty lists, which the Prometheus operator leaves out."""
+    return [
+        {name: value for name, value in each.to_manifest().items() if value != []}
+        for each in relabelings
+    ]
+
+
+def _build_scrape(exporter: PrometheusJmxExporter, monitor: Monitor) -> Manifest:
+    """Build what both kinds of monitors say of a scrape."""
+    spec = exporter.spec
+    scrape: Manifest = {
+        "path": "/metrics" if spec.agent is AgentKind.UPSTREAM else spec.path,
+        "interval": f"{monitor.interval_seconds}s",
+    }
+    if monitor.scrape_timeout_seconds is not None:
+        scrape["scrapeTimeout"] = f"{monitor.scrape_timeout_seconds}s"
+    if monitor.honor_labels:
+        scrape["honorLabels"] = True
+    if monitor.relabelings:
+        scrape["relabelings"] = _render(monitor.relabelings)
+    if monitor.metric_relabelings:
+        scrape["metricRelabelings"] = _render(monitor.metric_relabelings)
+    if spec.tls is not None:
+        name = spec.tls.server_name or (
+            f"{service_name(exporter.metadata.name)}.{exporter.metadata.namespace}.svc"
+        )
+        tls = monitor.tls or MonitorTls()
+        authority = {"name": tls.ca_secret_name or spec.tls.secret_name, "key": "ca.crt"}
+        scrape["scheme"] = "https"
+        scrape["tlsConfig"] = {"ca": {"secret": authority}, "serverName": name}
+        if own := tls.client_certificate_secret_name:
+            scrape["tlsConfig"]["cert"] = {"secret": {"name": own, "key": "tls.crt"}}
+            scrape["tlsConfig"]["keySecret"] = {"name": own, "key": "tls.key"}
+    if spec.basic_auth is not None:
+        secret = spec.basic_auth.secret_name
+        scrape["basicAuth"] = {
+            name: {"name": secret, "key": name} for name in ("username", "password")
+        }
+    return scrape
 
 
 def _build_slices(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+import pytest
 
 from libs.common.kinds import ENDPOINT_SLICE, SERVICE, Kind, Manifest
 from operators.jmxexporter.api.v1alpha1 import PrometheusJmxExporter
-from operators.jmxexporter.discovery import SERVICE_MONITOR, Address, plan_discovery
+from operators.jmxexporter.discovery import MONITORS, SERVICE_MONITOR, Address, plan_discovery
 from operators.jmxexporter.naming import service_name
 from operators.jmxexporter.samples import build_exporter
 
@@ -17,7 +20,7 @@ SHOP = Address(9400, "shop-0", "p0", "10.0.0.7")
 def plan(*addresses: Address, monitored: bool = True, **service: Any) -> list[Manifest]:
     """Return the manifests that are applied for an exporter with a Service."""
     exporter = PrometheusJmxExporter.parse(build_exporter(service=service))
-    steps = plan_discovery(exporter, addresses, (), OWNER, monitored=monitored)
+    steps = plan_discovery(exporter, addresses, (), OWNER, monitored=MONITORS if monitored else ())
     return [step.manifest for step in steps]  # type: ignore[union-attr]  # Nothing is deleted.
 
 
@@ -82,3 +85,98 @@ def test_names_of_services_are_labels_and_stay_apart() -> None:
 
     assert len(set(names)) == 3
     assert all(len(name) <= 63 and "." not in name and name[0].isalpha() for name in names)
+
+
+def build(**spec: Any) -> dict[str, Manifest]:
+    """Return what is applied for an exporter, by kind."""
+    manifest = build_exporter(**spec)
+    manifest["metadata"]["uid"] = "u1"
+    exporter = PrometheusJmxExporter.parse(manifest)
+    steps = plan_discovery(exporter, [SHOP], (), OWNER, monitored=MONITORS)
+    return {step.kind.kind: step.manifest for step in steps}  # type: ignore[union-attr]
+
+
+def test_monitor_has_the_options_of_the_prometheus_operator() -> None:
+    drop = {"action": "drop", "regex": "jvm_.*", "sourceLabels": ["__name__"]}
+    monitor = {
+        "intervalSeconds": 60,
+        "scrapeTimeoutSeconds": 20,
+        "honorLabels": True,
+        "jobLabel": "team",
+        "targetLabels": ["team"],
+        "relabelings": [{"targetLabel": "zone", "replacement": "a"}],
+        "metricRelabelings": [drop],
+    }
+
+    spec = build(service={"monitor": monitor})["ServiceMonitor"]["spec"]
+
+    assert (spec["jobLabel"], spec["targetLabels"]) == ("team", ["team"])
+    assert spec["endpoints"] == [
+        {
+            "port": "metrics",
+            "path": "/metrics",
+            "interval": "60s",
+            "scrapeTimeout": "20s",
+            "honorLabels": True,
+            "relabelings": [{"action": "replace", "targetLabel": "zone", "replacement": "a"}],
+            "metricRelabelings": [drop],
+        }
+    ]
+
+
+def test_monitors_follow_tls_and_login() -> None:
+    found = build(
+        service={"monitor": {"tls": {"clientCertificateSecretName": "own"}}},
+        podMonitor={"tls": {"clientCertificateSecretName": "own"}},
+        tls={"secretName": "cert"},
+        basicAuth={"secretName": "login"},
+    )
+
+    (service,) = found["ServiceMonitor"]["spec"]["endpoints"]
+    (pod,) = found["PodMonitor"]["spec"]["podMetricsEndpoints"]
+    for endpoint in (service, pod):
+        assert endpoint["scheme"] == "https"
+        assert endpoint["tlsConfig"] == {
+            "ca": {"secret": {"name": "cert", "key": "ca.crt"}},
+            "serverName": "jmx-jmx.default.svc",
+            "cert": {"secret": {"name": "own", "key": "tls.crt"}},
+            "keySecret": {"name": "own", "key": "tls.key"},
+        }
+        assert endpoint["basicAuth"]["password"] == {"name": "login", "key": "password"}
+
+
+@pytest.mark.parametrize(
+    ("ip", "annotation", "address"),
+    [
+        ("10.0.0.7", "u1:9400", "10.0.0.7:9400"),
+        ("fd00::7", "u1:9401", "[fd00::7]:9401"),
+        ("10.0.0.7", "u2:9400", None),
+        ("10.0.0.7", "", None),
+    ],
+)
+def test_pod_monitor_finds_the_port_of_our_annotation(
+    ip: str, annotation: str, address: str | None
+) -> None:
+    """The rules are carried out here as Prometheus does."""
+    manifest = build(podMonitor={"labels": {"release": "prometheus"}})["PodMonitor"]
+    labels = {
+        "__meta_kubernetes_pod_ip": ip,
+        "__meta_kubernetes_pod_annotation_banzaicloud_com_jmx_endpoint": annotation,
+        "container": "app",
+    }
+
+    (endpoint,) = manifest["spec"]["podMetricsEndpoints"]
+    for rule in endpoint["relabelings"]:
+        value = ";".join(labels.get(name, "") for name in rule.get("sourceLabels", ()))
+        match = re.fullmatch(rule["regex"], value)
+        if rule.get("action") == "keep":
+            if match is None:
+                assert address is None
+                return
+        elif match is not None:
+            template = re.sub(r"\$(\d)", r"\\\1", rule["replacement"])
+            labels[rule["targetLabel"]] = match.expand(template)
+
+    assert labels["__address__"] == address
+    assert labels["container"] == ""
+    assert manifest["metadata"]["labels"]["release"] == "prometheus"

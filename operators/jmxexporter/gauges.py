@@ -7,7 +7,7 @@ from typing import Any, Final
 from libs.common.conditions import find_condition
 from libs.common.kinds import Key, Manifest
 from libs.common.metrics import Metrics
-from operators.jmxexporter.api.v1alpha1 import ConditionType
+from operators.jmxexporter.api.reasons import ConditionType
 from operators.jmxexporter.metrics import BREAKER, PODS
 
 _STATES: Final = ("instrumented", "pending", "failed")

@@ -19,8 +19,10 @@ from typing import Any, Final
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from operators.jmxexporter.injector.attach import Attachment
 from operators.jmxexporter.injector.inject import Kit, run
 from operators.jmxexporter.injector.messages import Action, JvmReport, Report, Request
+from operators.jmxexporter.injector.processes import Process
 
 KIT_VARIABLE: Final = "SLIPWAY_JVM"
 """Environment variable with the directory of jars and runtimes that `python -m tools.jvm` makes."""
@@ -116,6 +118,11 @@ class Jvm:
     def read_output(self) -> str:
         """Return what it printed."""
         return self._output.read_text(errors="replace")
+
+    def list_threads(self) -> list[str]:
+        """Return the names of its threads, as jstack shows them."""
+        text = Attachment(Process(self.process.pid), 30).command("threaddump").text
+        return [line.split('"')[1] for line in text.splitlines() if line.startswith('"')]
 
     def inject(self, action: Action = Action.ENSURE, config: str = CONFIG, **rest: Any) -> Report:
         """Run an injector on it."""

@@ -6,10 +6,8 @@ from libs.common.kinds import POD, Key
 from libs.common.testing.clock import Ahead
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
-from operators.jmxexporter.api.v1alpha1 import (
-    PROMETHEUS_JMX_EXPORTER,
-    Reason,
-)
+from operators.jmxexporter.api.reasons import Reason
+from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER
 from operators.jmxexporter.injector.messages import Action
 from operators.jmxexporter.samples import (
     SHOP,

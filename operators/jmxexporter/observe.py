@@ -6,18 +6,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from libs.common.conditions import find_condition
-from libs.common.contracts.reading import text_at, text_map_at
+from libs.common.contracts.reading import map_at, text_at, text_map_at
 from libs.common.kinds import CONFIG_MAP, POD, Key, Manifest, key_of, uid_of
+from libs.common.labels import matches_selector
 from libs.common.runtime import Cache, Context
-from operators.jmxexporter.api.v1alpha1 import (
-    PROMETHEUS_JMX_EXPORTER,
-    ConditionType,
-    PrometheusJmxExporter,
-)
+from operators.jmxexporter.api.reasons import ConditionType
+from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER, PrometheusJmxExporter
 from operators.jmxexporter.config import judge_patterns, read_config
-from operators.jmxexporter.discovery import KINDS, SERVICE_MONITOR
-from operators.jmxexporter.naming import OWNER
-from operators.jmxexporter.pods import Pod
+from operators.jmxexporter.discovery import KINDS, MONITORS
+from operators.jmxexporter.naming import ENDPOINT, OWNER
+from operators.jmxexporter.pods import Pod, is_opted_out
 from operators.jmxexporter.reconcile import Observed
 
 BY_EXPORTER = "exporter"
@@ -27,9 +25,11 @@ BY_EXPORTER = "exporter"
 def observe(ctx: Context, exporter: PrometheusJmxExporter) -> Observed:
     """Look at everything that the plan and the status depend on."""
     source = exporter.spec.config
-    config_map = ctx.get(CONFIG_MAP, Key(ctx.key.namespace, source.config_map_name))
-    selector = {"matchLabels": exporter.spec.label_selector}
-    selected = [Pod.parse(pod) for pod in ctx.list(POD, selector=selector)]
+    config_map = None
+    if source.config_map_name is not None:
+        config_map = ctx.get(CONFIG_MAP, Key(ctx.key.namespace, source.config_map_name))
+    pods = ctx.list(POD, selector=exporter.spec.pod_selector)
+    selected = [Pod.parse(pod) for pod in pods if not is_opted_out(pod)]
     holders = _find_holders(ctx)
     had: list[Pod] = []
     contested: dict[str, str] = {}
@@ -50,7 +50,7 @@ def observe(ctx: Context, exporter: PrometheusJmxExporter) -> Observed:
         coming=sum(pod.coming for pod in selected),
         strays=strays,
         broken=_is_broken(ctx),
-        monitored=ctx.is_served(SERVICE_MONITOR),
+        monitored=frozenset(kind for kind in MONITORS if ctx.is_served(kind)),
         published=[(kind, each) for kind in KINDS for each in ctx.children(kind)],
     )
 
@@ -99,9 +99,12 @@ def _age(exporter: Mapping[str, Any]) -> tuple[str, str]:
 
 def selects(exporter: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
     """Tell whether an exporter selects a pod."""
-    wanted = text_map_at(exporter, "spec", "labelSelector")
+    if is_opted_out(pod):
+        return False
     labels = text_map_at(pod, "metadata", "labels")
-    return bool(wanted) and all(labels.get(name) == value for name, value in wanted.items())
+    equal = text_map_at(exporter, "spec", "labelSelector")
+    selector = map_at(exporter, "spec", "selector") or {"matchLabels": equal}
+    return any(selector.values()) and matches_selector(selector, labels)
 
 
 # Whose business a change is.
@@ -111,7 +114,8 @@ def index_pod_by_exporter(pod: Manifest) -> Iterable[str]:
     """Index a pod by the exporters that have left traces in it."""
     uids = {run.request.id for run in Pod.parse(pod).runs}
     owner = text_at(pod, "metadata", "annotations", OWNER)
-    return sorted(uids | ({owner} if owner else set()))
+    endpoint = text_at(pod, "metadata", "annotations", ENDPOINT).partition(":")[0]
+    return sorted((uids | {owner, endpoint}) - {""})
 
 
 def map_pod(pod: Manifest, cache: Cache) -> Iterable[Key]:

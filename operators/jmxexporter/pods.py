@@ -15,11 +15,23 @@ from libs.common.conditions import parse_time
 from libs.common.contracts.reading import condition_at, map_at, maps_at, text_at, text_map_at
 from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
 from operators.jmxexporter.injector.messages import REQUEST_VARIABLE, Reason, Report, Request
-from operators.jmxexporter.naming import MARK, OWNER, PATH, PORT, PREFIX, SCRAPE, STARTED
+from operators.jmxexporter.naming import (
+    ENDPOINT,
+    MARK,
+    OPT_OUT,
+    OWNER,
+    PATH,
+    PORT,
+    PREFIX,
+    SCHEME,
+    SCRAPE,
+    STARTED,
+)
 from operators.jmxexporter.started import Started
 
+_IDENTITY: Final = ("runAsUser", "runAsGroup", "runAsNonRoot")
 _GRACE: Final = timedelta(seconds=10)
-_ANNOTATIONS: Final = (SCRAPE, PORT, PATH, OWNER, MARK, STARTED)
+_ANNOTATIONS: Final = (SCRAPE, PORT, PATH, SCHEME, OWNER, MARK, STARTED, OPT_OUT, ENDPOINT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +60,17 @@ class Run:
     waits_for: str = ""
     report: Report | None = None
 
+    def is_pending(self, now: datetime) -> bool:
+        """Return whether it is at work or may still start to work.
+
+        An injector whose time is over does nothing if it starts after all. Requests of version 0.1
+        have no such time.
+        """
+        if self.finished is not None:
+            return False
+        limit = self.request.not_after
+        return self.started is not None or not limit or now.timestamp() <= limit
+
     def says(self, *reasons: Reason) -> bool:
         """Tell whether the report has one of these reasons, of the whole or of a JVM."""
         if self.report is None:
@@ -68,6 +91,7 @@ class Container:
         uid: User that its processes run as, as far as it is known.
         gid: Group that its processes run as, as far as it is known.
         capabilities: Capabilities that its specification asks for.
+        non_root: Whether its specification rules out the user root.
         last_id: Id of the container before, which has ended.
         last_end: When that one ended.
     """
@@ -77,6 +101,7 @@ class Container:
     uid: int | None = None
     gid: int | None = None
     capabilities: Mapping[str, Any] = field(default_factory=dict)
+    non_root: bool = False
     last_id: str = ""
     last_end: datetime | None = None
 
@@ -92,13 +117,15 @@ class Pod:
         annotations: Those that concern us; None when it has none at all.
         ip: Its address.
         ready_since: Since when it is ready; None when it is not.
-        active: Whether it runs and is to stay.
+        active: Whether it runs, on Linux, and is not being deleted.
         coming: Whether it is to run and does not yet.
         shared_processes: Whether its containers see each other's processes.
+        host_network: Whether it uses the network of its node.
         containers: Its containers.
         runs: Our injectors, those of all exporters, in their order.
         ephemeral: Number of its ephemeral containers, whoever made them.
         started: What JVMs of it began with; None when it was created without the exporter.
+        opted_out: Whether its annotations say that it must be left alone.
     """
 
     key: Key
@@ -110,10 +137,12 @@ class Pod:
     active: bool
     coming: bool
     shared_processes: bool
+    host_network: bool
     containers: Sequence[Container]
     runs: Sequence[Run]
     ephemeral: int
     started: Started | None = None
+    opted_out: bool = False
 
     @classmethod
     def parse(cls, manifest: Mapping[str, Any]) -> Pod:
@@ -132,20 +161,23 @@ class Pod:
             ready_since=(
                 _time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None
             ),
-            active=text_at(status, "phase") == "Running" and not is_deleting(manifest),
+            active=text_at(status, "phase") == "Running"
+            and not is_deleting(manifest)
+            and text_at(spec, "os", "name") != "windows",
             coming=text_at(status, "phase") in ("", "Pending") and not is_deleting(manifest),
             shared_processes=spec.get("shareProcessNamespace") is True
             or spec.get("hostPID") is True,
+            host_network=spec.get("hostNetwork") is True,
             containers=_parse_containers(spec, status),
             runs=_parse_runs(spec, status),
             ephemeral=len(maps_at(spec, "ephemeralContainers")),
             started=Started.parse(text_at(manifest, "metadata", "annotations", STARTED)),
+            opted_out=is_opted_out(manifest),
         )
 
-    @property
-    def busy(self) -> bool:
-        """Whether an injector is on its way or at work."""
-        return any(run.finished is None for run in self.runs)
+    def is_busy(self, now: datetime) -> bool:
+        """Return whether an injector is on its way or at work."""
+        return any(run.is_pending(now) for run in self.runs)
 
     def runs_of(self, exporter: str, container: Container | None = None) -> list[Run]:
         """Return the injectors of an exporter, of all containers or of one as it runs now."""
@@ -163,8 +195,9 @@ class Pod:
         ]
 
     def belongs_to(self, exporter: str) -> bool:
-        """Tell whether the annotations for Prometheus are of an exporter."""
-        return (self.annotations or {}).get(OWNER) == exporter
+        """Return whether an exporter has annotated the pod."""
+        held = self.annotations or {}
+        return held.get(OWNER) == exporter or held.get(ENDPOINT, "").startswith(f"{exporter}:")
 
     def begins_with(self, exporter: str, container: Container) -> bool:
         """Tell whether the JVMs of a container began with an exporter of this name."""
@@ -172,13 +205,11 @@ class Pod:
         return held is not None and held.exporter == exporter and container.name in held.containers
 
     def has_lost(self, run: Run) -> bool:
-        """Tell whether a JVM ended during an injection.
+        """Return whether a container ended during an injection, by the word of the kubelet.
 
         A JVM that is the first process takes its container with it, and the injector too, which
         then has no time for a report.
         """
-        if run.says(Reason.JVM_TERMINATED):
-            return True
         if run.report is not None or run.finished is None:
             return False
         began = run.started or run.finished
@@ -189,6 +220,11 @@ class Pod:
             and began <= container.last_end <= run.finished + _GRACE
             for container in self.containers
         )
+
+
+def is_opted_out(pod: Mapping[str, Any]) -> bool:
+    """Return whether a pod says that it must be left alone."""
+    return text_at(pod, "metadata", "annotations", OPT_OUT) == "true"
 
 
 def shrink_pod(pod: Manifest) -> Manifest:
@@ -204,12 +240,26 @@ def shrink_pod(pod: Manifest) -> Manifest:
         "kind": pod.get("kind", "Pod"),
         "metadata": kept,
         "spec": {
-            **_pick(spec, "shareProcessNamespace", "hostPID", "securityContext"),
+            **_pick(
+                spec, "shareProcessNamespace", "hostPID", "hostNetwork", "os", "securityContext"
+            ),
             "containers": [
                 _pick(each, "name", "securityContext") for each in maps_at(spec, "containers")
             ],
+            "initContainers": [
+                _pick(each, "name", "securityContext", "restartPolicy")
+                for each in _init_containers(spec)
+                if _is_sidecar(each)
+            ],
             "ephemeralContainers": [
-                _pick(each, "name", "env", "targetContainerName", "securityContext")
+                {
+                    **_pick(each, "name", "targetContainerName", "securityContext"),
+                    "env": [
+                        variable
+                        for variable in maps_at(each, "env")
+                        if variable.get("name") == REQUEST_VARIABLE
+                    ],
+                }
                 for each in maps_at(spec, "ephemeralContainers")
             ],
         },
@@ -221,6 +271,11 @@ def shrink_pod(pod: Manifest) -> Manifest:
             "containerStatuses": [
                 _pick(each, "name", "containerID", "state", "lastState", "user")
                 for each in maps_at(status, "containerStatuses")
+            ],
+            "initContainerStatuses": [
+                _pick(each, "name", "containerID", "state", "lastState", "user")
+                for each in maps_at(status, "initContainerStatuses")
+                if "running" in map_at(each, "state")
             ],
             "ephemeralContainerStatuses": [
                 _pick(each, "name", "state")
@@ -235,11 +290,21 @@ def _pick(source: Mapping[str, Any], *names: str) -> Manifest:
 
 
 def _parse_containers(spec: Mapping[str, Any], status: Mapping[str, Any]) -> list[Container]:
-    statuses = {text_at(each, "name"): each for each in maps_at(status, "containerStatuses")}
+    listed = (*maps_at(status, "containerStatuses"), *maps_at(status, "initContainerStatuses"))
+    statuses = {text_at(each, "name"): each for each in listed}
     return [
         _parse_container(each, map_at(spec, "securityContext"), statuses.get(each["name"], {}))
-        for each in maps_at(spec, "containers")
+        for each in (*maps_at(spec, "containers"), *filter(_is_sidecar, _init_containers(spec)))
     ]
+
+
+def _init_containers(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return maps_at(spec, "initContainers")
+
+
+def _is_sidecar(container: Mapping[str, Any]) -> bool:
+    """Return whether an init container runs as long as the pod does."""
+    return container.get("restartPolicy") == "Always"
 
 
 def _parse_container(
@@ -247,7 +312,7 @@ def _parse_container(
 ) -> Container:
     context = map_at(spec, "securityContext")
     user = map_at(status, "user", "linux")
-    asked = {name: context.get(name, pod_context.get(name)) for name in ("runAsUser", "runAsGroup")}
+    asked = {name: context.get(name, pod_context.get(name)) for name in _IDENTITY}
     last = map_at(status, "lastState", "terminated")
     running = "running" in map_at(status, "state")
     return Container(
@@ -256,6 +321,7 @@ def _parse_container(
         uid=_integer(user.get("uid"), asked["runAsUser"]),
         gid=_integer(user.get("gid"), asked["runAsGroup"]),
         capabilities=map_at(context, "capabilities"),
+        non_root=asked["runAsNonRoot"] is True or bool(_integer(asked["runAsUser"])),
         last_id=_strip(text_at(last, "containerID")),
         last_end=_time(last.get("finishedAt")),
     )
@@ -294,7 +360,8 @@ def _parse_run(spec: Mapping[str, Any], state: Mapping[str, Any]) -> Run | None:
         waits_for=": ".join(
             text for text in (text_at(waiting, "reason"), text_at(waiting, "message")[:150]) if text
         ),
-        report=_parse_report(text_at(ended, "message")),
+        # A process of the pod can write the message of an injector, but then has to kill it.
+        report=_parse_report(text_at(ended, "message")) if ended.get("exitCode") == 0 else None,
     )
 
 

@@ -3,7 +3,7 @@
 from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, POD, SERVICE
 from libs.common.rbac import PolicyRule, children, grant, own, reads
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER
-from operators.jmxexporter.discovery import SERVICE_MONITOR
+from operators.jmxexporter.discovery import POD_MONITOR, SERVICE_MONITOR
 
 _KEEP = ("create", "patch", "delete")
 
@@ -16,5 +16,6 @@ RULES: tuple[PolicyRule, ...] = (
     *children(SERVICE, *_KEEP, why="keep spec.service"),
     *children(ENDPOINT_SLICE, *_KEEP, why="keep spec.service"),
     *children(SERVICE_MONITOR, *_KEEP, why="keep spec.service.monitor"),
+    *children(POD_MONITOR, *_KEEP, why="keep spec.podMonitor"),
 )
 """Rules of the operator itself; those of the framework are added by the generator."""

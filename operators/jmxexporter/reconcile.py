@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Final
 
 from libs.common.actions import Action
 from libs.common.kinds import Kind, Manifest
 from libs.common.plan import Outcome, Patch, Step
-from operators.jmxexporter.api.v1alpha1 import (
-    AgentKind,
-    Mode,
-    PrometheusJmxExporter,
-    Reason,
-)
+from operators.jmxexporter.annotations import hides_endpoint, plan_annotations
+from operators.jmxexporter.api.reasons import Reason
+from operators.jmxexporter.api.v1alpha1 import AgentKind, Mode, PrometheusJmxExporter
 from operators.jmxexporter.config import Config
-from operators.jmxexporter.discovery import Address
+from operators.jmxexporter.discovery import MONITORS, Address
+from operators.jmxexporter.guard_calls import GuardCall, GuardKey, GuardState
 from operators.jmxexporter.injector.messages import Action as Job
 from operators.jmxexporter.injector.messages import Reason as Told
-from operators.jmxexporter.injector.messages import Request, State
-from operators.jmxexporter.naming import MARK, OWNER, PATH, PORT, SCRAPE
-from operators.jmxexporter.pods import Container, Pod
+from operators.jmxexporter.injector.messages import Request
+from operators.jmxexporter.pods import Container, Pod, Run
+from operators.jmxexporter.requests import build_request, build_stop
 from operators.jmxexporter.resources import (
     Image,
-    build_annotation_patch,
-    build_annotations,
     build_injection,
 )
-from operators.jmxexporter.targets import (
-    Judge,
-    Phase,
-    Target,
-    build_request,
-    build_stop,
-    judge_started,
-)
-
-_UNSET: Mapping[str, None] = dict.fromkeys((SCRAPE, PORT, PATH, OWNER, MARK))
+from operators.jmxexporter.targets import Judge, judge_started
+from operators.jmxexporter.verdicts import Phase, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +40,10 @@ class Observed:
         coming: Number of selected pods that do not run yet.
         strays: Other pods that had injectors of this exporter or carry its annotations.
         broken: Whether the status says that the circuit breaker is open for this generation.
-        monitored: Whether the cluster has ServiceMonitors.
+        monitored: Kinds of monitors that the cluster has.
         published: Objects by which Prometheus finds the endpoints, each with its kind.
+        states: What guards reported.
+        signs: Whether the operator has a key, by which guards take configurations.
     """
 
     config: Config
@@ -61,8 +52,10 @@ class Observed:
     coming: int = 0
     strays: Sequence[Pod] = ()
     broken: bool = False
-    monitored: bool = True
+    monitored: Collection[Kind] = MONITORS
     published: Sequence[tuple[Kind, Manifest]] = ()
+    states: Mapping[GuardKey, GuardState] = field(default_factory=dict)
+    signs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +90,7 @@ class Plan:
 
     Attributes:
         actions: What to do.
+        calls: Guards to ask or to send the configuration to.
         targets: Where the containers of the exporter's pods stand.
         lost: Why the circuit breaker is open; empty while it is closed.
         rejected: What JVMs have against the configuration; empty for nothing.
@@ -107,11 +101,21 @@ class Plan:
 
     actions: Sequence[PodAction] = ()
     targets: Sequence[Target] = ()
+    calls: Sequence[GuardCall] = ()
     lost: str = ""
     rejected: str = ""
     next_look: datetime | None = None
     foreign: Sequence[str] = ()
     stopping: bool = False
+
+    @property
+    def guards(self) -> list[GuardKey]:
+        """The endpoints of the exporter."""
+        return [
+            GuardKey(target.container.container_id, each.jvm.pid, each.jvm.start)
+            for target in self.targets
+            for each in target.endpoints
+        ]
 
     @property
     def steps(self) -> list[Step]:
@@ -133,32 +137,36 @@ def plan_exporter(
     """Decide what brings the selected pods in line with the spec."""
     lost = find_lost(exporter, [*observed.pods, *observed.strays])
     config = observed.config
-    judge = Judge(exporter, now, limits.start_timeout)
+    judge = Judge(exporter, now, config, observed.states if observed.signs else None)
     targets = [
-        judge_started(exporter, pod, container)
+        judge_started(exporter, pod, container, config.hash, observed.states, now)
         or judge.judge(pod, container, build_request(exporter, config, pod, container))
         for pod in observed.pods
         for container in pick_containers(exporter, pod)
     ]
-    rejected = find_rejection(exporter, config, observed.pods)
+    rejected = find_rejection(targets, observed.pods)
     paused = exporter.spec.mode is Mode.PAUSED
     stops = plan_stops(exporter, observed.strays, now, limits)
     actions: list[PodAction] = []
     if not paused:
         actions += _annotate(exporter, observed.pods, targets)
         actions += stops.actions
+    # Questions change nothing, so they wait for nobody's turn.
+    calls = [call for target in targets if target.phase is not Phase.DUE for call in target.calls]
     blocked = paused or lost or observed.broken or rejected or config.reason
     if not blocked:
-        targets, injections = _inject(exporter, observed, targets, now, limits)
+        targets, injections, sent = _inject(exporter, observed, targets, now, limits)
         actions += injections
+        calls += sent
     looks = [target.until for target in targets if target.until is not None and not blocked]
     return Plan(
         actions,
         targets,
+        () if paused else calls,
         lost,
         rejected,
         min(looks, default=stops.next_look),
-        _find_foreign(exporter, observed.pods),
+        [pod.key.name for pod in observed.pods if hides_endpoint(exporter, pod)],
         stops.stopping,
     )
 
@@ -170,7 +178,7 @@ def plan_stops(
     actions: list[PodAction] = []
     looks: list[datetime] = []
     stopping = False
-    judge = Judge(exporter, now, limits.start_timeout)
+    judge = Judge(exporter, now)
     for pod in pods:
         targets = [
             judge.judge(pod, container, build_stop(exporter, pod, container))
@@ -180,13 +188,14 @@ def plan_stops(
         for target in targets:
             # Unlike a start, an end does not wait for the pod to be ready.
             due = target.phase is Phase.DUE or target.reason is Reason.POD_NOT_READY
-            if due and not pod.busy:
+            if due and not pod.is_busy(now):
                 actions.append(
                     _build_action(
                         exporter,
                         replace(target, phase=Phase.DUE),
                         build_stop(exporter, pod, target.container),
                         limits,
+                        now,
                     )
                 )
                 break
@@ -195,7 +204,7 @@ def plan_stops(
         if waiting:
             stopping = True
         elif pod.belongs_to(exporter.metadata.uid):
-            actions += _unannotate(pod)
+            actions += _unannotate(exporter, pod)
     return Plan(actions, next_look=min(looks, default=None), stopping=stopping)
 
 
@@ -205,7 +214,7 @@ def plan_release(exporter: PrometheusJmxExporter, pods: Iterable[Pod]) -> Plan:
     To the next exporter the annotations of one that is gone are somebody else's.
     """
     mine = [pod for pod in pods if pod.belongs_to(exporter.metadata.uid)]
-    return Plan([action for pod in mine for action in _unannotate(pod)])
+    return Plan([action for pod in mine for action in _unannotate(exporter, pod)])
 
 
 def pick_containers(exporter: PrometheusJmxExporter, pod: Pod) -> list[Container]:
@@ -220,28 +229,43 @@ def pick_containers(exporter: PrometheusJmxExporter, pod: Pod) -> list[Container
     ]
 
 
-def find_lost(exporter: PrometheusJmxExporter, pods: Iterable[Pod]) -> str:
-    """Tell of JVMs that ended during an injection for this generation of the spec."""
-    lost = [
-        f"pod {pod.key.name}, container {run.container}"
+_WITNESSES: Final = 2
+"""Pods that must agree before their reports decide for others: a pod can forge its own."""
+
+
+def find_lost(exporter: PrometheusJmxExporter, pods: Sequence[Pod]) -> str:
+    """Name the JVMs that ended during an injection for this generation of the spec.
+
+    The kubelet's word on one container is enough. Reports of injectors count once two pods, or the
+    only one, have them; until then injectors run one at a time (see `_inject`).
+    """
+    losses = [
+        (pod, run)
         for pod in pods
         for run in pod.runs_of(exporter.metadata.uid)
         if run.request.generation == exporter.metadata.generation
         and run.request.action is not Job.CHECK
-        and pod.has_lost(run)
+        and (pod.has_lost(run) or run.says(Told.JVM_TERMINATED))
     ]
-    return "; ".join(lost[:3])
+    proven = any(pod.has_lost(run) for pod, run in losses)
+    if not proven and len({pod.key for pod, _ in losses}) < min(_WITNESSES, len(pods)):
+        return ""
+    shown = [f"pod {pod.key.name}, container {run.container}" for pod, run in losses]
+    return "; ".join(shown[:3])
 
 
-def find_rejection(exporter: PrometheusJmxExporter, config: Config, pods: Iterable[Pod]) -> str:
-    """Tell what a JVM has against the configuration: the others would say the same."""
-    for pod in pods:
-        for run in pod.runs_of(exporter.metadata.uid):
-            if run.request.config_hash == config.hash and run.report is not None:
-                for jvm in run.report.jvms:
-                    if jvm.reason == Told.CONFIG_INVALID:
-                        return jvm.message
-    return ""
+def find_rejection(targets: Iterable[Target], pods: Sequence[Pod]) -> str:
+    """Return why JVMs refuse the configuration, once enough of them do that others would, too.
+
+    Only what runs now counts: a container that has restarted may accept it.
+    """
+    refusals = {
+        target.pod.key: target.message
+        for target in targets
+        if target.phase is Phase.FAILED and target.reason is Reason.CONFIG_INVALID
+    }
+    enough = len(refusals) >= min(_WITNESSES, len(pods))
+    return min(refusals.values()) if refusals and enough else ""
 
 
 def _inject(
@@ -250,17 +274,18 @@ def _inject(
     targets: Sequence[Target],
     now: datetime,
     limits: Limits,
-) -> tuple[list[Target], list[PodAction]]:
+) -> tuple[list[Target], list[PodAction], list[GuardCall]]:
     """Give containers their turn: one a pod, and some pods at a time."""
     uid = exporter.metadata.uid
-    busy = {pod.key for pod in observed.pods if pod.busy}
+    busy = {pod.key for pod in observed.pods if pod.is_busy(now)}
     at_work = {
         pod.key
         for pod in observed.pods
-        if any(run.finished is None and run.started is not None for run in pod.runs_of(uid))
-        or _is_starting(uid, pod, now, limits)
+        if any(run.is_pending(now) and not _is_stuck(run) for run in pod.runs_of(uid))
     }
+    limit = exporter.spec.max_concurrent if not _is_suspect(targets) else 1
     actions: list[PodAction] = []
+    calls: list[GuardCall] = []
     judged: list[Target] = []
     for target in targets:
         if target.phase is not Phase.DUE:
@@ -268,30 +293,43 @@ def _inject(
         elif target.pod.key in busy:
             message = "another container of the pod has its turn"
             judged.append(_wait(target, Reason.POD_BUSY, message))
-        elif len(at_work) >= exporter.spec.max_concurrent:
-            message = "as many pods as spec.maxConcurrent are worked on already"
+        elif len(at_work) >= limit:
+            message = f"injectors are at work in {len(at_work)} pods already (spec.maxConcurrent)"
             judged.append(_wait(target, Reason.WAITING, message))
+        elif target.calls:
+            calls += target.calls
+            at_work.add(target.pod.key)
+            message = "the configuration is being sent to the JVM"
+            judged.append(_wait(target, Reason.UPDATING, message))
         else:
             request = build_request(exporter, observed.config, target.pod, target.container)
-            actions.append(_build_action(exporter, target, request, limits))
+            actions.append(_build_action(exporter, target, request, limits, now))
             busy.add(target.pod.key)
             at_work.add(target.pod.key)
             judged.append(_wait(target, Reason.STARTING, "an injector is put beside it"))
-    return judged, actions
+    return judged, actions, calls
 
 
-def _is_starting(uid: str, pod: Pod, now: datetime, limits: Limits) -> bool:
-    """Tell whether an injector may still start: one that cannot does not hold up other pods.
+def _is_stuck(run: Run) -> bool:
+    """Return whether the kubelet says that an injector cannot start; it holds up no other pod."""
+    return bool(run.waits_for) and "ContainerCreating" not in run.waits_for
 
-    An ephemeral container has no time of creation. The pod was ready before it got one, which is
-    all that is known.
+
+def may_still_inject(pod: Pod, uid: str, now: datetime) -> bool:
+    """Return whether an injector that has not started yet may still make an endpoint.
+
+    Nobody would stop that endpoint once the exporter is gone.
     """
-    waiting = [run for run in pod.runs_of(uid) if run.finished is None and run.started is None]
-    if not waiting:
-        return False
-    stuck = any(run.waits_for and "ContainerCreating" not in run.waits_for for run in waiting)
-    since = pod.ready_since
-    return not (stuck and since is not None and now > since + limits.start_timeout)
+    return any(
+        run.request.action is Job.ENSURE and run.request.not_after and run.is_pending(now)
+        for run in pod.runs_of(uid)
+    )
+
+
+def _is_suspect(targets: Iterable[Target]) -> bool:
+    """Return whether an injection or the configuration may do harm, by the word of one pod."""
+    suspicious = (Reason.JVM_TERMINATED, Reason.CONFIG_INVALID)
+    return any(target.reason in suspicious for target in targets)
 
 
 def _wait(target: Target, reason: Reason, message: str) -> Target:
@@ -299,10 +337,11 @@ def _wait(target: Target, reason: Reason, message: str) -> Target:
 
 
 def _build_action(
-    exporter: PrometheusJmxExporter, target: Target, request: Request, limits: Limits
+    exporter: PrometheusJmxExporter, target: Target, request: Request, limits: Limits, now: datetime
 ) -> PodAction:
+    dated = replace(request, not_after=int((now + limits.start_timeout).timestamp()))
     step = build_injection(
-        target.pod, target.container, request, exporter.spec.config, target.user, limits.image
+        target.pod, target.container, dated, exporter.spec.config, target.user, limits.image
     )
     where = f"container {target.container.name} of pod {target.pod.key.name}"
     note = f"Put an injector beside {where}: {request.action}"
@@ -321,54 +360,28 @@ def _annotate(
     exporter: PrometheusJmxExporter, pods: Iterable[Pod], targets: Sequence[Target]
 ) -> list[PodAction]:
     actions: list[PodAction] = []
-    uid = exporter.metadata.uid
     for pod in pods:
         mine = [target for target in targets if target.pod.key == pod.key]
-        ports = sorted(
-            jvm.port for target in mine for jvm in target.reports if jvm.state is State.SERVING
-        )
-        waits = any(target.phase in (Phase.DUE, Phase.WAITING) for target in mine)
-        if ports and not is_foreign(pod, uid):
-            path = find_path(exporter, pod, mine)
-            step = build_annotation_patch(pod, build_annotations(uid, ports[0], path))
-            if step is not None:
-                note = f"Annotated pod {pod.key.name} for port {ports[0]}"
-                actions.append(PodAction(step, Reason.ANNOTATED, note))
-        elif not ports and not waits and pod.belongs_to(uid):
-            actions += _unannotate(pod)
+        served = [(each.jvm.port, each.path) for target in mine for each in target.endpoints]
+        step = plan_annotations(exporter, pod, min(served, default=None))
+        if step is not None:
+            where = f"for port {min(served)[0]}" if served else "for no endpoint"
+            note = f"Annotated pod {pod.key.name} {where}"
+            actions.append(PodAction(step, Reason.ANNOTATED, note))
     return actions
 
 
-def find_path(exporter: PrometheusJmxExporter, pod: Pod, targets: Iterable[Target]) -> str:
-    """Return the path that the JVMs of a pod serve at."""
-    if pod.started is not None and all(target.begun for target in targets):
-        return pod.started.path
-    return "/metrics" if exporter.spec.agent is AgentKind.UPSTREAM else exporter.spec.path
-
-
 def list_addresses(targets: Iterable[Target]) -> list[Address]:
-    """List where metrics are served, also by what is to be served otherwise soon."""
+    """List where metrics are served, including by JVMs that wait for another configuration."""
     return [
-        Address(jvm.port, target.pod.key.name, target.pod.uid, target.pod.ip)
+        Address(endpoint.jvm.port, target.pod.key.name, target.pod.uid, target.pod.ip)
         for target in targets
-        for jvm in target.reports or target.before
-        if jvm.state is State.SERVING and jvm.port
+        for endpoint in target.endpoints
+        if endpoint.jvm.port
     ]
 
 
-def _unannotate(pod: Pod) -> list[PodAction]:
-    step = build_annotation_patch(
-        pod, {name: None for name in _UNSET if name in (pod.annotations or {})}
-    )
+def _unannotate(exporter: PrometheusJmxExporter, pod: Pod) -> list[PodAction]:
+    step = plan_annotations(exporter, pod, None)
     note = f"Took the annotations off pod {pod.key.name}"
     return [] if step is None else [PodAction(step, Reason.ANNOTATED, note)]
-
-
-def is_foreign(pod: Pod, uid: str) -> bool:
-    """Tell whether a pod carries annotations for Prometheus that are not ours to change."""
-    held = pod.annotations or {}
-    return held.get(OWNER) != uid and any(name in held for name in (SCRAPE, PORT, PATH))
-
-
-def _find_foreign(exporter: PrometheusJmxExporter, pods: Iterable[Pod]) -> list[str]:
-    return [pod.key.name for pod in pods if is_foreign(pod, exporter.metadata.uid)]

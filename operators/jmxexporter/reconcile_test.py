@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,12 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.kinds import Manifest
-from operators.jmxexporter.api.v1alpha1 import PrometheusJmxExporter, Reason
+from operators.jmxexporter.api.reasons import Reason
+from operators.jmxexporter.api.v1alpha1 import PrometheusJmxExporter
 from operators.jmxexporter.config import Config
-from operators.jmxexporter.injector.messages import JvmReport, Report, State
+from operators.jmxexporter.injector.messages import Action, JvmReport, Report, State
 from operators.jmxexporter.injector.messages import Reason as Told
 from operators.jmxexporter.pods import Pod, shrink_pod
-from operators.jmxexporter.reconcile import Limits, Observed, list_addresses, plan_exporter
+from operators.jmxexporter.reconcile import (
+    Limits,
+    Observed,
+    list_addresses,
+    plan_exporter,
+    plan_stops,
+)
 from operators.jmxexporter.resources import Image
 from operators.jmxexporter.samples import (
     CONFIG,
@@ -28,10 +36,13 @@ from operators.jmxexporter.samples import (
     build_run_status,
 )
 from operators.jmxexporter.started import Started
+from operators.jmxexporter.verdicts import Phase
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 LIMITS = Limits(Image("injector"))
 GOOD = Config(CONFIG, CONFIG_HASH)
+WHOLE = (Told.NO_JVM_FOUND, Told.CONFIG_CHANGED, Told.TOO_MANY_JVMS, Told.NOT_STARTED)
+"""Reasons that injectors give for a container, not for a JVM."""
 OUTCOMES = st.sampled_from([*Told, None, "ok"])
 
 
@@ -59,6 +70,8 @@ def end(pod: Manifest, outcome: Told | str | None) -> None:
     report: Report | None
     if outcome == "ok":
         report = answer_well(run.request, run)
+    elif outcome in WHOLE:
+        report = Report(reason=str(outcome), message="of the whole container")
     elif outcome is None:
         report = None
     else:
@@ -87,19 +100,90 @@ def test_container_is_never_tried_more_often_than_allowed(
         assert take(pod, exporter, now + timedelta(days=9)) == 0
 
 
-@given(st.lists(OUTCOMES, min_size=1, max_size=6))
-def test_nothing_is_touched_any_more_once_a_jvm_was_lost(outcomes: list[Told | str | None]) -> None:
+@pytest.mark.parametrize("others", [0, 3])
+def test_jvms_lost_in_two_pods_or_in_the_only_one_stop_all_injections(others: int) -> None:
     exporter = parse_exporter(maxAttempts=10)
-    pod = build_pod()
-    take(pod, exporter)
-    end(pod, Told.JVM_TERMINATED)
+    pods = [build_pod(f"shop-{number}") for number in range(1 + others)]
+    for pod in pods[:2]:
+        take(pod, exporter)
+        end(pod, Told.JVM_TERMINATED)
 
-    plan = plan_exporter(
-        exporter, Observed(GOOD, [Pod.parse(pod), Pod.parse(build_pod("other"))]), NOW, LIMITS
-    )
+    plan = plan_exporter(exporter, Observed(GOOD, [Pod.parse(pod) for pod in pods]), NOW, LIMITS)
 
     assert plan.lost
     assert not [action for action in plan.actions if action.job is not None]
+
+
+@pytest.mark.parametrize("reason", [Told.JVM_TERMINATED, Told.CONFIG_INVALID])
+def test_report_of_one_pod_slows_injections_down_and_does_not_stop_them(reason: Told) -> None:
+    """A process of the pod could have written the report."""
+    exporter = parse_exporter(maxConcurrent=5)
+    pods = [build_pod(f"shop-{number}") for number in range(4)]
+    take(pods[0], exporter)
+    end(pods[0], reason)
+
+    plan = plan_exporter(exporter, Observed(GOOD, [Pod.parse(pod) for pod in pods]), NOW, LIMITS)
+
+    assert (plan.lost, plan.rejected) == ("", "")
+    assert len([action for action in plan.actions if action.job is not None]) == 1
+
+
+def test_message_of_an_injector_that_was_killed_is_no_report() -> None:
+    exporter, pod = parse_exporter(), build_pod()
+    take(pod, exporter)
+    end(pod, "ok")
+    pod["status"]["ephemeralContainerStatuses"][-1]["state"]["terminated"]["exitCode"] = 137
+
+    (target,) = plan_exporter(exporter, Observed(GOOD, [Pod.parse(pod)]), NOW, LIMITS).targets
+
+    assert list(target.endpoints) == []
+    assert take(pod, exporter) == 1, "it is tried again, as after an injector without a report"
+
+
+@pytest.mark.parametrize(
+    "context", [{"runAsNonRoot": True}, {"runAsUser": 1234, "runAsGroup": 5678}]
+)
+def test_no_report_makes_an_injector_run_as_root(context: dict[str, Any]) -> None:
+    exporter, pod = parse_exporter(), build_pod(securityContext=context)
+    take(pod, exporter)
+    run = Pod.parse(pod).runs[-1]
+    forged = JvmReport(pid=1, reason=Told.UID_MISMATCH, message="other", uid=0, gid=0)
+    pod["status"]["ephemeralContainerStatuses"] = [build_run_status(run, Report((forged,)))]
+
+    take(pod, exporter, NOW + timedelta(days=1))
+
+    users = [each["securityContext"]["runAsUser"] for each in pod["spec"]["ephemeralContainers"]]
+    assert len(users) == 2
+    assert 0 not in users
+
+
+def test_pod_on_the_network_of_its_node_is_served_only_if_asked_for() -> None:
+    pod = build_pod(hostNetwork=True)
+    observed = Observed(GOOD, [Pod.parse(pod)])
+
+    refused = plan_exporter(parse_exporter(), observed, NOW, LIMITS)
+
+    assert not refused.actions
+    assert [target.reason for target in refused.targets] == [Reason.HOST_NETWORK]
+    assert take(pod, parse_exporter(hostNetwork="Allow")) == 1
+
+
+def test_injector_that_does_not_start_is_given_up_and_told_to_do_nothing() -> None:
+    exporter, pod = parse_exporter(maxAttempts=2), build_pod()
+    take(pod, exporter)
+    name = pod["spec"]["ephemeralContainers"][0]["name"]
+    waiting = {"name": name, "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+    pod["status"]["ephemeralContainerStatuses"] = [waiting]
+
+    before = plan_exporter(exporter, Observed(GOOD, [Pod.parse(pod)]), NOW, LIMITS)
+    late = NOW + timedelta(seconds=302)
+
+    assert before.next_look == NOW + timedelta(seconds=301)
+    assert Pod.parse(pod).runs[0].request.not_after == (NOW + timedelta(seconds=300)).timestamp()
+    assert take(pod, exporter, late + timedelta(minutes=5)) == 1
+    last = plan_exporter(exporter, Observed(GOOD, [Pod.parse(pod)]), NOW + timedelta(1), LIMITS)
+    (target,) = last.targets
+    assert (target.phase, target.reason) == (Phase.FAILED, Reason.INJECTOR_NOT_STARTED)
 
 
 def test_pod_is_left_alone_until_it_is_ready_long_enough() -> None:
@@ -172,8 +256,13 @@ def test_report_of_several_jvms_is_as_bad_as_its_worst() -> None:
     assert [jvm.port for jvm in plan.targets[0].reports] == [9400, 0]
 
 
-def test_jvm_stays_published_while_a_new_configuration_is_on_its_way() -> None:
-    exporter, pod = parse_exporter(), build_pod()
+UNPUBLISHED = {Told.JVM_TERMINATED, Told.NOT_SERVING}
+
+
+@pytest.mark.parametrize("outcome", [*sorted(set(Told) - {Told.NO_JVM_FOUND}), None])
+def test_jvm_stays_published_until_it_is_known_to_have_stopped(outcome: Told | None) -> None:
+    """A typo in a rule must not remove a JVM from Prometheus that serves as before."""
+    exporter, pod = parse_exporter(maxAttempts=1), build_pod()
     take(pod, exporter)
     end(pod, "ok")
     changed = Config("rules: []", "another")
@@ -184,9 +273,100 @@ def test_jvm_stays_published_while_a_new_configuration_is_on_its_way() -> None:
         for action in plan.actions:
             pod["spec"]["ephemeralContainers"].append(action.step.operations[0]["value"])
     assert len(Pod.parse(pod).runs) == 2
-    end(pod, Told.PORT_IN_USE)
+    end(pod, outcome)
+
     plan = plan_exporter(exporter, Observed(changed, [Pod.parse(pod)]), NOW, LIMITS)
-    assert list_addresses(plan.targets) == []
+
+    addresses = [address.port for address in list_addresses(plan.targets)]
+    assert addresses == ([] if outcome in UNPUBLISHED else [9400])
+    assert plan.targets[0].phase is Phase.FAILED
+
+
+def test_failed_report_tells_what_the_jvm_still_serves() -> None:
+    exporter, pod = parse_exporter(maxAttempts=1, lastPort=9410), build_pod()
+    take(pod, exporter)
+    end(pod, "ok")
+    moved = parse_exporter(maxAttempts=1, port=9500, lastPort=9510, path="/other")
+    take(pod, moved)
+    run = Pod.parse(pod).runs[-1]
+    report = build_report(run.request, run, State.FAILED, Told.AGENT_ERROR)
+    served = replace(report, port=9400, config_hash=CONFIG_HASH)
+    pod["status"]["ephemeralContainerStatuses"].append(build_run_status(run, Report((served,))))
+
+    (target,) = plan_exporter(moved, Observed(GOOD, [Pod.parse(pod)]), NOW, LIMITS).targets
+
+    shown = [(each.jvm.port, each.path, each.jvm.config_hash) for each in target.endpoints]
+    assert shown == [(9400, "/metrics", CONFIG_HASH)]
+
+
+def test_endpoint_of_a_jvm_that_was_replaced_in_its_container_is_forgotten() -> None:
+    exporter, pod = parse_exporter(), build_pod()
+    take(pod, exporter)
+    end(pod, "ok")
+    changed = parse_exporter(port=9500)
+    take(pod, changed)
+    run = Pod.parse(pod).runs[-1]
+    other = replace(build_report(run.request, run, State.SERVING), pid=77)
+    pod["status"]["ephemeralContainerStatuses"].append(build_run_status(run, Report((other,))))
+
+    (target,) = plan_exporter(changed, Observed(GOOD, [Pod.parse(pod)]), NOW, LIMITS).targets
+
+    assert [(each.jvm.pid, each.jvm.port) for each in target.endpoints] == [(77, 9500)]
+
+
+@pytest.mark.parametrize(
+    "tuning",
+    [{"timeoutSeconds": 50}, {"maxJvms": 7}, {"minFreeMemory": "32Mi"}, {"backoffSeconds": 7}],
+)
+def test_limit_that_changes_spends_no_injector_on_a_jvm_that_serves(tuning: dict[str, Any]) -> None:
+    pod = build_pod()
+    take(pod, parse_exporter())
+    end(pod, "ok")
+
+    assert take(pod, parse_exporter(**tuning)) == 0
+
+
+@pytest.mark.parametrize(
+    ("outcome", "tuning"),
+    [
+        (Told.TIMEOUT, {"timeoutSeconds": 50}),
+        (Told.TOO_LITTLE_MEMORY, {"minFreeMemory": "32Mi"}),
+        (Told.TOO_MANY_JVMS, {"maxJvms": 7}),
+    ],
+)
+def test_limit_that_may_have_been_the_cause_is_tried_at_once(
+    outcome: Told, tuning: dict[str, Any]
+) -> None:
+    pod = build_pod()
+    take(pod, parse_exporter(maxAttempts=1))
+    end(pod, outcome)
+    assert take(pod, parse_exporter(maxAttempts=1), NOW + timedelta(days=1)) == 0
+
+    assert take(pod, parse_exporter(maxAttempts=1, **tuning)) == 1
+
+
+@pytest.mark.parametrize("outcome", [Told.NO_JVM_FOUND, Told.ATTACH_DISABLED, Told.UNSUPPORTED_JVM])
+def test_container_that_cannot_be_served_is_asked_again_for_other_processes_only(
+    outcome: Told,
+) -> None:
+    exporter, pod = parse_exporter(), build_pod()
+    take(pod, exporter)
+    end(pod, outcome)
+    changed = Config("rules: []", "another")
+
+    plan = plan_exporter(exporter, Observed(changed, [Pod.parse(pod)]), NOW, LIMITS)
+    assert not plan.actions
+    assert take(pod, parse_exporter(mainClass="Shop")) == 1
+
+
+def test_endpoint_is_stopped_even_if_the_pod_had_all_its_injectors() -> None:
+    exporter, pod = parse_exporter(maxEphemeralContainers=1), build_pod()
+    take(pod, exporter)
+    end(pod, "ok")
+
+    plan = plan_stops(exporter, [Pod.parse(pod)], NOW, LIMITS)
+
+    assert [action.job for action in plan.actions] == [Action.STOP]
 
 
 @pytest.mark.parametrize("told", [{"port": 0}, {"last_port": 70_000}, {"path": "/" * 200}])

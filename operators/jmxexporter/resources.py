@@ -10,13 +10,18 @@ from libs.common.kinds import POD, Manifest
 from libs.common.plan import Patch, escape_pointer
 from operators.jmxexporter.api.v1alpha1 import ConfigSource
 from operators.jmxexporter.injector.messages import (
+    CLIENTS_VARIABLE,
     CONFIG_VARIABLE,
+    KEY_VARIABLE,
+    LOGIN_VARIABLES,
     REQUEST_VARIABLE,
+    TLS_VARIABLES,
     Action,
     Request,
 )
-from operators.jmxexporter.naming import MARK, OWNER, PATH, PORT, SCRAPE, injector_name
+from operators.jmxexporter.naming import injector_name
 from operators.jmxexporter.pods import Container, Pod
+from operators.jmxexporter.presets import PRESETS
 
 UNKNOWN_USER: Final = 65532
 """User and group of an injector that is to find out those of the JVM."""
@@ -29,10 +34,12 @@ class Image:
     Attributes:
         name: Image of the injector.
         pull_policy: When it is pulled.
+        public_key: Key by which guards know the operator, as base64; empty if it has none.
     """
 
     name: str
     pull_policy: str = "IfNotPresent"
+    public_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +65,10 @@ def build_injector(
     """
     environment: list[Manifest] = [{"name": REQUEST_VARIABLE, "value": request.render()}]
     if request.action is not Action.STOP:
-        reference = {
-            "name": source.config_map_name,
-            "key": source.config_map_key,
-            "optional": True,
-        }
-        value_from = {"configMapKeyRef": reference}
-        environment.append({"name": CONFIG_VARIABLE, "valueFrom": value_from})
+        environment.append(_build_config(source))
+        environment += _build_secrets(request)
+    if request.action is Action.ENSURE and image.public_key:
+        environment.append({"name": KEY_VARIABLE, "value": image.public_key})
     return {
         "name": name,
         "image": image.name,
@@ -75,6 +79,34 @@ def build_injector(
         "terminationMessagePolicy": "File",
         "securityContext": build_security_context(container, user),
     }
+
+
+def _build_config(source: ConfigSource) -> Manifest:
+    if source.preset is not None:
+        return {"name": CONFIG_VARIABLE, "value": PRESETS[source.preset]}
+    reference = {"name": source.config_map_name, "key": source.config_map_key, "optional": True}
+    return {"name": CONFIG_VARIABLE, "valueFrom": {"configMapKeyRef": reference}}
+
+
+def _build_secrets(request: Request) -> list[Manifest]:
+    """Build the variables that the kubelet fills in from Secrets, which we do not read."""
+    wanted: list[tuple[str, str, str]] = []
+    if request.tls_secret:
+        wanted += [(variable, request.tls_secret, key) for key, variable in TLS_VARIABLES.items()]
+    if request.client_certificates:
+        wanted.append((CLIENTS_VARIABLE, request.tls_secret, "ca.crt"))
+    if request.login_secret:
+        wanted += [
+            (variable, request.login_secret, key) for key, variable in LOGIN_VARIABLES.items()
+        ]
+    return [
+        # Optional: the injector says which one is missing, instead of waiting for it.
+        {
+            "name": name,
+            "valueFrom": {"secretKeyRef": {"name": secret, "key": key, "optional": True}},
+        }
+        for name, secret, key in wanted
+    ]
 
 
 def build_security_context(container: Container, user: Credentials) -> Manifest:
@@ -123,11 +155,6 @@ def build_injection(
         resource_version=pod.resource_version,
         subresource="ephemeralcontainers",
     )
-
-
-def build_annotations(exporter: str, port: int, path: str) -> dict[str, str]:
-    """Build the annotations by which Prometheus finds an endpoint."""
-    return {SCRAPE: "true", PORT: str(port), PATH: path, OWNER: exporter, MARK: "verified"}
 
 
 def build_annotation_patch(pod: Pod, wanted: Mapping[str, str | None]) -> Patch | None:

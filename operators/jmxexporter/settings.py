@@ -19,6 +19,9 @@ class Settings(WebhookSettings):
     itself."""
     injector_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     """injector_pull_policy is when the image of the ephemeral containers is pulled."""
+    signing_secret: str = ""
+    """signing_secret is the name of a Secret in the namespace of the operator, for the key that
+    signs configurations; the chart creates it. Without one each new rule needs an injector."""
     start_timeout_seconds: float = Field(default=300, ge=1)
     """start_timeout_seconds is how long an ephemeral container may take to start before its turn
     goes to the next pod."""

@@ -39,6 +39,8 @@ class Started:
         spec = exporter.spec
         first, last = spec.ports
         source = f"{spec.config.config_map_name}/{spec.config.config_map_key}"
+        if spec.config.preset is not None:
+            source = f"preset {spec.config.preset}"
         name = exporter.metadata.name
         return cls(name, tuple(containers), first, last, spec.path, source)
 

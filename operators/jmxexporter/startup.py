@@ -15,6 +15,8 @@ from libs.common.plan import escape_pointer
 from operators.jmxexporter.api.v1alpha1 import Mode, PrometheusJmxExporter, Startup
 from operators.jmxexporter.injector.messages import START_VARIABLE, Start
 from operators.jmxexporter.naming import STARTED
+from operators.jmxexporter.pods import is_opted_out
+from operators.jmxexporter.presets import PRESETS
 from operators.jmxexporter.resources import UNKNOWN_USER, Image
 from operators.jmxexporter.started import Started
 
@@ -26,6 +28,10 @@ DIRECTORY: Final = "/slipway-jmx"
 """Where containers see the jars."""
 CONFIG_DIRECTORY: Final = "/slipway-jmx-config"
 """Where containers see the configuration."""
+ANSWER_FILE: Final = (
+    "/tmp/slipway-jmx-answer.properties"  # noqa: S108 - for people; nothing reads it.
+)
+"""Where a JVM says what became of its endpoint, as far as it can write there."""
 OPTIONS: Final = "JAVA_TOOL_OPTIONS"
 """Environment variable by which each JVM takes options."""
 
@@ -59,7 +65,7 @@ def build_startup_patch(
         The operations; none when the pod is to stay as it is.
     """
     spec = map_at(pod, "spec")
-    if not starts_pods(exporter) or _is_beyond_us(pod, spec):
+    if not starts_pods(exporter) or is_opted_out(pod) or _is_beyond_us(pod, spec):
         return []
     places = [
         (index, container)
@@ -72,14 +78,14 @@ def build_startup_patch(
     patch = _annotate(pod, started)
     patch += _append(spec, "/spec", "volumes", _build_volumes(exporter))
     # First of all: others may be sidecars, which never end.
-    init = _build_init_container(started, image)
+    init = _build_init_container(exporter, started, image)
     if maps_at(spec, "initContainers"):
         patch.append({"op": "add", "path": "/spec/initContainers/0", "value": init})
     else:
         patch.append({"op": "add", "path": "/spec/initContainers", "value": [init]})
     for index, container in places:
         path = f"/spec/containers/{index}"
-        patch += _append(container, path, "volumeMounts", _build_mounts())
+        patch += _append(container, path, "volumeMounts", _build_mounts(exporter))
         patch += _set_options(container, path)
     return patch
 
@@ -141,32 +147,41 @@ def _annotate(pod: Mapping[str, Any], started: Started) -> list[Manifest]:
 
 def _build_volumes(exporter: PrometheusJmxExporter) -> list[Manifest]:
     source = exporter.spec.config
+    jars: Manifest = {"name": VOLUME, "emptyDir": {"sizeLimit": "32Mi"}}
+    if source.preset is not None:
+        return [jars]
     config_map = {
         "name": source.config_map_name,
         # A pod must not wait for a ConfigMap that only we want.
         "optional": True,
         "items": [{"key": source.config_map_key, "path": _CONFIG_FILE}],
     }
-    return [
-        {"name": VOLUME, "emptyDir": {"sizeLimit": "32Mi"}},
-        {"name": CONFIG_VOLUME, "configMap": config_map},
-    ]
+    return [jars, {"name": CONFIG_VOLUME, "configMap": config_map}]
 
 
-def _build_mounts() -> list[Manifest]:
-    return [
-        {"name": VOLUME, "mountPath": DIRECTORY},
-        {"name": CONFIG_VOLUME, "mountPath": CONFIG_DIRECTORY, "readOnly": True},
-    ]
+def _build_mounts(exporter: PrometheusJmxExporter) -> list[Manifest]:
+    # Read-only: an emptyDir is writable for every user, and what is in it runs in the JVMs.
+    jars: Manifest = {"name": VOLUME, "mountPath": DIRECTORY, "readOnly": True}
+    if exporter.spec.config.preset is not None:
+        return [jars]
+    return [jars, {"name": CONFIG_VOLUME, "mountPath": CONFIG_DIRECTORY, "readOnly": True}]
 
 
-def _build_init_container(started: Started, image: Image) -> Manifest:
+def _build_init_container(
+    exporter: PrometheusJmxExporter, started: Started, image: Image
+) -> Manifest:
+    spec = exporter.spec
+    preset = spec.config.preset
     start = Start(
         id=started.exporter,
         directory=DIRECTORY,
-        config=f"{CONFIG_DIRECTORY}/{_CONFIG_FILE}",
+        config=f"{DIRECTORY if preset else CONFIG_DIRECTORY}/{_CONFIG_FILE}",
+        config_text=PRESETS[preset] if preset else "",
+        main_class=spec.main_class,
+        exclude_main_class=spec.exclude_main_class,
         port=started.port,
         last_port=started.last_port,
+        answer=ANSWER_FILE,
         path=started.path,
     )
     return {

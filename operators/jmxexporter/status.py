@@ -8,20 +8,21 @@ from typing import Any
 
 from libs.common.conditions import Condition, build_conditions
 from libs.common.kinds import Manifest
+from operators.jmxexporter.api.reasons import ConditionType, Reason
 from operators.jmxexporter.api.v1alpha1 import (
     SHOWN,
-    ConditionType,
     EndpointState,
     Failure,
     MetricsEndpoint,
     Mode,
     PrometheusJmxExporter,
     PrometheusJmxExporterStatus,
-    Reason,
 )
-from operators.jmxexporter.injector.messages import JvmReport, State
-from operators.jmxexporter.reconcile import Observed, Plan, find_path
-from operators.jmxexporter.targets import Phase, Target
+from operators.jmxexporter.discovery import find_unserved
+from operators.jmxexporter.endpoints import Endpoint
+from operators.jmxexporter.injector.messages import State
+from operators.jmxexporter.reconcile import Observed, Plan
+from operators.jmxexporter.verdicts import Phase, Target
 
 _NAMED = 3
 """Most pods that a message names."""
@@ -93,18 +94,20 @@ def _list_endpoints(
     exporter: PrometheusJmxExporter, targets: Iterable[Target]
 ) -> Iterable[MetricsEndpoint]:
     for target in targets:
+        for endpoint in target.endpoints:
+            yield _build_endpoint(exporter, target, endpoint, serving=True)
         for jvm in target.reports:
-            if jvm.state in (State.SERVING, State.WOULD_INJECT) and jvm.port:
-                yield _build_endpoint(exporter, target, jvm)
+            if jvm.state is State.WOULD_INJECT and jvm.port:
+                endpoint = Endpoint(jvm, exporter.spec.path, target.verified)
+                yield _build_endpoint(exporter, target, endpoint, serving=False)
 
 
 def _build_endpoint(
-    exporter: PrometheusJmxExporter, target: Target, jvm: JvmReport
+    exporter: PrometheusJmxExporter, target: Target, endpoint: Endpoint, *, serving: bool
 ) -> MetricsEndpoint:
-    path = find_path(exporter, target.pod, [target])
-    ip = target.pod.ip
+    scheme = "https" if exporter.spec.tls is not None else "http"
+    jvm, ip = endpoint.jvm, target.pod.ip
     host = f"[{ip}]" if ":" in ip else ip
-    serving = jvm.state is State.SERVING
     return MetricsEndpoint(
         pod=_name(target),
         port=jvm.port,
@@ -112,16 +115,18 @@ def _build_endpoint(
         container_id=target.container.container_id,
         pid=jvm.pid,
         main_class=jvm.main,
-        url=f"http://{host}:{jvm.port}{path}" if serving and host else "",
+        url=f"{scheme}://{host}:{jvm.port}{endpoint.path}" if serving and host else "",
         agent_version=jvm.version,
         config_hash=jvm.config_hash,
         state=_state_of(target, serving=serving),
-        last_verified_time=target.verified,
+        last_verified_time=endpoint.verified,
     )
 
 
 def _state_of(target: Target, *, serving: bool) -> EndpointState:
-    if target.begun:
+    if target.phase is Phase.UNVERIFIED:
+        return EndpointState.NOT_VERIFIED
+    if target.started:
         return EndpointState.STARTED_WITH
     return EndpointState.SERVING if serving else EndpointState.WOULD_INJECT
 
@@ -130,7 +135,8 @@ def _list_failures(observed: Observed, plan: Plan) -> Iterable[Failure]:
     given_up = {id(target) for target in _list_failed(plan.targets)}
     for target in plan.targets:
         late = target.reason is Reason.RESTART_REQUIRED
-        if id(target) in given_up or target.phase is Phase.WAITING or late:
+        waits = target.phase in (Phase.WAITING, Phase.UNVERIFIED)
+        if id(target) in given_up or waits or late:
             yield Failure(
                 pod=_name(target),
                 container=target.container.name,
@@ -161,27 +167,35 @@ def _judge_ready(
         return Condition.false(ready, config.reason, config.message)
     if refusals:
         return Condition.false(ready, Reason.REFUSED, refusals[0])
-    service = exporter.spec.service
-    if service is not None and service.monitor is not None and not observed.monitored:
-        message = "spec.service.monitor: the cluster has no ServiceMonitors; take the field away"
+    if unserved := find_unserved(exporter, observed.monitored):
+        field, kind = unserved
+        message = f"{field}: the cluster has no {kind.kind}s; remove the field"
         return Condition.false(ready, Reason.MONITOR_UNAVAILABLE, message)
     if exporter.spec.mode is Mode.PAUSED:
-        return Condition.false(ready, Reason.PAUSED, "spec.mode is Paused: nothing is changed")
+        # True: what is asked for, to change nothing, holds. Tools that wait for Ready go on.
+        return Condition.true(ready, Reason.PAUSED, "spec.mode is Paused: nothing is changed")
     if failed := _list_failed(targets):
         return Condition.false(ready, Reason.TARGETS_FAILED, _describe(failed))
     waiting = [target for target in targets if target.phase in (Phase.DUE, Phase.WAITING)]
-    if waiting or plan.stopping or observed.coming:
-        count = len({_name(target) for target in waiting}) + observed.coming
-        message = f"pods that are still to be seen to: {count}"
-        return Condition.false(ready, Reason.INJECTING, message)
+    unready = len({_name(t) for t in waiting if t.pod.ready_since is None}) + observed.coming
+    working = [target for target in waiting if target.pod.ready_since is not None]
+    serving = {_name(target) for target in targets if target.endpoints}
+    # A pod that does not become ready is not this object's failure, if others are served.
+    if working or plan.stopping or (unready and not serving):
+        count = len({_name(target) for target in working}) + unready
+        return Condition.false(ready, Reason.INJECTING, f"pods without metrics yet: {count}")
+    if unverified := [t for t in targets if t.phase is Phase.UNVERIFIED]:
+        return Condition.unknown(ready, Reason.NOT_VERIFIED, _describe(unverified))
     if exporter.spec.mode is Mode.DRY_RUN:
         message = "spec.mode is DryRun: status says what would be done"
-        return Condition.false(ready, Reason.DRY_RUN, message)
+        return Condition.true(ready, Reason.DRY_RUN, message)
     if not observed.pods:
         message = "spec.labelSelector selects no running pod that is not another exporter's"
         return Condition.true(ready, Reason.NO_PODS, message)
-    count = len(observed.pods)
-    return Condition.true(ready, Reason.ALL_SERVING, f"{count} of {count} pods serve metrics")
+    count = len(observed.pods) + observed.coming
+    rest = f"; {unready} not ready" if unready else ""
+    message = f"{count - unready} of {count} pods serve metrics{rest}"
+    return Condition.true(ready, Reason.ALL_SERVING, message)
 
 
 def _describe(targets: Sequence[Target]) -> str:

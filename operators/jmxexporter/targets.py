@@ -1,139 +1,86 @@
-"""What is to be done for one container; pure.
+"""What to do for one container; pure.
 
 A container is tried with one request until the request changes. The injectors that it had tell
-what was tried and how it went.
+what was tried and how it went. Each injector stays in the specification of the pod, so none is
+spent on what an earlier one has answered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from enum import Enum, auto
+from datetime import UTC, datetime, timedelta
 
-from operators.jmxexporter.api.v1alpha1 import (
-    AgentKind,
-    Mode,
-    PrometheusJmxExporter,
-    Reason,
-)
+from operators.jmxexporter.api.reasons import Reason
+from operators.jmxexporter.api.v1alpha1 import HostNetwork, PrometheusJmxExporter
 from operators.jmxexporter.config import Config
+from operators.jmxexporter.endpoints import Endpoint, find_endpoints
+from operators.jmxexporter.guard_calls import GuardCall, GuardKey, GuardState, is_pod_address
 from operators.jmxexporter.injector.messages import Action, Agent, JvmReport, Request, State
 from operators.jmxexporter.injector.messages import Reason as Told
 from operators.jmxexporter.pods import Container, Pod, Run
-from operators.jmxexporter.resources import UNKNOWN_USER, Credentials
+from operators.jmxexporter.resources import Credentials
 from operators.jmxexporter.started import Started
-
-_RETRIED = (
-    Told.NOT_READY,
-    Told.CONFIG_CHANGED,
-    Told.NO_JVM_FOUND,
-    Told.NOT_SERVING,
-    Told.PORT_IN_USE,
-    Told.TIMEOUT,
-    Told.UID_MISMATCH,
+from operators.jmxexporter.verdicts import (
+    OF_CONFIG,
+    Phase,
+    Summary,
+    Target,
+    answers,
+    fill,
+    find_user,
+    parse_reason,
+    summarize,
 )
-"""What may be otherwise at another attempt though nobody has changed anything."""
 
 
-class Phase(Enum):
-    """Where a container stands."""
-
-    DONE = auto()
-    """All that was asked for holds."""
-    NO_JVM = auto()
-    """There is nothing to do in it."""
-    DUE = auto()
-    """An injector is to be put beside it."""
-    WAITING = auto()
-    """An injector is at work, or the next one is not due yet."""
-    FAILED = auto()
-    """It is given up until something changes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Say where a container stands.
-
-    Attributes:
-        pod: Its pod.
-        container: The container.
-        phase: Where it stands.
-        reason: Why.
-        message: The same for people.
-        attempts: How many injectors it had for what is asked for now.
-        user: As whom the next injector runs.
-        until: When it is to be looked at again; None for no time of its own.
-        reports: What is known of its JVMs.
-        before: What the injector before said of the JVMs that serve, for as long as another one is
-            to come: they go on with what they have.
-        verified: When that was seen.
-        begun: Whether its JVMs began with the exporter, which is not verified.
-    """
-
-    pod: Pod
-    container: Container
-    phase: Phase
-    reason: Reason
-    message: str = ""
-    attempts: int = 0
-    user: Credentials = field(default_factory=Credentials)
-    until: datetime | None = None
-    reports: Sequence[JvmReport] = ()
-    before: Sequence[JvmReport] = ()
-    verified: datetime | None = None
-    begun: bool = False
-
-
-def judge_started(exporter: PrometheusJmxExporter, pod: Pod, container: Container) -> Target | None:
+def judge_started(
+    exporter: PrometheusJmxExporter,
+    pod: Pod,
+    container: Container,
+    config_hash: str,
+    states: Mapping[GuardKey, GuardState],
+    now: datetime,
+) -> Target | None:
     """Say where a container stands whose JVMs began with the exporter; None for any other.
 
-    Nothing is ever put beside it: who chose this way may not be able to attach.
+    Nothing is ever put beside it: who chose this way may not be able to attach. Anyone who creates
+    pods can write the annotation, so the endpoint is verified by asking it.
     """
     held = pod.started
     if held is None or not pod.begins_with(exporter.metadata.name, container):
         return None
-    report = JvmReport(pid=0, state=State.SERVING, port=held.port)
-    reason, message = Reason.ALL_SERVING, ""
-    if held != Started.of(exporter, held.containers):
+    key = GuardKey(container.container_id)
+    ports = tuple(range(held.port, min(held.last_port, held.port + 99) + 1))
+    call = GuardCall(key, pod.ip, ports, held.exporter, False, "", config_hash)
+    state = states.get(key)
+    port = state.port if state is not None and state.port else held.port
+    served = state.config_hash if state is not None else ""
+    report = JvmReport(pid=0, state=State.SERVING, port=port, config_hash=served)
+    phase, reason, message = Phase.DONE, Reason.ALL_SERVING, ""
+    if state is None or state.failures:
+        phase, reason = Phase.UNVERIFIED, Reason.NOT_VERIFIED
+        message = state.message if state is not None else "the endpoint was not asked yet"
+    elif held != Started.of(exporter, held.containers):
         reason = Reason.RESTART_REQUIRED
         message = f"began with port {held.port}, path {held.path} and ConfigMap {held.config}"
-    return Target(pod, container, Phase.DONE, reason, message, reports=(report,), begun=True)
-
-
-def build_request(
-    exporter: PrometheusJmxExporter, config: Config, pod: Pod, container: Container
-) -> Request:
-    """Build what is asked for in a container."""
-    spec = exporter.spec
-    first, last = spec.ports
-    return Request(
-        id=exporter.metadata.uid,
-        action=Action.CHECK if spec.mode is Mode.DRY_RUN else Action.ENSURE,
-        container_id=container.container_id,
-        shared_processes=pod.shared_processes,
-        port=first,
-        last_port=last,
-        path="/metrics" if spec.agent is AgentKind.UPSTREAM else spec.path,
-        config_hash=config.hash,
-        agent=Agent(spec.agent),
-        main_class=spec.main_class,
-        exclude_main_class=spec.exclude_main_class,
-        max_jvms=spec.max_jvms,
-        timeout_seconds=spec.timeout_seconds,
-        generation=exporter.metadata.generation,
-    )
-
-
-def build_stop(exporter: PrometheusJmxExporter, pod: Pod, container: Container) -> Request:
-    """Build the request that ends the endpoints of a container."""
-    return Request(
-        id=exporter.metadata.uid,
-        action=Action.STOP,
-        container_id=container.container_id,
-        shared_processes=pod.shared_processes,
-        timeout_seconds=exporter.spec.timeout_seconds,
-        generation=exporter.metadata.generation,
+    # The kubelet brings another configuration within a minute or two.
+    if not is_pod_address(pod.ip):
+        message = f"the pod has no address that can be asked: {pod.ip or 'none'}"
+        state = GuardState("", config_hash, now, message=message, failures=1)
+        phase, reason = Phase.UNVERIFIED, Reason.NOT_VERIFIED
+    settled = state is not None and not state.failures and state.wanted == config_hash
+    due = state is None or (not settled and state.retry_at <= now)
+    return Target(
+        pod,
+        container,
+        phase,
+        reason,
+        message,
+        endpoints=(Endpoint(report, held.path),),
+        started=True,
+        until=None if due or settled or state is None else state.retry_at,
+        calls=(call,) if due else (),
     )
 
 
@@ -144,43 +91,167 @@ class Judge:
     Attributes:
         exporter: The exporter.
         now: The time.
-        start_timeout: How long an injector may take to start.
+        config: The configuration.
+        states: What guards reported.
     """
 
     exporter: PrometheusJmxExporter
     now: datetime
-    start_timeout: timedelta
+    config: Config = field(default_factory=Config)
+    states: Mapping[GuardKey, GuardState] | None = None
 
     def judge(self, pod: Pod, container: Container, request: Request) -> Target:
         """Say where a container stands with a request."""
-        target = self._judge(pod, container, request)
-        if target.phase not in (Phase.DUE, Phase.WAITING):
-            return target
-        return replace(target, before=find_serving(pod.runs_of(request.id, container)))
-
-    def _judge(self, pod: Pod, container: Container, request: Request) -> Target:
         runs = pod.runs_of(request.id, container)
-        tried = [run for run in runs if run.request.asks_like(request)]
+        endpoints = [self._update(each, container, runs) for each in find_endpoints(runs)]
+        target = self._judge(pod, container, request, runs, endpoints)
+        return replace(target, endpoints=endpoints)
+
+    def _update(self, endpoint: Endpoint, container: Container, runs: Sequence[Run]) -> Endpoint:
+        """Return an endpoint with the configuration that its guard reported last."""
+        state = self._find_state(endpoint, container, runs[-1])
+        if state is None or not state.config_hash:
+            return endpoint
+        return replace(endpoint, jvm=replace(endpoint.jvm, config_hash=state.config_hash))
+
+    def _find_state(self, endpoint: Endpoint, container: Container, last: Run) -> GuardState | None:
+        """Return what a guard reported since the last injector."""
+        state = (self.states or {}).get(_key_of(endpoint, container))
+        return state if state is not None and state.run == last.name else None
+
+    def _judge(
+        self,
+        pod: Pod,
+        container: Container,
+        request: Request,
+        runs: Sequence[Run],
+        endpoints: Sequence[Endpoint],
+    ) -> Target:
         user = find_user(container, runs)
-        attempts = len(tried)
+        attempts = sum(run.request.is_like(request) for run in runs)
         last = runs[-1] if runs else None
-        if last is not None and last.finished is None:
+        refused = self.exporter.spec.host_network is HostNetwork.REFUSE
+        if pod.host_network and refused and last is None:
+            message = "the pod uses the network of its node; see spec.hostNetwork"
+            return Target(pod, container, Phase.FAILED, Reason.HOST_NETWORK, message)
+        if last is not None and last.is_pending(self.now):
             return self._await(pod, container, last, attempts)
-        if last is None or last not in tried:
-            return self._start(pod, container, user, attempts)
-        return self._weigh(pod, container, last, user, attempts)
+        if last is not None and self._is_reachable(pod, last, request, endpoints):
+            return self._compare(pod, container, request, last, user, attempts, endpoints)
+        if last is not None and answers(last, request):
+            return self._weigh(pod, container, last, user, attempts)
+        return self._start(pod, container, request, user, attempts)
+
+    def _is_reachable(
+        self, pod: Pod, last: Run, request: Request, endpoints: Sequence[Endpoint]
+    ) -> bool:
+        """Return whether guards can be sent what is wanted: nothing but the configuration differs.
+
+        Ports, path and certificates are for injectors.
+        """
+        if self.states is None or last.report is None or not endpoints:
+            return False
+        first, ports = last.request.port, {each.jvm.port for each in endpoints}
+        if not is_pod_address(pod.ip) or not ports <= {*range(first, last.request.last_port + 1)}:
+            return False
+        if request.action is not Action.ENSURE or request.agent is not Agent.GUARD:
+            return False
+        serving = {(each.jvm.pid, each.jvm.start) for each in endpoints}
+        return (
+            last.request.action is Action.ENSURE
+            and replace(last.request, config_hash=request.config_hash).wants_like(request)
+            and last.report.reason in ("", Told.TOO_MANY_JVMS)
+            and {(jvm.pid, jvm.start) for jvm in last.report.jvms} == serving
+        )
+
+    def _compare(
+        self,
+        pod: Pod,
+        container: Container,
+        request: Request,
+        last: Run,
+        user: Credentials,
+        attempts: int,
+        endpoints: Sequence[Endpoint],
+    ) -> Target:
+        """Compare what guards serve with what is wanted, and send it where it differs."""
+        states = [(each, self._find_state(each, container, last)) for each in endpoints]
+        behind = [
+            (each, state) for each, state in states if each.jvm.config_hash != request.config_hash
+        ]
+        if not behind:
+            found = summarize(last)
+            if found.phase is Phase.FAILED and found.told in OF_CONFIG:
+                found = Summary(Phase.DONE, Reason.ALL_SERVING)
+            # After a restart of the operator nobody knows what guards were sent meanwhile.
+            unknown = [each for each, state in states if state is None]
+            calls = [self._build_call(each, pod, container, last, request) for each in unknown]
+            target = fill(found, pod, container, last, attempts)
+            return replace(target, calls=calls)
+        if last.request.config_hash == request.config_hash and all(
+            state is None for _, state in behind
+        ):
+            # The injector brought this configuration, and the guard refused it.
+            return self._weigh(pod, container, last, user, attempts)
+        asked = [state for _, state in behind if state and state.wanted == request.config_hash]
+        for state in asked:
+            if state.reason:
+                message = f"port {state.port}: {state.message}"
+                reason = parse_reason(state.reason)
+                return Target(pod, container, Phase.FAILED, reason, message, attempts)
+        if any(state.is_given_up for state in asked):
+            # For example because of a NetworkPolicy.
+            return self._start(pod, container, request, user, attempts)
+        if waiting := [
+            state.retry_at for state in asked if state.failures and state.retry_at > self.now
+        ]:
+            message = "the guard did not answer; it is asked again"
+            return Target(
+                pod,
+                container,
+                Phase.WAITING,
+                Reason.UPDATING,
+                message,
+                attempts,
+                until=min(waiting),
+            )
+        calls = [
+            replace(self._build_call(each, pod, container, last, request), config=self.config.text)
+            for each, _ in behind
+        ]
+        return Target(pod, container, Phase.DUE, Reason.UPDATING, "", attempts, calls=calls)
+
+    def _build_call(
+        self, endpoint: Endpoint, pod: Pod, container: Container, last: Run, request: Request
+    ) -> GuardCall:
+        return GuardCall(
+            _key_of(endpoint, container),
+            pod.ip,
+            (endpoint.jvm.port,),
+            request.id,
+            bool(last.request.tls_secret),
+            last.name,
+            request.config_hash,
+        )
 
     def _await(self, pod: Pod, container: Container, run: Run, attempts: int) -> Target:
         if run.started is not None:
             message = "the injector is at work"
             return Target(pod, container, Phase.WAITING, Reason.RUNNING, message, attempts)
-        message = run.waits_for or "the injector is on its way"
-        return Target(pod, container, Phase.WAITING, Reason.STARTING, message, attempts)
+        message = run.waits_for or "the injector is starting"
+        limit = run.request.not_after
+        until = datetime.fromtimestamp(limit + 1, UTC) if limit else None
+        return Target(
+            pod, container, Phase.WAITING, Reason.STARTING, message, attempts, until=until
+        )
 
-    def _start(self, pod: Pod, container: Container, user: Credentials, attempts: int) -> Target:
-        """Put the first injector for a request beside a container, once its pod is steady."""
+    def _start(
+        self, pod: Pod, container: Container, request: Request, user: Credentials, attempts: int
+    ) -> Target:
+        """Add an injector to the pod of a container, once the pod is steady."""
         budget = self.exporter.spec.max_ephemeral_containers
-        if len(pod.runs) >= budget:
+        # An endpoint that cannot be stopped would stay for the life of the pod.
+        if len(pod.runs) >= budget and request.action is not Action.STOP:
             message = f"the pod has had {len(pod.runs)} injectors; replace the pod for more"
             return Target(pod, container, Phase.FAILED, Reason.BUDGET_EXHAUSTED, message, attempts)
         wait = timedelta(seconds=self.exporter.spec.min_ready_seconds)
@@ -199,92 +270,22 @@ class Judge:
         """Weigh what the last injector for a request said."""
         found = summarize(run)
         if found.phase is not Phase.FAILED:
-            return _fill(found, pod, container, run, attempts)
-        if Credentials(run.uid, run.gid) != user and attempts < self.exporter.spec.max_attempts:
-            return self._start(pod, container, user, attempts)
-        if not found.retried or attempts >= self.exporter.spec.max_attempts:
-            return _fill(found, pod, container, run, attempts)
+            return fill(found, pod, container, run, attempts)
+        limit, request = self.exporter.spec.max_attempts, run.request
+        if Credentials(run.uid, run.gid) != user and attempts < limit:
+            return self._start(pod, container, request, user, attempts)
+        if not found.retried or attempts >= limit:
+            return fill(found, pod, container, run, attempts)
         delay = self.exporter.spec.backoff_seconds * 2 ** (attempts - 1)
-        due = (run.finished or self.now) + timedelta(seconds=delay)
+        ended = run.finished or datetime.fromtimestamp(run.request.not_after, UTC)
+        due = ended + timedelta(seconds=delay)
         if due > self.now:
             message = f"{found.reason}: {found.message}; tried again after {delay} s"
             return Target(
                 pod, container, Phase.WAITING, Reason.WAITING, message, attempts, user, until=due
             )
-        return self._start(pod, container, user, attempts)
+        return self._start(pod, container, request, user, attempts)
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """Sum up what an injector said.
-
-    Attributes:
-        phase: Where its container stands.
-        reason: Why.
-        message: The same for people.
-        retried: Whether another attempt may end otherwise.
-    """
-
-    phase: Phase
-    reason: Reason
-    message: str = ""
-    retried: bool = False
-
-
-def summarize(run: Run) -> Summary:
-    """Sum up what an injector said of all JVMs of its container."""
-    report = run.report
-    if report is None:
-        message = "the injector ended without a report"
-        return Summary(Phase.FAILED, Reason.NO_REPORT, message, retried=True)
-    if report.reason == Told.NO_JVM_FOUND:
-        return Summary(Phase.NO_JVM, Reason.NO_JVM_FOUND, report.message)
-    if report.reason:
-        reason = _reason(report.reason)
-        return Summary(Phase.FAILED, reason, report.message, report.reason in _RETRIED)
-    bad = [jvm for jvm in report.jvms if jvm.state in (State.REFUSED, State.FAILED)]
-    if not bad:
-        return Summary(Phase.DONE, Reason.ALL_SERVING)
-    # One that may be otherwise next time makes the container worth another attempt.
-    worst = next((jvm for jvm in bad if jvm.reason not in _RETRIED), bad[0])
-    message = f"process {worst.pid} {worst.main}: {worst.message}"
-    retried = any(jvm.reason in _RETRIED for jvm in bad)
-    return Summary(Phase.FAILED, _reason(worst.reason), message, retried)
-
-
-def find_serving(runs: Sequence[Run]) -> Sequence[JvmReport]:
-    """Find the JVMs that serve, as far as the last injector that said anything of them knows."""
-    told = [run for run in runs if run.report and run.request.action is not Action.CHECK]
-    if not told or told[-1].report is None:
-        return ()
-    return [jvm for jvm in told[-1].report.jvms if jvm.state is State.SERVING]
-
-
-def find_user(container: Container, runs: Sequence[Run]) -> Credentials:
-    """Find as whom the next injector runs: as the JVM, whose ids an earlier one may have told."""
-    for run in reversed(runs):
-        for jvm in run.report.jvms if run.report else ():
-            if jvm.uid >= 0 and jvm.gid >= 0:
-                return Credentials(jvm.uid, jvm.gid)
-    uid = UNKNOWN_USER if container.uid is None else container.uid
-    return Credentials(uid, uid if container.gid is None else container.gid)
-
-
-def _fill(summary: Summary, pod: Pod, container: Container, run: Run, attempts: int) -> Target:
-    return Target(
-        pod,
-        container,
-        summary.phase,
-        summary.reason,
-        summary.message,
-        attempts,
-        reports=run.report.jvms if run.report else (),
-        verified=run.finished,
-    )
-
-
-def _reason(text: str) -> Reason:
-    try:
-        return Reason(text)
-    except ValueError:
-        return Reason.AGENT_ERROR
+def _key_of(endpoint: Endpoint, container: Container) -> GuardKey:
+    return GuardKey(container.container_id, endpoint.jvm.pid, endpoint.jvm.start)

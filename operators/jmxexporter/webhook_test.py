@@ -82,7 +82,7 @@ async def test_exporter_that_cannot_be_read_prepares_nothing(
     store = harness.manager.cache.store(PROMETHEUS_JMX_EXPORTER)
     held = store.get(Key("default", manifest["metadata"]["name"]))
     assert held is not None
-    held["spec"][broken] = {"app": 7}
+    held["spec"][broken] = {"app": 7, "configMapName": 7}
 
     assert not is_prepared(harness, build_review())
 

@@ -11,7 +11,7 @@ from libs.common.testing.conformance import OperatorConformance, Subject
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
 from libs.common.testing.outcome import Run
-from operators.network.api.v1alpha1 import Firewall, Network
+from operators.network.api.v1alpha1 import Firewall, Network, ProviderNetwork
 from operators.network.controller import OPERATOR
 from operators.network.naming import KEPT_FOR
 from operators.network.rbac import RULES
@@ -25,6 +25,7 @@ from operators.network.samples import (
 CRDS = (
     build_crd(Network),
     build_crd(Firewall),
+    build_crd(ProviderNetwork),
     build_loose_crd(INSTANCE, None, ("status",)),
 )
 
@@ -41,9 +42,8 @@ def build_world() -> list[Manifest]:
 
 
 def build_network_first() -> list[Manifest]:
-    """Build a network with a route to an instance."""
-    route = {"destination": "10.9.0.0/16", "nextHop": {"instanceRef": {"name": "vm"}}}
-    return [bare(build_network("lan", routes=[route]))]
+    """Build a network whose instances reach one another."""
+    return [bare(build_network("lan", isolation="Network"))]
 
 
 def build_firewall_first() -> list[Manifest]:
@@ -57,7 +57,7 @@ class TestNetworkConformance(OperatorConformance):
         OPERATOR,
         crds=CRDS,
         objects=build_network_first,
-        change={"spec": {**build_network()["spec"], "isolation": "None", "routes": []}},
+        change={"spec": {**build_network()["spec"], "isolation": "None"}},
         children=(NETWORK_POLICY,),
         rules=RULES,
         world=build_world,
@@ -79,7 +79,10 @@ class TestFirewallConformance(OperatorConformance):
         change={
             "spec": {
                 **build_firewall()["spec"],
-                "rules": [build_rule("web", ports=[443]), build_rule("ping", protocol="ICMP")],
+                "rules": [
+                    build_rule("web", ports=[443], peers=[{"firewallRef": {"name": "web"}}]),
+                    build_rule("ping", protocol="ICMP"),
+                ],
             }
         },
         children=(NETWORK_POLICY,),

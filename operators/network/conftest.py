@@ -11,7 +11,7 @@ from libs.common.crd import build_crd
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
 from libs.common.testing.harness import OperatorHarness
-from operators.network.api.v1alpha1 import Firewall, Network
+from operators.network.api.v1alpha1 import Firewall, Network, ProviderNetwork
 from operators.network.controller import OPERATOR
 
 
@@ -21,6 +21,7 @@ async def api() -> AsyncIterator[FakeApi]:
     async with FakeApi() as api:
         api.register(build_crd(Network))
         api.register(build_crd(Firewall))
+        api.register(build_crd(ProviderNetwork))
         api.register(build_loose_crd(INSTANCE, None, ("status",)))
         yield api
 

@@ -7,12 +7,8 @@ from typing import Any
 import pytest
 
 from libs.common.conditions import find_condition
-from libs.common.contracts.compute import INSTANCE, INSTANCE_UID_LABEL
-from libs.common.contracts.multus import (
-    MULTI_NETWORK_POLICY,
-    NETWORK_ATTACHMENT_DEFINITION,
-    POLICY_FOR,
-)
+from libs.common.contracts.compute import INSTANCE, INSTANCE_UID_LABEL, NETWORK_LABEL
+from libs.common.contracts.multus import MULTI_NETWORK_POLICY
 from libs.common.contracts.network import FirewallView, NetworkView
 from libs.common.kinds import EVENT, NETWORK_POLICY, Key, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
@@ -21,6 +17,7 @@ from libs.common.testing.harness import OperatorHarness
 from operators.network.api.v1alpha1 import FIREWALL, NETWORK
 from operators.network.conformance_test import bare
 from operators.network.samples import (
+    build_attached,
     build_firewall,
     build_instance,
     build_network,
@@ -55,14 +52,14 @@ def notes(api: FakeApi, reason: str) -> list[str]:
 # Closed first.
 
 
-async def test_network_closes_every_instance_before_any_exists(
+async def test_network_closes_its_instances_before_any_exists(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
     api.create(bare(build_network()))
     await harness.settled()
 
     spec = api.get(NETWORK_POLICY, DENY)["spec"]
-    assert spec["podSelector"]["matchExpressions"][0]["operator"] == "Exists"
+    assert spec["podSelector"] == {"matchLabels": {NETWORK_LABEL: "lan"}}
     assert spec["policyTypes"] == ["Ingress", "Egress"]
     assert not spec.get("ingress")
     assert not spec.get("egress")
@@ -91,14 +88,14 @@ async def test_instance_without_firewall_is_open_as_far_as_the_network_says(
     api: FakeApi, harness: OperatorHarness
 ) -> None:
     plain = add_instance(api, "plain")
-    guarded = add_instance(api, "guarded", firewall="web")
+    add_instance(api, "guarded", firewall="web")
     api.create(bare(build_network(isolation="Network")))
     await harness.settled()
 
     assert selected(api, OPEN) == [plain]
     (entrance,) = api.get(NETWORK_POLICY, OPEN)["spec"]["ingress"]
     (peer,) = entrance["from"]
-    assert peer["podSelector"]["matchExpressions"][0]["values"] == sorted([plain, guarded])
+    assert peer["podSelector"] == {"matchLabels": {NETWORK_LABEL: "lan"}}
 
     api.patch(NETWORK, LAN, {"spec": {"isolation": "None"}})
     await harness.settled()
@@ -273,50 +270,7 @@ async def test_foreground_deletion_does_not_open_what_is_in_use(
     assert api.get(FIREWALL, WEB)["status"]["usedBy"] == ["Instance vm"]
 
 
-# Routes and attachments.
-
-
-async def test_route_follows_the_address_of_its_instance(
-    api: FakeApi, harness: OperatorHarness
-) -> None:
-    route = {"destination": "10.9.0.0/16", "nextHop": {"instanceRef": {"name": "router"}}}
-    api.create(bare(build_network(routes=[route])))
-    await harness.settled()
-    assert api.get(NETWORK, LAN)["status"]["routes"][0]["reason"] == "InstanceNotFound"
-    assert condition(api, NETWORK, LAN, "Ready") == ("False", "Unresolved")
-
-    add_instance(api, "router")
-    await harness.settled()
-    assert api.get(NETWORK, LAN)["status"]["routes"][0]["reason"] == "NoAddress"
-    for address in ("10.0.0.7", "10.0.0.8"):
-        api.patch_status(INSTANCE, Key("default", "router"), {"privateIP": address})
-        await harness.settled()
-        assert NetworkView.parse(api.get(NETWORK, LAN)).routes[0].next_hop == address
-    assert condition(api, NETWORK, LAN, "Ready") == ("True", "InPlace")
-
-
-async def test_multus_network_waits_for_the_kinds_that_it_needs(
-    api: FakeApi, harness: OperatorHarness
-) -> None:
-    uid = add_instance(api, firewall="web")
-    api.create(bare(build_network(backend="Multus", bridge="br0", vlan=42)))
-    api.create(bare(build_firewall("web", build_rule("ssh", ports=[22]))))
-    await harness.settled()
-    assert condition(api, NETWORK, LAN, "Isolated") == ("False", "MultiPolicyMissing")
-    assert condition(api, NETWORK, LAN, "Attachable") == ("False", "MultusMissing")
-    assert condition(api, FIREWALL, WEB, "Ready") == ("False", "SecondaryInterface")
-    assert not firewall_view(api).protects(uid), "nothing would close the interface"
-
-    for kind in (NETWORK_ATTACHMENT_DEFINITION, MULTI_NETWORK_POLICY):
-        api.register(build_loose_crd(kind, None, ()))
-    await harness.eventually(lambda: firewall_view(api).protects(uid))
-    await harness.eventually(lambda: condition(api, NETWORK, LAN, "Ready") == ("True", "InPlace"))
-
-    policy = api.get(MULTI_NETWORK_POLICY, POLICY)
-    assert policy["metadata"]["annotations"][POLICY_FOR] == "default/network-lan"
-    attachment = api.get(NETWORK_ATTACHMENT_DEFINITION, Key("default", "network-lan"))
-    assert '"vlan": 42' in attachment["spec"]["config"]
-    assert NetworkView.parse(api.get(NETWORK, LAN)).attachment == "network-lan"
+# Machines on other networks.
 
 
 async def test_firewall_protects_no_machine_on_a_network_that_its_policy_does_not_reach(
@@ -331,7 +285,7 @@ async def test_firewall_protects_no_machine_on_a_network_that_its_policy_does_no
     assert not firewall_view(api).protects(attached), "nobody knows how its network is carried"
     assert firewall_view(api).protects(plain)
 
-    api.create(bare(build_network("bridged", backend="Multus", bridge="br0")))
+    api.create(bare(build_attached("bridged")))
     await harness.settled()
     assert not firewall_view(api).protects(attached)
     assert condition(api, FIREWALL, WEB, "Ready") == ("False", "OtherNetwork")

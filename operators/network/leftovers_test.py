@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import pytest
+
+from libs.common.contracts.compute import INSTANCE
 from libs.common.contracts.multus import (
     MULTI_NETWORK_POLICY,
     NETWORK_ATTACHMENT_DEFINITION,
     POLICY_FOR,
 )
-from libs.common.kinds import NETWORK_POLICY, Key
+from libs.common.kinds import NETWORK_POLICY, Key, Kind
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
 from libs.common.testing.harness import OperatorHarness
-from operators.network.api.v1alpha1 import NETWORK
+from operators.network.api.v1alpha1 import FIREWALL, NETWORK
 from operators.network.conformance_test import bare
-from operators.network.samples import build_firewall, build_network
+from operators.network.samples import (
+    build_attached,
+    build_firewall,
+    build_instance,
+    build_network,
+    build_provider,
+)
 from operators.network.shown import condition
 
-LAN = Key("default", "lan")
+LAN, WEB = Key("default", "lan"), Key("default", "web")
 DENY, POLICY = Key("default", "network-lan-deny"), Key("default", "firewall-web")
 
 
@@ -27,7 +36,8 @@ async def test_mark_that_somebody_edits_is_put_right(
     for kind in (NETWORK_ATTACHMENT_DEFINITION, MULTI_NETWORK_POLICY):
         api.register(build_loose_crd(kind, None, ()))
     await harness.restart()
-    api.create(bare(build_network(backend="Multus", bridge="br0")))
+    api.create(build_provider())
+    api.create(bare(build_attached()))
     api.create(bare(build_firewall()))
     await harness.settled()
 
@@ -64,9 +74,53 @@ async def test_long_names_are_told_as_they_are(api: FakeApi, harness: OperatorHa
     name = "a" * 253
     api.create(bare(build_firewall(name)))
     route = {"destination": "10.9.0.0/16", "nextHop": {"instanceRef": {"name": name}}}
-    api.create(bare(build_network(routes=[route])))
+    api.create(bare(build_attached(routes=[route])))
     await harness.settled()
 
     status = api.get(NETWORK, LAN)["status"]
     assert status["usedBy"] == [f"Firewall {name}"]
     assert status["routes"][0]["message"] == f"Instance {name} does not exist"
+
+
+@pytest.mark.parametrize("kind", [NETWORK, FIREWALL])
+async def test_machine_that_the_cache_does_not_know_yet_keeps_what_isolates_it(
+    api: FakeApi, harness: OperatorHarness, kind: Kind
+) -> None:
+    """Nobody looks again at an object that is gone, so the API server is asked."""
+    key = LAN if kind == NETWORK else WEB
+    api.create(bare(build_network()))
+    api.create(bare(build_firewall(networkRef={"name": "other"})))
+    await harness.settled()
+    api.watches.pause(INSTANCE)
+    api.create(bare(build_instance("vm", firewall="web")))
+    mark = api.mark()
+    api.delete(kind, key)
+    await harness.eventually(
+        lambda: bool(
+            api.requests.select(kind=INSTANCE, since=mark, where=lambda each: each.verb == "list")
+        )
+    )
+    await harness.idle()
+    assert api.find(kind, key) is not None
+    assert api.find(NETWORK_POLICY, DENY if kind == NETWORK else POLICY) is not None
+
+    api.watches.resume(INSTANCE)
+    await harness.settled()
+    assert condition(api, kind, key, "Terminating") == ("True", "InUse")
+    api.delete(INSTANCE, Key("default", "vm"))
+    await harness.settled()
+    assert api.find(kind, key) is None
+
+
+async def test_status_names_the_policies_as_they_are(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(bare(build_network()))
+    api.create(bare(build_firewall()))
+    await harness.settled()
+
+    policy = api.get(NETWORK_POLICY, POLICY)["metadata"]
+    expected = {"name": "firewall-web", "uid": policy["uid"]}
+    assert api.get(FIREWALL, WEB)["status"]["policyRef"] == expected
+    (held,) = api.get(NETWORK, LAN)["status"]["policyRefs"]
+    assert held == {"name": DENY.name, "uid": api.get(NETWORK_POLICY, DENY)["metadata"]["uid"]}

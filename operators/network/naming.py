@@ -16,12 +16,17 @@ FIREWALL_CONTROLLER: Final = "network-firewall"
 FINALIZER: Final = f"{GROUP}/finalizer"
 """Finalizer on each Network and Firewall: neither goes while anything uses it."""
 KEPT_FOR: Final = f"{GROUP}/kept-for"
-"""Annotation on the policy that closes instances: UID of the Network that keeps it."""
+"""Annotation on a policy that only closes: UID of the Network or Firewall that keeps it."""
 
 
 def deny_policy_name(network: str) -> str:
     """Name the policy of a Network that keeps every instance closed."""
     return build_name("network", network, "deny", limit=DNS_SUBDOMAIN_LIMIT)
+
+
+def unlabelled_policy_name(network: str) -> str:
+    """Name the policy of a Network that closes machines whose pods lack the label of a network."""
+    return build_name("network", network, "unlabelled", limit=DNS_SUBDOMAIN_LIMIT)
 
 
 def open_policy_name(network: str) -> str:
@@ -37,3 +42,11 @@ def attachment_name(network: str) -> str:
 def firewall_policy_name(firewall: str) -> str:
     """Name the policy of a Firewall."""
     return build_name("firewall", firewall, limit=DNS_SUBDOMAIN_LIMIT)
+
+
+def closing_policy_name(firewall: str) -> str:
+    """Name the policy of a Firewall that only closes.
+
+    The prefix differs from `firewall_policy_name`, so no name of a Firewall makes the two equal.
+    """
+    return build_name("closed", "firewall", firewall, limit=DNS_SUBDOMAIN_LIMIT)

@@ -5,18 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from libs.common.contracts.compute import INSTANCE, InstanceView
+from libs.common.contracts.compute import (
+    INSTANCE,
+    INSTANCE_UID_LABEL,
+    NETWORK_LABEL,
+    InstanceView,
+)
 from libs.common.contracts.multus import MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION
 from libs.common.contracts.network import NetworkView
 from libs.common.contracts.reading import map_at, maps_at, text_at
 from libs.common.errors import NotFound
-from libs.common.kinds import NETWORK_POLICY, Key, Kind, Manifest, key_of
+from libs.common.kinds import (
+    NAMESPACE,
+    NETWORK_POLICY,
+    POD,
+    Key,
+    Kind,
+    Manifest,
+    is_deleting,
+    key_of,
+    uid_of,
+)
 from libs.common.ownership import controller_of
 from libs.common.runtime import Cache, Context
 from libs.common.runtime.store import IndexFunction
 from operators.network.api.v1alpha1 import FIREWALL, NETWORK
-from operators.network.naming import KEPT_FOR, deny_policy_name
-from operators.network.resources import list_selected
+from operators.network.naming import (
+    KEPT_FOR,
+    closing_policy_name,
+    deny_policy_name,
+    firewall_policy_name,
+)
+from operators.network.resources import list_selected, opens_anything
 
 BY_NETWORK: Final = "network"
 """Index of instances and firewalls by the network that they name."""
@@ -24,10 +44,19 @@ BY_FIREWALL: Final = "firewall"
 """Index of instances by the firewall that they name."""
 BY_HOP: Final = "hop"
 """Index of networks by the instances that their routes lead to."""
+BY_PEER: Final = "peer"
+"""Index of firewalls by what their rules name as peers; see `_peer_key`."""
+BY_PROVIDER: Final = "provider"
+"""Index of networks by the ProviderNetwork that they name."""
+BY_UID: Final = "uid"
+"""Index of instances by their UID."""
 BY_MEMBER: Final = "member"
 """Index of policies by the UIDs of the instances that they name."""
 POLICY_KINDS: Final = (NETWORK_POLICY, MULTI_NETWORK_POLICY)
 """Kinds of policies."""
+UNLABELLED_PODS: Final = f"{INSTANCE_UID_LABEL},!{NETWORK_LABEL}"
+"""Label selector of the pods of instances that lack the label of a network: their machine names
+none, or was started before pods carried the label."""
 OPTIONAL_KINDS: Final = (INSTANCE, MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION)
 """Kinds that a cluster may lack."""
 
@@ -48,13 +77,61 @@ def list_owned(ctx: Context, kinds: Iterable[Kind]) -> tuple[tuple[Kind, Manifes
 
 
 def list_open_elsewhere(ctx: Context, members: Iterable[InstanceView]) -> frozenset[str]:
-    """List the UIDs of instances that a policy of ours, but of another owner, names as well."""
+    """List the UIDs of instances that a policy of ours, but of another owner, opens as well."""
     return frozenset(
         member.uid
         for member in members
         for kind in POLICY_KINDS
         for policy in ctx.indexed(kind, BY_MEMBER, member.uid)
-        if _is_of_another_owner(ctx, policy)
+        if _is_of_another_owner(ctx, policy) and opens_anything(policy)
+    )
+
+
+def list_movers(ctx: Context) -> tuple[InstanceView, ...]:
+    """List the instances that the closing policy of a Firewall selects, but that it no longer has.
+
+    These are instances without Network that exist and name another Firewall. An instance that
+    names none is an ordinary pod, which nothing has to close.
+    """
+    held = ctx.get(NETWORK_POLICY, Key(ctx.key.namespace, closing_policy_name(ctx.key.name)))
+    found = (
+        InstanceView.parse(instance)
+        for uid in list_selected(held or {})
+        for instance in ctx.indexed(INSTANCE, BY_UID, uid)
+    )
+    return tuple(
+        each
+        for each in found
+        if each.firewall and each.firewall != ctx.key.name and not each.network
+    )
+
+
+def list_closed_elsewhere(ctx: Context, instances: Iterable[InstanceView]) -> frozenset[str]:
+    """List the UIDs of instances on the pod network that a policy of another Firewall selects."""
+    return frozenset(
+        each.uid
+        for each in instances
+        for policy in ctx.indexed(NETWORK_POLICY, BY_MEMBER, each.uid)
+        if not is_deleting(policy)
+        and key_of(policy).name
+        in (firewall_policy_name(each.firewall), closing_policy_name(each.firewall))
+        and _is_ours(policy)
+    )
+
+
+def _is_ours(policy: Manifest) -> bool:
+    owner = controller_of(policy)
+    if owner is None:
+        return bool(text_at(policy, "metadata", "annotations", KEPT_FOR))
+    return owner.get("kind") == FIREWALL.kind
+
+
+def list_unlabelled(ctx: Context) -> frozenset[str]:
+    """List the UIDs of instances of the namespace with a live pod that names no network."""
+    return frozenset(
+        text_at(pod, "metadata", "labels", INSTANCE_UID_LABEL)
+        for pod in ctx.list(POD)
+        if text_at(pod, "status", "phase") not in ("Succeeded", "Failed")
     )
 
 
@@ -87,7 +164,10 @@ def _is_of_another_owner(ctx: Context, policy: Manifest) -> bool:
 def shrink_instance(instance: Manifest) -> Manifest:
     """Keep of an Instance what its neighbors read."""
     metadata = instance["metadata"]
-    kept = ("name", "namespace", "uid", "resourceVersion", "generation", "deletionTimestamp")
+    kept = (
+        *("name", "namespace", "uid", "resourceVersion", "generation", "deletionTimestamp"),
+        "labels",
+    )
     spec, status = map_at(instance, "spec"), map_at(instance, "status")
     return {
         "apiVersion": instance.get("apiVersion", INSTANCE.api_version),
@@ -98,12 +178,62 @@ def shrink_instance(instance: Manifest) -> Manifest:
     }
 
 
+def shrink_pod(pod: Manifest) -> Manifest:
+    """Keep of a pod which instance it is for, and whether it has ended."""
+    metadata = pod["metadata"]
+    kept = ("name", "namespace", "uid", "resourceVersion")
+    labels = {INSTANCE_UID_LABEL: text_at(metadata, "labels", INSTANCE_UID_LABEL)}
+    return {
+        "apiVersion": pod.get("apiVersion", POD.api_version),
+        "kind": pod.get("kind", POD.kind),
+        "metadata": {
+            **{name: metadata[name] for name in kept if name in metadata},
+            "labels": labels,
+        },
+        "status": {"phase": text_at(pod, "status", "phase")},
+    }
+
+
+def index_by_uid(manifest: Manifest) -> Iterable[str]:
+    """Index an object by its UID."""
+    return (uid_of(manifest),)
+
+
 def _index_by_reference(field: str) -> IndexFunction:
     def index(manifest: Manifest) -> Iterable[str]:
         name = text_at(manifest, "spec", field, "name")
         return (str(Key(key_of(manifest).namespace, name)),) if name else ()
 
     return index
+
+
+def shrink_namespace(namespace: Manifest) -> Manifest:
+    """Keep of a namespace its labels."""
+    metadata = namespace["metadata"]
+    kept = ("name", "uid", "resourceVersion", "labels")
+    return {
+        "apiVersion": namespace.get("apiVersion", NAMESPACE.api_version),
+        "kind": namespace.get("kind", NAMESPACE.kind),
+        "metadata": {name: metadata[name] for name in kept if name in metadata},
+    }
+
+
+def _index_by_provider(network: Manifest) -> Iterable[str]:
+    name = text_at(network, "spec", "providerNetworkRef", "name")
+    return (name,) if name else ()
+
+
+def _peer_key(namespace: str, sort: str, name: str = "") -> str:
+    """Write how a peer is found: `default/firewallRef/web`, `default/instances/`."""
+    return f"{namespace}/{sort}/{name}"
+
+
+def _index_by_peer(firewall: Manifest) -> Iterable[str]:
+    namespace = key_of(firewall).namespace
+    for rule in maps_at(firewall, "spec", "rules"):
+        for peer in maps_at(rule, "peers"):
+            for sort in peer:
+                yield _peer_key(namespace, sort, text_at(peer, sort, "name"))
 
 
 def index_network_by_hop(network: Manifest) -> Iterable[str]:
@@ -118,13 +248,18 @@ def index_network_by_hop(network: Manifest) -> Iterable[str]:
 INSTANCE_INDEXES: Final[Mapping[str, IndexFunction]] = {
     BY_NETWORK: _index_by_reference("networkRef"),
     BY_FIREWALL: _index_by_reference("firewallRef"),
+    BY_UID: index_by_uid,
 }
 """Indexes of the instances in the cache."""
 FIREWALL_INDEXES: Final[Mapping[str, IndexFunction]] = {
-    BY_NETWORK: _index_by_reference("networkRef")
+    BY_NETWORK: _index_by_reference("networkRef"),
+    BY_PEER: _index_by_peer,
 }
 """Indexes of the firewalls in the cache."""
-NETWORK_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_HOP: index_network_by_hop}
+NETWORK_INDEXES: Final[Mapping[str, IndexFunction]] = {
+    BY_HOP: index_network_by_hop,
+    BY_PROVIDER: _index_by_provider,
+}
 """Indexes of the networks in the cache."""
 POLICY_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_MEMBER: list_selected}
 """Indexes of the policies in the cache."""
@@ -154,6 +289,46 @@ def map_instance_to_networks(instance: Manifest, cache: Cache) -> Iterable[Key]:
     yield from map(key_of, hops)
 
 
+def map_pod_to_networks(pod: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the network of the instance that a pod is for."""
+    uid = text_at(pod, "metadata", "labels", INSTANCE_UID_LABEL)
+    for instance in cache.store(INSTANCE).indexed(BY_UID, uid):
+        yield from map_to_network(instance, cache)
+
+
+def map_provider_to_networks(provider: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the networks, of whatever namespace, that name a ProviderNetwork."""
+    found = cache.store(NETWORK).indexed(BY_PROVIDER, key_of(provider).name)
+    return [key_of(network) for network in found]
+
+
+def map_namespace_to_networks(namespace: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the networks of a namespace that name a ProviderNetwork, which goes by its labels."""
+    for network in cache.store(NETWORK).list(key_of(namespace).name):
+        if text_at(network, "spec", "providerNetworkRef", "name"):
+            yield key_of(network)
+
+
+def map_instance_to_firewalls(instance: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the firewall of an instance, and those whose rules may name the instance as a peer."""
+    yield from map_to_firewall(instance, cache)
+    namespace, firewalls = key_of(instance).namespace, cache.store(FIREWALL)
+    for sort in ("firewallRef", "networkRef"):
+        name = text_at(instance, "spec", sort, "name")
+        if name:
+            found = firewalls.indexed(BY_PEER, _peer_key(namespace, sort, name))
+            yield from map(key_of, found)
+    yield from map(key_of, firewalls.indexed(BY_PEER, _peer_key(namespace, "instances")))
+    yield from _list_closers(uid_of(instance), namespace, cache)
+
+
+def map_pod_to_firewalls(pod: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the firewalls whose rules name the network of the instance that a pod is for."""
+    for network in map_pod_to_networks(pod, cache):
+        key = _peer_key(network.namespace, "networkRef", network.name)
+        yield from map(key_of, cache.store(FIREWALL).indexed(BY_PEER, key))
+
+
 def map_deny_policy(policy: Manifest, cache: Cache) -> Iterable[Key]:
     """Name the Network that keeps a policy by a mark in place of an owner reference."""
     if not text_at(policy, "metadata", "annotations", KEPT_FOR):
@@ -165,6 +340,24 @@ def map_deny_policy(policy: Manifest, cache: Cache) -> Iterable[Key]:
             yield key
 
 
+def map_closing_policy(policy: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the Firewall that keeps a policy by a mark in place of an owner reference."""
+    if not text_at(policy, "metadata", "annotations", KEPT_FOR):
+        return
+    held = key_of(policy)
+    for firewall in cache.store(FIREWALL).list(held.namespace):
+        key = key_of(firewall)
+        if closing_policy_name(key.name) == held.name:
+            yield key
+
+
+def _list_closers(uid: str, namespace: str, cache: Cache) -> Iterable[Key]:
+    """Name the firewalls whose closing policy selects an instance."""
+    for policy in cache.store(NETWORK_POLICY).indexed(BY_MEMBER, uid):
+        if key_of(policy).namespace == namespace:
+            yield from map_closing_policy(policy, cache)
+
+
 def map_network_to_firewalls(network: Manifest, cache: Cache) -> Iterable[Key]:
     """Name the firewalls of a network, and those of the instances that are on it."""
     key = str(key_of(network))
@@ -174,11 +367,13 @@ def map_network_to_firewalls(network: Manifest, cache: Cache) -> Iterable[Key]:
 
 
 def map_policy_to_firewalls(policy: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the firewalls of the instances that a policy names: it may open them."""
+    """Name the firewalls of the instances that a policy names, and those that keep them closed."""
     uids = set(list_selected(policy))
     namespace = key_of(policy).namespace
     if not uids:
         return
+    for uid in uids:
+        yield from _list_closers(uid, namespace, cache)
     for firewall in cache.store(FIREWALL).list(namespace):
         key = key_of(firewall)
         members = cache.store(INSTANCE).indexed(BY_FIREWALL, str(key))

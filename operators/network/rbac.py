@@ -2,9 +2,9 @@
 
 from libs.common.contracts.compute import INSTANCE
 from libs.common.contracts.multus import MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION
-from libs.common.kinds import NETWORK_POLICY
+from libs.common.kinds import NAMESPACE, NETWORK_POLICY, POD
 from libs.common.rbac import PolicyRule, children, own, reads
-from operators.network.api.v1alpha1 import FIREWALL, NETWORK
+from operators.network.api.v1alpha1 import FIREWALL, NETWORK, PROVIDER_NETWORK
 
 _WRITES = ("create", "patch", "delete")
 
@@ -18,5 +18,8 @@ RULES: tuple[PolicyRule, ...] = (
         NETWORK_ATTACHMENT_DEFINITION, "create", "patch", why="let machines be attached by Multus"
     ),
     *reads(INSTANCE, why="tell which instances a network or a firewall is for"),
+    *reads(PROVIDER_NETWORK, why="know which bridges and VLANs a network may use"),
+    *reads(NAMESPACE, why="tell which namespaces a ProviderNetwork allows, by their labels"),
+    *reads(POD, why="find machines that were started before pods carried the label of a network"),
 )
 """Rules of the operator itself; those of the framework are added by the generator."""

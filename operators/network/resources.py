@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from libs.common.contracts.compute import INSTANCE_UID_LABEL
+from libs.common.contracts.compute import INSTANCE_UID_LABEL, NETWORK_LABEL
 from libs.common.contracts.multus import MULTI_NETWORK_POLICY, POLICY_FOR
 from libs.common.kinds import NETWORK_POLICY, Key, Kind, Manifest, build_object
 from libs.common.labels import INSTANCE, MANAGED_BY
@@ -112,9 +112,21 @@ def select_instances(uids: Iterable[str]) -> Manifest:
     return {"matchExpressions": [{"key": INSTANCE_UID_LABEL, "operator": "In", "values": values}]}
 
 
-def select_every_instance() -> Manifest:
-    """Build the selector of the pods of all instances, those to come included."""
-    return {"matchExpressions": [{"key": INSTANCE_UID_LABEL, "operator": "Exists"}]}
+def select_network(name: str) -> Manifest:
+    """Build the selector of the pods of every instance of a network, including future ones."""
+    return {"matchLabels": {NETWORK_LABEL: label_value(name)}}
+
+
+def build_network_peers(name: str, unlabelled: Iterable[str]) -> list[Manifest]:
+    """Build the peers that stand for the instances of a network.
+
+    Args:
+        name: Name of the network.
+        unlabelled: UIDs of its instances whose pods lack its label.
+    """
+    uids = list(unlabelled)
+    selectors = [select_network(name), *([select_instances(uids)] if uids else [])]
+    return [{"podSelector": selector} for selector in selectors]
 
 
 def list_selected(policy: Mapping[str, Any]) -> list[str]:
@@ -127,6 +139,12 @@ def list_selected(policy: Mapping[str, Any]) -> list[str]:
         for value in rule.get("values") or ()
         if value != NOBODY
     ]
+
+
+def opens_anything(policy: Mapping[str, Any]) -> bool:
+    """Tell whether a policy lets any packet pass."""
+    spec = policy.get("spec") or {}
+    return bool(spec.get("ingress") or spec.get("egress"))
 
 
 def is_same_policy(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:

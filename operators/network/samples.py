@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from libs.common.contracts.compute import INSTANCE
 from libs.common.kinds import Manifest, build_object
-from operators.network.api.v1alpha1 import FIREWALL, NETWORK, Firewall, Network
+from operators.network.api.v1alpha1 import (
+    FIREWALL,
+    NETWORK,
+    PROVIDER_NETWORK,
+    Firewall,
+    Network,
+)
 
 NETWORK_UID: Final = "11111111-1111-4111-8111-111111111111"
 """UID of the Network that `build_network` builds."""
@@ -23,6 +30,18 @@ def build_network(name: str = "lan", /, **spec: Any) -> Manifest:
         metadata={"uid": NETWORK_UID, "generation": 1},
         spec={"cidrs": ["10.0.0.0/16"], **spec},
     )
+
+
+def build_attached(name: str = "lan", /, **spec: Any) -> Manifest:
+    """Build a Network that Multus attaches to VLAN 42 of the ProviderNetwork `fabric`."""
+    attached = {"backend": "Multus", "providerNetworkRef": {"name": "fabric"}, "vlan": 42}
+    return build_network(name, **{**attached, **spec})
+
+
+def build_provider(name: str = "fabric", /, **spec: Any) -> Manifest:
+    """Build a ProviderNetwork that offers VLANs 40 to 49 of `br0` to all namespaces."""
+    offered = {"bridge": "br0", "vlans": [{"first": 40, "last": 49}], "allowedNamespaces": {}}
+    return build_object(PROVIDER_NETWORK, name, spec={**offered, **spec})
 
 
 def build_firewall(name: str = "web", /, *rules: Manifest, **spec: Any) -> Manifest:
@@ -42,7 +61,13 @@ def build_rule(name: str, /, **fields: Any) -> Manifest:
 
 
 def build_instance(
-    name: str = "vm", /, *, network: str = "lan", firewall: str = "", private_ip: str = ""
+    name: str = "vm",
+    /,
+    *,
+    network: str = "lan",
+    firewall: str = "",
+    private_ip: str = "",
+    labels: Mapping[str, str] | None = None,
 ) -> Manifest:
     """Build an Instance with a UID that follows from its name."""
     spec: Manifest = {"networkRef": {"name": network}} if network else {}
@@ -52,7 +77,7 @@ def build_instance(
         INSTANCE,
         name,
         "default",
-        metadata={"uid": f"{name}-uid"},
+        metadata={"uid": f"{name}-uid", **({"labels": dict(labels)} if labels else {})},
         spec=spec,
         status={"privateIP": private_ip} if private_ip else {},
     )

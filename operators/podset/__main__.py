@@ -1,9 +1,15 @@
 """Run the podset operator: `python -m operators.podset`."""
 
-from __future__ import annotations
+from libs.common import startup
 
-from libs.common.runtime import main
-from operators.podset.controller import OPERATOR
+
+def main() -> int:
+    """Import the operator, and run it."""
+    from libs.common.runtime import main as run_operator
+    from operators.podset.controller import OPERATOR
+
+    return run_operator(OPERATOR)
+
 
 if __name__ == "__main__":
-    raise SystemExit(main(OPERATOR))
+    startup.run(main)

@@ -64,6 +64,8 @@ def build_podset(namespace: str, name: str = "web", /, **spec: Any) -> Manifest:
         {"template": TEMPLATE, "selector": {"matchLabels": {"app": "web"}}},
         {"updateStrategy": {"type": "Recreate", "recreate": {"maxSurge": "100%", "partition": 3}}},
         {"updateStrategy": {"type": "Recreate"}, "backoff": {"baseSeconds": 1}},
+        {"updateStrategy": {"type": "RollingUpdate"}},
+        {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%"}}},
     ],
     ids=str,
 )
@@ -83,7 +85,11 @@ async def test_good_spec_is_accepted(client: Client, kube_namespace: str, spec: 
         ),
         ({"selector": {}, "template": TEMPLATE}, "selector must not be empty"),
         ({"template": {"spec": {"containers": []}}}, "spec.template.spec.containers"),
-        ({"updateStrategy": {"recreate": {}}}, "recreate may be set only when type is Recreate"),
+        ({"updateStrategy": {"recreate": {}}}, "recreate may be set only if type is Recreate"),
+        (
+            {"updateStrategy": {"type": "Recreate", "rollingUpdate": {}}},
+            "rollingUpdate may be set only if type is RollingUpdate",
+        ),
         (
             {"updateStrategy": {"type": "Recreate", "recreate": {"maxSurge": "101%"}}},
             "must be a number that is not negative or a percentage",
@@ -114,6 +120,23 @@ async def test_selector_cannot_change(client: Client, kube_namespace: str) -> No
     for selector in ({"matchExpressions": [expression]}, None):
         with pytest.raises(Invalid, match=r"selector (is immutable|cannot be set or removed)"):
             await client.patch(PODSET, Key(kube_namespace, "web"), {"spec": {"selector": selector}})
+
+
+async def test_name_of_a_set_with_dns_names_leaves_room_for_its_pods(
+    operator: OperatorHarness, client: Client, kube_namespace: str
+) -> None:
+    # The highest slot of 10,000 pods and as much surge has five digits.
+    longest = "a" * 52
+    spec = {"serviceName": "db", "replicas": 1}
+    await client.create(PODSET, build_podset(kube_namespace, longest, **spec))
+    await operator.settled()
+    pod = await client.get(POD, Key(kube_namespace, f"{longest}-pod-0"))
+    assert len(pod["spec"]["hostname"]) == 58
+    with pytest.raises(Invalid, match="name must have at most 52 characters"):
+        await client.create(PODSET, build_podset(kube_namespace, "a" * 53, **spec))
+    key = Key(kube_namespace, longest)
+    with pytest.raises(Invalid, match="serviceName"):
+        await client.patch(PODSET, key, {"spec": {"serviceName": "other"}})
 
 
 async def test_name_that_is_no_label_value_is_refused(client: Client, kube_namespace: str) -> None:

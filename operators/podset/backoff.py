@@ -12,7 +12,7 @@ history.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from operators.podset.api.v1 import PodBackoff
@@ -57,7 +57,11 @@ class Vacancies:
 
 
 def plan_vacancies(
-    ended: Sequence[PodView], vacancies: int, now: float, template_hash: str, policy: PodBackoff
+    ended: Sequence[PodView],
+    vacancies: int,
+    now: float,
+    hashes: Collection[str],
+    policy: PodBackoff,
 ) -> Vacancies:
     """Decide which vacancies are filled now and which ended pods have to wait.
 
@@ -65,12 +69,12 @@ def plan_vacancies(
         ended: Pods that ended and are not being deleted.
         vacancies: Pods that are missing.
         now: Seconds since 1970.
-        template_hash: Hash of the template; a pod of another template is replaced at once.
+        hashes: Hashes of the templates in use; a pod of another template is replaced immediately.
         policy: Delays.
     """
     newest_first = sorted(ended, key=_last_ended, reverse=True)
     failures = [
-        build_failure(pod, now, template_hash, policy) for pod in newest_first[: max(vacancies, 0)]
+        build_failure(pod, now, hashes, policy) for pod in newest_first[: max(vacancies, 0)]
     ]
     waiting = [failure for failure in failures if failure.retry_at > now]
     return Vacancies(
@@ -81,7 +85,7 @@ def plan_vacancies(
     )
 
 
-def build_failure(pod: PodView, now: float, template_hash: str, policy: PodBackoff) -> Failure:
+def build_failure(pod: PodView, now: float, hashes: Collection[str], policy: PodBackoff) -> Failure:
     """Work out when an ended pod may be replaced.
 
     A pod that lived for `maxSeconds` did not fail at once, and a pod of another template says
@@ -93,7 +97,7 @@ def build_failure(pod: PodView, now: float, template_hash: str, policy: PodBacko
         # when the pod was created: the slot is neither held for as long as that clock is ahead, nor
         # filled again and again for pods that seem to have lived long.
         ended = created
-    if pod.template_hash != template_hash or ended - created >= policy.max_seconds:
+    if pod.template_hash not in hashes or ended - created >= policy.max_seconds:
         return Failure(pod, ended, 0)
     return Failure(pod, ended + delay_after(pod.attempt, policy), pod.attempt + 1)
 

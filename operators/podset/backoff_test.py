@@ -37,7 +37,7 @@ def test_delay_doubles_up_to_the_longest(attempt: int, seconds: int) -> None:
 
 
 def test_replacement_carries_the_next_attempt() -> None:
-    failure = build_failure(ended("a", attempt=2), NOW, "h", POLICY)
+    failure = build_failure(ended("a", attempt=2), NOW, {"h"}, POLICY)
 
     assert (failure.next_attempt, failure.retry_at) == (3, ENDED + 1 + 20)
 
@@ -50,7 +50,7 @@ def test_node_whose_clock_is_ahead_neither_holds_a_slot_nor_floods_it(ahead: int
     if ahead == 86_400:
         pod = replace(pod, ended="2026-02-01T12:00:00Z")
 
-    failure = build_failure(pod, ENDED + 2, "h", POLICY)
+    failure = build_failure(pod, ENDED + 2, {"h"}, POLICY)
 
     assert (failure.next_attempt, failure.retry_at) == (2, ENDED + 10)
 
@@ -67,13 +67,13 @@ def test_pod_that_lived_long_starts_the_count_anew() -> None:
         template_hash="h",
     )
 
-    failure = build_failure(pod, NOW, "h", POLICY)
+    failure = build_failure(pod, NOW, {"h"}, POLICY)
 
     assert (failure.next_attempt, failure.retry_at) == (0, ENDED)
 
 
 def test_pod_of_another_template_is_replaced_at_once() -> None:
-    failure = build_failure(ended("a", attempt=5, template="old"), NOW, "h", POLICY)
+    failure = build_failure(ended("a", attempt=5, template="old"), NOW, {"h"}, POLICY)
 
     assert (failure.next_attempt, failure.retry_at) == (0, ENDED + 1)
 
@@ -81,7 +81,7 @@ def test_pod_of_another_template_is_replaced_at_once() -> None:
 def test_as_many_wait_as_are_missing_and_the_rest_is_history() -> None:
     pods = [ended("a", 1), ended("b", 9, attempt=3), ended("c", 5)]
 
-    vacancies = plan_vacancies(pods, 1, ENDED + 9 * 60 + 2, "h", POLICY)
+    vacancies = plan_vacancies(pods, 1, ENDED + 9 * 60 + 2, {"h"}, POLICY)
 
     assert [failure.pod.name for failure in vacancies.waiting] == ["b"]
     assert [pod.name for pod in vacancies.history] == ["c", "a"]
@@ -89,14 +89,16 @@ def test_as_many_wait_as_are_missing_and_the_rest_is_history() -> None:
 
 
 def test_vacancies_without_a_failure_are_filled_at_once() -> None:
-    vacancies = plan_vacancies([ended("a", attempt=3)], 4, ENDED, "h", POLICY)
+    vacancies = plan_vacancies([ended("a", attempt=3)], 4, ENDED, {"h"}, POLICY)
 
     assert vacancies.fresh == 3
     assert len(vacancies.waiting) == 1
 
 
 def test_history_keeps_the_newest() -> None:
-    vacancies = plan_vacancies([ended("a", 1), ended("b", 2), ended("c", 3)], 0, ENDED, "h", POLICY)
+    vacancies = plan_vacancies(
+        [ended("a", 1), ended("b", 2), ended("c", 3)], 0, ENDED, {"h"}, POLICY
+    )
 
     assert [pod.name for pod in vacancies.obsolete(1)] == ["b", "a"]
     assert vacancies.obsolete(3) == []
@@ -112,7 +114,7 @@ def test_every_vacancy_and_every_ended_pod_is_accounted_for(
 ) -> None:
     pods = [ended(str(n), n, attempt=attempt) for n, attempt in enumerate(attempts)]
 
-    result = plan_vacancies(pods, missing, ENDED + now, "h", POLICY)
+    result = plan_vacancies(pods, missing, ENDED + now, {"h"}, POLICY)
 
     assert result.fresh + len(result.due) + len(result.waiting) == max(0, missing)
     assert len(result.due) + len(result.waiting) + len(result.history) == len(pods)

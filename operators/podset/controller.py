@@ -8,20 +8,44 @@ from functools import partial
 from typing import Final
 
 from libs.common.crd import kind_of
-from libs.common.errors import ApiError, Forbidden
-from libs.common.kinds import POD, Key, Kind, Manifest, is_deleting, uid_of
+from libs.common.errors import ApiError, Forbidden, TerminalError
+from libs.common.kinds import (
+    CONTROLLER_REVISION,
+    POD,
+    Key,
+    Kind,
+    Manifest,
+    is_deleting,
+    uid_of,
+)
 from libs.common.labels import matches_selector
 from libs.common.ownership import controller_of
 from libs.common.plan import Create, Delete, Outcome, Patch, Step, StepFailure
 from libs.common.runtime import Cache, Context, Controller, ForeignObject, Operator, Result
 from operators.podset.api.v1 import ConditionType, PodSet, Reason
+from operators.podset.history import (
+    REVISION_INDEXES,
+    keep_history,
+    map_revision,
+    observe_history,
+    read_desired,
+    read_former,
+)
 from operators.podset.metrics import METRICS
 from operators.podset.naming import SET_LABEL, parse_pod_name
-from operators.podset.reconcile import Desired, Observed, Plan, build_desired, plan_podset
+from operators.podset.progress import find_time_left
+from operators.podset.reconcile import (
+    Desired,
+    Observed,
+    Plan,
+    assess,
+    plan_podset,
+)
 from operators.podset.resources import OPERATOR_ID
+from operators.podset.revisions import shrink_revision
 from operators.podset.settings import Settings
 from operators.podset.shrink import shrink_pod
-from operators.podset.status import build_status
+from operators.podset.status import build_status, count_pods
 from operators.podset.view import PodView, is_gone, parse_pod
 
 PODSET: Final[Kind] = kind_of(PodSet)
@@ -29,6 +53,8 @@ PODSET: Final[Kind] = kind_of(PodSet)
 _ORPHANS: Final = "orphans"
 _ROUNDS: Final = 8
 """Plans that one pass carries out at most; two or three are usual, an update needs no more."""
+_NAME_TAKEN_SECONDS: Final = 30.0
+"""Seconds until a revision is written again whose name another object has."""
 _SHOWN: Final = 3
 _NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
 _OVER_QUOTA: Final = "exceeded quota"
@@ -51,7 +77,7 @@ class Work:
     def add(self, plan: Plan, outcome: Outcome) -> None:
         """Take in one round."""
         self.done.extend(outcome.done)
-        if any(isinstance(step, Create) for step in outcome.done):
+        if _names(outcome.done, Create):
             self.replaced.extend(plan.replaced)
         self.outcome = outcome
         self.requeue_after = plan.requeue_after
@@ -59,14 +85,22 @@ class Work:
 
 async def reconcile(context: Context, *, image: str) -> Result | None:
     """Bring one set closer to its spec."""
-    podset = PodSet.parse(context.primary)
-    desired = build_desired(podset, context.owner_reference(), image=image)
+    try:
+        desired = await read_desired(context, image)
+    except TerminalError:
+        # The runtime reports the error. Autoscalers and people go on reading the counts.
+        await _count(context)
+        raise
     observed = await _observe(context, desired)
     if observed is None:
         # The set is being deleted, or is another one by now; its events are on their way.
         return None
     work = Work([], [], Outcome())
-    for _ in range(_ROUNDS):
+    if not desired.podset.spec.paused:
+        work.outcome, observed = await keep_history(context, desired, observed)
+    retry = _NAME_TAKEN_SECONDS if work.outcome.failures else None
+    desired = await read_former(context, desired, observed, image)
+    for _ in range(_ROUNDS if not _must_stop(work.outcome) else 0):
         plan = plan_podset(desired, observed, context.now())
         if not plan.steps:
             work.requeue_after = plan.requeue_after
@@ -85,8 +119,23 @@ async def reconcile(context: Context, *, image: str) -> Result | None:
         # The set goes with its namespace: nothing to tell, and nothing to try again.
         context.log.debug("Leaving a set alone whose namespace is going")
         return None
-    await _tell(context, desired, observed, work)
-    return Result.from_outcome(work.outcome, requeue_after=work.requeue_after)
+    status = await _tell(context, desired, observed, work)
+    left = find_time_left(
+        desired,
+        assess(desired, observed, context.now()),
+        status["conditions"],
+        context.now(),
+    )
+    looks = (work.requeue_after, left if left is not None and left > 0 else None, retry)
+    soonest = min((look for look in looks if look is not None), default=None)
+    return Result.from_outcome(work.outcome, requeue_after=soonest)
+
+
+async def _count(context: Context) -> None:
+    """Bring the counts of a set whose spec cannot be read up to date."""
+    pods = [parse_pod(pod, context.key.name) for pod in context.children(POD) if not is_gone(pod)]
+    spec, held = (context.primary.get(part) or {} for part in ("spec", "status"))
+    await context.apply_status(count_pods(held, pods, spec, context.now()))
 
 
 def observe(context: Context, desired: Desired) -> Observed:
@@ -107,6 +156,7 @@ def observe(context: Context, desired: Desired) -> Observed:
         pods=tuple(parse_pod(pod, context.key.name) for pod in children),
         # A pod that is being deleted is let go when it is gone.
         released=tuple(pod for pod in released if not is_deleting(pod)),
+        history=observe_history(context),
         lookup=lookup,
     )
 
@@ -115,7 +165,7 @@ async def _observe(context: Context, desired: Desired) -> Observed | None:
     """Read what concerns a set; None when the set itself is not there any more."""
     observed = observe(context, desired)
     orphans = _find_orphans(context, desired)
-    if not orphans or desired.podset.spec.paused:
+    if not (orphans or observed.history.orphans) or desired.podset.spec.paused:
         return observed
     # The garbage collector may have made them orphans since the set was deleted: ask the API
     # server, never the cache, before anything is adopted.
@@ -179,8 +229,8 @@ def _is_namespace_going(outcome: Outcome) -> bool:
     )
 
 
-async def _tell(context: Context, desired: Desired, observed: Observed, work: Work) -> None:
-    """Write the status, and events for what was done and what went wrong."""
+async def _tell(context: Context, desired: Desired, observed: Observed, work: Work) -> Manifest:
+    """Write the status, which is returned, and events for what was done and what went wrong."""
     status = build_status(desired, observed, context.now(), work.outcome)
     for reason, note in describe_work(work):
         context.event("Normal", reason, note)
@@ -191,6 +241,7 @@ async def _tell(context: Context, desired: Desired, observed: Observed, work: Wo
         context.tell_begun(
             status, ConditionType.REPLICA_FAILURE, ConditionType.STALLED, ConditionType.CONFLICT
         )
+    return status
 
 
 def describe_work(work: Work) -> Iterable[tuple[Reason, str]]:
@@ -254,6 +305,14 @@ def build_controller(settings: Settings) -> Controller:
         )
         .owns(POD, transform=shrink_pod, source="reflector", indexes={_ORPHANS: index_orphans})
         .watches(POD, map_pod)
+        .owns(
+            CONTROLLER_REVISION,
+            transform=shrink_revision,
+            label_selector=SET_LABEL,
+            source="reflector",
+            indexes=REVISION_INDEXES,
+        )
+        .watches(CONTROLLER_REVISION, map_revision, label_selector=SET_LABEL)
     )
 
 

@@ -141,7 +141,7 @@ async def test_namespace_that_is_going_is_left_alone(
 async def test_update_replaces_every_pod_and_keeps_enough(
     api: FakeApi, operator: OperatorHarness
 ) -> None:
-    strategy = {"type": "Recreate", "recreate": {"maxUnavailable": 1, "maxSurge": 0}}
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}
     api.create(build_podset(replicas=4, template=TEMPLATE, updateStrategy=strategy))
     await run_pods(api, operator)
     api.patch(PODSET, WEB, {"spec": {"template": {"metadata": {"labels": {"v": "2"}}}}})
@@ -162,7 +162,7 @@ async def test_update_with_surge_goes_on_where_a_quota_leaves_no_room_for_it(
     api: FakeApi, operator: OperatorHarness
 ) -> None:
     """As with a Deployment: what may be unavailable goes, and makes room for the new pods."""
-    strategy = {"type": "Recreate", "recreate": {"maxUnavailable": 1, "maxSurge": 1}}
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 1}}
     api.create(build_podset(replicas=3, template=TEMPLATE, updateStrategy=strategy))
     await run_pods(api, operator)
     api.fail(
@@ -188,7 +188,7 @@ async def test_update_with_surge_goes_on_where_a_quota_leaves_no_room_for_it(
 async def test_template_that_the_server_refuses_leaves_the_pods_that_work(
     api: FakeApi, operator: OperatorHarness
 ) -> None:
-    strategy = {"type": "Recreate", "recreate": {"maxUnavailable": 1, "maxSurge": 1}}
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 1}}
     api.create(build_podset(replicas=3, template=TEMPLATE, updateStrategy=strategy))
     await run_pods(api, operator)
     fault = api.fail("create", POD, status=422, message="spec.containers[0].image", times=None)

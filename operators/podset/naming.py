@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from libs.common.naming import short_hash
+
 GROUP: Final = "batch.tutorial.kubebuilder.io"
 """API group of PodSet, and prefix of the labels and annotations that belong to it."""
 SET_LABEL: Final = f"{GROUP}/podset"
@@ -21,6 +23,7 @@ ATTEMPT_ANNOTATION: Final = f"{GROUP}/attempt"
 DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
 """Annotation of Kubernetes on a pod: pods of low cost go first when the set shrinks."""
 
+_UID_HASH_LENGTH: Final = 5
 _INFIX: Final = "-pod-"
 _SLOT_DIGITS: Final = 9
 
@@ -28,6 +31,15 @@ _SLOT_DIGITS: Final = 9
 def pod_name(set_name: str, slot: int) -> str:
     """Return the name of the pod in a slot: `<set>-pod-<slot>`."""
     return f"{set_name}{_INFIX}{slot}"
+
+
+def revision_name(set_name: str, set_uid: str, template_hash: str) -> str:
+    """Return the name of the revision that records a template: `<set>-<hash>-<hash of the UID>`.
+
+    The UID keeps a set from meeting the revisions of a deleted set of the same name, which exist
+    until the garbage collector has found them.
+    """
+    return f"{set_name}-{template_hash}-{short_hash(set_uid, length=_UID_HASH_LENGTH)}"
 
 
 def parse_slot(set_name: str, name: str) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from libs.common.crd import kind_of
-from libs.common.kinds import POD
+from libs.common.kinds import CONTROLLER_REVISION, POD
 from libs.common.rbac import PolicyRule, children, own
 from operators.podset.api import PodSet
 
@@ -13,5 +13,8 @@ RULES: Final[tuple[PolicyRule, ...]] = (
     *own(kind_of(PodSet), finalizer=False),
     # patch is for the owner references of pods that are adopted or released.
     *children(POD, "create", "delete", "patch", why="keep the pods of the sets"),
+    *children(
+        CONTROLLER_REVISION, "create", "delete", "patch", why="keep the templates that sets had"
+    ),
 )
 """Rules beyond those of the framework."""

@@ -41,10 +41,11 @@ the number is right, and nothing is created. Back to 3, slot 0 is the lowest fre
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat
 
 from libs.common.conditions import render_time
 from libs.common.crd import SELECTOR_LIMIT
@@ -58,6 +59,7 @@ from operators.podset.backoff import Vacancies, plan_vacancies
 from operators.podset.naming import TEMPLATE_HASH_LABEL
 from operators.podset.ranking import rank_for_deletion
 from operators.podset.resources import DEFAULT_IMAGE, Blueprint, build_blueprint, build_pod
+from operators.podset.revisions import History, Revision
 from operators.podset.rollout import (
     Budget,
     Rollout,
@@ -78,12 +80,20 @@ class Desired:
         blueprint: What its pods have in common.
         budget: Bounds of an update.
         owner: Controller reference for the pods.
+        former: What pods that a partition protects have in common; None if nothing else.
     """
 
     podset: PodSet
     blueprint: Blueprint
     budget: Budget
     owner: Manifest
+    former: Blueprint | None = None
+
+    @property
+    def hashes(self) -> frozenset[str]:
+        """Hashes of the templates that new pods are made from."""
+        former = () if self.former is None else (self.former.template_hash,)
+        return frozenset((self.blueprint.template_hash, *former))
 
     @property
     def is_strict(self) -> bool:
@@ -100,12 +110,14 @@ class Observed:
         pods: Pods of the set, in whatever state.
         released: Pods that it controls and whose labels the selector does not match any more.
         orphans: Pods without a controller that it may adopt.
+        history: Revisions of the set.
         lookup: Finds any pod of the namespace by name.
     """
 
     pods: tuple[PodView, ...]
     released: tuple[Manifest, ...] = ()
     orphans: tuple[Manifest, ...] = ()
+    history: History = field(default_factory=History)
     lookup: Lookup = field(default=lambda _: None)
 
 
@@ -161,18 +173,25 @@ class Plan:
         return tuple(step for batch in self.batches for step in batch)
 
 
-def build_desired(podset: PodSet, owner: Manifest, *, image: str = DEFAULT_IMAGE) -> Desired:
+def build_desired(
+    podset: PodSet,
+    owner: Manifest,
+    *,
+    image: str = DEFAULT_IMAGE,
+    blueprint: Blueprint | None = None,
+) -> Desired:
     """Work out what the spec asks for.
 
     Args:
         podset: The set.
         owner: Controller reference for the pods.
         image: Image of the pods of a set without a template.
+        blueprint: The template to use in place of spec.template; None for spec.template.
 
     Raises:
         TerminalError: The spec contradicts itself.
     """
-    blueprint = build_blueprint(podset, default_image=image)
+    blueprint = blueprint or build_blueprint(podset, default_image=image)
     if not matches_selector(blueprint.selector, blueprint.labels):
         # Pods would be created, released for not matching, and created again without end.
         message = (
@@ -200,7 +219,7 @@ def assess(desired: Desired, observed: Observed, now: datetime) -> Assessment:
     rollout = observe_rollout(active, spec.replicas, template_hash, desired.budget)
     held = len(active) + len(observed.orphans) + (len(terminating) if desired.is_strict else 0)
     missing = rollout.target - held
-    available, available_after = _find_available(active, spec.min_ready_seconds, now)
+    available, available_after = find_available(active, spec.min_ready_seconds, now)
     return Assessment(
         active=active,
         terminating=terminating,
@@ -208,7 +227,7 @@ def assess(desired: Desired, observed: Observed, now: datetime) -> Assessment:
         available_after=available_after,
         rollout=rollout,
         missing=missing,
-        vacancies=plan_vacancies(ended, missing, seconds, template_hash, spec.backoff),
+        vacancies=plan_vacancies(ended, missing, seconds, desired.hashes, spec.backoff),
         slots=Slots(
             desired.podset.metadata.name,
             frozenset(pod.slot for pod in observed.pods if pod.slot is not None),
@@ -217,6 +236,17 @@ def assess(desired: Desired, observed: Observed, now: datetime) -> Assessment:
         ),
         window=spec.replicas + desired.budget.surge,
     )
+
+
+def find_current(desired: Desired, observed: Observed, facts: Assessment) -> Revision | None:
+    """Return the current revision: the update revision once all pods have it and are available."""
+    update = observed.history.find(desired.blueprint.template_hash)
+    wanted = desired.podset.spec.replicas
+    exact = len(facts.active) == wanted == len(facts.available)
+    if exact and not facts.rollout.outdated:
+        return update
+    hashes = [pod.template_hash for pod in facts.active]
+    return observed.history.find_former(desired.podset, hashes) or update
 
 
 def plan_podset(desired: Desired, observed: Observed, now: datetime) -> Plan:
@@ -242,17 +272,17 @@ def plan_podset(desired: Desired, observed: Observed, now: datetime) -> Plan:
     )
 
 
-def find_objection(desired: Desired, pod: Manifest) -> str:
+def find_objection(desired: Desired, blueprint: Blueprint, pod: Manifest) -> str:
     """Say what admission made of a new pod that the set cannot live with; empty for nothing.
 
-    A pod that the selector does not match would be let go and replaced, and one without the hash of
-    the template would be of an older one for ever: each would be followed by another without end.
+    A pod that the selector does not match would be released and replaced, and one without the hash
+    of its template would always count as outdated: either would be replaced endlessly.
     """
     labels = pod["metadata"].get("labels") or {}
-    blueprint, selects = desired.blueprint, desired.podset.spec.selector is not None
+    selects = desired.podset.spec.selector is not None
     if selects and not matches_selector(blueprint.selector, labels):
         broken = "so that spec.selector does not match them"
-    elif desired.budget.recreates and labels.get(TEMPLATE_HASH_LABEL) != blueprint.template_hash:
+    elif desired.budget.replaces and labels.get(TEMPLATE_HASH_LABEL) != blueprint.template_hash:
         broken = f"among them {TEMPLATE_HASH_LABEL}, by which an update knows its pods"
     else:
         return ""
@@ -275,15 +305,26 @@ def _plan_creates(desired: Desired, facts: Assessment, obsolete: list[PodView]) 
             attempts.append(failure.next_attempt)
     attempts.extend([0] * facts.vacancies.fresh)
     if attempts:
-        # Without attempts left nothing is looked up: a settled set asks for no slot.
+        # Without attempts left nothing is looked up: a set that is in sync asks for no slot.
         free = facts.slots.free(besides=freed, limit=limit)
         wanted.extend(zip(islice(free, len(attempts)), attempts, strict=False))
-    podset, blueprint, owner = desired.podset, desired.blueprint, desired.owner
-    objection = partial(find_objection, desired)
+    blueprints = _choose_blueprints(desired, facts)
     return [
-        Create(POD, build_pod(podset, blueprint, slot, owner, attempt=attempt), objection=objection)
-        for slot, attempt in sorted(wanted)
+        _build_create(desired, next(blueprints), slot, attempt) for slot, attempt in sorted(wanted)
     ]
+
+
+def _choose_blueprints(desired: Desired, facts: Assessment) -> Iterator[Blueprint]:
+    """Yield the template of each pod to create: first what a partition lacks of its older one."""
+    if desired.former is not None:
+        kept = min(desired.budget.partition, desired.podset.spec.replicas)
+        yield from repeat(desired.former, max(0, kept - len(facts.rollout.outdated)))
+    yield from repeat(desired.blueprint)
+
+
+def _build_create(desired: Desired, blueprint: Blueprint, slot: int, attempt: int) -> Create:
+    pod = build_pod(desired.podset, blueprint, slot, desired.owner, attempt=attempt)
+    return Create(POD, pod, objection=partial(find_objection, desired, blueprint))
 
 
 def _choose_victims(desired: Desired, facts: Assessment, now: datetime) -> list[PodView]:
@@ -324,8 +365,8 @@ def _history_limit(desired: Desired) -> int:
     return 0 if desired.is_strict else desired.podset.spec.failed_pods_history_limit
 
 
-def _find_available(
-    pods: tuple[PodView, ...], min_ready_seconds: int, now: datetime
+def find_available(
+    pods: Sequence[PodView], min_ready_seconds: int, now: datetime
 ) -> tuple[frozenset[str], float | None]:
     """Return the names of available pods, and the seconds until the next ready pod is one."""
     ready = [pod for pod in pods if pod.is_ready]

@@ -138,7 +138,7 @@ def test_strict_set_waits_for_the_slot() -> None:
 
 
 def test_strict_set_does_not_use_its_surge_for_pods_that_terminate() -> None:
-    strategy = {"type": "Recreate", "recreate": {"maxSurge": 2}}
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 2}}
     cluster, process = start(3, podReplacementPolicy="TerminationComplete", updateStrategy=strategy)
     cluster.delete("web-pod-1", cluster.pods["web-pod-1"]["metadata"]["uid"])
     process.deliver()
@@ -322,7 +322,7 @@ def test_selector_too_long_for_the_status_is_refused_before_any_pod_is_made() ->
 
 
 def test_update_without_surge_replaces_one_after_the_other() -> None:
-    strategy = {"type": "Recreate", "recreate": {"maxUnavailable": 1}}
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}
     cluster, process = start(3, updateStrategy=strategy)
     template = {**TEMPLATE, "metadata": {"labels": {"app": "web", "v": "2"}}}
     plan = respec(process, replicas=3, updateStrategy=strategy, template=template)
@@ -336,7 +336,7 @@ def test_update_without_surge_replaces_one_after_the_other() -> None:
 
 
 def test_update_with_surge_creates_first() -> None:
-    strategy = {"type": "Recreate", "recreate": {"maxUnavailable": 0, "maxSurge": 1}}
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
     _, process = start(3, updateStrategy=strategy)
     template = {**TEMPLATE, "metadata": {"labels": {"app": "web", "v": "2"}}}
     plan = respec(process, replicas=3, updateStrategy=strategy, template=template)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from libs.common.crd import PodTemplate
 from libs.common.kinds import POD, Manifest, build_object
 from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.naming import short_hash
@@ -36,6 +37,7 @@ class Blueprint:
         spec: Spec of a pod; shared by all manifests, never changed.
         template_hash: Hash of the template.
         selector: Selector that finds the pods.
+        template: The template; None for the default pod.
     """
 
     labels: Mapping[str, str]
@@ -43,11 +45,25 @@ class Blueprint:
     spec: Manifest
     template_hash: str
     selector: Manifest
+    template: PodTemplate | None = None
 
 
 def build_blueprint(podset: PodSet, *, default_image: str = DEFAULT_IMAGE) -> Blueprint:
-    """Build what the pods of a set have in common."""
-    name, template = podset.metadata.name, podset.spec.template
+    """Build what the pods of the template of a set have in common."""
+    return build_blueprint_of(podset, podset.spec.template, default_image=default_image)
+
+
+def build_blueprint_of(
+    podset: PodSet, template: PodTemplate | None, *, default_image: str = DEFAULT_IMAGE
+) -> Blueprint:
+    """Build what the pods of one template of a set have in common.
+
+    Args:
+        podset: The set.
+        template: The template; None for the default pod.
+        default_image: Image of the default pod.
+    """
+    name = podset.metadata.name
     if template is None:
         labels = {"app": name, "version": "v0.1"}
         annotations: Mapping[str, str] = {}
@@ -55,7 +71,10 @@ def build_blueprint(podset: PodSet, *, default_image: str = DEFAULT_IMAGE) -> Bl
     else:
         labels, annotations = dict(template.metadata.labels), template.metadata.annotations
         spec = template.spec
-    template_hash = _hash_of({"labels": labels, "annotations": dict(annotations), "spec": spec})
+    # The spec of the default pod is not hashed: another default image or another version of the
+    # operator is no change of the set, and must not replace its pods.
+    hashed = {} if template is None else spec
+    template_hash = _hash_of({"labels": labels, "annotations": dict(annotations), "spec": hashed})
     return Blueprint(
         labels={
             # A template may name another application: Services select by these labels.
@@ -69,6 +88,7 @@ def build_blueprint(podset: PodSet, *, default_image: str = DEFAULT_IMAGE) -> Bl
         spec=spec,
         template_hash=template_hash,
         selector=build_selector(podset),
+        template=template,
     )
 
 
@@ -102,8 +122,10 @@ def build_pod(
     if annotations:
         metadata["annotations"] = annotations
     name = pod_name(podset.metadata.name, slot)
-    place = podset.metadata.namespace
-    return build_object(POD, name, place, metadata=metadata, spec=blueprint.spec)
+    place, service, spec = podset.metadata.namespace, podset.spec.service_name, blueprint.spec
+    if service is not None:
+        spec = {**spec, "hostname": name, "subdomain": service}
+    return build_object(POD, name, place, metadata=metadata, spec=spec)
 
 
 def build_default_spec(image: str) -> Manifest:

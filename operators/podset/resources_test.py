@@ -51,6 +51,17 @@ def test_image_of_the_default_pod_follows_the_settings() -> None:
     assert blueprint.spec["containers"][0]["image"] == "registry.example.com/busybox:1"
 
 
+def test_pods_without_a_template_are_not_replaced_if_the_default_pod_changes() -> None:
+    """Another default image or another version of the operator is no change of the set."""
+    usual = build_blueprint(build_podset())
+    other = build_blueprint(build_podset(), default_image="registry.example.com/busybox:1")
+
+    assert usual.spec != other.spec
+    assert usual.template_hash == other.template_hash
+    # The hash of what users can see: pods that run have it, so no version may change it.
+    assert usual.template_hash == "5320b9074b"
+
+
 def test_pod_of_a_template_has_its_metadata_and_ours() -> None:
     podset = build_podset(template=TEMPLATE)
     blueprint = build_blueprint(podset)
@@ -84,6 +95,20 @@ def test_labels_of_an_application_in_the_template_win(selects: bool) -> None:
 
     assert blueprint.labels.items() >= labels.items()
     assert blueprint.selector["matchLabels"].items() <= blueprint.labels.items()
+
+
+def test_pods_behind_a_headless_service_have_dns_names_of_their_own() -> None:
+    spec = {**TEMPLATE["spec"], "hostname": "same", "subdomain": "other"}
+    podset = build_podset(template={**TEMPLATE, "spec": spec}, serviceName="db")
+    blueprint = build_blueprint(podset)
+    pods = [build_pod(podset, blueprint, slot, build_owner()) for slot in (0, 7)]
+
+    assert [(pod["spec"]["hostname"], pod["spec"]["subdomain"]) for pod in pods] == [
+        ("web-pod-0", "db"),
+        ("web-pod-7", "db"),
+    ]
+    assert pods[0]["spec"]["containers"] == TEMPLATE["spec"]["containers"]
+    assert blueprint.spec["hostname"] == "same"
 
 
 def test_hash_changes_with_the_template_alone() -> None:

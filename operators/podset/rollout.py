@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from libs.common.errors import TerminalError
-from operators.podset.api.v1 import PodSetSpec, Reason, RecreateUpdate, UpdateType
+from operators.podset.api.v1 import PodSetSpec, Reason
 from operators.podset.ranking import rank_for_deletion
 from operators.podset.view import PodView
 
@@ -25,13 +25,13 @@ class Budget:
     """Hold the bounds of an update, in pods.
 
     Attributes:
-        recreates: Whether pods are replaced at all.
+        replaces: Whether pods of an older template are replaced at all.
         surge: Pods beyond the wanted number that may exist.
         unavailable: Pods of the wanted number that may be missing.
         partition: Pods that keep an older template.
     """
 
-    recreates: bool = False
+    replaces: bool = False
     surge: int = 0
     unavailable: int = 0
     partition: int = 0
@@ -58,16 +58,16 @@ def parse_budget(spec: PodSetSpec) -> Budget:
     Raises:
         TerminalError: A percentage is none.
     """
-    strategy = spec.update_strategy
-    if strategy.type is not UpdateType.RECREATE:
+    rolling = spec.update_strategy.rolling
+    if rolling is None:
         return Budget()
-    recreate = strategy.recreate or RecreateUpdate()
-    prefix = "spec.updateStrategy.recreate"
-    surge = parse_share(recreate.max_surge, spec.replicas, f"{prefix}.maxSurge", up=True)
+    field, limits = rolling
+    prefix = f"spec.updateStrategy.{field}"
+    surge = parse_share(limits.max_surge, spec.replicas, f"{prefix}.maxSurge", up=True)
     unavailable = parse_share(
-        recreate.max_unavailable, spec.replicas, f"{prefix}.maxUnavailable", up=False
+        limits.max_unavailable, spec.replicas, f"{prefix}.maxUnavailable", up=False
     )
-    partition = parse_share(recreate.partition, spec.replicas, f"{prefix}.partition", up=True)
+    partition = parse_share(limits.partition, spec.replicas, f"{prefix}.partition", up=True)
     # Without any room an update could not begin. More new pods than are wanted are of no use, and
     # every pass would look at that many slots.
     unavailable = unavailable if surge or unavailable else 1
@@ -109,7 +109,7 @@ def observe_rollout(
         budget: Bounds of the update.
     """
     outdated = tuple(pod for pod in pods if pod.template_hash != template_hash)
-    pending = max(0, len(outdated) - budget.partition) if budget.recreates else 0
+    pending = max(0, len(outdated) - budget.partition) if budget.replaces else 0
     return Rollout(outdated, pending, replicas + min(budget.surge, pending))
 
 

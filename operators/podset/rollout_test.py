@@ -64,20 +64,60 @@ def test_share_that_is_none_is_refused_with_its_field(value: int | str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("recreate", "budget"),
+    ("strategy", "budget"),
     [
-        (None, Budget(True, 0, 1, 0)),
-        ({"maxUnavailable": 0, "maxSurge": 0}, Budget(True, 0, 1, 0)),
-        ({"maxUnavailable": 0, "maxSurge": "30%"}, Budget(True, 2, 0, 0)),
-        ({"maxUnavailable": "60%", "partition": "50%"}, Budget(True, 0, 2, 2)),
-        pytest.param({"maxUnavailable": 0, "maxSurge": 2**62}, Budget(True, 4, 0, 0), id="huge"),
+        ({"type": "OnDelete"}, Budget()),
+        ({"type": "RollingUpdate"}, Budget(True, 1, 1, 0)),
+        ({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0}}, Budget(True, 0, 1, 0)),
+        (
+            {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "30%"}},
+            Budget(True, 2, 0, 0),
+        ),
+        (
+            {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "60%", "partition": 3}},
+            Budget(True, 1, 2, 3),
+        ),
+        (
+            {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 2**62}},
+            Budget(True, 4, 0, 0),
+        ),
+        ({"type": "Recreate"}, Budget(True, 0, 1, 0)),
+        ({"type": "Recreate", "recreate": {"maxUnavailable": 0}}, Budget(True, 0, 1, 0)),
+        (
+            {"type": "Recreate", "recreate": {"maxUnavailable": "60%", "partition": "50%"}},
+            Budget(True, 0, 2, 2),
+        ),
     ],
+    ids=str,
 )
-def test_budget_follows_from_the_strategy(recreate: Any, budget: Budget) -> None:
-    strategy = {"type": "Recreate"} | ({"recreate": recreate} if recreate else {})
+def test_budget_follows_from_the_strategy(strategy: Any, budget: Budget) -> None:
     spec = build_podset(replicas=4, updateStrategy=strategy).spec
 
     assert parse_budget(spec) == budget
+
+
+def test_default_limits_replace_the_only_pod_without_a_gap() -> None:
+    budget = parse_budget(build_podset(replicas=1, updateStrategy={"type": "RollingUpdate"}).spec)
+    rollout, chosen = plan(pods(old_good=1), 1, budget)
+
+    assert (rollout.target, chosen) == (2, [])
+    _, chosen = plan(pods(old_good=1, new_bad=1), 1, budget)
+    assert chosen == []
+    _, chosen = plan(pods(old_good=1, new_good=1), 1, budget)
+    assert chosen == ["old-good-0"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"), [("RollingUpdate", "rollingUpdate"), ("Recreate", "recreate")]
+)
+def test_limit_that_makes_no_sense_is_named_by_the_field_that_was_written(
+    kind: str, field: str
+) -> None:
+    spec = build_podset(updateStrategy={"type": kind, field: {"maxSurge": "101%"}}).spec
+
+    with pytest.raises(TerminalError) as caught:
+        parse_budget(spec)
+    assert caught.value.field == f"spec.updateStrategy.{field}.maxSurge"
 
 
 def test_on_delete_leaves_old_pods_alone() -> None:

@@ -22,6 +22,7 @@ _STRATEGIES = st.sampled_from(
     [
         {"type": "OnDelete"},
         {"type": "Recreate"},
+        {"type": "RollingUpdate"},
         {"type": "Recreate", "recreate": {"maxSurge": 2, "maxUnavailable": 0}},
         {"type": "Recreate", "recreate": {"maxSurge": "50%", "maxUnavailable": "50%"}},
         {"type": "Recreate", "recreate": {"maxUnavailable": "100%", "partition": 1}},

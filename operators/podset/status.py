@@ -12,13 +12,22 @@ from libs.common.errors import ApiError, Unacceptable
 from libs.common.kinds import Manifest
 from libs.common.labels import render_selector
 from libs.common.plan import Create, Delete, Outcome
-from operators.podset.api.v1 import POD_NAMES_LIMIT, ConditionType, Reason
-from operators.podset.reconcile import Assessment, Desired, Observed, assess
+from operators.podset.api.v1 import POD_NAMES_LIMIT, ConditionType, PodSet, Reason
+from operators.podset.progress import find_time_left
+from operators.podset.reconcile import (
+    Assessment,
+    Desired,
+    Observed,
+    assess,
+    find_available,
+    find_current,
+)
 from operators.podset.view import PodView
 
 _SHOWN: Final = 3
 """Names that a message lists before it counts the rest."""
 _LAST: Final = 1 << 31
+_OVERDUE: Final = Reason.PROGRESS_DEADLINE_EXCEEDED
 _REFUSALS: Final = frozenset({400, 403, 422})
 _WEBHOOK_FAILED: Final = "failed calling webhook"
 """Words of the API server (500) where a webhook that must agree cannot be asked."""
@@ -51,15 +60,17 @@ def build_status(
     facts = assess(desired, observed, now)
     podset = desired.podset
     template_hash = desired.blueprint.template_hash
-    current = podset.status.to_manifest()["conditions"] if podset.status is not None else []
-    named = sorted(facts.active, key=_by_slot)
+    current = list_conditions(podset)
+    left = find_time_left(desired, facts, current, now)
     return {
         "conditions": build_conditions(
             current,
             [
                 # Plain text, so that every serializer takes it.
                 replace(condition, type=str(condition.type), reason=str(condition.reason))
-                for condition in state_conditions(desired, facts, find_refusal(outcome))
+                for condition in state_conditions(
+                    desired, facts, find_refusal(outcome), is_overdue=left is not None and left <= 0
+                )
             ],
             generation=podset.metadata.generation,
             now=now,
@@ -70,9 +81,53 @@ def build_status(
         "availableReplicas": len(facts.available),
         "updatedReplicas": sum(pod.template_hash == template_hash for pod in facts.active),
         "terminatingReplicas": len(facts.terminating),
+        **_show_revisions(desired, observed, facts),
         "selector": render_selector(desired.blueprint.selector),
-        "podNames": [pod.name for pod in named[:POD_NAMES_LIMIT]],
+        "podNames": _name_pods(facts.active),
     }
+
+
+def count_pods(held: Manifest, pods: Sequence[PodView], spec: Manifest, now: datetime) -> Manifest:
+    """Bring the counts of a status up to date if the spec cannot be read.
+
+    Args:
+        held: The status that the set shows.
+        pods: Pods that the set controls.
+        spec: The spec, whatever it holds.
+        now: Time from which ages are measured.
+    """
+    active = [pod for pod in pods if pod.is_active]
+    seconds = spec.get("minReadySeconds")
+    available, _ = find_available(active, seconds if type(seconds) is int else 0, now)
+    return {
+        **held,
+        "replicas": len(active),
+        "readyReplicas": sum(pod.is_ready for pod in active),
+        "availableReplicas": len(available),
+        # Which template they are of is not known; there cannot be more of them than pods.
+        "updatedReplicas": min(held.get("updatedReplicas") or 0, len(active)),
+        "terminatingReplicas": sum(pod.is_deleting for pod in pods),
+        "podNames": _name_pods(active),
+    }
+
+
+def _name_pods(active: Sequence[PodView]) -> list[str]:
+    return [pod.name for pod in sorted(active, key=_by_slot)[:POD_NAMES_LIMIT]]
+
+
+def _show_revisions(desired: Desired, observed: Observed, facts: Assessment) -> Manifest:
+    current = find_current(desired, observed, facts)
+    update = observed.history.find(desired.blueprint.template_hash)
+    named = {"currentRevision": current, "updateRevision": update}
+    return {field: revision.name for field, revision in named.items() if revision is not None}
+
+
+def list_conditions(podset: PodSet) -> list[Manifest]:
+    """List the conditions that a set shows."""
+    if podset.status is None:
+        return []
+    conditions: list[Manifest] = podset.status.to_manifest()["conditions"]
+    return conditions
 
 
 def find_refusal(outcome: Outcome | None) -> Refusal | None:
@@ -100,16 +155,17 @@ def _is_refusal(error: ApiError) -> bool:
 
 
 def state_conditions(
-    desired: Desired, facts: Assessment, refusal: Refusal | None
+    desired: Desired, facts: Assessment, refusal: Refusal | None, *, is_overdue: bool = False
 ) -> list[Condition]:
     """State the conditions of a set, always all of them and in the same order."""
     ready = _state_ready(desired, facts, refusal)
+    progressing = _state_progressing(ready, is_overdue=is_overdue)
     return [
         ready,
         _state_available(desired, facts),
-        _state_progressing(ready),
+        progressing,
         _state_failure(refusal),
-        _state_stalled(facts),
+        _state_stalled(facts, progressing),
         _state_conflict(desired, facts),
     ]
 
@@ -159,7 +215,7 @@ def _state_available(desired: Desired, facts: Assessment) -> Condition:
     return Condition.false(ConditionType.AVAILABLE, Reason.MINIMUM_UNAVAILABLE, message)
 
 
-def _state_progressing(ready: Condition) -> Condition:
+def _state_progressing(ready: Condition, *, is_overdue: bool) -> Condition:
     """Say whether work is under way: it is unless the set is ready or held up."""
     held_up = {
         Reason.PAUSED,
@@ -171,6 +227,8 @@ def _state_progressing(ready: Condition) -> Condition:
     }
     if ready.status == "True" or ready.reason in held_up:
         return Condition.false(ConditionType.PROGRESSING, ready.reason)
+    if is_overdue:
+        return Condition.false(ConditionType.PROGRESSING, _OVERDUE, ready.message)
     return Condition.true(ConditionType.PROGRESSING, ready.reason, ready.message)
 
 
@@ -180,10 +238,13 @@ def _state_failure(refusal: Refusal | None) -> Condition:
     return Condition.true(ConditionType.REPLICA_FAILURE, refusal.reason, refusal.message)
 
 
-def _state_stalled(facts: Assessment) -> Condition:
-    if not facts.vacancies.waiting:
-        return Condition.false(ConditionType.STALLED, Reason.AS_EXPECTED)
-    return Condition.true(ConditionType.STALLED, Reason.BACK_OFF, _describe_waiting(facts))
+def _state_stalled(facts: Assessment, progressing: Condition) -> Condition:
+    if facts.vacancies.waiting:
+        return Condition.true(ConditionType.STALLED, Reason.BACK_OFF, _describe_waiting(facts))
+    if progressing.reason == _OVERDUE:
+        # Not a condition that people know from Deployment, but the one that tools take for failed.
+        return Condition.true(ConditionType.STALLED, _OVERDUE, progressing.message)
+    return Condition.false(ConditionType.STALLED, Reason.AS_EXPECTED)
 
 
 def _state_conflict(desired: Desired, facts: Assessment) -> Condition:

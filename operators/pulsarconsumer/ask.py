@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -27,9 +28,13 @@ from operators.pulsarconsumer.broker.connections import Connections
 from operators.pulsarconsumer.broker.login import KeyFile, Login, LoginInvalid
 from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
 from operators.pulsarconsumer.broker.survey import Question
-from operators.pulsarconsumer.broker_status import dead_letter_topic
-from operators.pulsarconsumer.naming import Topic
-from operators.pulsarconsumer.report import Trouble
+from operators.pulsarconsumer.naming import (
+    Topic,
+    dead_letter_subscription,
+    dead_letter_topic,
+    retry_topic,
+)
+from operators.pulsarconsumer.report import SubscriptionRef, Trouble
 from operators.pulsarconsumer.settings import Settings
 
 _REASONS: Final[Mapping[type[Exception], tuple[Reason, str]]] = {
@@ -131,7 +136,7 @@ async def read_login(consumer: PulsarConsumer, client: Client) -> Login:
         found["verify_hostname"] = tls.hostname_verification is Switch.ENABLED
         found["verify_certificate"] = tls.certificate_verification is Switch.ENABLED
         if tls.trusted_ca_secret_ref is not None:
-            where = "spec.tls.trustedCaSecretRef"
+            where = "spec.tls.trustedCASecretRef"
             found["trusted"] = await secrets.refer(tls.trusted_ca_secret_ref, where)
     return Login(**found)
 
@@ -198,7 +203,10 @@ def build_question(consumer: PulsarConsumer) -> Question:
         earliest=spec.subscription.initial_position is InitialPosition.EARLIEST,
         replicated=spec.subscription.replicate_state is Switch.ENABLED,
         precise=precise,
+        aged=scaling is not None and scaling.targets.max_backlog_age_seconds is not None,
+        retries=retry_topic(consumer),
         dead_letters=dead_letter_topic(consumer),
+        dead_letter_subscription=dead_letter_subscription(consumer),
     )
 
 
@@ -221,13 +229,13 @@ async def seek(admin: PulsarAdmin, consumer: PulsarConsumer, milliseconds: int) 
         await admin.reset_cursor(Topic.parse(name), consumer.spec.subscription_name, milliseconds)
 
 
-async def delete_subscription(admin: PulsarAdmin, consumer: PulsarConsumer) -> None:
-    """Delete the subscription on every topic; where there is none, it is done."""
-    for name in consumer.topics:
-        try:
-            await admin.delete_subscription(Topic.parse(name), consumer.spec.subscription_name)
-        except errors.AdminNotFound:
-            continue
+async def delete_subscriptions(
+    admin: PulsarAdmin, subscriptions: Iterable[SubscriptionRef]
+) -> None:
+    """Delete subscriptions; one that is missing counts as deleted."""
+    for subscription in subscriptions:
+        with contextlib.suppress(errors.AdminNotFound):
+            await admin.delete_subscription(Topic.parse(subscription.topic), subscription.name)
 
 
 def judge(err: Exception) -> Trouble:

@@ -1,10 +1,10 @@
-"""The engine Native: how many consumers there are to be; pure, with time passed in.
+"""The engine Native: how many consumers a PulsarConsumer should have; pure, with time passed in.
 
-The number that is needed is the highest of three: for the backlog, for the time in which it is to
-be gone, and for the age of its oldest message. Bounds, the type of the subscription and windows
-then hold it back. What is remembered between two looks is a value, too, and may be lost: a process
-that starts anew begins with the number that there is, and scales down no sooner than a whole window
-later.
+The number that is needed is the highest of three: for the backlog, for the time in which it should
+be processed, and for the age of its oldest message. It never exceeds the number of entries that
+wait: more consumers would have nothing to do. Bounds, the type of the subscription and windows then
+hold it back. What is remembered between two polls is a value as well and may be lost: a process
+that restarts begins with the current number, and scales down no sooner than a whole window later.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ from enum import StrEnum
 from typing import Final
 
 from operators.pulsarconsumer.api.consuming import SubscriptionType
-from operators.pulsarconsumer.api.scaling import (
-    Autoscaling,
-    DelayedMessages,
-    PartitionLimit,
-)
+from operators.pulsarconsumer.api.scaling import Autoscaling, PartitionLimit
+from operators.pulsarconsumer.demand import Demand, measure_demand
 from operators.pulsarconsumer.report import Report
 
 _AGE_PATIENCE: Final = 60.0
 """Seconds that consumers added for the age of the backlog have to show an effect."""
 _AGE_GROWTH: Final = 2.0
 """By how much the number grows at most for the age of the backlog, at a time."""
+_RATE_WINDOW: Final = 120.0
+"""Seconds that consumers must have been busy before their rate is believed.
+
+Brokers publish the mean of the last minute, and once a minute: a rate may be two minutes old.
+"""
 _FORGETTING: Final = 0.98
-"""What is left after a look of the rate that a consumer was once seen to have."""
+"""What is left of the known rate after a poll at which busy consumers were slower."""
 _REMEMBERED: Final = 4096
 """Most needs that are remembered; beyond, the oldest are dropped."""
 
@@ -41,6 +43,7 @@ class Cause(StrEnum):
     INCOMING = "Incoming"
     AGE = "Age"
     IDLE = "Idle"
+    UNFINISHED = "Unfinished"
     COOLDOWN = "Cooldown"
     KEPT = "Kept"
     FALLBACK = "Fallback"
@@ -72,20 +75,48 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
+class Busy:
+    """Consumers that had enough to do, at a poll.
+
+    Attributes:
+        time: When, in seconds.
+        consumers: How many were connected.
+    """
+
+    time: float
+    consumers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """Consumers that were added for the age of the backlog.
+
+    Attributes:
+        time: When, in seconds.
+        oldest: When the message that was the oldest then was published.
+    """
+
+    time: float
+    oldest: float
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
-    """What is remembered from one look to the next.
+    """What is remembered from one poll to the next.
 
     Attributes:
         needs: What was needed lately, the oldest first.
-        idle_since: When the backlog was last seen to begin to be none; None while there is one.
-        rate: Messages a second that one consumer was seen to take while there was a backlog.
+        idle_since: When the backlog became empty; None while there is one.
+        busy: Busy consumers of all polls since they were last not busy, the oldest first.
+        rate: Messages a second that one busy consumer acknowledges.
         raised: When consumers were last added for the age of the backlog.
     """
 
     needs: tuple[Need, ...] = ()
     idle_since: float | None = None
+    busy: tuple[Busy, ...] = ()
     rate: float | None = None
-    raised: float | None = None
+    raised: Raise | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,18 +149,19 @@ class Scaler:
     memory: Memory = field(default_factory=Memory)
 
     def decide(self, current: int, report: Report, now: float) -> tuple[Decision, Memory]:
-        """Decide by what the broker told.
+        """Decide by what the broker reported.
 
         Args:
             current: Number of consumers that there are to be now.
-            report: What the broker told.
+            report: What the broker reported.
             now: Time in seconds; may jump.
         """
-        memory = self._look(current, report, now)
-        need, cause = self._find_need(current, report, memory, now)
+        demand = measure_demand(report, self.policy.delayed_messages)
+        memory = self._remember(current, report, demand, now)
+        need, cause = self._find_need(current, demand, memory, now)
         wanted, limit = self._bound(need, report)
         if not memory.needs:
-            # A process that starts anew does not know what was needed before: what there is.
+            # A process that restarts does not know what was needed before: the current number.
             memory = replace(memory, needs=(Need(now, self._bound(current, report)[0]),))
         windows = self.policy.behavior
         horizon = max(
@@ -148,8 +180,8 @@ class Scaler:
             limit = Limit.STEP
         if report.blocked and stepped > current:
             return self._keep(current, Cause.BLOCKED), memory
-        if cause is Cause.AGE and stepped > current:
-            memory = replace(memory, raised=now)
+        if cause is Cause.AGE and stepped > current and demand.oldest is not None:
+            memory = replace(memory, raised=Raise(now, demand.oldest))
         # Bounds of the spec, which may be new, hold at once.
         inside = self._keep(stepped, cause)
         return (inside if inside.limit else Decision(stepped, cause, limit)), memory
@@ -174,60 +206,80 @@ class Scaler:
             return Decision(bounded, cause, Limit.MIN_REPLICAS)
         return Decision(bounded, cause, Limit.MAX_REPLICAS if bounded < replicas else Limit.NONE)
 
-    def _count(self, report: Report) -> int:
-        """Count what waits and can be consumed."""
-        if self.policy.delayed_messages is DelayedMessages.COUNT:
-            return sum(topic.messages for topic in report.topics)
-        return sum(max(0, topic.messages - topic.delayed) for topic in report.topics)
-
-    def _look(self, current: int, report: Report, now: float) -> Memory:
-        """Note since when nothing waits, and how fast consumers are."""
-        memory, waiting = self.memory, self._count(report)
-        # What is to be expected within the cooldown is no reason to end the last consumer.
-        expected = _sum_incoming(report) * self.policy.cooldown_seconds >= 1
-        idle = waiting <= self.policy.activation_backlog and not (current and expected)
+    def _remember(self, current: int, report: Report, demand: Demand, now: float) -> Memory:
+        """Note since when nothing waits, and how fast busy consumers are."""
+        memory = self.memory
         since = memory.idle_since
         if since is None or since > now:
             since = now
-        rate = memory.rate
-        out = sum(topic.rate_out for topic in report.topics)
-        consumers = min(current, report.consumers)
-        # Only consumers that have enough to do show how fast they are.
-        if consumers and out > 0 and waiting >= consumers:
-            rate = max(out / consumers, (rate or 0.0) * _FORGETTING)
-        return replace(memory, idle_since=since if idle else None, rate=rate)
+        busy, rate = self._measure_rate(current, report, demand, now)
+        idle = self._is_idle(current, demand)
+        return replace(memory, idle_since=since if idle else None, busy=busy, rate=rate)
+
+    def _measure_rate(
+        self, current: int, report: Report, demand: Demand, now: float
+    ) -> tuple[tuple[Busy, ...], float | None]:
+        """Return what is known of busy consumers, and how fast one of them is."""
+        busy, rate = self.memory.busy, self.memory.rate
+        connected = min(current, report.consumers)
+        if not connected or not demand.unclaimed or (busy and busy[-1].time > now):
+            # Consumers that wait for messages do not show how fast they are.
+            return (), rate
+        busy = (*busy, Busy(now, connected))[-_REMEMBERED:]
+        if now - busy[0].time < _RATE_WINDOW:
+            return busy, rate
+        busy = tuple(each for each in busy if now - each.time <= _RATE_WINDOW)
+        mean = sum(each.consumers for each in busy) / len(busy)
+        found = sum(topic.rate_acknowledged for topic in report.consumed) / mean
+        return busy, max(found, (rate or 0.0) * _FORGETTING) or None
+
+    def _is_idle(self, current: int, demand: Demand) -> bool:
+        """Tell whether no consumer is needed."""
+        activation = self.policy.activation_backlog
+        if not current:
+            # Nothing tells which of the delayed messages became due, so all entries count.
+            return demand.waiting <= activation
+        # Messages that are expected within the cooldown are no reason to end the last consumer.
+        expected = demand.incoming * self.policy.cooldown_seconds >= 1
+        return demand.messages <= activation and not demand.unfinished and not expected
 
     def _find_need(
-        self, current: int, report: Report, memory: Memory, now: float
+        self, current: int, demand: Demand, memory: Memory, now: float
     ) -> tuple[int, Cause]:
-        waiting, targets = self._count(report), self.policy.targets
+        targets = self.policy.targets
+        backlog = min(math.ceil(demand.messages / targets.backlog_per_replica), demand.entries)
         if memory.idle_since is not None:
             if current == 0 or now - memory.idle_since >= self.policy.cooldown_seconds:
                 return 0, Cause.IDLE
-            need = math.ceil(waiting / targets.backlog_per_replica)
-            return max(1, need), Cause.COOLDOWN
-        needs = [(math.ceil(waiting / targets.backlog_per_replica), Cause.BACKLOG)]
+            return max(1, backlog), Cause.COOLDOWN
+        needs = [(backlog, Cause.BACKLOG)]
         if memory.rate:
-            incoming = _sum_incoming(report)
+            incoming = demand.incoming / memory.rate
             if targets.drain_time_seconds is not None:
-                rate = waiting / targets.drain_time_seconds + incoming
-                needs.append((math.ceil(rate / memory.rate), Cause.DRAIN_TIME))
-            # A backlog that is gone is no reason to leave fewer than keep it so.
-            needs.append((min(current, math.ceil(incoming / memory.rate)), Cause.INCOMING))
-        needs.append((self._find_need_for_age(current, report, memory, now), Cause.AGE))
+                waiting = demand.messages / targets.drain_time_seconds / memory.rate
+                need = math.ceil(min(waiting, demand.entries) + incoming)
+                needs.append((need, Cause.DRAIN_TIME))
+            # An empty backlog is no reason to keep fewer than the incoming messages need.
+            needs.append((min(current, math.ceil(incoming)), Cause.INCOMING))
+        needs.append((self._find_need_for_age(current, demand, memory, now), Cause.AGE))
         need, cause = max(needs, key=lambda pair: pair[0])
-        return max(1, need), cause
+        return (need, cause) if need else (1, Cause.UNFINISHED)
 
-    def _find_need_for_age(self, current: int, report: Report, memory: Memory, now: float) -> int:
+    def _find_need_for_age(self, current: int, demand: Demand, memory: Memory, now: float) -> int:
         limit = self.policy.targets.max_backlog_age_seconds
-        if limit is None or report.oldest is None:
+        if limit is None or demand.oldest is None or now - demand.oldest <= limit:
             return 0
-        age = now - report.oldest
-        if age <= limit:
+        # The backlog is late already, so no consumer that has something to do is taken away.
+        kept = min(current, demand.entries)
+        raised = memory.raised
+        if raised is not None and 0 <= now - raised.time < _AGE_PATIENCE:
+            return kept
+        if raised is not None and demand.oldest <= raised.oldest:
+            # More consumers did not help: the oldest message is one that keeps failing, or its
+            # partition is blocked.
             return 0
-        waited = memory.raised is None or not 0 <= now - memory.raised < _AGE_PATIENCE
-        # Late already: there must not be fewer than now, whatever the backlog says.
-        return math.ceil(current * min(_AGE_GROWTH, age / limit)) if waited else current
+        growth = min(_AGE_GROWTH, (now - demand.oldest) / limit)
+        return min(math.ceil(current * growth), kept + demand.unclaimed, demand.entries)
 
     def _bound(self, need: int, report: Report) -> tuple[int, Limit]:
         policy = self.policy
@@ -272,10 +324,6 @@ class Scaler:
         if wanted < current and behavior.scale_down.max_step is not None:
             return max(wanted, current - behavior.scale_down.max_step)
         return wanted
-
-
-def _sum_incoming(report: Report) -> float:
-    return sum(topic.rate_in for topic in report.topics)
 
 
 def _trim(needs: tuple[Need, ...], now: float, horizon: float) -> tuple[Need, ...]:

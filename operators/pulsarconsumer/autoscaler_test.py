@@ -48,10 +48,48 @@ def test_backlog_up_to_the_activation_wakes_nobody() -> None:
 
 
 def test_delayed_messages_count_only_when_asked_for() -> None:
-    told = report(500, delayed=500)
+    told = report(500, delayed=500, consumers=1)
 
-    assert decide(Scaler(policy()), 0, told)[0] == 0
-    assert decide(Scaler(policy(delayedMessages="Count")), 0, told)[0] == 5
+    assert decide(Scaler(policy()), 1, told) == (1, Cause.UNFINISHED, Limit.NONE)
+    assert decide(Scaler(policy(delayedMessages="Count")), 1, told)[0] == 5
+
+
+def test_delayed_messages_wake_one_consumer_up_which_stays_until_they_are_due() -> None:
+    """Without a consumer the broker never finds out that a message became due."""
+    scaler = Scaler(policy(cooldownSeconds=0))
+
+    woken = decide(scaler, 0, report(500, delayed=500))
+    stays = decide(scaler, 1, report(3, delayed=3, consumers=1))
+
+    assert woken == stays == (1, Cause.UNFINISHED, Limit.NONE)
+
+
+def test_retries_keep_one_consumer_and_count_when_they_are_due() -> None:
+    scaler = Scaler(policy(cooldownSeconds=0))
+    idle = TopicReport("t", consumers=1)
+
+    def with_retry(**fields: Any) -> Report:
+        return Report((idle,), retry=TopicReport("r", consumers=1, **fields))
+
+    later = decide(scaler, 1, with_retry(entries=700, messages=700, delayed=700))
+    due = decide(scaler, 1, with_retry(entries=700, messages=700))
+    hidden = decide(scaler, 1, Report((idle,), retry_hidden=True))
+    done = decide(scaler, 1, with_retry())
+
+    assert [later[0], due[0], hidden[0], done[0]] == [1, 7, 1, 0]
+
+
+def test_consumers_that_hold_messages_are_not_ended_below_the_activation() -> None:
+    scaler = Scaler(policy(activationBacklog=50, cooldownSeconds=0))
+
+    assert decide(scaler, 1, report(40, unacknowledged=40, consumers=1))[0] == 1
+    assert decide(scaler, 1, report(40, consumers=1))[0] == 0
+
+
+def test_there_are_never_more_consumers_than_entries() -> None:
+    batches = Report((TopicReport("t", entries=3, messages=3000, consumers=1),))
+
+    assert decide(Scaler(policy(maxReplicas=100)), 1, batches)[0] == 3
 
 
 def test_last_consumer_ends_after_the_cooldown() -> None:
@@ -117,25 +155,47 @@ def test_step_bounds_one_change() -> None:
     assert decide(scaler, 1, report(1000)) == (3, Cause.BACKLOG, Limit.STEP)
 
 
-def test_age_adds_consumers_and_waits_for_the_effect() -> None:
+def test_age_adds_consumers_while_that_makes_the_oldest_younger() -> None:
     scaler = Scaler(policy(targets={"backlogPerReplica": 1000, "maxBacklogAgeSeconds": 30}))
     old = report(50, oldest=NOW - 300)
 
     first, memory = scaler.decide(2, old, NOW)
-    second, _ = replace(scaler, memory=memory).decide(4, old, NOW + 15)
-    third, _ = replace(scaler, memory=memory).decide(4, old, NOW + 60)
+    again = replace(scaler, memory=memory)
+    waits, _ = again.decide(4, old, NOW + 15)
+    helped, _ = again.decide(4, report(50, oldest=NOW - 200), NOW + 60)
+    useless, _ = again.decide(4, old, NOW + 60)
 
     assert (first.replicas, first.cause) == (4, Cause.AGE)
-    assert second.replicas == 4
-    assert third.replicas == 8
+    assert waits.replicas == 4
+    assert helped.replicas == 8
+    assert (useless.replicas, useless.limit) == (4, Limit.STABILIZATION)
 
 
-def test_drain_time_uses_the_rate_that_was_seen() -> None:
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"unacknowledged": 50},  # Consumers hold all of it.
+        {"delayed": 1, "consumers": 2},  # The oldest may be the one that is not due.
+    ],
+)
+def test_age_adds_nobody_who_would_have_nothing_to_do(fields: dict[str, Any]) -> None:
+    scaler = Scaler(policy(targets={"backlogPerReplica": 1000, "maxBacklogAgeSeconds": 30}))
+
+    assert decide(scaler, 2, report(50, oldest=NOW - 300, **fields))[0] == 2
+
+
+def test_drain_time_uses_the_rate_of_consumers_that_were_busy_for_two_minutes() -> None:
     scaler = Scaler(policy(targets={"backlogPerReplica": 10_000, "drainTimeSeconds": 100}))
-    told = report(4000, rate_in=20.0, rate_out=20.0, consumers=2)
+    told = report(4000, rate_in=20.0, rate_acknowledged=20.0, rate_out=900.0, consumers=2)
+    found = []
+    for elapsed in (0, 60, 120):
+        decision, memory = scaler.decide(2, told, NOW + elapsed)
+        scaler = replace(scaler, memory=memory)
+        found.append((decision.replicas, decision.cause))
 
     # Two consumers take 10 a second each; 40 a second and the 20 that come in need six.
-    assert decide(scaler, 2, told) == (6, Cause.DRAIN_TIME, Limit.NONE)
+    assert [number for number, _ in found] == [2, 2, 6]
+    assert found[-1][1] is Cause.DRAIN_TIME
 
 
 def test_blocked_subscription_gets_no_more_consumers() -> None:
@@ -195,8 +255,8 @@ def test_number_is_always_within_bounds_and_never_falls_blindly(
         else:
             told = report(
                 backlog,
-                delayed=delayed,
-                rate_out=rate,
+                delayed=min(delayed, backlog),
+                rate_acknowledged=rate,
                 consumers=consumers,
                 partitions=partitions,
                 oldest=now - backlog,
@@ -229,7 +289,7 @@ class World:
             self.backlog += arriving - taken
             if second % poll == 0:
                 told = report(
-                    round(self.backlog), rate_in=arriving, rate_out=taken, consumers=ready
+                    round(self.backlog), rate_in=arriving, rate_acknowledged=taken, consumers=ready
                 )
                 decision, memory = scaler.decide(wanted, told, NOW + second)
                 scaler = replace(scaler, memory=memory)

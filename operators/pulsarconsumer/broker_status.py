@@ -5,12 +5,11 @@ Before the first answer of a process what was shown is shown on: a restart is no
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from libs.common.conditions import Condition
+from libs.common.conditions import Condition, find_condition
 from libs.common.crd import StatusCondition
 from libs.common.kinds import Manifest
 from operators.pulsarconsumer.api.consuming import SubscriptionCreator
@@ -21,65 +20,58 @@ from operators.pulsarconsumer.api.scaling import (
     ScalingStatus,
     TopicBacklog,
 )
-from operators.pulsarconsumer.api.v1 import (
-    ConditionType,
-    DeadLetterStatus,
-    PulsarConsumer,
-    PulsarConsumerStatus,
-    Reason,
-)
+from operators.pulsarconsumer.api.status import DeadLetterStatus, PulsarConsumerStatus, RetryStatus
+from operators.pulsarconsumer.api.v1 import ConditionType, PulsarConsumer, Reason
 from operators.pulsarconsumer.autoscaler import Cause
-from operators.pulsarconsumer.naming import Topic
+from operators.pulsarconsumer.naming import dead_letter_topic, retry_topic
 from operators.pulsarconsumer.observed import Observed
 from operators.pulsarconsumer.reconcile import Plan
-from operators.pulsarconsumer.report import PartReport, Report, Trouble
+from operators.pulsarconsumer.report import PartReport, Report, Trouble, round_number
+from operators.pulsarconsumer.resources import HORIZONTAL_POD_AUTOSCALER, SCALED_OBJECT
+from operators.pulsarconsumer.subscriptions import show_subscriptions
 
 _MINUTE: Final = 60
-_DIGITS: Final = 2
-"""Digits that numbers of a backlog are shown with, so that a busy topic is no busy status."""
 _ABOUT_LOGIN: Final = frozenset(
     {Reason.AUTHENTICATION_FAILED, Reason.AUTHORIZATION_FAILED, Reason.SECRET_MISSING}
 )
 _SEVERAL: Final = 2
 _SHOWN: Final = 20
 """Topics and partitions of the status, at most."""
+_SHOWN_FIELDS: Final = (
+    "backlog",
+    "oldestMessageTime",
+    "connectedConsumers",
+    "retry",
+    "deadLetter",
+    "subscriptions",
+    "abandonedSubscriptions",
+)
 _NOT_ASKED: Final = "the broker is not asked"
-
-
-def round_number(value: float) -> int:
-    """Round to two digits; small numbers are exact."""
-    if value < 10**_DIGITS:
-        return round(value)
-    magnitude = 10 ** (math.floor(math.log10(value)) - _DIGITS + 1)
-    return int(round(value / magnitude) * magnitude)
-
-
-def dead_letter_topic(consumer: PulsarConsumer) -> str:
-    """Return the topic of the dead letters; empty where there is none, or its name not known."""
-    dead = consumer.spec.dead_letter
-    if dead is None:
-        return ""
-    if dead.topic is not None:
-        return dead.topic
-    if not consumer.topics:
-        return ""
-    topic = Topic.parse(consumer.topics[0])
-    return str(topic.with_suffix(consumer.spec.subscription_name, "DLQ"))
+_QUOTED: Final = 500
+"""Characters of a message of others that are repeated."""
+_ENGINES: Final = {
+    ScalingEngine.KEDA: (SCALED_OBJECT, "Ready"),
+    ScalingEngine.HPA: (HORIZONTAL_POD_AUTOSCALER, "ScalingActive"),
+}
+"""The object of each engine, and its condition that says whether it scales."""
 
 
 def show_broker(consumer: PulsarConsumer, observed: Observed, now: datetime) -> Manifest:
     """Build the part of the status that tells of the backlog."""
     report = observed.survey.report
     if report is None:
-        return _show_on(consumer.status)
+        return {**_show_on(consumer.status), **show_subscriptions(consumer, None)}
     shown = PulsarConsumerStatus(
         backlog=_build_backlog(report),
         oldest_message_time=_round_time(report.oldest, now),
         connected_consumers=report.consumers,
+        retry=_build_retry(consumer, report),
         dead_letter=_build_dead_letter(consumer, report),
     ).to_manifest()
-    names = ("backlog", "oldestMessageTime", "connectedConsumers", "deadLetter")
-    return {name: shown[name] for name in names if name in shown}
+    return {
+        **{name: shown[name] for name in _SHOWN_FIELDS if name in shown},
+        **show_subscriptions(consumer, report),
+    }
 
 
 def show_scaling(consumer: PulsarConsumer, observed: Observed) -> ScalingStatus | None:
@@ -128,8 +120,7 @@ def _show_on(status: PulsarConsumerStatus | None) -> Manifest:
     if status is None:
         return {}
     shown = status.to_manifest()
-    names = ("backlog", "oldestMessageTime", "connectedConsumers", "deadLetter")
-    return {name: shown[name] for name in names if name in shown}
+    return {name: shown[name] for name in _SHOWN_FIELDS[:-2] if name in shown}
 
 
 def _build_backlog(report: Report) -> Backlog:
@@ -166,6 +157,16 @@ def _round_time(oldest: float | None, now: datetime) -> datetime | None:
     if oldest is None or now.timestamp() - oldest < _MINUTE:
         return None
     return datetime.fromtimestamp(oldest // _MINUTE * _MINUTE, UTC)
+
+
+def _build_retry(consumer: PulsarConsumer, report: Report) -> RetryStatus | None:
+    if report.retry is None or not report.retry.subscribed:
+        return None
+    return RetryStatus(
+        topic=retry_topic(consumer),
+        backlog=round_number(report.retry.entries),
+        delayed=round_number(report.retry.delayed),
+    )
 
 
 def _build_dead_letter(consumer: PulsarConsumer, report: Report) -> DeadLetterStatus | None:
@@ -207,12 +208,38 @@ def _judge_subscription(consumer: PulsarConsumer, report: Report | None) -> Cond
     if report is None:
         message = "the broker cannot be asked; see BrokerReachable and AuthenticationValid"
         return Condition.unknown(kind, Reason.BROKER_NOT_ASKED, message)
+    if report.missing:
+        names = ", ".join(report.missing)
+        message = f"the broker does not create topics automatically; create {names}"
+        return Condition.false(kind, Reason.TOPIC_MISSING, message)
     if report.subscribed:
         return Condition.true(kind, Reason.EXISTS)
     by_operator = consumer.spec.subscription.create is SubscriptionCreator.OPERATOR
     who = "the operator makes it" if by_operator else "the first consumer makes it"
     message = f"the broker does not know spec.subscriptionName on every topic; {who}"
     return Condition.false(kind, Reason.MISSING, message)
+
+
+def _judge_engine(engine: ScalingEngine, observed: Observed) -> Condition:
+    """State what the object of KEDA, or the HorizontalPodAutoscaler, says of itself.
+
+    Conditions of a ScaledObject: Ready, Active, Fallback and Paused
+    (keda.sh/docs/latest/reference/scaledobject-spec, apis/keda/v1alpha1/condition_types.go).
+    """
+    kind = ConditionType.SCALING_ACTIVE
+    of_object, state = _ENGINES[engine]
+    manifest = observed.children.get(of_object, {})
+    found = find_condition(manifest, state) or {}
+    if found.get("status") == "False":
+        message = f"{of_object.kind} {state}: {str(found.get('message', ''))[:_QUOTED]}"
+        return Condition.false(kind, Reason.ENGINE_FAILING, message)
+    if (find_condition(manifest, "Fallback") or {}).get("status") == "True":
+        message = "ScaledObject Fallback: KEDA cannot read the backlog and keeps fallback.replicas"
+        return Condition.false(kind, Reason.FALLBACK, message)
+    if found.get("status") != "True":
+        message = f"{engine} has not reported on the {of_object.kind} yet; is it running?"
+        return Condition.unknown(kind, Reason.ENGINE_SILENT, message)
+    return Condition.true(kind, Reason.DELEGATED, f"{engine} sets spec.replicas")
 
 
 def _judge_scaling(
@@ -230,7 +257,7 @@ def _judge_scaling(
             names = ", ".join(str(each) for each in plan.missing)
             message = f"the cluster does not serve {names}; see spec.autoscaling.engine"
             return Condition.false(kind, Reason.ENGINE_MISSING, message)
-        return Condition.true(kind, Reason.DELEGATED, f"{scaling.engine} sets spec.replicas")
+        return _judge_engine(scaling.engine, observed)
     if not observed.survey.asked:
         return _keep(next((each for each in current if each.type == kind), None), kind)
     decision = observed.decision
@@ -241,4 +268,15 @@ def _judge_scaling(
     if decision.cause is Cause.BLOCKED:
         message = "consumers hold too many messages without acknowledging; more would not help"
         return Condition.false(kind, Reason.SUBSCRIPTION_BLOCKED, message)
-    return Condition.true(kind, Reason.FOLLOWING_BACKLOG)
+    message = ""
+    if observed.survey.report is not None and observed.survey.report.retry_hidden:
+        message = (
+            f"statistics of the retry topic {retry_topic(consumer)} cannot be read, so the last "
+            "consumer keeps running; allow the role of spec.authentication to consume it"
+        )
+    elif consumer.spec.replicas not in (None, decision.replicas):
+        message = (
+            f"the backlog sets the number of consumers; spec.replicas: {consumer.spec.replicas} is "
+            "only the number before the first poll"
+        )
+    return Condition.true(kind, Reason.FOLLOWING_BACKLOG, message)

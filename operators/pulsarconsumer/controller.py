@@ -6,17 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from libs.common.kinds import DEPLOYMENT, Key, is_deleting
+from libs.common.errors import TerminalError
+from libs.common.kinds import DEPLOYMENT, Key, is_deleting, uid_of
 from libs.common.ownership import is_controlled_by
 from libs.common.plan import Delete, Outcome
 from libs.common.runtime import Context, Controller, Operator, Result
 from operators.pulsarconsumer.api.consuming import DeletionPolicy
 from operators.pulsarconsumer.api.scaling import ScalingEngine
-from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer, Reason, SeekStatus
+from operators.pulsarconsumer.api.status import SeekStatus
+from operators.pulsarconsumer.api.v1 import (
+    PULSAR_CONSUMER,
+    ConditionType,
+    PulsarConsumer,
+    Reason,
+)
 from operators.pulsarconsumer.ask import (
     build_fingerprint,
     build_question,
-    delete_subscription,
+    delete_subscriptions,
     judge,
     open_admin,
     seek,
@@ -40,9 +47,14 @@ from operators.pulsarconsumer.reconcile import (
     needs_answers,
     plan_consumer,
 )
-from operators.pulsarconsumer.report import UNASKED, Report
+from operators.pulsarconsumer.report import UNASKED, Report, SubscriptionRef
 from operators.pulsarconsumer.settings import Settings
 from operators.pulsarconsumer.status import build_final_status, build_status, plan_seek
+from operators.pulsarconsumer.subscriptions import (
+    find_abandoned,
+    find_deletable,
+    list_subscriptions,
+)
 
 _REQUESTS_OF_A_LOOK: Final = 4
 """How many requests a look makes one after the other, at most."""
@@ -85,6 +97,7 @@ class _Scaling:
     serial: int
     memory: Memory
     decision: Decision
+    asked: int | None
 
 
 class Reconciler:
@@ -131,7 +144,9 @@ class Reconciler:
         observed = replace(self._observe(ctx, look), decision=decision)
         self._tell(ctx, consumer, plan, outcome, before=before, look=look)
         done, again = await self._seek(ctx, consumer)
+        await self._delete_abandoned(ctx, consumer, observed, look)
         status = build_status(consumer, observed, plan, outcome, seek=done, now=ctx.now())
+        ctx.tell_begun(status, ConditionType.SUBSCRIPTIONS_ABANDONED)
         await ctx.apply_status(status)
         self._gauges.show(ctx.key, look.survey, plan.replicas, ctx.now())
         waits = [seconds for seconds in (look.again, again) if seconds > 0]
@@ -154,7 +169,8 @@ class Reconciler:
 
         async def act() -> None:
             async with await self._open(ctx, consumer) as admin:
-                await delete_subscription(admin, consumer)
+                left = {*list_subscriptions(consumer), *find_abandoned(consumer)}
+                await delete_subscriptions(admin, sorted(left))
 
         effect = await self._desk.act(ctx.key, f"delete {ctx.uid}", act, lambda: _wake(ctx))
         if effect.done:
@@ -201,10 +217,13 @@ class Reconciler:
         if not consumer.topics or not period:
             return _NOTHING_KNOWN
         address, question = admin_address(consumer), build_question(consumer)
+        abandoned = find_abandoned(consumer)
 
         async def ask() -> Report:
+            previous = self._desk.last_report(ctx.key)
             async with await self._open(ctx, consumer) as admin:
-                return await take_survey(admin, question)
+                now = ctx.now().timestamp()
+                return await take_survey(admin, question, previous, now, abandoned)
 
         return await self._desk.look(
             ctx.key,
@@ -259,7 +278,15 @@ class Reconciler:
             decision = scaler.decide_without_broker(current, survey.failures)
         else:
             decision, memory = scaler.decide(current, report, ctx.now().timestamp())
-        self._scalings[ctx.key] = _Scaling(ctx.uid, ctx.generation, look.serial, memory, decision)
+        if held is not None and spec.replicas not in (None, held.asked):
+            note = (
+                f"spec.replicas: {spec.replicas} is not used while spec.autoscaling.engine is "
+                "Native; set spec.autoscaling.minReplicas and maxReplicas, or remove autoscaling"
+            )
+            ctx.event("Warning", Reason.REPLICAS_IGNORED, note)
+        self._scalings[ctx.key] = _Scaling(
+            ctx.uid, ctx.generation, look.serial, memory, decision, spec.replicas
+        )
         return decision
 
     async def _seek(
@@ -292,6 +319,32 @@ class Reconciler:
         ctx.event("Warning", Reason.SEEK_FAILED, f"Seek {noted.id} failed: {trouble.message}")
         return noted.model_copy(update={"outcome": "Failed"}), 0.0
 
+    async def _delete_abandoned(
+        self, ctx: Context, consumer: PulsarConsumer, observed: Observed, look: Look
+    ) -> None:
+        """Delete subscriptions that an earlier spec left behind, under policy Delete."""
+        if consumer.spec.subscription.deletion_policy is not DeletionPolicy.DELETE:
+            return
+        held = ctx.list(PULSAR_CONSUMER)
+        try:
+            others = [PulsarConsumer.parse(each) for each in held if uid_of(each) != ctx.uid]
+        except TerminalError:
+            # Nobody knows what that one uses.
+            return
+        for subscription in find_deletable(consumer, observed, others):
+
+            async def act(subscription: SubscriptionRef = subscription) -> None:
+                async with await self._open(ctx, consumer) as admin:
+                    await delete_subscriptions(admin, [subscription])
+
+            # The number of the poll: a subscription can be abandoned again later.
+            name = f"abandon {subscription.name} {subscription.topic} {look.serial}"
+            known = self._desk.is_done(ctx.key, name)
+            effect = await self._desk.act(ctx.key, name, act, lambda: _wake(ctx))
+            if effect.done and not known:
+                note = f"Deleted abandoned subscription {subscription.name} on {subscription.topic}"
+                ctx.event("Normal", Reason.SUBSCRIPTION_DELETED, note)
+
     def _tell(
         self,
         ctx: Context,
@@ -304,7 +357,9 @@ class Reconciler:
     ) -> None:
         """Tell people what was done."""
         # A Deployment that waits for the subscription stays as it is.
-        changes = before is not None and before.wanted != plan.replicas and not plan.held
+        changes = (
+            before is not None and before.wanted != plan.replicas and not (plan.held or plan.fault)
+        )
         scaled = changes and outcome.ok
         if before is None and outcome.changed:
             ctx.event(

@@ -19,6 +19,7 @@ from operators.pulsarconsumer.metrics import (
     OBJECT_GAUGES,
     OLDEST,
     REACHABLE,
+    RETRIES,
 )
 from operators.pulsarconsumer.report import Survey, Trouble
 
@@ -59,10 +60,11 @@ class Gauges:
             values[REACHABLE] = 0.0 if survey.trouble is not None else 1.0
         report = survey.report
         if report is not None:
-            oldest = report.oldest
+            oldest = report.oldest_due
             values[BACKLOG] = float(sum(topic.messages for topic in report.topics))
             values[OLDEST] = 0.0 if oldest is None else max(0.0, now.timestamp() - oldest)
             values[CONNECTED] = float(report.consumers)
+            values[RETRIES] = float(report.retry.entries if report.retry is not None else 0)
             values[DEAD_LETTERS] = float(report.dead_letters or 0)
         for spec, value in values.items():
             self._metrics.gauge(spec).labels(key.namespace, key.name).set(value)

@@ -47,9 +47,9 @@ async def test_backlog_and_dead_letters_are_shown(
     assert held["deadLetter"]["backlog"] == 3
     assert held["oldestMessageTime"] == "2026-01-01T00:00:00Z"
     assert condition(api, "SubscriptionReady") == ("True", Reason.EXISTS)
-    assert harness.metric(
-        "pulsarconsumer_backlog_messages", object_namespace="default", object="orders"
-    )
+    series = {"object_namespace": "default", "object": "orders"}
+    assert harness.metric("pulsarconsumer_backlog_messages", **series)
+    assert harness.metric("pulsarconsumer_oldest_message_age_seconds", **series) > 86_400
 
 
 async def test_operator_makes_the_subscription_before_the_pods(
@@ -66,6 +66,72 @@ async def test_operator_makes_the_subscription_before_the_pods(
 
     await harness.eventually(lambda: wanted(api) == 2)
     assert "my-subscription" in broker.topics["my-topic"].subscriptions
+
+
+async def test_autoscaling_asks_the_broker_of_the_server_address(
+    api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
+) -> None:
+    broker.topics["my-topic"].subscriptions["my-subscription"] = 350
+    server = broker.address  # An http service URL is the address of the admin API as well.
+    scaling = {"maxReplicas": 5, **POLL}
+    api.create(build_manifest(serverAddress=server, replicas=None, autoscaling=scaling))
+
+    await harness.eventually(lambda: wanted(api) == 4)
+
+
+async def test_topics_of_the_consumers_are_created_by_the_operator(
+    api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
+) -> None:
+    broker.creates_topics = False
+    retry, dead = (f"my-topic-my-subscription-{suffix}" for suffix in ("RETRY", "DLQ"))
+
+    api.create(build(broker, retry={}, deadLetter={"subscriptionName": "review"}))
+    await harness.eventually(lambda: len(broker.topics) == 3)
+    await harness.settled()
+
+    assert list(broker.topics[retry].subscriptions) == ["my-subscription"]
+    assert list(broker.topics[dead].subscriptions) == ["review"]
+
+
+async def test_dead_letter_topic_without_a_subscription_gets_one(
+    api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
+) -> None:
+    """The operator was killed between the creation of the topic and of its subscription."""
+    broker.topics["my-topic-my-subscription-DLQ"] = RecordedTopic(subscriptions={})
+
+    api.create(build(broker, deadLetter={"subscriptionName": "review"}))
+
+    dead = broker.topics["my-topic-my-subscription-DLQ"]
+    await harness.eventually(lambda: list(dead.subscriptions) == ["review"])
+
+
+async def test_dead_letter_topic_with_another_subscription_is_left_alone(
+    api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
+) -> None:
+    dead = broker.topics["my-topic-my-subscription-DLQ"] = RecordedTopic(subscriptions={"mine": 3})
+
+    api.create(build(broker, deadLetter={"subscriptionName": "review"}))
+    await harness.eventually(lambda: condition(api, "BrokerReachable")[0] == "True")
+    await harness.settled()
+
+    assert dead.subscriptions == {"mine": 3}
+
+
+async def test_number_that_the_engine_ignores_is_reported(
+    api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
+) -> None:
+    broker.topics["my-topic"].subscriptions["my-subscription"] = 150
+    api.create(build(broker, replicas=None, autoscaling={"maxReplicas": 5, **POLL}))
+    await harness.eventually(lambda: wanted(api) == 2)
+
+    api.patch(PULSAR_CONSUMER, ORDERS, {"spec": {"replicas": 4}})
+
+    await harness.eventually(
+        lambda: any(e["reason"] == Reason.REPLICAS_IGNORED for e in api.objects(EVENT, "default"))
+    )
+    assert wanted(api) == 2
+    held = find_condition(api.get(PULSAR_CONSUMER, ORDERS), "ScalingActive") or {}
+    assert "spec.replicas: 4" in held["message"]
 
 
 async def test_outage_changes_nothing_but_conditions(

@@ -35,13 +35,20 @@ BACKLOG: Final = MetricSpec(
 OLDEST: Final = MetricSpec(
     "pulsarconsumer_oldest_message_age_seconds",
     MetricKind.GAUGE,
-    "Age of the oldest message that waits, in seconds; 0 when none does.",
+    "Age of the oldest message that waits, in seconds; 0 if none does. Topics with delayed messages"
+    " are left out.",
     _OBJECT,
 )
 CONNECTED: Final = MetricSpec(
     "pulsarconsumer_consumers_connected",
     MetricKind.GAUGE,
     "Number of consumers that the broker has in the subscription of a PulsarConsumer.",
+    _OBJECT,
+)
+RETRIES: Final = MetricSpec(
+    "pulsarconsumer_retries",
+    MetricKind.GAUGE,
+    "Entries in the retry topic of a PulsarConsumer.",
     _OBJECT,
 )
 DEAD_LETTERS: Final = MetricSpec(
@@ -57,7 +64,7 @@ DESIRED: Final = MetricSpec(
     _OBJECT,
 )
 
-OBJECT_GAUGES: Final = (REACHABLE, BACKLOG, OLDEST, CONNECTED, DEAD_LETTERS, DESIRED)
+OBJECT_GAUGES: Final = (REACHABLE, BACKLOG, OLDEST, CONNECTED, RETRIES, DEAD_LETTERS, DESIRED)
 """Gauges with a series for each PulsarConsumer."""
 METRICS: Final[tuple[MetricSpec, ...]] = (LOOKS, LOOK_DURATION, *OBJECT_GAUGES)
 """What the process registers and the reference lists."""

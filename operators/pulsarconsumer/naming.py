@@ -12,7 +12,8 @@ from urllib.parse import quote, urlsplit
 
 from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.naming import label_value
-from operators.pulsarconsumer.api.v1 import GROUP
+from operators.pulsarconsumer.api.consuming import RetryStrategy
+from operators.pulsarconsumer.api.v1 import GROUP, PulsarConsumer
 
 OPERATOR: Final = "pulsarconsumer"
 """Id of the operator: package, chart, release, field manager, value of the managed-by label."""
@@ -40,10 +41,12 @@ class Topic:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a topic as users write it; a bare name is one of `public/default`."""
+        """Read a topic as users write it: `name`, `tenant/namespace/name`, or with the domain."""
         domain, found, rest = text.partition("://")
         if not found:
-            return cls("persistent", _DEFAULT_NAMESPACE, text)
+            domain, rest = "persistent", text
+            if "/" not in text:
+                return cls(domain, _DEFAULT_NAMESPACE, text)
         tenant, namespace, name = rest.split("/", 2)
         return cls(domain, f"{tenant}/{namespace}", name)
 
@@ -62,9 +65,53 @@ class Topic:
         return Topic(self.domain, self.namespace, f"{self.name}-{subscription}-{suffix}")
 
 
+def retry_topic(consumer: PulsarConsumer) -> str:
+    """Return the retry topic; empty if there is none, or if its name is not known."""
+    retry = consumer.spec.retry
+    if retry is None or retry.strategy is not RetryStrategy.RETRY_TOPIC:
+        return ""
+    return retry.topic or _name_after_first(consumer, "RETRY")
+
+
+def dead_letter_topic(consumer: PulsarConsumer) -> str:
+    """Return the dead-letter topic; empty if there is none, or if its name is not known."""
+    dead = consumer.spec.dead_letter
+    return "" if dead is None else dead.topic or _name_after_first(consumer, "DLQ")
+
+
+def dead_letter_subscription(consumer: PulsarConsumer) -> str:
+    """Return the subscription that keeps the dead letters; empty if there are none."""
+    dead = consumer.spec.dead_letter
+    return "" if dead is None else dead.subscription_name or consumer.spec.subscription_name
+
+
+def _name_after_first(consumer: PulsarConsumer, suffix: str) -> str:
+    if not consumer.topics:
+        return ""
+    return str(Topic.parse(consumer.topics[0]).with_suffix(consumer.spec.subscription_name, suffix))
+
+
 def selector_labels(consumer: str) -> dict[str, str]:
     """Return the labels that find the pods of a PulsarConsumer; they never change."""
     return {MANAGED_BY: OPERATOR, INSTANCE: label_value(consumer)}
+
+
+def qualify_address(address: str, namespace: str) -> str:
+    """Return a URL in which a host of one word is a Service of a namespace.
+
+    Such a name means a Service next to the PulsarConsumer, but the operator and KEDA run in other
+    namespaces.
+    """
+    split = urlsplit(address)
+    host = _qualify(split.hostname or "", namespace)
+    port = f":{split.port}" if split.port else ""
+    return split._replace(netloc=f"{host}{port}").geturl()
+
+
+def _qualify(host: str, namespace: str) -> str:
+    if ":" in host:
+        return f"[{host}]"
+    return host if "." in host or host == "localhost" else f"{host}.{namespace}.svc"
 
 
 def default_admin_address(server: str, namespace: str) -> str:
@@ -78,11 +125,7 @@ def default_admin_address(server: str, namespace: str) -> str:
     scheme, _, rest = server.partition("://")
     first = rest.split(",", 1)[0].rstrip("/")
     split = urlsplit(f"//{first}")
-    host = split.hostname or ""
-    if "." not in host and ":" not in host and host != "localhost":
-        host = f"{host}.{namespace}.svc"
-    if ":" in host:
-        host = f"[{host}]"
+    host = _qualify(split.hostname or "", namespace)
     if scheme in ("http", "https"):
         return f"{scheme}://{host}:{split.port}" if split.port else f"{scheme}://{host}"
     return f"{'https' if scheme.endswith('+ssl') else 'http'}://{host}:{_ADMIN_PORTS[scheme]}"

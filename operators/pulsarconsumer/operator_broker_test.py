@@ -1,17 +1,12 @@
-"""Operator, consumer app and a real broker together; only the cluster is played.
-
-Who plays the kubelet starts the app as a process for each pod that the Deployment is to have, with
-the environment that the operator rendered.
-"""
+"""Operator, consumer app and a real broker together; only the cluster is played."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import signal
 import uuid
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,78 +19,14 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.pulsar import Broker, PulsarMissing
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer, Reason
-from operators.pulsarconsumer.app.harness import AppProcess, Peer
+from operators.pulsarconsumer.app.harness import Peer
 from operators.pulsarconsumer.controller import OPERATOR
+from operators.pulsarconsumer.played_nodes import playing
 from operators.pulsarconsumer.samples import build_manifest
 
 ORDERS = Key("default", "orders")
 _SECONDS = 60.0
 """A process of the app needs some seconds to start where the machine is busy."""
-
-
-class Nodes:
-    """Run the pods of the Deployment as processes."""
-
-    def __init__(self, api: FakeApi, folder: Path) -> None:
-        self._api = api
-        self._folder = folder
-        self.running: list[AppProcess] = []
-        self.ended: list[AppProcess] = []
-
-    async def run(self) -> None:
-        """Keep as many processes as the Deployment is to have pods."""
-        while True:
-            deployment = self._api.find(DEPLOYMENT, ORDERS)
-            if deployment is not None:
-                await self._keep(deployment)
-            await asyncio.sleep(0.1)
-
-    async def _keep(self, deployment: Manifest) -> None:
-        wanted = deployment["spec"]["replicas"]
-        (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        environ = {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
-        while len(self.running) < wanted:
-            self.running.append(AppProcess(environ, self._folder))
-        while len(self.running) > wanted:
-            process = self.running.pop()
-            self.ended.append(process)
-            # One that is ended before it has begun to consume has nothing to drain.
-            status = await asyncio.to_thread(process.terminate)
-            assert status in (0, -signal.SIGTERM), process.errors
-        ready = [await asyncio.to_thread(process.get, "/readyz") for process in self.running]
-        shown = {
-            "observedGeneration": deployment["metadata"]["generation"],
-            "replicas": len(self.running),
-            "updatedReplicas": len(self.running),
-            "readyReplicas": sum(code == 200 for code, _ in ready),
-        }
-        if deployment.get("status") != shown:
-            self._api.patch_status(DEPLOYMENT, ORDERS, shown)
-
-    @property
-    def payloads(self) -> list[str]:
-        """Payloads of all messages that were logged."""
-        return [each for process in (*self.running, *self.ended) for each in process.payloads]
-
-    def end(self) -> None:
-        """Kill what still runs."""
-        for process in (*self.running, *self.ended):
-            if process.process.poll() is None:
-                process.kill()
-
-
-@asynccontextmanager
-async def playing(api: FakeApi, folder: Path) -> AsyncIterator[Nodes]:
-    """Play the kubelet for the length of a block."""
-    nodes = Nodes(api, folder)
-    task = asyncio.create_task(nodes.run())
-    try:
-        yield nodes
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        nodes.end()
 
 
 @pytest.fixture
@@ -170,6 +101,39 @@ async def test_backlog_scales_from_zero_and_back_and_nothing_is_lost(
         await harness.eventually(lambda: not nodes.running, timeout=_SECONDS)
 
         assert len(nodes.payloads) == len(sent), "none was handled twice: all ended in order"
+    await asyncio.to_thread(peer.close)
+
+
+@pytest.mark.parametrize("kind", ["retry", "delayed"])
+async def test_message_that_becomes_due_later_is_not_stranded_at_zero(
+    api: FakeApi, harness: OperatorHarness, pulsar_broker: Broker, tmp_path: Path, kind: str
+) -> None:
+    """The broker does not report that a message becomes due while no consumer is connected."""
+    topic = new_topic()
+    scaling = {"maxReplicas": 2, "pollSeconds": 1, "cooldownSeconds": 1}
+    retry = {"initialDelaySeconds": 8, "maxDelaySeconds": 8}
+    handler = "operators.pulsarconsumer.app.harness:fail_first_attempt"
+    shown = {"handler": handler, "messageLog": {"samplePercent": 100}}
+    spec = {"retry": retry, **shown} if kind == "retry" else {}
+    quick = {"behavior": {"scaleDown": {"stabilizationSeconds": 0}}}
+    api.create(build(pulsar_broker, topic, replicas=None, autoscaling={**scaling, **quick}, **spec))
+    await harness.eventually(
+        lambda: condition(api, "SubscriptionReady") == ("True", Reason.EXISTS), timeout=_SECONDS
+    )
+    peer = Peer(pulsar_broker.service_url)
+    delay = {"deliver_after": timedelta(seconds=8)} if kind == "delayed" else {}
+    await asyncio.to_thread(peer.send, topic, [b"later"], **delay)
+    async with playing(api, tmp_path) as nodes:
+        await harness.eventually(lambda: bool(nodes.running), timeout=_SECONDS)
+        attempts = 2 if kind == "retry" else 1
+        await harness.eventually(lambda: nodes.payloads == ["later"] * attempts, timeout=_SECONDS)
+        await harness.eventually(
+            lambda: api.get(DEPLOYMENT, ORDERS)["spec"]["replicas"] == 0, timeout=_SECONDS
+        )
+        await harness.eventually(lambda: not nodes.running, timeout=_SECONDS)
+    status = api.get(PULSAR_CONSUMER, ORDERS)["status"]
+    assert status["backlog"]["entries"] == 0
+    assert status.get("retry", {}).get("backlog", 0) == 0
     await asyncio.to_thread(peer.close)
 
 

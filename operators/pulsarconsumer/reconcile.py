@@ -11,7 +11,7 @@ from libs.common.plan import Apply, Delete, Step
 from operators.pulsarconsumer.api.consuming import SubscriptionCreator
 from operators.pulsarconsumer.api.scaling import ScalingEngine
 from operators.pulsarconsumer.api.v1 import PulsarConsumer
-from operators.pulsarconsumer.naming import default_admin_address
+from operators.pulsarconsumer.naming import default_admin_address, qualify_address, retry_topic
 from operators.pulsarconsumer.observed import Observed
 from operators.pulsarconsumer.resources import (
     HORIZONTAL_POD_AUTOSCALER,
@@ -25,6 +25,8 @@ from operators.pulsarconsumer.resources import (
     build_scaled_object,
     build_trigger_authentication,
 )
+from operators.pulsarconsumer.resources.validation import find_fault
+from operators.pulsarconsumer.subscriptions import is_subscribed
 
 OPTIONAL_KINDS: Final = (POD_MONITOR, SCALED_OBJECT, TRIGGER_AUTHENTICATION)
 """Kinds that a cluster has only when somebody installed them."""
@@ -41,12 +43,15 @@ class Plan:
         replicas: Number of consumers that there are to be.
         held: Whether the Deployment waits for the subscription.
         missing: Kinds that the spec needs and the cluster does not have.
+        fault: Why the consumers would refuse to start with the spec; empty if they would not. The
+            pods of the spec before continue then.
     """
 
     batches: tuple[Sequence[Step], ...]
     replicas: int
     held: bool = False
     missing: tuple[Kind, ...] = ()
+    fault: str = ""
 
 
 def plan_consumer(
@@ -74,12 +79,13 @@ def plan_consumer(
         if kind not in wanted
     ]
     held = is_held(consumer, observed)
+    fault = find_fault(consumer)
     deployment: list[Step] = []
-    if not held:
+    if not held and not fault:
         manifest = build_deployment(consumer, replicas=replicas, image=image, owner=owner)
         deployment.append(Apply(DEPLOYMENT, manifest))
     # Who scaled until now is sent away before anything else is scaled.
-    return Plan((surplus, deployment, sides), replicas, held, missing)
+    return Plan((surplus, deployment, sides), replicas, held, missing, fault)
 
 
 def choose_replicas(consumer: PulsarConsumer, observed: Observed) -> int:
@@ -116,12 +122,8 @@ def is_held(consumer: PulsarConsumer, observed: Observed) -> bool:
     if report is not None and report.subscribed:
         return False
     status = consumer.status
-    same = status is not None and (status.server, status.topic, status.subscription) == (
-        consumer.spec.server_address,
-        topic_text(consumer),
-        consumer.spec.subscription_name,
-    )
-    return observed.deployment is None or not same
+    same = status is not None and status.server == consumer.spec.server_address
+    return observed.deployment is None or not (same and is_subscribed(consumer))
 
 
 def needs_answers(consumer: PulsarConsumer) -> bool:
@@ -145,9 +147,10 @@ def topic_text(consumer: PulsarConsumer) -> str:
 
 def admin_address(consumer: PulsarConsumer) -> str:
     """Return where the admin API is: `spec.adminAddress`, or by convention."""
-    return consumer.spec.admin_address or default_admin_address(
-        consumer.spec.server_address, consumer.metadata.namespace
-    )
+    namespace = consumer.metadata.namespace
+    if consumer.spec.admin_address is not None:
+        return qualify_address(consumer.spec.admin_address, namespace)
+    return default_admin_address(consumer.spec.server_address, namespace)
 
 
 def _build_sides(
@@ -171,8 +174,19 @@ def _build_sides(
                 owner,
                 admin_address=admin_address(consumer),
                 partitions=_find_partitions(consumer, observed),
+                retries=_find_retry_topic(consumer, observed),
             )
     return {kind: manifest for kind, manifest in built.items() if manifest is not None}
+
+
+def _find_retry_topic(consumer: PulsarConsumer, observed: Observed) -> str:
+    """Return the retry topic; empty while there is no subscription on it, which KEDA cannot ask."""
+    report = observed.survey.report
+    if report is not None:
+        known = report.retry is not None and report.retry.subscribed
+    else:
+        known = consumer.status is not None and consumer.status.retry is not None
+    return retry_topic(consumer) if known else ""
 
 
 def _find_partitions(consumer: PulsarConsumer, observed: Observed) -> Mapping[str, int]:

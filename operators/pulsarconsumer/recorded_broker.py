@@ -37,7 +37,8 @@ class RecordedBroker:
     """Serve the admin API on a free port of the loopback address.
 
     Attributes:
-        topics: Topics of public/default by name; a missing one is made by a subscription.
+        topics: Topics of public/default by name.
+        creates_topics: Whether a subscription creates its topic, as with allowAutoTopicCreation.
         token: Token that is asked for; empty for none.
         status: Status of each answer, in place of the right one; 0 for none.
         redirect: Address that each request is sent to; empty for none.
@@ -49,6 +50,7 @@ class RecordedBroker:
     def __init__(self) -> None:
         """Begin without topics."""
         self.topics: dict[str, RecordedTopic] = {}
+        self.creates_topics = True
         self.token = ""
         self.status = 0
         self.redirect = ""
@@ -92,7 +94,14 @@ class RecordedBroker:
         name, _, rest = path.partition("/")
         name = unquote(name)
         words = [unquote(unquote(word)) for word in rest.split("/")]
+        if method == "PUT" and not rest:
+            if name in self.topics:
+                return 409, {"reason": "This topic already exists"}
+            self.topics[name] = RecordedTopic()
+            return 204, None
         if method == "PUT" and words[0] == "subscription":
+            if name not in self.topics and not self.creates_topics:
+                return 412, {"reason": "Topic does not exist and cannot be auto-created"}
             held = self.topics.setdefault(name, RecordedTopic()).subscriptions
             if words[1] in held:
                 return 409, {"reason": "Subscription already exists for topic"}

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Final
 
 from operators.pulsarconsumer.api.v1 import Reason
+
+_DIGITS: Final = 2
+"""Significant digits of the numbers in a status, so that a busy topic does not change it often."""
+
+
+def round_number(value: float) -> int:
+    """Round to two digits; small numbers are exact."""
+    if value < 10**_DIGITS:
+        return round(value)
+    magnitude = 10 ** (math.floor(math.log10(value)) - _DIGITS + 1)
+    return int(round(value / magnitude) * magnitude)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +44,16 @@ class TopicReport:
         exists: Whether the broker knows the topic.
         subscribed: Whether the broker knows the subscription on it.
         partitions: Number of partitions; 0 for a topic that has none.
-        entries: Entries that wait, each a message or a batch.
-        messages: Messages that wait, estimated by the size of batches lately seen.
-        delayed: Messages that are not due yet.
+        entries: Entries that wait, each a message or a batch. Consumers may hold some of them.
+        messages: Messages in these entries, estimated.
+        delayed: Entries that are not due yet. The broker counts these only while consumers are
+            connected: without any, entries that become due stay in this number.
         size: Bytes that wait.
-        unacknowledged: Messages that consumers hold.
+        unacknowledged: Messages that consumers hold; 0 for types Exclusive and Failover, for which
+            the broker does not count them.
         rate_in: Messages published a second.
         rate_out: Messages handed to consumers a second.
+        rate_acknowledged: Messages acknowledged a second.
         rate_redelivered: Messages handed out again a second.
         consumers: Consumers that are connected.
         oldest: When the oldest message that waits was published, in seconds since 1970; None when
@@ -57,11 +73,60 @@ class TopicReport:
     unacknowledged: int = 0
     rate_in: float = 0.0
     rate_out: float = 0.0
+    rate_acknowledged: float = 0.0
     rate_redelivered: float = 0.0
     consumers: int = 0
     oldest: float | None = None
     blocked: bool = False
     parts: tuple[PartReport, ...] = ()
+
+    @property
+    def due_entries(self) -> int:
+        """Entries that consumers can be given now, or hold already."""
+        return max(0, self.entries - self.delayed)
+
+    @property
+    def due_messages(self) -> int:
+        """Messages in the due entries, estimated; producers do not batch delayed messages."""
+        return max(0, self.messages - self.delayed)
+
+    @property
+    def unclaimed_entries(self) -> int:
+        """Due entries that no consumer holds yet."""
+        if not self.due_entries:
+            return 0
+        size = max(1.0, self.due_messages / self.due_entries)
+        return max(0, self.due_entries - math.ceil(self.unacknowledged / size))
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class SubscriptionRef:
+    """A subscription of a topic.
+
+    Attributes:
+        topic: The full name of the topic.
+        name: The name of the subscription.
+    """
+
+    topic: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonedReport:
+    """The state of a subscription that the spec no longer names.
+
+    Attributes:
+        subscription: The subscription.
+        exists: Whether the broker has it.
+        entries: Entries that wait in it.
+        consumers: Consumers that are connected to it.
+    """
+
+    subscription: SubscriptionRef
+    exists: bool = True
+    entries: int = 0
+    consumers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +135,29 @@ class Report:
 
     Attributes:
         topics: One report a topic, in the order of the spec.
-        created: Whether a subscription was made for this report.
-        dead_letters: Entries in the dead-letter topic; None where it is not looked at.
+        created: Whether a subscription was created for this report.
+        retry: The retry topic; None if there is none, or if its statistics cannot be read.
+        retry_hidden: Whether there is a retry topic whose statistics cannot be read.
+        dead_letters: Entries in the dead-letter topic; None if there is none, or if its statistics
+            cannot be read.
+        detailed_at: When the statistics that are expensive for the broker were read last.
+        missing: Topics that do not exist, and that neither the broker nor the operator creates.
+        abandoned: Subscriptions that the spec no longer names, as far as they can be read.
     """
 
     topics: tuple[TopicReport, ...]
     created: bool = False
+    retry: TopicReport | None = None
+    retry_hidden: bool = False
     dead_letters: int | None = None
+    detailed_at: float = 0.0
+    missing: tuple[str, ...] = ()
+    abandoned: tuple[AbandonedReport, ...] = ()
+
+    @property
+    def consumed(self) -> tuple[TopicReport, ...]:
+        """All topics that the consumers read: those of the spec and the retry topic."""
+        return self.topics if self.retry is None else (*self.topics, self.retry)
 
     @property
     def subscribed(self) -> bool:
@@ -107,6 +188,16 @@ class Report:
     def oldest(self) -> float | None:
         """When the oldest message that waits was published, in seconds since 1970."""
         return min((t.oldest for t in self.topics if t.oldest is not None), default=None)
+
+    @property
+    def oldest_due(self) -> float | None:
+        """When the oldest message that is due was published, in seconds since 1970.
+
+        The broker does not tell delayed messages from others here, so a topic that has delayed
+        messages is left out.
+        """
+        found = (t.oldest for t in self.topics if t.oldest is not None and not t.delayed)
+        return min(found, default=None)
 
     @property
     def blocked(self) -> bool:

@@ -40,7 +40,7 @@ async def test_native_engine_wakes_up_follows_and_ends(
 
     broker.topics["my-topic"].subscriptions["my-subscription"] = 450
     await harness.eventually(lambda: wanted(api) == 5)
-    await harness.eventually(lambda: status(api)["autoscaling"]["desiredReplicas"] == 5)
+    await harness.eventually(lambda: status(api).get("autoscaling", {}).get("desiredReplicas") == 5)
     broker.topics["my-topic"].subscriptions["my-subscription"] = 0
 
     await harness.eventually(lambda: wanted(api) == 0)

@@ -11,17 +11,13 @@ from libs.common.kinds import Manifest
 from libs.common.labels import render_selector
 from libs.common.plan import Outcome
 from operators.pulsarconsumer.api.consuming import InitialPosition, Seek
-from operators.pulsarconsumer.api.v1 import (
-    ConditionType,
-    PulsarConsumer,
-    PulsarConsumerStatus,
-    Reason,
-    SeekStatus,
-)
+from operators.pulsarconsumer.api.status import PulsarConsumerStatus, SeekStatus
+from operators.pulsarconsumer.api.v1 import ConditionType, PulsarConsumer, Reason
 from operators.pulsarconsumer.broker_status import judge_broker, show_broker, show_scaling
 from operators.pulsarconsumer.naming import selector_labels
 from operators.pulsarconsumer.observed import DeploymentView, Observed
 from operators.pulsarconsumer.reconcile import Plan, admin_address, topic_text
+from operators.pulsarconsumer.subscriptions import judge_abandoned
 
 _PAUSED: Final = "spec.paused keeps consumers from running; messages wait in the subscription"
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -55,7 +51,9 @@ def build_status(
     if consumer.spec.paused:
         conditions.append(Condition.true(ConditionType.PAUSED, Reason.PAUSED, _PAUSED))
     # A spec whose pods are still to come is not told as if it held.
-    name_spec = not plan.held or consumer.status is None
+    if (abandoned := judge_abandoned(consumer, show_broker(consumer, observed, now))) is not None:
+        conditions.append(abandoned)
+    name_spec = not (plan.held or plan.fault) or consumer.status is None
     return _assemble(consumer, observed, conditions, seek, now, name_spec=name_spec)
 
 
@@ -147,6 +145,8 @@ def _judge_ready(
     error = outcome.first_error()
     if error is not None:
         return Condition.false(kind, Reason.NOT_APPLIED, str(error))
+    if plan.fault:
+        return Condition.false(kind, Reason.INVALID_SPEC, plan.fault)
     if plan.held:
         message = "pods wait until the broker has the subscription; see SubscriptionReady"
         return Condition.false(kind, Reason.WAITING_FOR_SUBSCRIPTION, message)
@@ -198,6 +198,7 @@ def _assemble(
         subscription=consumer.spec.subscription_name if name_spec else before.subscription,
         replicas=view.replicas,
         ready_replicas=view.ready,
+        ready=f"{view.ready}/{view.wanted}",
         updated_replicas=view.updated,
         selector=render_selector({"matchLabels": selector_labels(consumer.metadata.name)}),
         admin_address=admin_address(consumer),

@@ -9,12 +9,25 @@ import pytest
 
 from libs.common.kinds import Manifest
 from libs.common.plan import Outcome
-from operators.pulsarconsumer.api.v1 import PulsarConsumer, PulsarConsumerStatus, Reason
+from operators.pulsarconsumer.api.status import PulsarConsumerStatus
+from operators.pulsarconsumer.api.v1 import PulsarConsumer, Reason
 from operators.pulsarconsumer.autoscaler import Cause, Decision
-from operators.pulsarconsumer.broker_status import dead_letter_topic, round_number
+from operators.pulsarconsumer.naming import dead_letter_topic
 from operators.pulsarconsumer.observed import DeploymentView, Observed
 from operators.pulsarconsumer.reconcile import is_held, plan_consumer
-from operators.pulsarconsumer.report import PartReport, Report, Survey, TopicReport, Trouble
+from operators.pulsarconsumer.report import (
+    PartReport,
+    Report,
+    Survey,
+    TopicReport,
+    Trouble,
+    round_number,
+)
+from operators.pulsarconsumer.resources import (
+    HORIZONTAL_POD_AUTOSCALER,
+    SCALED_OBJECT,
+    TRIGGER_AUTHENTICATION,
+)
 from operators.pulsarconsumer.samples import UID, build_consumer, parse_consumer
 from operators.pulsarconsumer.status import build_status, plan_seek
 
@@ -161,3 +174,30 @@ def test_dead_letters_are_looked_for_where_the_app_puts_them() -> None:
         "persistent://public/default/my-topic-my-subscription-DLQ"
     )
     assert dead_letter_topic(parse_consumer(deadLetter={"topic": "dead"})) == "dead"
+
+
+@pytest.mark.parametrize(
+    ("engine", "conditions", "expected"),
+    [
+        ("KEDA", None, ("Unknown", Reason.ENGINE_SILENT)),
+        ("KEDA", {"Ready": "Unknown"}, ("Unknown", Reason.ENGINE_SILENT)),
+        ("KEDA", {"Ready": "True", "Active": "False"}, ("True", Reason.DELEGATED)),
+        ("KEDA", {"Ready": "False"}, ("False", Reason.ENGINE_FAILING)),
+        ("KEDA", {"Ready": "True", "Fallback": "True"}, ("False", Reason.FALLBACK)),
+        ("HPA", None, ("Unknown", Reason.ENGINE_SILENT)),
+        ("HPA", {"ScalingActive": "False"}, ("False", Reason.ENGINE_FAILING)),
+        ("HPA", {"ScalingActive": "True"}, ("True", Reason.DELEGATED)),
+    ],
+)
+def test_scaling_is_as_active_as_the_engine_says(
+    engine: str, conditions: dict[str, str] | None, expected: tuple[str, Reason]
+) -> None:
+    consumer = parse_consumer(autoscaling={"engine": engine, "minReplicas": 1})
+    kind = SCALED_OBJECT if engine == "KEDA" else HORIZONTAL_POD_AUTOSCALER
+    listed = [{"type": t, "status": s, "message": "why"} for t, s in (conditions or {}).items()]
+    child = {"metadata": {"name": "orders", "uid": "u"}, "status": {"conditions": listed}}
+    served = frozenset({SCALED_OBJECT, TRIGGER_AUTHENTICATION})
+
+    status = show(consumer, Observed(view(), children={kind: child}, served=served))
+
+    assert reasons(status)["ScalingActive"] == expected

@@ -170,7 +170,7 @@ async def test_retained_claim_is_adopted_and_deleted(harness: OperatorHarness, k
     await remove_finalizers(harness, DEMO_VOLUME, key)
     await harness.settled()
 
-    await apply(harness, key, size=1, adopt="IfMatching")
+    await apply(harness, key, size=1, adopt="IfMatching", reclaimPolicy="Delete")
     assert (await harness.client.get(PVC, key))["metadata"]["uid"] == uid
     volume = await harness.client.get(DEMO_VOLUME, key)
     await harness.client.delete(DEMO_VOLUME, key, uid=volume["metadata"]["uid"])
@@ -208,3 +208,62 @@ async def find(harness: OperatorHarness, kind: Any, key: Key) -> Manifest | None
         return await harness.client.get(kind, key)
     except NotFound:
         return None
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"claimMetadata": {"labels": {"storage.slipway.dev/demovolume": "x"}}}, "keys under"),
+        (
+            {"claimMetadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}},
+            "keys under",
+        ),
+        ({"dataSourceRef": {"kind": "Image", "name": "linux"}}, "apiGroup is required"),
+        (
+            {
+                "dataSourceRef": {"kind": "PersistentVolumeClaim", "name": "other"},
+                "source": {"volume": "other"},
+            },
+            "source and dataSourceRef cannot both be set",
+        ),
+    ],
+    ids=str,
+)
+async def test_field_for_the_claim_that_makes_no_sense_is_refused(
+    harness: OperatorHarness, key: Key, spec: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(Invalid, match=message):
+        await apply(harness, key, size=1, **spec)
+
+
+async def test_fields_of_the_claim_reach_it_and_change_as_kubernetes_lets_them(
+    harness: OperatorHarness, key: Key
+) -> None:
+    chosen = {
+        "selector": {"matchLabels": {"disk": "fast"}},
+        "claimMetadata": {"labels": {"backup": "daily"}, "annotations": {"example.com/a": "b"}},
+    }
+    await apply(harness, key, size=1, volumeAttributesClassName="silver", **chosen)
+    claim = await harness.client.get(PVC, key)
+    assert claim["spec"]["selector"] == {"matchLabels": {"disk": "fast"}}
+    assert claim["spec"]["volumeAttributesClassName"] == "silver"
+    await bind(harness, key, "1Gi")
+
+    await apply(harness, key, size=1, volumeAttributesClassName="gold", **chosen)
+    assert (await harness.client.get(PVC, key))["spec"]["volumeAttributesClassName"] == "gold"
+    assert await condition(harness, key, "Modified") == ("False", Reason.MODIFYING)
+    await bind(harness, key, "1Gi", currentVolumeAttributesClassName="gold")
+    assert await condition(harness, key, "Modified") == ("True", Reason.ATTRIBUTES_APPLIED)
+
+    for change, message in (
+        ({"volumeAttributesClassName": None}, "can be changed but not removed"),
+        ({"selector": {"matchLabels": {"disk": "slow"}}}, "selector is immutable"),
+        ({"volumeName": "pv-1"}, "volumeName cannot be set or removed"),
+    ):
+        with pytest.raises(Invalid, match=message):
+            await harness.client.patch(DEMO_VOLUME, key, {"spec": change})
+    await harness.client.patch(DEMO_VOLUME, key, {"spec": {"claimMetadata": None}})
+    await harness.settled()
+    metadata = (await harness.client.get(PVC, key))["metadata"]
+    assert "backup" not in metadata["labels"]
+    assert "example.com/a" not in metadata.get("annotations", {})

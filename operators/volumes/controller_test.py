@@ -162,10 +162,11 @@ async def test_labels_are_put_back(api: FakeApi, harness: OperatorHarness) -> No
     await harness.settled()
     wanted = api.get(PVC, DATA)["metadata"]["labels"]
 
-    api.patch(PVC, DATA, {"metadata": {"labels": {"app.kubernetes.io/managed-by": "x", "my": "1"}}})
+    others = {"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/instance": "prod"}
+    api.patch(PVC, DATA, {"metadata": {"labels": {**dict.fromkeys(wanted, "x"), **others}}})
     await harness.settled()
 
-    assert api.get(PVC, DATA)["metadata"]["labels"] == {**wanted, "my": "1"}
+    assert api.get(PVC, DATA)["metadata"]["labels"] == {**wanted, **others}
 
 
 async def test_refused_creation_is_shown_and_tried_again(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from libs.common.kinds import PVC, Key, uid_of
+from libs.common.kinds import CONFIG_MAP, PVC, Key, build_object, uid_of
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, Reason
@@ -15,10 +15,12 @@ from operators.volumes.samples import is_kept_for
 THIEF = Key("default", "thief")
 
 
+@pytest.mark.parametrize("controller", [True, False])
 async def test_foreign_claim_is_left_alone_and_the_name_taken_once_it_is_free(
-    api: FakeApi, harness: OperatorHarness
+    api: FakeApi, harness: OperatorHarness, controller: bool
 ) -> None:
-    before = take_name(api, owned=True)
+    """An owner that is not the controller is an owner: the claim would be deleted with ours."""
+    before = take_name(api, owned=True, controller=controller)
     api.create(build(adopt="IfMatching"))
     await harness.settled()
     assert condition(api, "Conflict") == ("True", Reason.FOREIGN_CLAIM)
@@ -43,6 +45,72 @@ async def test_deletion_of_a_volume_in_conflict_leaves_the_claim(
 
     assert api.find(DEMO_VOLUME, DATA) is None
     assert api.find(PVC, DATA) is not None
+
+
+@pytest.mark.parametrize("policy", ["Delete", "Retain"])
+async def test_claim_that_gets_another_owner_outlives_its_volume(
+    api: FakeApi, harness: OperatorHarness, policy: str
+) -> None:
+    api.create(build(reclaimPolicy=policy))
+    await harness.settled()
+    api.create(build_object(CONFIG_MAP, "backup", "default"))
+    uid = api.get(CONFIG_MAP, Key("default", "backup"))["metadata"]["uid"]
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "backup", "uid": uid}
+    held = api.get(PVC, DATA)["metadata"].get("ownerReferences", [])
+    api.patch(PVC, DATA, {"metadata": {"ownerReferences": [*held, other]}})
+    await harness.settled()
+    assert condition(api, "Conflict") == ("True", Reason.FOREIGN_CLAIM)
+
+    api.delete(DEMO_VOLUME, DATA)
+    await harness.settled()
+
+    assert api.find(DEMO_VOLUME, DATA) is None
+    assert api.get(PVC, DATA)["metadata"]["ownerReferences"] == [other]
+
+
+async def test_adopted_claim_is_kept_unless_the_user_wrote_delete(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    before = take_name(api)
+    labels = {"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/instance": "prod-db"}
+    api.patch(PVC, DATA, {"metadata": {"labels": labels}})
+    api.create(build(adopt="IfMatching"))
+    await harness.settled()
+    assert condition(api, "Conflict") == ("False", Reason.NO_CONFLICT)
+    assert status(api)["reclaimPolicy"] == "Retain"
+    adopted = api.get(PVC, DATA)["metadata"]
+    assert adopted["labels"] == {**labels, "storage.slipway.dev/demovolume": "data"}
+    assert adopted["annotations"]["argocd.argoproj.io/sync-options"] == "Prune=false"
+
+    api.delete(DEMO_VOLUME, DATA)
+    await harness.settled()
+
+    assert api.find(DEMO_VOLUME, DATA) is None
+    kept = api.get(PVC, DATA)["metadata"]
+    assert kept["uid"] == before["metadata"]["uid"]
+    assert kept["labels"] == labels, "ours are removed, those of others stay"
+    assert set(kept["annotations"]) == {"argocd.argoproj.io/sync-options"}
+
+
+@pytest.mark.parametrize("policy", ["Retain", "Snapshot"])
+async def test_lost_claim_whose_data_was_to_be_kept_is_not_replaced_by_an_empty_one(
+    api: FakeApi, harness: OperatorHarness, policy: str
+) -> None:
+    api.create(build(reclaimPolicy=policy))
+    await harness.settled()
+    before = status(api)["pvcRef"]
+
+    api.delete(PVC, DATA)
+    await harness.settled()
+    await harness.restart()
+    await harness.settled()
+
+    assert api.find(PVC, DATA) is None
+    assert condition(api, "Ready") == ("False", Reason.CLAIM_LOST)
+    assert status(api)["pvcRef"] == before
+    api.patch(DEMO_VOLUME, DATA, {"spec": {"onLoss": "Recreate"}})
+    await harness.settled()
+    assert api.get(PVC, DATA)["metadata"]["uid"] != before["uid"]
 
 
 @pytest.mark.parametrize("policy", ["Delete", "Retain"])

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from libs.common.contracts.claims import ClaimView
 from libs.common.quantity import parse_quantity, render_quantity
-from operators.volumes.api.v1alpha1 import Reason, parse_size
+from operators.volumes.api.parts import parse_size
+from operators.volumes.api.v1alpha1 import Reason
 from operators.volumes.growth import SLACK, GrowthRule, find_rule, judge_growth, plan_request
 from operators.volumes.samples import EXPANDABLE, RIGID, build_bound_claim, parse_volume
 

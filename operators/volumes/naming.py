@@ -33,6 +33,19 @@ FINALIZER: Final = f"{GROUP}/finalizer"
 """Finalizer on each DemoVolume."""
 KEPT_FOR: Final = f"{GROUP}/kept-for"
 """Annotation on a claim without owner reference: UID of the DemoVolume that it belongs to."""
+ADOPTED_BY: Final = f"{GROUP}/adopted-by"
+"""Annotation on a claim that existed before: UID of the DemoVolume that adopted it."""
+VOLUME_LABEL: Final = f"{GROUP}/demovolume"
+"""Label on claims and last snapshots: name of the DemoVolume. Labels of the form
+app.kubernetes.io/... are left to others: some GitOps tools take an object with the label `instance`
+and without an owner for a part of the application of that name, and delete it."""
+SYNC_OPTIONS: Final = "argocd.argoproj.io/sync-options"
+"""Annotation by which Argo CD is told what it may do with an object."""
+NO_PRUNING: Final = "Prune=false"
+"""Value of `SYNC_OPTIONS` on what is kept after its DemoVolume."""
+CLAIM_METADATA: Final = f"{GROUP}/claim-metadata"
+"""Annotation on a claim: keys of the labels and annotations that come from spec.claimMetadata, in
+JSON, so that an entry which is removed from the spec is removed from the claim."""
 SNAPSHOT_OF: Final = f"{GROUP}/snapshot-of"
 """Annotation on a last snapshot: UID of the claim that it was taken of."""
 

@@ -33,7 +33,7 @@ from operators.volumes.naming import (
     SNAPSHOT_OF,
     last_snapshot_name,
 )
-from operators.volumes.observed import Observed, SourceView
+from operators.volumes.observed import Observed, SourceView, belongs_to
 
 BY_CLAIM: Final = "claim"
 """Index of DemoVolumes by the claim they ask for, and of pods by the claims they mount."""
@@ -80,8 +80,9 @@ def observe_claim(ctx: Context, held: Manifest, around: Observed) -> Observed:
 
 
 def _find_holder(ctx: Context, claim: ClaimView) -> str:
-    if claim.owner is not None:
-        return f"{claim.owner.get('kind')} {claim.owner.get('name')}"
+    others = [each for each in claim.owner_references if each.get("uid") != ctx.uid]
+    if others:
+        return " and ".join(f"{each.get('kind')} {each.get('name')}" for each in others)
     uid = claim.annotations.get(KEPT_FOR)
     for volume in ctx.indexed(DEMO_VOLUME, BY_CLAIM, str(claim.key)):
         if uid_of(volume) == uid and uid != ctx.uid:
@@ -119,8 +120,7 @@ def _observe_source(ctx: Context, volume: DemoVolume) -> SourceView | None:
         return None
     claim = ClaimView.parse(held)
     # Only a claim of that DemoVolume: one that it is in conflict with belongs to somebody else.
-    uid = claim.owner.get("uid") if claim.owner else claim.annotations.get(KEPT_FOR)
-    return SourceView.of_claim(claim) if uid == uid_of(other) else None
+    return SourceView.of_claim(claim) if belongs_to(uid_of(other), claim) else None
 
 
 # Whose business a change is.

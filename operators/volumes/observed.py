@@ -11,10 +11,18 @@ from typing import Self, assert_never
 from libs.common.conditions import Condition
 from libs.common.contracts.claims import ClaimUser, ClaimView, StorageClassView
 from libs.common.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
-from libs.common.kinds import PVC, describe
+from libs.common.crd import LabelSelector
+from libs.common.kinds import PVC, Manifest, describe
 from libs.common.quantity import render_quantity
-from operators.volumes.api.v1alpha1 import AdoptPolicy, ConditionType, DemoVolume, Reason
-from operators.volumes.naming import KEPT_FOR
+from operators.volumes.api.v1alpha1 import (
+    AdoptPolicy,
+    ConditionType,
+    DemoVolume,
+    LossPolicy,
+    Reason,
+    ReclaimPolicy,
+)
+from operators.volumes.naming import ADOPTED_BY, KEPT_FOR
 
 
 class Standing(Enum):
@@ -84,12 +92,52 @@ class Observed:
         return replace(self, claim=None)
 
 
-def is_ours(volume: DemoVolume, claim: ClaimView) -> bool:
-    """Tell whether a claim belongs to this very incarnation of a DemoVolume."""
-    uid = volume.metadata.uid
-    if claim.owner is not None:
-        return bool(uid) and claim.owner.get("uid") == uid
+def belongs_to(uid: str, claim: ClaimView) -> bool:
+    """Return whether a claim belongs to the DemoVolume of a UID, and to nobody else.
+
+    An owner that is not the controller is an owner all the same: garbage collection deletes the
+    claim with the last of them.
+    """
+    owners = {reference.get("uid") for reference in claim.owner_references}
+    if owners:
+        return bool(uid) and owners == {uid}
     return bool(uid) and claim.annotations.get(KEPT_FOR) == uid
+
+
+def is_ours(volume: DemoVolume, claim: ClaimView) -> bool:
+    """Return whether a claim belongs to this very incarnation of a DemoVolume alone."""
+    return belongs_to(volume.metadata.uid, claim)
+
+
+def shares(volume: DemoVolume, claim: ClaimView) -> bool:
+    """Return whether a claim refers to this incarnation of a DemoVolume and to other owners."""
+    owners = {reference.get("uid") for reference in claim.owner_references}
+    return volume.metadata.uid in owners and len(owners) > 1
+
+
+def find_policy(volume: DemoVolume, claim: ClaimView | None) -> ReclaimPolicy:
+    """Return the reclaim policy in effect.
+
+    A claim that was adopted holds data that somebody else put there, so nothing but a word of the
+    user deletes it.
+    """
+    if volume.spec.reclaim_policy is not None:
+        return volume.spec.reclaim_policy
+    if claim is None:
+        before = volume.status.reclaim_policy if volume.status is not None else None
+        return before or ReclaimPolicy.DELETE
+    adopted = claim.annotations.get(ADOPTED_BY) == volume.metadata.uid
+    return ReclaimPolicy.RETAIN if adopted else ReclaimPolicy.DELETE
+
+
+def is_lost(volume: DemoVolume, observed: Observed) -> bool:
+    """Return whether the claim is gone that has to be waited for, since an empty one is no help."""
+    had = volume.status is not None and volume.status.pvc_ref is not None
+    if observed.claim is not None or not had:
+        return False
+    if volume.spec.on_loss is not None:
+        return volume.spec.on_loss is LossPolicy.WAIT
+    return find_policy(volume, None) is not ReclaimPolicy.DELETE
 
 
 def find_standing(volume: DemoVolume, observed: Observed) -> Standing:
@@ -99,7 +147,7 @@ def find_standing(volume: DemoVolume, observed: Observed) -> Standing:
         return Standing.ABSENT
     if is_ours(volume, claim):
         return Standing.OURS
-    return Standing.FOREIGN if claim.owner is not None or observed.holder else Standing.UNOWNED
+    return Standing.FOREIGN if claim.owner_references or observed.holder else Standing.UNOWNED
 
 
 def judge_conflict(volume: DemoVolume, observed: Observed, refusal: str = "") -> Condition:
@@ -117,13 +165,23 @@ def judge_conflict(volume: DemoVolume, observed: Observed, refusal: str = "") ->
         case Standing.FOREIGN:
             return _conflict(
                 Reason.FOREIGN_CLAIM,
-                f"{_claim_of(observed)} belongs to {observed.holder or 'somebody else'} and is "
-                "left alone; make a DemoVolume with another spec.name",
+                f"{_claim_of(observed)} belongs to {observed.holder or 'another owner'} and is "
+                "not touched; create a DemoVolume with another spec.name, or remove that owner",
             )
         case Standing.UNOWNED:
             return _judge_unowned(volume, observed, refusal)
         case unknown:
             assert_never(unknown)
+
+
+def render_selector(selector: LabelSelector) -> Manifest:
+    """Render a selector as the API server stores it in a claim: without empty members."""
+    raw = selector.to_manifest()
+    rules = [
+        {name: value for name, value in rule.items() if value} for rule in raw["matchExpressions"]
+    ]
+    rendered = {"matchLabels": raw["matchLabels"], "matchExpressions": rules}
+    return {name: value for name, value in rendered.items() if value}
 
 
 def list_mismatches(volume: DemoVolume, observed: Observed) -> list[str]:
@@ -142,8 +200,13 @@ def list_mismatches(volume: DemoVolume, observed: Observed) -> list[str]:
         problems.append(_differ("storageClassName", claim.storage_class or "not set"))
     if claim.requested is not None and claim.requested > spec.size_bytes:
         problems.append(f"it has size {render_quantity(claim.requested)}, more than spec.size")
+    if spec.volume_name is not None and claim.volume_name != spec.volume_name:
+        problems.append(_differ("volumeName", claim.volume_name or "not set"))
+    if spec.selector is not None and claim.selector != render_selector(spec.selector):
+        problems.append("its selector is unlike spec.selector")
     if not _is_filled_from_source(volume, observed, claim):
-        problems.append("it was not filled from spec.source")
+        origin = "spec.source" if volume.spec.source is not None else "spec.dataSourceRef"
+        problems.append(f"it was not filled from {origin}")
     return problems
 
 
@@ -200,7 +263,13 @@ def _judge_unowned(volume: DemoVolume, observed: Observed, refusal: str) -> Cond
 
 
 def _is_filled_from_source(volume: DemoVolume, observed: Observed, claim: ClaimView) -> bool:
-    wanted = volume.spec.source
+    wanted, reference = volume.spec.source, volume.spec.data_source_ref
+    if reference is not None:
+        return claim.data_source_ref == (
+            reference.api_group or "",
+            reference.kind,
+            reference.name,
+        )
     if wanted is None:
         return True
     if wanted.snapshot is not None:

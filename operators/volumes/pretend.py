@@ -23,7 +23,7 @@ def build(name: str = "data", /, **spec: Any) -> Manifest:
     return build_object(DEMO_VOLUME, name, "default", spec=spec)
 
 
-def take_name(api: FakeApi, *, owned: bool = False) -> Manifest:
+def take_name(api: FakeApi, *, owned: bool = False, controller: bool = True) -> Manifest:
     """Create the claim `data` as somebody else, with or without an owner."""
     claim = build_foreign_claim()
     claim["metadata"] = {"name": "data", "namespace": "default"}
@@ -43,7 +43,8 @@ def take_name(api: FakeApi, *, owned: bool = False) -> Manifest:
                 },
             }
         )
-        reference = {**build_statefulset_owner(), "uid": owner["metadata"]["uid"]}
+        uid = owner["metadata"]["uid"]
+        reference = {**build_statefulset_owner(), "uid": uid, "controller": controller}
         claim["metadata"]["ownerReferences"] = [reference]
     return api.create(claim)
 

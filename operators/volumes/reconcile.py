@@ -23,13 +23,18 @@ from operators.volumes.observed import (
     Observed,
     Standing,
     explain_missing_api,
+    find_policy,
     find_source_problem,
     find_standing,
+    is_lost,
     is_ours,
     list_mismatches,
     render_users,
+    shares,
 )
 from operators.volumes.resources import (
+    build_adoption_patch,
+    build_attributes_patch,
     build_claim,
     build_metadata_patch,
     build_outdated_patch,
@@ -68,6 +73,9 @@ def plan_volume(volume: DemoVolume, observed: Observed) -> Plan:
             return _plan_creation(volume, observed)
         case Standing.OURS if claim is not None and not claim.deleting:
             return _plan_correction(volume, observed, claim)
+        case Standing.FOREIGN if claim is not None and shares(volume, claim):
+            # Others own it as well, so nothing but our own marks is brought in line.
+            return Plan(_plan_metadata(volume, claim), takes_over=True)
         case Standing.UNOWNED if claim is not None and may_adopt(volume, observed):
             return Plan(_plan_adoption(volume, observed, claim), takes_over=True)
         case _:
@@ -80,14 +88,18 @@ def plan_finalize(volume: DemoVolume, observed: Observed) -> Ending:
     The policy is that of this moment: it may be changed while the deletion waits.
     """
     claim = observed.claim
-    if claim is None or find_standing(volume, observed) is not Standing.OURS:
+    if claim is None:
         return Ending(done=True)
-    if volume.spec.reclaim_policy is ReclaimPolicy.RETAIN or is_orphaning(volume):
+    if find_standing(volume, observed) is not Standing.OURS:
+        # A claim that others own as well is theirs from now on.
+        return _plan_release(volume, claim) if shares(volume, claim) else Ending(done=True)
+    policy = find_policy(volume, claim)
+    if policy is ReclaimPolicy.RETAIN or is_orphaning(volume, policy):
         return _plan_release(volume, claim)
     # A claim that never had a volume has nothing to keep, and one that is going already can no
     # longer be snapshotted.
     if (
-        volume.spec.reclaim_policy is ReclaimPolicy.SNAPSHOT
+        policy is ReclaimPolicy.SNAPSHOT
         and claim.volume_name
         and not claim.deleting
         and (waiting := _plan_snapshot(volume, observed, claim)) is not None
@@ -101,14 +113,13 @@ def may_adopt(volume: DemoVolume, observed: Observed) -> bool:
     return volume.spec.adopt is AdoptPolicy.IF_MATCHING and not list_mismatches(volume, observed)
 
 
-def is_orphaning(volume: DemoVolume) -> bool:
+def is_orphaning(volume: DemoVolume, policy: ReclaimPolicy) -> bool:
     """Tell whether the DemoVolume is deleted with `--cascade=orphan`, which keeps the claim.
 
     Kubernetes orphans what has an owner reference, so this is about reclaimPolicy Delete alone. The
     claim has lost its reference, and is not ours any more, once the finalizer is gone.
     """
-    deletes = volume.spec.reclaim_policy is ReclaimPolicy.DELETE
-    return deletes and _ORPHAN in volume.metadata.finalizers
+    return policy is ReclaimPolicy.DELETE and _ORPHAN in volume.metadata.finalizers
 
 
 def _plan_creation(volume: DemoVolume, observed: Observed) -> Plan:
@@ -116,12 +127,14 @@ def _plan_creation(volume: DemoVolume, observed: Observed) -> Plan:
         # A claim that is created with a source that does not fit stays pending for ever, and
         # pending claims cannot be changed.
         return Plan()
+    if is_lost(volume, observed):
+        return Plan()
     source_claim = observed.source.claim if observed.source is not None else ""
     manifest = build_claim(volume, source_claim)
     step = Create(PVC, manifest, ours=lambda held: is_ours(volume, ClaimView.parse(held)))
     name = describe(PVC, step.key)
     if volume.status is not None and volume.status.pvc_ref is not None:
-        note = f"Created {name} anew and empty; the one before is gone"
+        note = f"Recreated {name}, which is empty; the previous one no longer exists"
         return Plan((Action(step, Reason.REPLACED, note, warning=True),))
     return Plan((Action(step, Reason.CREATED, f"Created {name}"),))
 
@@ -131,7 +144,7 @@ def _plan_adoption(volume: DemoVolume, observed: Observed, claim: ClaimView) -> 
     # deleted before its next pass.
     snapshot = observed.snapshot
     earlier = snapshot.key.name if snapshot is not None and _is_last_of(snapshot, claim) else ""
-    operations = build_metadata_patch(volume, claim, outdated=earlier)
+    operations = build_adoption_patch(volume, claim, outdated=earlier)
     return _patch_metadata(claim, operations, Reason.ADOPTED, "Took over")
 
 
@@ -140,15 +153,36 @@ def _plan_correction(volume: DemoVolume, observed: Observed, claim: ClaimView) -
     outdated = _plan_outdated(observed, claim)
     if outdated:
         return Plan(outdated)
-    operations = build_metadata_patch(volume, claim)
-    metadata = _patch_metadata(claim, operations, Reason.CORRECTED, "Corrected labels or owner of")
+    metadata = _plan_metadata(volume, claim)
+    changes = (*_plan_attributes(volume, claim), *_plan_growth(volume, observed, claim))
+    return Plan((*metadata, *changes), takes_over=bool(metadata))
+
+
+def _plan_growth(volume: DemoVolume, observed: Observed, claim: ClaimView) -> tuple[Action, ...]:
     rule = find_rule(claim, observed.storage_class)
     size = plan_request(volume.spec.size_bytes, claim, rule)
     if size is None:
-        return Plan(metadata, takes_over=bool(metadata))
+        return ()
     step = Patch(PVC, claim.key, claim.uid, build_request_patch(claim, size))
     note = f"Asked for {render_quantity(size)} instead of {claim.requested_text}"
-    return Plan((*metadata, Action(step, Reason.RESIZING, note)), takes_over=bool(metadata))
+    return (Action(step, Reason.RESIZING, note),)
+
+
+def _plan_attributes(volume: DemoVolume, claim: ClaimView) -> tuple[Action, ...]:
+    """Ask for another VolumeAttributesClass; Kubernetes allows that for bound claims only."""
+    name = volume.spec.volume_attributes_class_name
+    if name is None or name == claim.attributes_class or not claim.bound:
+        return ()
+    step = Patch(PVC, claim.key, claim.uid, build_attributes_patch(name))
+    note = f"Asked for VolumeAttributesClass {name}"
+    if claim.attributes_class:
+        note = f"{note} instead of {claim.attributes_class}"
+    return (Action(step, Reason.MODIFYING, note),)
+
+
+def _plan_metadata(volume: DemoVolume, claim: ClaimView) -> tuple[Action, ...]:
+    operations = build_metadata_patch(volume, claim)
+    return _patch_metadata(claim, operations, Reason.CORRECTED, "Corrected labels or owner of")
 
 
 def _patch_metadata(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from libs.common.contracts.claims import ClaimView
@@ -13,19 +15,26 @@ from libs.common.naming import label_value
 from libs.common.ownership import build_owner_reference
 from libs.common.plan import escape_pointer
 from libs.common.quantity import canonicalize_quantity, parse_quantity, render_quantity
+from operators.volumes.api.parts import is_reserved_key
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume, ReclaimPolicy
 from operators.volumes.naming import (
+    ADOPTED_BY,
+    CLAIM_METADATA,
     KEPT_FOR,
+    NO_PRUNING,
     OPERATOR,
     OUTDATED_SNAPSHOT,
     SNAPSHOT_OF,
+    SYNC_OPTIONS,
+    VOLUME_LABEL,
     last_snapshot_name,
 )
+from operators.volumes.observed import find_policy, is_ours, render_selector, shares
 
 
 def build_labels(volume: DemoVolume) -> dict[str, str]:
     """Build the labels that each child carries."""
-    return {MANAGED_BY: OPERATOR, INSTANCE: label_value(volume.metadata.name)}
+    return {VOLUME_LABEL: label_value(volume.metadata.name)}
 
 
 def build_claim(volume: DemoVolume, source_claim: str = "") -> Manifest:
@@ -45,13 +54,34 @@ def build_claim(volume: DemoVolume, source_claim: str = "") -> Manifest:
     source = build_data_source(volume, source_claim)
     if source is not None:
         spec["dataSource"] = source
-    metadata: Manifest = {"labels": build_labels(volume)}
-    if volume.spec.reclaim_policy is ReclaimPolicy.DELETE:
+    spec |= _build_choices(volume)
+    asked = volume.spec.claim_metadata
+    metadata: Manifest = {"labels": {**asked.labels, **build_labels(volume)}}
+    annotations: dict[str, str] = {}
+    if find_policy(volume, None) is ReclaimPolicy.DELETE:
         metadata["ownerReferences"] = [build_reference(volume)]
     else:
-        metadata["annotations"] = {KEPT_FOR: volume.metadata.uid}
+        annotations = {KEPT_FOR: volume.metadata.uid, SYNC_OPTIONS: NO_PRUNING}
+    annotations |= {**asked.annotations, **_record_metadata(volume)}
+    if annotations:
+        metadata["annotations"] = annotations
     place = volume.metadata.namespace
     return build_object(PVC, volume.claim_name, place, metadata=metadata, spec=spec)
+
+
+def _build_choices(volume: DemoVolume) -> Manifest:
+    """Build the fields of a claim that only choose or describe its volume."""
+    spec = volume.spec
+    choices: Manifest = {}
+    if spec.data_source_ref is not None:
+        choices["dataSourceRef"] = spec.data_source_ref.to_manifest()
+    if spec.volume_name is not None:
+        choices["volumeName"] = spec.volume_name
+    if spec.selector is not None:
+        choices["selector"] = render_selector(spec.selector)
+    if spec.volume_attributes_class_name is not None:
+        choices["volumeAttributesClassName"] = spec.volume_attributes_class_name
+    return choices
 
 
 def build_data_source(volume: DemoVolume, source_claim: str) -> Manifest | None:
@@ -77,7 +107,10 @@ def build_snapshot(volume: DemoVolume, claim: ClaimView) -> Manifest:
         VOLUME_SNAPSHOT,
         last_snapshot_name(claim),
         claim.key.namespace,
-        metadata={"labels": build_labels(volume), "annotations": {SNAPSHOT_OF: claim.uid}},
+        metadata={
+            "labels": build_labels(volume),
+            "annotations": {SNAPSHOT_OF: claim.uid, SYNC_OPTIONS: NO_PRUNING},
+        },
         spec=spec,
     )
 
@@ -101,29 +134,99 @@ def build_metadata_patch(
     Returns:
         Operations; empty when the claim has it all.
     """
-    owned = volume.spec.reclaim_policy is ReclaimPolicy.DELETE
-    marks = {KEPT_FOR: "" if owned else volume.metadata.uid}
+    owned = find_policy(volume, claim) is ReclaimPolicy.DELETE
+    asked = volume.spec.claim_metadata
+    former = _read_record(claim)
+    marks = dict.fromkeys(former["annotations"], "")
+    marks |= {CLAIM_METADATA: "", KEPT_FOR: "" if owned else volume.metadata.uid}
+    if not owned and SYNC_OPTIONS not in claim.annotations:
+        marks[SYNC_OPTIONS] = NO_PRUNING
+    marks |= {**asked.annotations, **_record_metadata(volume)}
     if outdated:
         marks[OUTDATED_SNAPSHOT] = outdated
+    labels = dict.fromkeys(former["labels"], "") | _former_labels(volume, claim)
+    labels |= {**asked.labels, **build_labels(volume)}
     return [
         *_set_references(claim, [build_reference(volume)] if owned else [], volume.metadata.uid),
         *_set_entries("annotations", claim.annotations, marks),
-        *_set_entries("labels", claim.labels, build_labels(volume)),
+        *_set_entries("labels", claim.labels, labels),
     ]
+
+
+def build_adoption_patch(
+    volume: DemoVolume, claim: ClaimView, *, outdated: str = ""
+) -> list[Manifest]:
+    """Build the operations that make a claim without owner one of a DemoVolume.
+
+    Args:
+        volume: What is asked for.
+        claim: The claim.
+        outdated: Name of a last snapshot to be noted as outdated; empty for none.
+    """
+    mark = {ADOPTED_BY: volume.metadata.uid}
+    adopted = replace(claim, annotations={**claim.annotations, **mark})
+    return [
+        *_set_entries("annotations", claim.annotations, mark),
+        *build_metadata_patch(volume, adopted, outdated=outdated),
+    ]
+
+
+def _record_metadata(volume: DemoVolume) -> dict[str, str]:
+    """Build the annotation that records which entries come from spec.claimMetadata."""
+    asked = volume.spec.claim_metadata
+    if not asked.labels and not asked.annotations:
+        return {}
+    record = {"annotations": sorted(asked.annotations), "labels": sorted(asked.labels)}
+    return {CLAIM_METADATA: json.dumps(record, separators=(",", ":"))}
+
+
+def _read_record(claim: ClaimView) -> dict[str, list[str]]:
+    """Return the keys that were set from spec.claimMetadata, except those of the operator.
+
+    Anyone who may edit the claim may have written the record, so it can name only entries that
+    spec.claimMetadata could have set.
+    """
+    try:
+        held = json.loads(claim.annotations.get(CLAIM_METADATA, "") or "{}")
+    except ValueError:
+        held = {}
+    found: dict[str, list[str]] = {}
+    for field in ("annotations", "labels"):
+        keys = held.get(field) if isinstance(held, dict) else None
+        texts = [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
+        found[field] = [key for key in texts if not is_reserved_key(key)]
+    return found
+
+
+def _former_labels(volume: DemoVolume, claim: ClaimView) -> dict[str, str]:
+    """Return the labels that version 0.1 set, to be removed; none if others have changed them."""
+    former = {MANAGED_BY: OPERATOR, INSTANCE: label_value(volume.metadata.name)}
+    held = {name: claim.labels.get(name) for name in former}
+    return dict.fromkeys(former, "") if held == former else {}
 
 
 def build_release_patch(volume: DemoVolume, claim: ClaimView) -> list[Manifest]:
     """Build the operations that make a claim belong to nobody; empty when it does already."""
-    kept = claim.annotations.get(KEPT_FOR) == volume.metadata.uid
+    uid = volume.metadata.uid
+    marks = {name: "" for name in (KEPT_FOR, ADOPTED_BY) if claim.annotations.get(name) == uid}
+    if is_ours(volume, claim) or shares(volume, claim):
+        # The labels and annotations themselves stay: a kept claim still has to be found by backups.
+        marks[CLAIM_METADATA] = ""
     return [
-        *_set_references(claim, [], volume.metadata.uid),
-        *(_set_entries("annotations", claim.annotations, {KEPT_FOR: ""}) if kept else ()),
+        *_set_references(claim, [], uid),
+        *(_set_entries("annotations", claim.annotations, marks) if marks else ()),
+        *_set_entries("labels", claim.labels, dict.fromkeys(build_labels(volume), "")),
     ]
 
 
 def build_outdated_patch(claim: ClaimView, snapshot: str) -> list[Manifest]:
     """Build the operations that note on a claim which last snapshot is older than its last use."""
     return _set_entries("annotations", claim.annotations, {OUTDATED_SNAPSHOT: snapshot})
+
+
+def build_attributes_patch(name: str) -> list[Manifest]:
+    """Build the operation that changes the VolumeAttributesClass that a claim asks for."""
+    return [{"op": "add", "path": "/spec/volumeAttributesClassName", "value": name}]
 
 
 def build_request_patch(claim: ClaimView, size: Fraction) -> list[Manifest]:

@@ -175,12 +175,14 @@ class World:
         assert claim is not None
         assert isinstance(step, Patch | Delete)
         assert step.uid == claim.uid, "a step names the incarnation that was looked at"
-        owner = "" if claim.owner is None else claim.owner["uid"]
-        assert owner in ("", volume.metadata.uid), "what others own is never touched"
+        owners = {reference["uid"] for reference in claim.owner_references}
+        ours = volume.metadata.uid
+        assert not owners or ours in owners, "what others own is never touched"
+        assert owners <= {ours} or isinstance(step, Patch), "nor deleted while they own it as well"
         if isinstance(step, Patch):
             self._check_size(step, claim)
             return
-        assert owner or claim.annotations.get(KEPT_FOR) == volume.metadata.uid
+        assert owners or claim.annotations.get(KEPT_FOR) == volume.metadata.uid
         assert volume.spec.reclaim_policy != "Retain"
         if volume.spec.reclaim_policy == "Snapshot" and claim.volume_name and not claim.deleting:
             assert observed.snapshot is not None

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from libs.common.ownership import controller_uid
 from libs.common.quantity import parse_quantity, render_quantity
-from operators.volumes.api.v1alpha1 import parse_size
+from operators.volumes.api.parts import parse_size
 from operators.volumes.naming import FINALIZER, KEPT_FOR
 from operators.volumes.samples import (
     build_foreign_claim,

@@ -17,7 +17,7 @@ from libs.common.actions import Ending
 from libs.common.conditions import Condition, build_conditions
 from libs.common.contracts.claims import ClaimUser, ClaimView
 from libs.common.crd import ObjectReference
-from libs.common.kinds import PVC, Manifest, describe
+from libs.common.kinds import PVC, Key, Manifest, describe
 from libs.common.quantity import render_quantity
 from operators.volumes.api.v1alpha1 import (
     USERS_SHOWN,
@@ -32,8 +32,10 @@ from operators.volumes.observed import (
     Observed,
     Standing,
     explain_missing_api,
+    find_policy,
     find_source_problem,
     find_standing,
+    is_lost,
     judge_conflict,
     render_users,
 )
@@ -44,6 +46,7 @@ TROUBLES: Final = frozenset(
         Reason.LOST,
         Reason.CREATE_FAILED,
         Reason.CLAIM_TERMINATING,
+        Reason.CLAIM_LOST,
         Reason.INFEASIBLE,
         Reason.RESIZE_FAILED,
         Reason.CLASS_FORBIDS,
@@ -117,19 +120,25 @@ def _build(
     ).to_manifest()
     claim = observed.claim
     if claim is not None and find_standing(volume, observed) is Standing.OURS:
-        status |= _show_claim(claim, observed).to_manifest()
+        status |= _show_claim(volume, claim, observed).to_manifest()
         status |= {"observedGeneration": volume.metadata.generation, "name": volume.claim_name}
+    if is_lost(volume, observed):
+        # What was lost is remembered, so that the next pass does not take it for a first one.
+        before = (volume.status or DemoVolumeStatus()).to_manifest()
+        status |= {name: before[name] for name in ("pvcRef", "reclaimPolicy") if name in before}
     status["conditions"] = build_conditions(
         current, conditions, generation=volume.metadata.generation, now=now
     )
     return status
 
 
-def _show_claim(claim: ClaimView, observed: Observed) -> DemoVolumeStatus:
+def _show_claim(volume: DemoVolume, claim: ClaimView, observed: Observed) -> DemoVolumeStatus:
     return DemoVolumeStatus(
+        reclaim_policy=find_policy(volume, claim),
         pvc_ref=ObjectReference(name=claim.key.name, uid=claim.uid),
         volume_name=claim.volume_name or None,
         storage_class_name=claim.storage_class or None,
+        volume_attributes_class_name=claim.current_attributes_class or None,
         requested=claim.requested_text or None,
         capacity=None if claim.capacity is None else render_quantity(claim.capacity),
         used_by_count=len(observed.users),
@@ -151,7 +160,34 @@ def _judge(volume: DemoVolume, observed: Observed, refusals: Refusals) -> list[C
         refusals.get(Reason.RESIZING, ""),
     )
     drifted = _judge_drift(volume, claim, refusals)
-    return [_judge_ready(claim, bound, resized, observed), bound, resized, drifted, conflict]
+    ready = _judge_ready(claim, bound, resized, observed)
+    modified = _judge_modified(volume, claim, refusals.get(Reason.MODIFYING, ""))
+    return [ready, bound, resized, *modified, drifted, conflict]
+
+
+def _judge_modified(volume: DemoVolume, claim: ClaimView, refusal: str) -> list[Condition]:
+    """State whether the volume has the attributes that the spec asks for."""
+    name = volume.spec.volume_attributes_class_name
+    if name is None:
+        return []
+    if claim.current_attributes_class == name:
+        message = f"the volume has the attributes of {name}"
+        return [Condition.true(ConditionType.MODIFIED, Reason.ATTRIBUTES_APPLIED, message)]
+    held = claim.current_attributes_class or "none"
+    message = f"VolumeAttributesClass {name} is not applied yet, the volume has {held}"
+    if not claim.bound:
+        return [Condition.unknown(ConditionType.MODIFIED, Reason.NOT_BOUND, message)]
+    if refusal:
+        return [Condition.false(ConditionType.MODIFIED, Reason.MODIFY_FAILED, refusal)]
+    failure = claim.condition("ModifyVolumeError")
+    words = f": {failure.message}" if failure is not None and failure.message else ""
+    if claim.modify_status == "Infeasible" and claim.attributes_class == name:
+        message = (
+            f"the driver cannot apply VolumeAttributesClass {name}{words}; "
+            "set spec.volumeAttributesClassName to another class"
+        )
+        return [Condition.false(ConditionType.MODIFIED, Reason.MODIFY_INFEASIBLE, message)]
+    return [Condition.false(ConditionType.MODIFIED, Reason.MODIFYING, f"{message}{words}")]
 
 
 def _judge_without_claim(
@@ -174,6 +210,13 @@ def _explain_absence(volume: DemoVolume, observed: Observed, refusals: Refusals)
     problem = find_source_problem(volume, observed)
     if problem is not None:
         return problem
+    if is_lost(volume, observed):
+        name = describe(PVC, Key(volume.metadata.namespace, volume.claim_name))
+        message = (
+            f"{name} no longer exists, and its data was to be kept; restore it under this name, "
+            "or set spec.onLoss to Recreate for an empty one"
+        )
+        return Condition.false(ConditionType.READY, Reason.CLAIM_LOST, message)
     refusal = refusals.get(Reason.CREATED) or refusals.get(Reason.REPLACED)
     if refusal is not None:
         return Condition.false(ConditionType.READY, Reason.CREATE_FAILED, refusal)
@@ -186,7 +229,7 @@ def _judge_ready(
     if claim.deleting:
         held = f"; still held by {render_users(observed.users)}" if observed.users else ""
         name = describe(PVC, claim.key)
-        message = f"{name} is being deleted with its data; a new, empty one follows{held}"
+        message = f"{name} is being deleted with its data{held}"
         return Condition.false(ConditionType.READY, Reason.CLAIM_TERMINATING, message)
     if bound.reason == Reason.WAITING_FOR_FIRST_CONSUMER:
         return Condition.true(ConditionType.READY, bound.reason, bound.message)
@@ -273,7 +316,7 @@ def _judge_snapshot_api(volume: DemoVolume, observed: Observed) -> list[Conditio
     """State whether snapshots can be had, where the spec needs them."""
     source = volume.spec.source
     fields = []
-    if volume.spec.reclaim_policy is ReclaimPolicy.SNAPSHOT:
+    if find_policy(volume, observed.claim) is ReclaimPolicy.SNAPSHOT:
         fields.append("spec.reclaimPolicy Snapshot")
     if source is not None and source.snapshot is not None:
         fields.append("spec.source.snapshot")

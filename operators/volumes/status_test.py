@@ -58,6 +58,7 @@ def test_status_of_a_bound_volume_tells_all_about_it() -> None:
         "observedGeneration": 1,
         "name": "data",
         "pvcRef": {"name": "data", "uid": "claim-uid"},
+        "reclaimPolicy": "Delete",
         "volumeName": "pv-1",
         "storageClassName": "standard",
         "requested": "10Gi",

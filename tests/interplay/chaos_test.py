@@ -37,7 +37,7 @@ async def cloud(fake_api: FakeApi) -> AsyncIterator[Cloud]:
         fake_api.create(build_pool(addresses=["203.0.113.0/29"], reservedAddresses="Use"))
         fake_api.create(build_size())
         for name in MACHINES:
-            public = {"mode": "Auto", "poolName": "public"}
+            public = {"mode": "Auto", "poolName": "public", "ports": [{"name": "ssh", "port": 22}]}
             fake_api.create(build_instance(name, publicIP=public))
         await cloud.eventually(lambda: all(map(cloud.is_bound, MACHINES)), "five machines run")
         yield cloud

@@ -8,18 +8,28 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from libs.common.conditions import is_true
 from libs.common.contracts.compute import INSTANCE, OPERATION
 from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
 from libs.common.contracts.reading import text_at
 from libs.common.crd import build_crd
-from libs.common.kinds import Key, Kind, Manifest, build_object, key_of, uid_of
+from libs.common.kinds import (
+    ENDPOINT_SLICE,
+    Key,
+    Kind,
+    Manifest,
+    build_object,
+    key_of,
+    uid_of,
+)
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.compute.api import RESOURCES as COMPUTE_RESOURCES
 from operators.compute.controller import OPERATOR as COMPUTE
 from operators.ipam.api import RESOURCES as IPAM_RESOURCES
 from operators.ipam.controller import OPERATOR as IPAM
+from operators.ipam.pretend import attach_load_balancer
 from tools.kubevirt_sim.attach import attach
 from tools.kubevirt_sim.simulator import KubeVirtSim
 from tools.kubevirt_sim.timing import Timing
@@ -122,7 +132,9 @@ class Cloud:
         same = binding.get("vmiUID") == uid_of(run) and binding.get("nodeName") == text_at(
             run, "status", "nodeName"
         )
-        return ready and same and bool(status.get("address"))
+        slice_ = self.api.find(ENDPOINT_SLICE, Key(NAMESPACE, f"{name}-public-ip-v4")) or {}
+        routed = [each["addresses"] for each in slice_.get("endpoints") or ()]
+        return ready and same and routed == [[binding.get("podIP")]] and is_true(claim, "Bound")
 
 
 @asynccontextmanager
@@ -130,6 +142,7 @@ async def run_cloud(api: FakeApi) -> AsyncIterator[Cloud]:
     """Run the operators and the simulator against a fake API server."""
     for model in (*IPAM_RESOURCES, *COMPUTE_RESOURCES):
         api.register(build_crd(model))
+    attach_load_balancer(api)
     watcher = Watcher()
     api.store.listeners.append(watcher.notice)
     async with KubeVirtSim(api.config, timing=BRISK) as sim:

@@ -7,13 +7,21 @@ import pytest
 from tests.security.code import ROOT, find_clients, find_dangers, list_modules
 
 _REACHES = {
-    "libs/common/runtime/kopf_source.py": "the API server of the configuration, for kopf",
+    "libs/common/runtime/kopf_sessions.py": "the API server of the configuration, for kopf",
     "libs/common/client.py": "the API server",
     "libs/common/transport.py": "the API server; follows no redirect",
     "libs/common/election/seams.py": "nobody: it asks for the name of the host",
     "libs/common/health.py": "nobody: it serves probes and metrics",
     "libs/common/webhooks/server.py": "nobody: it answers the API server",
     "libs/common/runtime/operator.py": "nobody: it looks for settings of a proxy",
+    "operators/clusters/port_forward.py": (
+        "the API server of a cluster that the operator created, verified with the authority of that"
+        " cluster, and through it the etcd of that cluster"
+    ),
+    "operators/clusters/workload.py": "nobody: it handles the errors of port_forward.py",
+    "operators/jmxexporter/guards.py": (
+        "the guards in pods that an exporter selects, at ports of its spec; follows no redirect"
+    ),
     "operators/jmxexporter/injector/": "the JVM in its own pod, and a free port there",
     "operators/pulsarconsumer/app/": "the broker that it consumes from",
     "operators/pulsarconsumer/broker/": (

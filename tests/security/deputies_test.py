@@ -27,6 +27,7 @@ _BEYOND: Final[Mapping[str, Mapping[str, str]]] = {
     "clusters": _SLICES,
     "ipam": _SLICES,
     "jmxexporter": {**_SLICES, **_INJECTORS},
+    "podset": {"controllerrevisions.apps": "they record templates, believed by their hash alone"},
 }
 """What an operator writes and an editor does not, by operator, and why that is no way in."""
 _OF_OTHERS: Final = (

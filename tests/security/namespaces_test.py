@@ -13,6 +13,9 @@ from tools.fuzz.subject import FuzzSubject, load_subjects
 _KNOWN = {
     "image.dataSource.namespace": "CDI asks whether the operator's account may clone from there",
     "IPPool spec.allowedNamespaces": "the pool's own: it says who may take from it",
+    "ProviderNetwork spec.allowedNamespaces": "an administrator's: it says who may use it",
+    "peers[].namespaceSelector": "selects whose packets a machine of the own namespace takes",
+    "IPPool spec.quotaPerNamespace": "a number: how much each namespace may take",
     "IPAllocation spec.claimRef.namespace": "the operator's own: a tenant cannot write the ledger",
 }
 """Endings of fields that name a namespace, and why nobody reaches into one by them."""

@@ -66,7 +66,8 @@ _ROLE_RULES: Final[Mapping[str, _Check]] = {
 
 
 def _check_role(manifest: Manifest) -> Iterator[str]:
-    is_for_users = "aggregate-to" in str((manifest["metadata"].get("labels") or {}).keys())
+    # Roles for users are bound by nobody here; those of cluster-scoped kinds join no other role.
+    is_for_users = manifest["metadata"]["name"].endswith(("-viewer", "-editor"))
     for rule in manifest.get("rules") or ():
         for what, check in _ROLE_RULES.items():
             if check(rule) and not (is_for_users and what == "can delete whole collections"):

@@ -22,10 +22,9 @@ from rich.console import Console
 
 from libs.common.client import Client
 from libs.common.contracts.compute import FINAL_PHASES, INSTANCE, OPERATION
-from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
-from libs.common.contracts.reading import text_at
-from libs.common.kinds import Key, Kind, Manifest, key_of
+from libs.common.contracts.reading import maps_at, text_at
+from libs.common.kinds import ENDPOINT_SLICE, Key, Kind, Manifest, key_of
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.serving import serve
 from operators.compute.api import RESOURCES as COMPUTE_RESOURCES
@@ -53,7 +52,7 @@ class Report:
         seconds: Until all of them ran.
         cpu_seconds: CPU time of compute until then.
         operations: Seconds of each Operation, by type.
-        handovers: Seconds from the move of a guest until its address followed.
+        handovers: Seconds from the move of a guest until the endpoints of its address followed.
     """
 
     load: float
@@ -70,7 +69,8 @@ async def start_instances(client: Client, namespace: str, count: int) -> float:
 
     async def make() -> None:
         for name in names:
-            public = {"mode": "Auto", "poolName": "public"}
+            ports = [{"name": "ssh", "port": 22}]
+            public = {"mode": "Auto", "poolName": "public", "ports": ports}
             await client.create(INSTANCE, build_instance(name, namespace, publicIP=public))
 
     started = time.monotonic()
@@ -127,7 +127,7 @@ async def operate(client: Client, key: Key, type_: str, number: int) -> float:
 
 
 class Follower:
-    """Watch when guests move, and when their addresses follow.
+    """Watch when guests move, and when the endpoints of their addresses follow.
 
     Attributes:
         handovers: Seconds between the two.
@@ -138,12 +138,12 @@ class Follower:
         self.handovers: list[float] = []
         self._client = client
         self._namespace = namespace
-        self._nodes: dict[str, str] = {}
+        self._places: dict[str, tuple[str, str]] = {}
         self._moved: dict[str, tuple[str, float]] = {}
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        await asyncio.gather(self._follow(VIRTUAL_MACHINE_INSTANCE), self._follow(IP_CLAIM))
+        await asyncio.gather(self._follow(VIRTUAL_MACHINE_INSTANCE), self._follow(ENDPOINT_SLICE))
 
     async def _follow(self, kind: Kind) -> None:
         listing = await self._client.list(kind, self._namespace)
@@ -157,19 +157,31 @@ class Follower:
 
     def _note(self, kind: Kind, manifest: Manifest) -> None:
         name, now = key_of(manifest).name, time.monotonic()
-        if kind == IP_CLAIM:
-            name, node = name.removesuffix("-public"), text_at(
-                manifest, "status", "binding", "nodeName"
-            )
-            target, since = self._moved.get(name, ("", 0.0))
-            if target and node == target:
-                self.handovers.append(now - since)
-                del self._moved[name]
+        if kind == ENDPOINT_SLICE:
+            self._note_endpoints(name.removesuffix("-public-ip-v4"), manifest, now)
             return
-        node, before = text_at(manifest, "status", "nodeName"), self._nodes.get(name, "")
+        interfaces = maps_at(manifest, "status", "interfaces")
+        address = next((text_at(each, "ipAddress") for each in interfaces), "")
+        node, (before, old) = text_at(manifest, "status", "nodeName"), self._places.get(
+            name, ("", "")
+        )
         if before and node and node != before:
-            self._moved[name] = (node, now)
-        self._nodes[name] = node
+            self._moved[name] = (old, now)
+        self._places[name] = (node, address)
+
+    def _note_endpoints(self, name: str, manifest: Manifest, now: float) -> None:
+        """Note that traffic goes to another pod than before the move."""
+        if name not in self._moved:
+            return
+        old, since = self._moved[name]
+        addresses = {
+            address
+            for each in maps_at(manifest, "endpoints")
+            for address in each.get("addresses") or ()
+        }
+        if addresses and old not in addresses:
+            self.handovers.append(now - since)
+            del self._moved[name]
 
 
 async def run(plane: ControlPlane, folder: Path, instances: int, rounds: int) -> Report:
@@ -179,7 +191,10 @@ async def run(plane: ControlPlane, folder: Path, instances: int, rounds: int) ->
     everywhere = {"WATCH_NAMESPACES": "*"}
     compute = OperatorProcess("compute", kubeconfig, everywhere, folder / "compute.log")
     ipam = OperatorProcess("ipam", kubeconfig, everywhere, folder / "ipam.log")
-    async with Client(plane.config, user_agent="bench") as client, KubeVirtSim(plane.config):
+    async with (
+        Client(plane.config, user_agent="bench") as client,
+        KubeVirtSim(plane.config, load_balancer="MetalLB"),
+    ):
         await serve(client, *IPAM_RESOURCES, *COMPUTE_RESOURCES)
         namespace = await make_namespace(client, "bench")
         await client.create(_kind_of(build_size()), build_size())
@@ -235,8 +250,8 @@ def render_page(report: Report) -> list[str]:
         "",
         f"Measured by `./dev bench compute --instances {report.instances} --write`",
         f"on {describe_machine()}.",
-        "KubeVirt is simulated and takes no time for anything: what is left is what the operators,",
-        "the API server and the controllers of the simulator take, which share the cores.",
+        "KubeVirt is simulated without delays. The operators, the API server and the controllers",
+        "of the simulator share the cores and cause all of the measured times.",
         "",
         *describe_load(report.load),
         *render(report),

@@ -1,7 +1,7 @@
-"""The consumer app beside a bare loop on the Pulsar client.
+"""The consumer app next to loops on the Pulsar client that do the same work.
 
-Both read the same messages of one broker on this machine, each by a subscription of its own and
-in a process of its own. The broker shares the cores, so the figures are for comparing.
+All read the same messages of one broker on this machine, each by a subscription and in a process of
+its own. The broker shares the cores, so the figures are for comparison only.
 """
 
 from __future__ import annotations
@@ -11,18 +11,22 @@ import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import orjson
 import pulsar
 
-from libs.common.testing.pulsar import Broker
+from libs.common.testing.pulsar import Broker, find_pulsar
+from operators.pulsarconsumer.app import Message
 from operators.pulsarconsumer.app.harness import (
+    SUBSCRIPTION,
     Peer,
     RunningWorker,
     build_environment,
@@ -31,17 +35,78 @@ from operators.pulsarconsumer.app.harness import (
 from tools.bench.processes import read_usage
 
 _QUEUE: Final = 1000
-_BATCH: Final = {"batch_max_messages": 100}
+_BURST: Final = 100
+_WAIT_SECONDS: Final = 0.005
+_SLOW_MESSAGES: Final = 2_000
+"""Messages for contenders that take milliseconds for each."""
+_RETRY_MESSAGES: Final = 5_000
+_JAVA_WARM: Final = 3
+"""Times that the Java consumer reads all messages before it is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Say what consumes, and how.
+
+    Attributes:
+        loop: The loop whose rate is compared with its rate; empty for a loop.
+        work: What is done for a message: read, line, json, wait or retry.
+        workers: Messages that are handled at a time.
+        settings: Settings of the app.
+        most: Messages that it reads, if it does not read all.
+    """
+
+    loop: str
+    work: str
+    workers: int = 1
+    settings: Mapping[str, object] = field(default_factory=dict)
+    most: int = sys.maxsize
+
+
+_LOOP: Final = "loop"
+_LINES: Final = "loop, a line each"
+_JSON: Final = "loop, JSON"
+_WAITS: Final = "loop, 5 ms a message"
+_WAITS_8: Final = "loop, 5 ms a message, 8 threads"
+_RETRIES: Final = "loop, a copy each"
+_JAVA: Final = "Java client, warm JVM"
 _SILENT: Final = {"log_sample_ratio": 0}
-LOOPS: Final = ("bare loop", "bare loop, a line each")
-"""What the app is compared with: with nothing in the log, and with a line for each message."""
-CONTENDERS: Final[Mapping[str, tuple[str, Mapping[str, object]]]] = {
-    "app, no log": (LOOPS[0], _SILENT),
-    "app, no log, batches of 100": (LOOPS[0], {**_SILENT, **_BATCH}),
-    "app": (LOOPS[1], {}),
-    "app, batches of 100": (LOOPS[1], _BATCH),
+_BATCH: Final = {"batch_max_messages": _BURST}
+_WIDE: Final = {"max_in_flight": 8}
+CONTENDERS: Final[Mapping[str, Contender]] = {
+    _LOOP: Contender("", "read"),
+    "app": Contender(_LOOP, "read", settings=_SILENT),
+    "app, maxInFlight 8": Contender(_LOOP, "read", settings=_SILENT | _WIDE),
+    "app, batches of 100": Contender(_LOOP, "read", settings=_SILENT | _BATCH),
+    "app, Failover": Contender(
+        _LOOP, "read", settings={**_SILENT, "subscription_type": "Failover"}
+    ),
+    _LINES: Contender("", "line"),
+    "app, a line each": Contender(_LINES, "read"),
+    _JSON: Contender("", "json"),
+    "app, schema JSON": Contender(_JSON, "value", settings={**_SILENT, "schema_type": "JSON"}),
+    _WAITS: Contender("", "wait", most=_SLOW_MESSAGES),
+    "app, 5 ms a message": Contender(_WAITS, "wait", settings=_SILENT, most=_SLOW_MESSAGES),
+    _WAITS_8: Contender("", "wait", 8, most=_SLOW_MESSAGES),
+    "app, 5 ms a message, maxInFlight 8": Contender(
+        _WAITS_8, "wait", settings=_SILENT | _WIDE, most=_SLOW_MESSAGES
+    ),
+    _RETRIES: Contender("", "retry", most=_RETRY_MESSAGES),
+    "app, retry topic": Contender(
+        _RETRIES,
+        "fail",
+        settings={
+            **_SILENT,
+            "retry_strategy": "RetryTopic",
+            "retry_initial_delay_seconds": 3600,
+            "retry_max_delay_seconds": 3600,
+            "log_level": "error",
+        },
+        most=_RETRY_MESSAGES,
+    ),
+    _JAVA: Contender(_LOOP, "java"),
 }
-"""Settings of the app beside the queue's size, and the loop that does the same."""
+"""What is measured, each after the loop that it is compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +133,21 @@ class AppCost:
 def measure_app(broker: Broker, messages: int, size: int, rounds: int) -> list[AppCost]:
     """Have all contenders consume the same messages, in turns."""
     topic = new_topic()
-    names = (*LOOPS, *CONTENDERS)
-    runs = [(name, f"s{turn}-{name}") for turn in range(rounds) for name in names]
+    runs = [(name, f"s{turn}-{name}") for turn in range(rounds) for name in CONTENDERS]
     _produce(broker, topic, [subscription for _, subscription in runs], messages, size)
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in CONTENDERS}
     for name, subscription in runs:
-        command = [sys.executable, "-m", "tools.bench.consumer_app"]
-        command += [broker.service_url, topic, subscription, name, str(messages)]
+        contender = CONTENDERS[name]
+        count = min(messages, contender.most)
+        if contender.work == "java":
+            command = _java_command(broker, topic, subscription, count)
+        else:
+            command = [sys.executable, "-m", "tools.bench.consumer_app"]
+            command += [broker.service_url, topic, subscription, name, str(count)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         found[name].append(json.loads(done.stdout.splitlines()[-1]))
     rates = {name: statistics.median(run["rate"] for run in runs) for name, runs in found.items()}
-    loops = {name: CONTENDERS[name][0] if name in CONTENDERS else name for name in names}
+    loops = {name: contender.loop or name for name, contender in CONTENDERS.items()}
     return [
         AppCost(
             name,
@@ -95,26 +164,38 @@ def measure_app(broker: Broker, messages: int, size: int, rounds: int) -> list[A
 def _produce(
     broker: Broker, topic: str, subscriptions: Sequence[str], messages: int, size: int
 ) -> None:
+    """Send messages of JSON, in batches, which each of the subscriptions will read."""
     peer = Peer(broker.service_url)
     for subscription in subscriptions:
         earliest = pulsar.InitialPosition.Earliest
         peer.client.subscribe(topic, subscription, initial_position=earliest).close()
     producer = peer.client.create_producer(topic, batching_enabled=True, block_if_queue_full=True)
+    body = orjson.dumps({"order": 4711, "items": [1, 2, 3], "text": ""})
+    body = body[:-2] + b"x" * (size - len(body)) + body[-2:]
     for number in range(messages):
-        producer.send_async(b"x" * size, lambda *_: None, properties={"number": str(number)})
+        producer.send_async(body, lambda *_: None, properties={"number": str(number)})
     producer.flush()
     peer.close()
+
+
+def _java_command(broker: Broker, topic: str, subscription: str, messages: int) -> list[str]:
+    # The client is that of the broker, and the source is compiled when it is run.
+    assets = find_pulsar()
+    source = Path(__file__).with_name("Consumer.java")
+    classpath = f"{assets / 'lib'}/*"
+    options = ["-Xmx400m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", classpath]
+    numbers = [str(messages), str(_QUEUE), str(_JAVA_WARM)]
+    return [str(assets / "java"), *options, str(source), broker.service_url, topic, *numbers]
 
 
 def contend(
     server: str, topic: str, subscription: str, name: str, messages: int
 ) -> dict[str, float]:
     """Consume all messages and return the rate, the CPU time a message and the memory."""
+    contender = CONTENDERS[name]
     before = read_usage(os.getpid()).cpu_seconds
-    if name in CONTENDERS:
-        seconds = _consume(server, topic, subscription, CONTENDERS[name][1], messages)
-    else:
-        seconds = _loop(server, topic, subscription, messages, lines=name == LOOPS[1])
+    consume = _consume if contender.loop else _loop
+    seconds = consume(server, topic, subscription, contender, messages)
     usage = read_usage(os.getpid())
     return {
         "rate": messages / seconds,
@@ -123,27 +204,76 @@ def contend(
     }
 
 
-def _loop(server: str, topic: str, subscription: str, messages: int, *, lines: bool) -> float:
+def _loop(server: str, topic: str, subscription: str, contender: Contender, messages: int) -> float:
     client = Peer(server).client
     consumer = client.subscribe(
         topic,
         subscription,
         consumer_type=pulsar.ConsumerType.Shared,
         receiver_queue_size=_QUEUE,
+        # The same bursts as the app takes.
+        batch_receive_policy=pulsar.ConsumerBatchReceivePolicy(_BURST, 10_485_760, 1),
     )
-    consumer.acknowledge(consumer.receive())
-    output = os.open(os.devnull, os.O_WRONLY)
-    started = time.monotonic()
-    for _ in range(messages - 1):
-        message = consumer.receive(10_000)
-        if lines:
-            os.write(output, _render_line(message))
-        else:
-            message.data()
+    work = _build_work(contender.work, client, new_topic())
+
+    def handle(message: pulsar.Message) -> None:
+        work(message)
         consumer.acknowledge(message)
+
+    handle(consumer.receive())
+    started = time.monotonic()
+    if contender.workers > 1:
+        _loop_in_threads(consumer, handle, contender.workers, messages - 1)
+    else:
+        left = messages - 1
+        while left > 0:
+            for message in consumer.batch_receive():
+                work(message)
+                consumer.acknowledge(message)
+                left -= 1
+                if not left:
+                    break
     seconds = time.monotonic() - started
     client.close()
     return seconds
+
+
+def _loop_in_threads(
+    consumer: pulsar.Consumer,
+    handle: Callable[[pulsar.Message], None],
+    workers: int,
+    messages: int,
+) -> None:
+    free = threading.Semaphore(2 * workers)
+    with ThreadPoolExecutor(workers) as pool:
+        left = messages
+        while left > 0:
+            for message in consumer.batch_receive()[:left]:
+                free.acquire()
+                pool.submit(handle, message).add_done_callback(lambda _: free.release())
+                left -= 1
+
+
+def _wait(message: pulsar.Message) -> None:
+    message.data()
+    time.sleep(_WAIT_SECONDS)
+
+
+def _build_work(word: str, client: pulsar.Client, copies: str) -> Callable[[Any], object]:
+    """Return what a loop does with a message."""
+    if word == "line":
+        output = os.open(os.devnull, os.O_WRONLY)
+        return lambda message: os.write(output, _render_line(message))
+    if word == "json":
+        return lambda message: orjson.loads(message.data())
+    if word == "wait":
+        return _wait
+    if word == "retry":
+        # Its subscription keeps the copies, as that of the app does.
+        client.subscribe(copies, SUBSCRIPTION).close()
+        producer = client.create_producer(copies)
+        return lambda message: producer.send(message.data(), properties=message.properties())
+    return lambda message: message.data()
 
 
 def _render_line(message: pulsar.Message) -> bytes:
@@ -164,20 +294,46 @@ def _render_line(message: pulsar.Message) -> bytes:
     return orjson.dumps(fields) + b"\n"
 
 
+class _Handler:
+    """A handler of the app that does what the loop does, and tells when it was called so often."""
+
+    def __init__(self, work: str, messages: int) -> None:
+        self._work, self._left = work, messages
+        self._lock = threading.Lock()
+        self.first, self.last = threading.Event(), threading.Event()
+
+    def __call__(self, message: Message) -> None:
+        _ = message.value if self._work == "value" else message.data
+        if self._work == "wait":
+            time.sleep(_WAIT_SECONDS)
+        with self._lock:
+            self._left = left = self._left - 1
+        if left <= 0 or not self.first.is_set():
+            self.first.set()
+            if left <= 0:
+                self.last.set()
+        if self._work == "fail":
+            raise ValueError("for the retry topic")
+
+
 def _consume(
-    server: str, topic: str, subscription: str, settings: Mapping[str, object], messages: int
+    server: str, topic: str, subscription: str, contender: Contender, messages: int
 ) -> float:
     environ = build_environment(
         server,
         topic,
-        **{"receiver_queue_size": _QUEUE, **settings, "subscription_name": subscription},
+        **{
+            "receiver_queue_size": _QUEUE,
+            **contender.settings,
+            "subscription_name": subscription,
+            "retry_topic": new_topic(),
+        },
     )
-    worker = RunningWorker(environ, lambda _: None, Path(os.devnull))
-    while not worker.handled("acknowledged"):
-        time.sleep(0.001)
+    handler = _Handler(contender.work, messages)
+    worker = RunningWorker(environ, handler, Path(os.devnull))
+    handler.first.wait()
     started = time.monotonic()
-    while worker.handled("acknowledged") < messages:
-        time.sleep(0.02)
+    handler.last.wait()
     seconds = time.monotonic() - started
     worker.stop()
     return seconds

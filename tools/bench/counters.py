@@ -13,11 +13,14 @@ from libs.common.config import ConnectionConfig
 _LINE: Final = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "APPLY", "DELETE"})
-_QUIET: Final = frozenset({"leases", "events"})
+_QUIET: Final = frozenset({"leases"})
 
 
 def parse_writes(text: str) -> dict[str, float]:
-    """Parse the metrics of an API server: writes that were carried out, by verb and resource."""
+    """Parse the metrics of an API server: writes that were carried out, by verb and resource.
+
+    Events count like any other write; Leases do not, since they are renewed whatever happens.
+    """
     counts: defaultdict[str, float] = defaultdict(float)
     for match in _LINE.finditer(text):
         labels = dict(_LABEL.findall(match[1]))

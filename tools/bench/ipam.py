@@ -22,7 +22,6 @@ from typing import Final
 from rich.console import Console
 
 from libs.common.client import Client
-from libs.common.config import ConnectionConfig
 from libs.common.contracts.reading import text_at
 from libs.common.errors import Expired, Unreachable
 from libs.common.kinds import Kind, Manifest, build_object, key_of
@@ -37,6 +36,8 @@ from tools.bench.pages import describe_load, describe_machine, save_report, writ
 from tools.bench.pods import make_namespace
 from tools.bench.processes import OperatorProcess, percentile, read_usage
 
+OPERATOR: Final = "operator"
+_PROCESSES: Final = (OPERATOR, "kube-apiserver", "etcd", "client")
 _PATIENCE: Final = 300.0
 _AT_ONCE: Final = 64
 _TAKEN: Final = 0.1
@@ -71,8 +72,8 @@ class Row:
         claims: How many claims came at once.
         waits: Seconds from the create of each claim to its address.
         seconds: Seconds from the first create to the last address.
-        writes: Writes of the operator, by resource.
-        cpu_seconds: CPU time of the operator.
+        writes: Writes of the operator, by resource; Events count like any other.
+        cpu_seconds: CPU time of each process, by its name.
     """
 
     scenario: str
@@ -80,7 +81,7 @@ class Row:
     waits: list[float]
     seconds: float
     writes: Mapping[str, float]
-    cpu_seconds: float
+    cpu_seconds: Mapping[str, float]
 
     @property
     def writes_each(self) -> float:
@@ -184,33 +185,51 @@ def build_claim(name: str, namespace: str, pool: str) -> Manifest:
     return build_object(IP_CLAIM, name, namespace, spec={"poolRef": {"name": pool}})
 
 
+_OURS_FOR_CAPI: Final = "IPAddressClaims served by ipam"
+
+
+def build_request(name: str, namespace: str, pool: str) -> Manifest:
+    """Build a claim of Cluster API for a pool of ours."""
+    reference = {"apiGroup": IP_POOL.group, "kind": IP_POOL.kind, "name": pool}
+    return build_object(ipam_peer.CLAIM, name, namespace, spec={"poolRef": reference})
+
+
 OURS: Final = Claims(IP_CLAIM, build_claim, lambda claim: bool(text_at(claim, "status", "address")))
 """Claims of ipam."""
 PEER: Final = Claims(ipam_peer.CLAIM, ipam_peer.build_claim, ipam_peer.is_served)
 """Claims of the peer."""
+REQUESTS: Final = Claims(ipam_peer.CLAIM, build_request, ipam_peer.is_served)
+"""Claims of Cluster API that ipam serves."""
 
 
 def build_pool(name: str, *addresses: str) -> Manifest:
-    """Build a pool."""
-    return build_object(IP_POOL, name, spec={"family": "IPv4", "addresses": list(addresses)})
+    """Build a pool; the prefix is for IPAddresses of Cluster API."""
+    spec = {"family": "IPv4", "addresses": list(addresses), "prefix": 17}
+    return build_object(IP_POOL, name, spec=spec)
 
 
 async def measure(
-    config: ConnectionConfig, requester: Requester, pid: int, scenario: str, pool: str, count: int
+    plane: ControlPlane, requester: Requester, pid: int, scenario: str, pool: str, count: int
 ) -> Row:
     """Make claims of a pool at once and measure what it took."""
-    before, cpu = await count_writes(config), read_usage(pid).cpu_seconds
+    before, cpu = await count_writes(plane.config), read_cpu(plane, pid)
     started = time.monotonic()
     waits = await requester.request(pool, count, f"{pool}-claim")
     seconds = time.monotonic() - started
     await asyncio.sleep(1.0)
-    writes = Counter(await count_writes(config))
+    writes = Counter(await count_writes(plane.config))
     writes.subtract(before)
     # The creates of the claims are ours.
     writes[f"POST {requester.claims.kind.plural}"] -= count
     kept = {name: number for name, number in writes.items() if number}
-    used = read_usage(pid).cpu_seconds - cpu
+    used = {name: after - cpu[name] for name, after in read_cpu(plane, pid).items()}
     return Row(scenario, count, waits, seconds, kept, used)
+
+
+def read_cpu(plane: ControlPlane, pid: int) -> dict[str, float]:
+    """Read the CPU seconds of the operator, of the control plane and of this client."""
+    pids = {OPERATOR: pid, **plane.pids, "client": os.getpid()}
+    return {name: read_usage(each).cpu_seconds for name, each in pids.items()}
 
 
 async def run(plane: ControlPlane, folder: Path, sizes: Sizes) -> Report:
@@ -229,9 +248,11 @@ async def _run_ours(
     """Measure ipam."""
     client, console = requester.client, Console()
     await serve(client, *RESOURCES)
+    await ipam_peer.install(client)
     taken = int(sizes.claims * _TAKEN / (1 - _TAKEN))
     last = ip_address("10.0.0.0") + sizes.claims + taken
     pools = {"empty": "10.32.0.0/17", "full": f"10.0.0.1-{last}", "pair": _PAIR_BLOCK}
+    pools["capi"] = _PAIR_BLOCK
     pools |= {f"pool{cidr[-2:]}": cidr for cidr in _GROWTH}
     for name, block in pools.items():
         await client.create(IP_POOL, build_pool(name, block))
@@ -247,8 +268,14 @@ async def _run_ours(
         ]
         for scenario, pool, count in scenarios:
             console.print(f"{scenario}: {count} claims")
-            row = await measure(plane.config, requester, process.pid, scenario, pool, count)
+            row = await measure(plane, requester, process.pid, scenario, pool, count)
             report.rows.append(row)
+        console.print(f"{_OURS_FOR_CAPI}: {sizes.beside} claims")
+        requests = Requester(client, await make_namespace(client, "capi"), REQUESTS)
+        await requests.request("capi", 5, "capi-warm")
+        report.rows.append(
+            await measure(plane, requests, process.pid, _OURS_FOR_CAPI, "capi", sizes.beside)
+        )
 
 
 async def _run_peer(
@@ -256,28 +283,28 @@ async def _run_peer(
 ) -> None:
     """Measure the peer."""
     client = requester.client
-    await ipam_peer.install(client)
     await client.create(ipam_peer.POOL, ipam_peer.build_pool("peer", _PAIR_BLOCK))
     kubeconfig = plane.write_kubeconfig(folder / "peer.kubeconfig")
     with ipam_peer.running(kubeconfig, folder / "peer.log") as pid:
         await requester.request("peer", 5, "peer-warm")
         Console().print(f"{ipam_peer.NAME}: {sizes.beside} claims")
-        row = await measure(plane.config, requester, pid, ipam_peer.NAME, "peer", sizes.beside)
+        row = await measure(plane, requester, pid, ipam_peer.NAME, "peer", sizes.beside)
         report.rows.append(row)
 
 
 def render(report: Report) -> list[str]:
     """Render the table of a report."""
-    lines = [
-        "| scenario | claims | all served, s | p50 ms | p99 ms | writes a claim | CPU ms a claim |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    names = "scenario | claims | all served, s | p50 ms | p99 ms | writes per claim"
+    cpus = "CPU ms per claim: operator | kube-apiserver | etcd | client"
+    lines = [f"| {names} | {cpus} |", "|---|---|---|---|---|---|---|---|---|---|"]
     for row in report.rows:
         p50, p99 = (percentile(row.waits, share) * 1000 for share in (0.5, 0.99))
-        cpu = row.cpu_seconds * 1000 / row.claims
+        cpu = " | ".join(
+            f"{row.cpu_seconds.get(name, 0.0) * 1000 / row.claims:.1f}" for name in _PROCESSES
+        )
         lines.append(
             f"| {row.scenario} | {row.claims} | {row.seconds:.1f} | {p50:.0f} | {p99:.0f} "
-            f"| {row.writes_each:.2f} | {cpu:.1f} |"
+            f"| {row.writes_each:.2f} | {cpu} |"
         )
     return lines
 
@@ -289,21 +316,23 @@ def render_page(report: Report) -> list[str]:
         "",
         f"Measured by `./dev bench ipam --claims {report.rows[0].claims} --write`",
         f"on {describe_machine()}.",
-        "All claims come at once, 64 creates in flight, so the waits are those of a queue: a claim",
-        "in the middle waits for those before it. API server, etcd, operator and client share the",
-        "cores.",
+        "All claims are created together, with 64 creates in flight. They form a queue, so a claim",
+        "in the middle waits for all claims before it. API server, etcd, operator and client share",
+        "the cores.",
         "",
         *describe_load(report.load),
         *render(report),
         "",
-        "* **empty pool**: claims of a /17 of which nothing is taken.",
-        "* **last of a pool**: a range of which a tenth is taken, with as many free addresses as",
-        "  there are claims: the last claim gets the last address.",
+        "* **empty pool**: claims of a /17 without allocated addresses.",
+        "* **last of a pool**: a range of which a tenth is allocated, with as many free addresses",
+        "  as claims: the last claim gets the last address.",
         "* **/24, /20, /16**: the cost of a claim does not grow with the pool.",
-        f"* **{ipam_peer.NAME}**: the same number of claims as in the row before, of an",
-        "  empty pool of the same size, on the same API server, by the provider as it is released.",
-        "* **writes**: the finalizer of the claim, the entry in the ledger, the status of the",
-        "  claim, and the status of the pool now and then. The aim is at most 3.",
+        f"* **{_OURS_FOR_CAPI}**: the same claims as for the peer. Each creates an",
+        "  IPClaim in the queue of the pool and therefore costs more writes.",
+        f"* **{ipam_peer.NAME}**: the same number of claims as in the previous row, of an",
+        "  empty pool of the same size, on the same API server, with the released provider.",
+        "* **writes**: the entry in the ledger, the status of the claim, and the status of the",
+        "  pool from time to time. Events are counted; ipam writes none here.",
         "",
     ]
 

@@ -1,4 +1,4 @@
-"""The page of a benchmark: numbers as JSON, plots as SVG, and the words around them."""
+"""The page of a benchmark: numbers as JSON, plots as SVG, and the text around them."""
 
 from __future__ import annotations
 
@@ -41,18 +41,19 @@ def render_page(report: Report) -> str:
             "# Benchmarks",
             "",
             f"Measured by `./dev bench podset --write` on {describe_machine()}.",
-            "The machine is shared:",
-            "read the ratios of contenders that took turns in one run, not the seconds.",
+            "The machine is shared.",
+            "Compare the ratios of contenders that took turns in one run, not the seconds.",
             "",
-            "## PodSet beside the ReplicaSet controller",
+            "## PodSet compared with the ReplicaSet controller",
             "",
-            "Both work on the same kube-apiserver 1.36.3 (etcd without fsync), alone while they",
-            "are measured, on pods that no node ever runs. kube-controller-manager runs nothing",
-            "but the ReplicaSet controller: once with its default client limits (20 requests a",
-            "second), once with `--kube-api-qps=2000 --kube-api-burst=2000`. The bare client",
-            "creates such pods, and deletes them, by 32 requests at a time, and does nothing else:",
-            "it is the floor for whoever speaks JSON. Pods are counted in etcd, which costs the",
-            f"API server nothing. Medians over {_count_rounds(report)} rounds.",
+            "Each contender runs alone on the same kube-apiserver 1.36.3 (etcd without fsync),",
+            "with pods that no node runs. kube-controller-manager runs only the ReplicaSet",
+            "controller:",
+            "once with its default client limits (20 requests per second), and once with",
+            "`--kube-api-qps=2000 --kube-api-burst=2000`. The bare client only creates and deletes",
+            "such pods, with 32 concurrent requests: it is the lower limit for a client that uses",
+            "JSON. Pods are counted in etcd, which causes no load on the API server.",
+            f"The table shows medians over {_count_rounds(report)} rounds.",
             "",
             "![Time to scale](benchmarks/podset-scale.svg)",
             "",
@@ -60,16 +61,17 @@ def render_page(report: Report) -> str:
             "",
             "### Replacement of a deleted pod",
             "",
-            "One pod of fifty is deleted; the time until a new one exists, seen by a watch.",
-            "PodSet and ReplicaSet without limits run side by side here, each with a set of its",
-            "own, and take turns: one death of each. Those with default limits die alone.",
+            "One of 50 pods is deleted. A watch measures the time until its replacement exists.",
+            "PodSet and ReplicaSet without limits run at the same time here, each with its own",
+            "set, and take turns: one deletion each. ReplicaSet with default limits is measured",
+            "alone.",
             "",
             "![Replacement](benchmarks/podset-replacements.svg)",
             "",
             *_replacement_table(report),
             "",
             *_rest_section(report),
-            "## What bounds the figures",
+            "## Limiting factors",
             "",
             _render_bounds(report),
         ]
@@ -77,35 +79,40 @@ def render_page(report: Report) -> str:
 
 
 _BOUNDS: Final = """\
-The aims are: 0 to 500 in 0.8 of the time of ReplicaSet without client limits, replacement
-p99 within 1.5 times of it, less than 150 MiB with 10,000 pods, and no write at rest. A
-ratio above its aim in the tables is an aim that is not met.
+The goals are: 0 to 500 pods in 0.8 times the time of ReplicaSet without client limits,
+a replacement p99 of at most 1.5 times that of ReplicaSet, less than 150 MiB with 10,000
+pods, and no writes at rest. A ratio in the tables above its goal means that the goal is
+not met.
 
-* **0 to N**: the CPU of the machine. Controller, API server and etcd share its cores; the
-  two CPU columns over the seconds say how many were busy. For {scenario} the others spend
-  {others} s beside {ours} s of ours, {peer_others} s beside {peer} s of ReplicaSet, and
-  {bare_others} s beside {bare} s of the bare client, which only sends the requests: what is
-  ours beyond it is the watch, the cache and the decisions. A fresh process opens up to 32
-  connections in the burst; they take up TLS sessions, since whole handshakes made a burst
-  of the bare client a sixth slower (0.46 s against 0.39 s, 25 rounds in turns). Bodies and
-  answers in Protobuf, and answers of metadata alone, made no difference to it that could
-  be told from noise; 8 requests in flight made it slower (0.43 s against 0.36 s). In a
-  second and a third burst, with all connections open, ReplicaSet took 0.32 s and 0.42 s,
-  the bare client 0.41 s both times, PodSet 0.55 s and 0.51 s (5 rounds in turns). libcurl,
-  a client in C on one connection of HTTP/2, took 0.31 s with 32 requests in flight and
-  0.27 s with 100 where the bare client with open connections took 0.30 s (11 rounds in
-  turns): no client that we know of reaches 0.8 of ReplicaSet on this machine. What this
-  paragraph compares was measured while ReplicaSet and the bare client made lighter pods,
-  without a security context; in an hour in which the machine did everything in 0.7 of the
-  time, PodSet and ReplicaSet both took 0.45 s so (6 rounds).
-* **N to 0**: the same. Deletions need no slow start.
-* **Replacement**: the event of the deletion, the creation, the way back through the watch.
-  The set is read after the creation; where it is gone, the pod is taken back. Threads
-  take turns each 0.5 ms, so that the thread of kopf holds nothing up for long.
-* **Memory**: the interpreter and its libraries are about 70 MiB of it; the rest is one
-  reduced object a pod (`shrink_pod` keeps what the planner reads).
-* **ReplicaSet with default limits** is bound by its client's 20 requests a second, which
-  is what a cluster has unless its administrator changes it.
+* **0 to N** is limited by the CPU of the machine. Controller, API server and etcd share
+  its cores; the sum of the two CPU columns divided by the seconds is the number of busy
+  cores. For {scenario} the other processes use {others} s next to {ours} s of PodSet,
+  {peer_others} s next to {peer} s of ReplicaSet, and {bare_others} s next to {bare} s of
+  the bare client. The bare client only sends the requests; PodSet additionally runs the
+  watch, the cache and the decisions.
+  * A new process opens up to 32 connections in the burst. They resume TLS sessions,
+    because full handshakes made a burst of the bare client a sixth slower (0.46 s compared
+    with 0.39 s, 25 rounds in turns).
+  * Requests and responses in Protobuf, and responses that contain only metadata, made no
+    difference to the bare client above the noise. 8 requests in flight made it slower
+    (0.43 s compared with 0.36 s).
+  * In a second and a third burst, with all connections open, ReplicaSet took 0.32 s and
+    0.42 s, the bare client 0.41 s both times, PodSet 0.55 s and 0.51 s (5 rounds in turns).
+  * libcurl, a client in C on one HTTP/2 connection, took 0.31 s with 32 requests in flight
+    and 0.27 s with 100, while the bare client with open connections took 0.30 s (11 rounds
+    in turns). No client known to us reaches 0.8 of ReplicaSet on this machine.
+  * These comparisons were measured while ReplicaSet and the bare client created lighter
+    pods, without a security context. With such pods, PodSet and ReplicaSet both took 0.45 s
+    in an hour in which the machine needed 0.7 of the usual time for everything (6 rounds).
+* **N to 0** is limited in the same way. Deletions need no slow start.
+* **Replacement** consists of the event of the deletion, the creation, and the event of the
+  new pod on the watch. The set is read after the creation; if it no longer exists, the pod
+  is deleted again. Threads switch every 0.5 ms, so that the thread of kopf does not block
+  others for long.
+* **Memory**: the interpreter and its libraries use about 70 MiB; the rest is one reduced
+  object per pod (`shrink_pod` keeps the fields that the planner reads).
+* **ReplicaSet with default limits** is limited to the 20 requests per second of its client.
+  This is the limit of a cluster unless its administrator changes it.
 """
 
 
@@ -152,7 +159,7 @@ def _scale_table(report: Report) -> list[str]:
 
 
 def _replacement_table(report: Report) -> list[str]:
-    lines = ["| contender | deaths | p50 ms | p99 ms |", "|---|---|---|---|"]
+    lines = ["| contender | deletions | p50 ms | p99 ms |", "|---|---|---|---|"]
     for name, waits in report.replacements.items():
         p50, p99 = (percentile(waits, share) * 1000 for share in (0.5, 0.99))
         lines.append(f"| {name} | {len(waits)} | {p50:.1f} | {p99:.1f} |")
@@ -165,7 +172,7 @@ def _rest_section(report: Report) -> list[str]:
     lines = [
         "### At rest with 10,000 pods",
         "",
-        "Ten sets of 1,000 pods each, settled. Writes are changes of a set or pod in ten seconds.",
+        "Ten converged sets of 1,000 pods each. Writes are changes of a set or pod in 10 s.",
         "",
         "| contender | resident MiB | writes in 10 s |",
         "|---|---|---|",
@@ -203,7 +210,7 @@ def _plot_replacements(report: Report) -> Figure:
         axes.step(ordered, shares, where="post", label=name, color=_COLORS[index])
     axes.set_xscale("log")
     axes.set_xlabel("milliseconds from the deletion to the new pod (log)")
-    axes.set_ylabel("share of deaths")
+    axes.set_ylabel("share of deletions")
     _finish(axes, "Replacement of a deleted pod; further left is better")
     return figure
 

@@ -1,4 +1,4 @@
-"""Pages of benchmarks that are one file each, and the words that all of them have."""
+"""Pages of benchmarks that are one file each, and the text that they share."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def describe_machine() -> str:
 
 
 def describe_load(load: float) -> list[str]:
-    """Say how far the times of a run can be trusted, as lines of a page."""
+    """Return how reliable the times of a run are, as lines of a page."""
     if load < 1:
         return []
     return [
-        f"The machine was busy with other work (load {load:.0f} before the run): the seconds are",
-        "those of waiting for a core, the CPU times and counts of writes are what to read.",
+        f"The machine was busy with other work (load {load:.0f} before the run). The seconds",
+        "include waiting for a core; rely on the CPU times and the numbers of writes instead.",
         "",
     ]
 
@@ -40,7 +40,7 @@ def save_report(name: str, report: Mapping[str, Any]) -> None:
 
 
 def write_page(name: str, lines: Sequence[str], root: Path = ROOT) -> Path:
-    """Write the page of one benchmark; returns where it is."""
+    """Write the page of one benchmark and return its path."""
     path = root / _FOLDER / f"benchmarks-{name}.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines))

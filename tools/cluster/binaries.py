@@ -2,14 +2,15 @@
 
 All Kubernetes components are one binary (see `kube/main.go`) under several names, so the directory
 has the layout that envtest users know: `etcd`, `kube-apiserver`, `kubectl`, found by others through
-KUBEBUILDER_ASSETS.
+KUBEBUILDER_ASSETS. `python -m tools.cluster.binaries NAME` builds one tool and prints its path.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -88,7 +89,7 @@ def ensure_tool(name: str, progress: Progress | None = None, cache: Cache | None
     """
     known = sorted({*TOOL_MODULES, *TOOL_DIRECTORIES})
     if name not in known:
-        raise ToolError(f"Tool {name!r} is unknown: name one of {', '.join(known)}")
+        raise ToolError(f"Unknown tool {name!r}: choose one of {', '.join(known)}")
     cache = cache or Cache()
     key = _tool_key(name)
     if found := cache.find(f"tools/{name}", key):
@@ -106,6 +107,12 @@ def ensure_tool(name: str, progress: Progress | None = None, cache: Cache | None
 
     place = cache.ensure(f"tools/{name}", key, build, lambda: _say_waiting(progress, name))
     return place / name
+
+
+def find_tool(name: str, cache: Cache | None = None) -> Path | None:
+    """Return the program `name` at its pinned version if it has been built."""
+    found = (cache or Cache()).find(f"tools/{name}", _tool_key(name))
+    return None if found is None else found / name
 
 
 def find_kubectl(cache: Cache | None = None, progress: Progress | None = None) -> Path:
@@ -141,10 +148,21 @@ def _check_assets(directory: Path) -> Path:
     if missing:
         raise ToolError(
             f"KUBEBUILDER_ASSETS={directory}: {', '.join(missing)} not found there;"
-            " unset the variable to have them built"
+            " unset the variable to build them"
         )
     return directory
 
 
 def _say_waiting(progress: Progress, name: str) -> None:
-    progress.say(f"Waiting for another run that builds {name}.")
+    progress.say(f"Waiting for another process that builds {name}.")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Build the named tools and print their paths."""
+    for name in argv:
+        print(ensure_tool(name))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""How each tool ends: one clear line for what went wrong, a traceback where it is asked for."""
+"""Run a tool and report an error as one line, or with its traceback on request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.cluster.cache import cache_root
 from tools.cluster.errors import ToolError
 
 DEBUG_VARIABLE: Final = "SLIPWAY_DEBUG"
-"""Set to anything, errors show their traceback."""
+"""If set to any value, errors show their traceback."""
 _INTERRUPTED: Final = 130
 
 
@@ -23,7 +23,7 @@ def run(main: Callable[[], int | None]) -> int:
     try:
         return main() or 0
     except KeyboardInterrupt:
-        print("Interrupted; run the command again to go on.", file=sys.stderr)
+        print("Interrupted; run the command again to continue.", file=sys.stderr)
         return _INTERRUPTED
     except (ToolError, OSError) as err:
         if os.environ.get(DEBUG_VARIABLE):
@@ -36,15 +36,15 @@ def run(main: Callable[[], int | None]) -> int:
 
 
 def explain(error: OSError) -> str:
-    """Say what the system refused, where, and what to do."""
+    """Return what the system refused, for which path, and what to do."""
     if error.strerror is None:
         return str(error)
     what = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            todo = f"free some; {cache_root()} may be deleted after `./dev down --all`"
+            todo = f"free disk space; {cache_root()} may be deleted after `./dev down --all`"
         case errno.EACCES | errno.EPERM | errno.EROFS:
-            todo = "is it of another user? SLIPWAY_CACHE names another place for what is kept"
+            todo = "check its owner, or set SLIPWAY_CACHE to a different cache directory"
         case _:
-            todo = f"{DEBUG_VARIABLE}=1 shows where it happened"
+            todo = f"set {DEBUG_VARIABLE}=1 to see the traceback"
     return f"{what}; {todo}"

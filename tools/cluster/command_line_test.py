@@ -31,7 +31,7 @@ def test_status_is_that_of_the_tool() -> None:
     [
         (ToolError("No [docker] answers"), "Error: No [docker] answers\n"),
         (OSError(errno.ENOSPC, "No space left on device", "/x"), "No space left on device: /x; "),
-        (PermissionError(errno.EACCES, "Permission denied", "/x"), "SLIPWAY_CACHE names another"),
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), "set SLIPWAY_CACHE to a"),
         (TimeoutError("The broker did not become healthy"), "did not become healthy\n"),
     ],
     ids=lambda each: type(each).__name__,

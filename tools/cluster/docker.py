@@ -28,8 +28,8 @@ _PACKAGES: Final = ("docker.io", "containerd", "runc")
 _RUNC_WRAPPER: Final = Path(__file__).parent / "runc-without-sys-resource"
 
 _NO_DOCKER: Final = (
-    "No docker answers: start docker (https://docs.docker.com/engine/install), or set DOCKER_HOST,"
-    " or run as root on Debian, where it is installed and started for you"
+    "Docker does not respond: start it (https://docs.docker.com/engine/install), set DOCKER_HOST,"
+    " or run ./dev as root on Debian, where it installs and starts docker"
 )
 
 
@@ -45,7 +45,7 @@ class Docker:
         return {"DOCKER_BUILDKIT": "0", **({"DOCKER_HOST": self.host} if self.host else {})}
 
     def answers(self) -> bool:
-        """Tell whether the daemon is there."""
+        """Return whether the daemon responds."""
         command = ["docker", "version", "--format", "{{.Server.Version}}"]
         return commands.succeeds(command, env=self.environment())
 
@@ -64,7 +64,7 @@ class Docker:
 
 
 def find_docker(cache: Cache | None = None) -> Docker | None:
-    """Return a docker that answers now, without starting anything."""
+    """Return a docker that responds now, without starting anything."""
     if shutil.which("docker") is None:
         return None
     own = _own_docker(cache or Cache())
@@ -83,7 +83,7 @@ def ensure_docker(progress: Progress, cache: Cache | None = None) -> Docker:
         return docker
     if os.environ.get("DOCKER_HOST"):
         raise ToolError(
-            f"DOCKER_HOST={os.environ['DOCKER_HOST']} does not answer: start it or unset it"
+            f"DOCKER_HOST={os.environ['DOCKER_HOST']} does not respond: start docker or unset it"
         )
     if not debian.is_debian_root():
         raise ToolError(f"{_NO_DOCKER}{_explain_silence()}")
@@ -96,7 +96,7 @@ def ensure_docker(progress: Progress, cache: Cache | None = None) -> Docker:
 
 
 def _explain_silence() -> str:
-    """Say in docker's own words why it does not answer: not running, or not for this user."""
+    """Return docker's own message why it does not respond: not running, or no permission."""
     if shutil.which("docker") is None:
         return ""
     try:
@@ -125,7 +125,7 @@ def stop_docker(cache: Cache | None = None) -> bool:
     """Stop the private daemon and all that runs in it; tell whether there was one.
 
     Raises:
-        ToolError: It does not end.
+        ToolError: The daemon does not exit.
     """
     cache = cache or Cache()
     pid = own_daemon_pid(cache)
@@ -135,7 +135,9 @@ def stop_docker(cache: Cache | None = None) -> bool:
     deadline = time.monotonic() + _STOP_SECONDS
     while own_daemon_pid(cache) is not None:
         if time.monotonic() > deadline:
-            raise ToolError(f"dockerd (process {pid}) does not end: see {_home(cache)}/dockerd.log")
+            raise ToolError(
+                f"dockerd (process {pid}) does not exit: see {_home(cache)}/dockerd.log"
+            )
         time.sleep(0.1)
     return True
 
@@ -192,7 +194,7 @@ def _wait_for_start(docker: Docker, process: subprocess.Popen[bytes], log: Path)
 def _home(cache: Cache) -> Path:
     home = cache.path("docker", "data").parent
     if len(str(home)) > 90:
-        raise ToolError(f"{home}: too long for a socket in it; set SLIPWAY_CACHE to a shorter path")
+        raise ToolError(f"{home}: path too long for a socket; set SLIPWAY_CACHE to a shorter path")
     return home
 
 

@@ -54,5 +54,7 @@ def test_docker_that_does_not_answer_is_told_in_its_own_words(
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.setattr(debian, "is_debian_root", lambda: False)
 
-    with pytest.raises(ToolError, match=r"No docker answers: .*\(permission denied: /var/run/"):
+    with pytest.raises(
+        ToolError, match=r"Docker does not respond: .*\(permission denied: /var/run/"
+    ):
         ensure_docker(Progress(place / "log"), Cache(place))

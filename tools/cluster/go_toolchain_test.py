@@ -25,5 +25,5 @@ def test_version_is_compared_by_its_numbers(text: str, enough: bool) -> None:
 
 
 def test_text_without_version_is_an_error() -> None:
-    with pytest.raises(ToolError, match="names no version"):
+    with pytest.raises(ToolError, match="contains no version"):
         parse_go_version("go: command not found")

@@ -71,7 +71,7 @@ class KindCluster:
         """Check the name."""
         if not _NAME.fullmatch(self.name):
             raise ToolError(
-                f"A cluster cannot be named {self.name!r}: take at most 50 lower-case letters,"
+                f"A cluster cannot be named {self.name!r}: use at most 50 lower-case letters,"
                 " digits, dots and dashes, with a letter or digit at both ends"
             )
 
@@ -103,13 +103,13 @@ class KindCluster:
         """Bring the cluster up and wait until its nodes and system pods are ready.
 
         Args:
-            workers: Worker nodes beside the control plane; None takes what is there, or none.
+            workers: Number of worker nodes. None keeps the existing number, or creates none.
 
         Raises:
-            ToolError: Something is missing, or the cluster has another number of workers.
+            ToolError: A prerequisite is missing, or the cluster has a different number of workers.
         """
         docker = ensure_docker(progress, self.cache)
-        waiting = "Waiting for another run that brings this cluster up."
+        waiting = "Waiting for another process that creates this cluster."
         with self.cache.lock(f"cluster-{self.name}", lambda: progress.say(waiting)):
             created = self._find_finished(docker, progress)
             if created is None:
@@ -123,7 +123,7 @@ class KindCluster:
             self._wait_until_ready(progress)
 
     def down(self, progress: Progress) -> bool:
-        """Remove the cluster; tell whether there was one."""
+        """Remove the cluster and return whether it existed."""
         docker = find_docker(self.cache)
         with self.cache.lock(f"cluster-{self.name}"):
             found = docker is not None and bool(self.nodes(docker))
@@ -137,11 +137,11 @@ class KindCluster:
         """Copy images of the docker daemon into every node.
 
         Raises:
-            ToolError: There is no docker, no cluster, or no such image.
+            ToolError: Docker, the cluster or an image does not exist.
         """
         docker = find_docker(self.cache)
         if docker is None or not self.nodes(docker):
-            raise ToolError(f"Cluster {self.name} is not there: run `./dev up` first")
+            raise ToolError(f"Cluster {self.name} does not exist: run `./dev up` first")
         with progress.step(f"Loading {images[0]} into the nodes"):
             kind = ensure_tool("kind", progress, self.cache)
             command = [str(kind), "load", "docker-image", *images, "--name", self.name]

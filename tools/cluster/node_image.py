@@ -67,8 +67,8 @@ def ensure_node_image(docker: Docker, progress: Progress, cache: Cache | None = 
         cache.write(cache.path("node-image-refused"), f"{time.time()}\n")
     if not debian.is_debian_root():
         raise ToolError(
-            f"{PULLED_IMAGE} cannot be pulled, and building it takes root on Debian:"
-            f" bring it here with `docker load`, or run ./dev as root on Debian"
+            f"{PULLED_IMAGE} cannot be pulled, and building it requires root on Debian:"
+            f" import it with `docker load`, or run ./dev as root on Debian"
         )
     return _build(docker, progress, cache)
 
@@ -90,15 +90,15 @@ def local_image_name(programs: Programs) -> str:
 
 
 def _pull(docker: Docker, progress: Progress) -> bool:
-    with progress.step(f"Asking for {PULLED_IMAGE}", "a quick no, or some minutes"):
+    with progress.step(f"Pulling {PULLED_IMAGE}", "fails quickly, or takes minutes"):
         # A machine without a registry must not wait for a pull to time out.
         if not _registry_answers():
-            progress.say("    no registry answers: the image is built here")
+            progress.say("    no registry responds: building the image locally")
             return False
         try:
             docker.read("pull", "--quiet", PULLED_IMAGE, seconds=_PULL_SECONDS)
         except ToolError:
-            progress.say("    it cannot be pulled: the image is built here")
+            progress.say("    it cannot be pulled: building the image locally")
             return False
     return True
 
@@ -120,7 +120,7 @@ def _build(docker: Docker, progress: Progress, cache: Cache) -> NodeImage:
     image = NodeImage(name, local=True)
     if docker.has_image(name):
         return image
-    with cache.lock("node-image", lambda: progress.say("Waiting for another run's node image.")):
+    with cache.lock("node-image", lambda: progress.say("Waiting for another node image build.")):
         if docker.has_image(name):
             return image
         rootfs = _ensure_rootfs(progress, cache) / "rootfs"

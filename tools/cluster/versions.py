@@ -28,6 +28,7 @@ TOOL_MODULES: Final = {
 """Tools that `go install` builds from a module and version alone."""
 
 TOOL_DIRECTORIES: Final = {
+    "azure-npm": ("azure_npm", "github.com/Azure/azure-container-networking/npm/cmd"),
     "cluster-api-ipam": ("cluster_api_ipam", "sigs.k8s.io/cluster-api-ipam-provider-in-cluster"),
     "crictl": ("crictl", "sigs.k8s.io/cri-tools/cmd/crictl"),
     "pause": ("pause", "."),

@@ -67,7 +67,7 @@ class CloudDemo:
         self._follower.say("A cluster: one node of the control plane, two that run pods")
         self._apply("--filename", str(_MANIFESTS))
         self._follower.follow(_VIEW, self._is_ready, seconds=240)
-        self._follower.show("ippools,ipclaims")
+        self._follower.show("ippools.ipam.slipway.dev,ipclaims")
 
     def _move(self) -> None:
         self._follower.say(f"Moving {_NODE} to another node; its address follows")
@@ -113,7 +113,7 @@ class CloudDemo:
         )
         self._delete_operations()
         self._follower.say("Every address is back in the pool")
-        self._follower.show("ippools", _POOL)
+        self._follower.show("ippools.ipam.slipway.dev", _POOL)
 
     def _is_ready(self) -> bool:
         cluster = self._get("kubernetescluster", _CLUSTER)
@@ -175,7 +175,7 @@ def run_cloud_demo(*, namespace: str, name: str, build: bool = True) -> None:
     target = find_target(None, None, name)
     assert target.kind is not None, "the cluster that was brought up is one of kind"
     refuse_real(target)
-    deploy_simulator(target, progress, speed=2.0, build=build)
+    deploy_simulator(target, progress, speed=2.0, load_balancer="MetalLB", build=build)
     for operator in OPERATORS:
         image = load_operator(operator, target.kind, progress, build=build)
         install(Release(operator, namespace), target, image, progress, list_values(operator))
@@ -197,7 +197,7 @@ def run_cloud_demo(*, namespace: str, name: str, build: bool = True) -> None:
 
 
 def list_values(operator: str) -> list[str]:
-    """List the values that a chart needs beside simulated machines."""
+    """List the values that a chart needs on the cluster of the demo, with simulated machines."""
     if operator != "clusters":
         return []
     # The guests are simulated: their API is where the simulator is, not where their machines are.

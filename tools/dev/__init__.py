@@ -1,1 +1,1 @@
-"""The command line of the repository: everything that ./dev does."""
+"""The command line of the repository, `./dev`."""

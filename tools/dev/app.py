@@ -1,4 +1,4 @@
-"""The commands of ./dev, put together."""
+"""Assemble the command line of ./dev from its groups of commands."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from tools.dev import (
     cluster_commands,
     code_commands,
     demo_command,
+    guest_command,
     kubevirt_command,
     operator_commands,
 )
 
 app: Final = typer.Typer(
-    help="Slipway, from a bare machine to running operators. Each command can be run again at any"
-    " point: it goes on where the last one stopped.",
+    help="Create a cluster, and build, run and test the operators of Slipway. You can interrupt any"
+    " command and run it again: it continues where it stopped.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -28,5 +29,6 @@ app: Final = typer.Typer(
 demo_command.register(app)
 cluster_commands.register(app)
 kubevirt_command.register(app)
+guest_command.register(app)
 operator_commands.register(app)
 code_commands.register(app)

@@ -19,7 +19,7 @@ from tools.dev.operators import ROOT
 from tools.dev.options import Target
 
 COMMANDS = [
-    *("demo", "up", "down", "status", "kubeconfig", "kubectl", "kubevirt-sim"),
+    *("demo", "up", "down", "status", "kubeconfig", "kubectl", "kubevirt-sim", "guest-image"),
     *("load", "install", "uninstall", "logs", "run"),
     *("test", "generate", "release", "bench", "sweep"),
 ]
@@ -43,7 +43,7 @@ def test_error_is_one_line_and_a_status(tmp_path: Path) -> None:
     done = run_dev(tmp_path, "kubeconfig")
 
     assert done.returncode == 1
-    assert done.stderr == "Error: Cluster slipway is not there: run `./dev up` first\n"
+    assert done.stderr == "Error: Cluster slipway does not exist: run `./dev up` first\n"
 
 
 def test_kubectl_without_a_cluster_says_how_to_get_one(tmp_path: Path) -> None:
@@ -89,14 +89,14 @@ def test_operator_tells_its_settings_without_a_cluster(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("bench", "volumes"), "There is no benchmark of 'volumes': name one of compute, ipam,"),
+        (("bench", "volumes"), "No benchmark named 'volumes': choose one of compute, ipam,"),
         # A module of tools/bench that is no benchmark.
-        (("bench", "page"), "There is no benchmark of 'page'"),
+        (("bench", "page"), "No benchmark named 'page'"),
         (("demo", "compute"), "compute: nothing to show on a bare cluster"),
-        (("demo", "cloud", "--all"), "demo cloud is a story of its own"),
+        (("demo", "cloud", "--all"), "demo cloud runs alone"),
         (("kubeconfig", "--name", "other"), "run `./dev up --name other` first"),
         # An image need not have a tag, and an operator has no slash.
-        (("load", "shop/app"), "Cluster slipway is not there"),
+        (("load", "shop/app"), "Cluster slipway does not exist"),
         # Names are parts of paths that are removed.
         (("down", "--name", ".."), "A cluster cannot be named '..'"),
         (("down", "--name", ""), "A cluster cannot be named ''"),

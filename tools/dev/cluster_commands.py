@@ -1,4 +1,4 @@
-"""Commands on the cluster as a whole: up, down, status, kubeconfig."""
+"""Commands for the kind cluster: up, down, status, kubeconfig."""
 
 from __future__ import annotations
 
@@ -15,18 +15,27 @@ from tools.cluster.cache import Cache
 from tools.cluster.docker import stop_docker
 from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster, list_clusters
-from tools.cluster.progress import open_progress
-from tools.dev.options import ContextName, Kubeconfig, Name, Workers, find_target, render_up
+from tools.cluster.progress import Progress, open_progress
+from tools.dev.options import (
+    Addition,
+    ContextName,
+    Kubeconfig,
+    KubeVirtFrom,
+    Name,
+    Workers,
+    find_target,
+    render_up,
+)
 from tools.dev.status import render_status
 
-_PANEL = "The cluster"
+_PANEL = "Cluster"
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     for function in (up, down, status, kubeconfig):
         app.command(rich_help_panel=_PANEL)(function)
-    # All that follows goes to kubectl, options too, and the `--` of `kubectl exec`.
+    # All arguments are passed to kubectl, including options and the `--` of `kubectl exec`.
     passing = {
         "allow_extra_args": True,
         "allow_interspersed_args": False,
@@ -36,13 +45,26 @@ def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=_PANEL, context_settings=passing, add_help_option=False)(kubectl)
 
 
-def up(name: Name = DEFAULT_NAME, workers: Workers = None) -> None:
-    """Bring a kind cluster up; docker, node image and programs are made where they are missing."""
+def up(
+    name: Name = DEFAULT_NAME,
+    workers: Workers = None,
+    additions: Annotated[
+        list[Addition] | None,
+        typer.Option("--with", help="Addition to install: kubevirt installs KubeVirt and CDI."),
+    ] = None,
+    kubevirt_from: KubeVirtFrom = None,
+) -> None:
+    """Create or start a kind cluster; set up docker, the node image and tools if missing."""
     cluster = KindCluster(name)
-    cluster.up(open_progress("up", cluster.cache), workers)
+    progress = open_progress("up", cluster.cache)
+    if kubevirt_from and Addition.KUBEVIRT not in (additions or ()):
+        raise ToolError("--kubevirt-from requires --with kubevirt: add --with kubevirt")
+    cluster.up(progress, workers)
+    if Addition.KUBEVIRT in (additions or ()):
+        install_kubevirt(cluster, progress, kubevirt_from)
     named = "" if name == DEFAULT_NAME else f" --name {name}"
     Console(highlight=False, soft_wrap=True).print(
-        f"Cluster [bold]{name}[/bold] is ready. Its kubeconfig: {cluster.kubeconfig}\n"
+        f"Cluster [bold]{name}[/bold] is ready. Kubeconfig: {cluster.kubeconfig}\n"
         f'Next: ./dev demo{named}, or  export KUBECONFIG="$(./dev kubeconfig{named})"'
     )
 
@@ -50,7 +72,8 @@ def up(name: Name = DEFAULT_NAME, workers: Workers = None) -> None:
 def down(
     name: Name = DEFAULT_NAME,
     everything: Annotated[
-        bool, typer.Option("--all", help="Remove every cluster and stop the docker started here.")
+        bool,
+        typer.Option("--all", help="Remove all clusters and stop the docker that ./dev started."),
     ] = False,
 ) -> None:
     """Remove the kind cluster; images and programs stay in the cache."""
@@ -59,15 +82,15 @@ def down(
     names = sorted({name, *list_clusters(cache)}) if everything else [name]
     for one in names:
         found = KindCluster(one, cache).down(progress)
-        progress.say(f"Cluster {one} is {'gone' if found else 'not there'}.")
+        progress.say(f"Cluster {one} {'removed' if found else 'does not exist'}.")
     if everything and stop_docker(cache):
-        progress.say("The private docker daemon has stopped.")
+        progress.say("Private docker daemon stopped.")
 
 
 def status(
     name: Name = DEFAULT_NAME, kubeconfig: Kubeconfig = None, context: ContextName = None
 ) -> None:
-    """Show docker, the cluster, its nodes, and the operators installed with their readiness."""
+    """Show the state of docker, the cluster, its nodes and the installed operators."""
     Console(highlight=False).print(render_status(name, kubeconfig, context))
 
 
@@ -77,15 +100,15 @@ def kubeconfig(
         bool,
         typer.Option(
             "--export",
-            help="Merge it into ~/.kube/config, or the first file of KUBECONFIG, as context"
-            " kind-<name>, which becomes the current one.",
+            help="Merge it into ~/.kube/config (or the first file in KUBECONFIG) as context"
+            " kind-<name>, and make that context current.",
         ),
     ] = False,
 ) -> None:
     """Print the path of the cluster's kubeconfig."""
     cluster = KindCluster(name)
     if not cluster.kubeconfig.exists():
-        raise ToolError(f"Cluster {name} is not there: run `{render_up(name)}` first")
+        raise ToolError(f"Cluster {name} does not exist: run `{render_up(name)}` first")
     if export:
         _export(cluster)
     else:
@@ -93,18 +116,30 @@ def kubeconfig(
 
 
 def kubectl(arguments: typer.Context) -> None:
-    """Run kubectl on the kind cluster; all that follows are its arguments."""
+    """Run kubectl on the kind cluster; all arguments are passed to kubectl."""
     command = find_target(None, None).kubectl.command(*arguments.args)
     sys.stdout.flush()
     os.execv(command[0], command)
+
+
+def install_kubevirt(cluster: KindCluster, progress: Progress, folder: Path | None) -> None:
+    """Install KubeVirt and CDI into a running kind cluster.
+
+    Raises:
+        ToolError: The releases cannot be obtained, or do not become available.
+    """
+    # Imported here: it loads parts of the library that no other command of this module needs.
+    from tools.kubevirt.install import KubeVirtInstaller
+
+    KubeVirtInstaller(cluster, progress).install(folder)
 
 
 def _export(cluster: KindCluster) -> None:
     chosen = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
     target = Path(chosen) if chosen else Path.home() / ".kube" / "config"
     if target == cluster.kubeconfig:
-        raise ToolError("KUBECONFIG names the cluster's own file already: unset it to use --export")
-    # The cluster's file comes first: a context of the same name is of a cluster that is gone.
+        raise ToolError("KUBECONFIG is already the cluster's own file: unset it to use --export")
+    # The cluster's file comes first: a context of the same name belongs to a deleted cluster.
     paths = os.pathsep.join(str(path) for path in (cluster.kubeconfig, target) if path.exists())
     command = [str(cluster.kubectl().binary), "config", "view", "--flatten", "--raw"]
     merged = commands.read(command, env={"KUBECONFIG": paths})
@@ -113,4 +148,4 @@ def _export(cluster: KindCluster) -> None:
     partial.touch(mode=0o600)
     partial.write_text(merged)
     partial.rename(target)
-    print(f"Context kind-{cluster.name} is in {target}, and current.")
+    print(f"Added context kind-{cluster.name} to {target} and made it current.")

@@ -1,4 +1,4 @@
-"""Commands on the code, each a package of tools: new, test, generate, release, bench, sweep..."""
+"""Commands for the code. Each runs a package of tools: new, test, generate, release, bench..."""
 
 from __future__ import annotations
 
@@ -11,51 +11,61 @@ import typer
 from tools.cluster.errors import ToolError
 from tools.dev.operators import ROOT, has_module, list_operators
 
-_PANEL = "The code"
+_PANEL = "Code"
 _PASSING = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the command line; their arguments are passed on as they are."""
-    for function in (new, test, generate, release, bench, sweep, pulsar):
+    """Add the commands to the command line; their arguments are passed on unchanged."""
+    for function in (new, test, generate, docs, prose, release, bench, sweep, pulsar):
         app.command(rich_help_panel=_PANEL, context_settings=_PASSING)(function)
 
 
 def new(context: typer.Context) -> None:
-    """Start a new operator that works, with its chart and tests, from the tutorial's."""
+    """Create a working operator with its chart and tests, from the operator of the tutorial."""
     delegate("tools.scaffold", context.args)
 
 
 def test(context: typer.Context) -> None:
-    """Run everything that CI runs: lint, types, unit, integration, e2e."""
+    """Run all checks of CI: lint, types, unit, integration and end-to-end tests."""
     delegate("tools.gate", context.args)
 
 
 def generate(context: typer.Context) -> None:
-    """Write what is generated: CRDs, RBAC, values, reference docs; --check compares only."""
+    """Generate CRDs, RBAC, chart values and reference pages; --check only compares them."""
     delegate("tools.generate", context.args)
 
 
+def docs(context: typer.Context) -> None:
+    """Build the documentation site and serve it locally; --build only builds it."""
+    delegate("tools.site", context.args)
+
+
+def prose(context: typer.Context) -> None:
+    """Count phrases that are not plain English in pages, CRDs, charts, messages and code."""
+    delegate("tools.prose", context.args)
+
+
 def release(context: typer.Context) -> None:
-    """Make the image and chart of an operator's version, and push them to a registry."""
+    """Build the image and chart of an operator and push them to a registry."""
     delegate("tools.release", context.args)
 
 
 def bench(context: typer.Context) -> None:
-    """Run the benchmarks of an operator: ./dev bench ID."""
+    """Run the benchmark of an operator: ./dev bench ID."""
     known = [each for each in list_operators() if has_module(f"tools.bench.{each}")]
     operator, rest = (context.args or [""])[0], context.args[1:]
     if operator in ("-h", "--help"):
-        print(f"Usage: ./dev bench ID [OPTIONS]\n\nOne of: {', '.join(known)}")
-        print("Options of each: ./dev bench ID --help")
+        print(f"Usage: ./dev bench ID [OPTIONS]\n\nID is one of: {', '.join(known)}")
+        print("List the options of a benchmark: ./dev bench ID --help")
         return
     if operator not in known:
-        raise ToolError(f"There is no benchmark of {operator!r}: name one of {', '.join(known)}")
+        raise ToolError(f"No benchmark named {operator!r}: choose one of {', '.join(known)}")
     delegate(f"tools.bench.{operator}", rest)
 
 
 def sweep(context: typer.Context) -> None:
-    """Harm operators at each of their writes, and see that they come through."""
+    """Inject a fault at each write of an operator and check that the operator recovers."""
     delegate("tools.sweep", context.args)
 
 
@@ -65,13 +75,13 @@ def pulsar(context: typer.Context) -> None:
 
 
 def delegate(module: str, arguments: Sequence[str]) -> None:
-    """Become `python -m module` in the root of the checkout.
+    """Replace this process with `python -m module` in the root of the checkout.
 
     Raises:
         ToolError: This checkout has no such module.
     """
     if not has_module(module):
-        raise ToolError(f"{module.replace('.', '/')} is not in this checkout: nothing to run")
+        raise ToolError(f"{module.replace('.', '/')} does not exist in this checkout")
     os.chdir(ROOT)
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", module, *arguments])

@@ -1,4 +1,4 @@
-"""The command that shows it all: demo."""
+"""The command `demo`, which installs operators and shows their objects."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import typer
 from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import DEFAULT_NAME
 from tools.dev.operators import check_operator, list_operators
-from tools.dev.options import ContextName, Kubeconfig, Name, Namespace
+from tools.dev.options import ContextName, Kubeconfig, KubeVirtFrom, Name, Namespace
 
 _FIRST: Final = ("podset", "volumes")
-"""What a newcomer is shown: each further operator costs a minute to build."""
+"""Operators shown by default; each additional operator takes a minute to build."""
 
 _CLOUD: Final = "cloud"
-"""A story of several operators rather than one of them."""
+"""A demo of several operators together; it is not the id of an operator."""
 
 
 def register(app: typer.Typer) -> None:
@@ -29,8 +29,8 @@ def demo(
         list[str] | None,
         typer.Argument(
             metavar="ID",
-            help="The operators; podset and volumes by default. cloud shows a Kubernetes cluster "
-            "of simulated machines that move, reboot, are rebuilt and go.",
+            help="Operators to show. Defaults to podset and volumes. cloud shows a Kubernetes "
+            "cluster of simulated machines that are migrated, rebooted, rebuilt and deleted.",
         ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Show every operator.")] = False,
@@ -38,23 +38,39 @@ def demo(
     name: Name = DEFAULT_NAME,
     kubeconfig: Kubeconfig = None,
     context: ContextName = None,
+    kubevirt: Annotated[
+        bool,
+        typer.Option("--kubevirt", help="With cloud: run one machine on the real KubeVirt."),
+    ] = False,
+    kubevirt_from: KubeVirtFrom = None,
     no_build: Annotated[
-        bool, typer.Option("--no-build", help="Take the images that were built last.")
+        bool, typer.Option("--no-build", help="Use the images of the last build.")
     ] = False,
 ) -> None:
-    """From a bare machine to running operators and their objects turning Ready."""
+    """Create a cluster if needed, install operators and show their objects becoming Ready."""
     if _CLOUD in (operators or ()):
         if operators != [_CLOUD] or everything or kubeconfig or context:
             raise ToolError(
-                "demo cloud is a story of its own on a kind cluster: name no other operator, and"
-                " leave --all, --kubeconfig and --context out"
+                "demo cloud runs alone on a kind cluster: remove the other operators, --all,"
+                " --kubeconfig and --context"
             )
+        if kubevirt:
+            run_kubevirt_demo = importlib.import_module("tools.demo.kubevirt").run_kubevirt_demo
+            run_kubevirt_demo(
+                namespace=namespace, name=name, folder=kubevirt_from, build=not no_build
+            )
+            return
         run_cloud_demo = importlib.import_module("tools.demo.cloud").run_cloud_demo
         run_cloud_demo(namespace=namespace, name=name, build=not no_build)
         return
+    if kubevirt or kubevirt_from:
+        raise ToolError(
+            "--kubevirt and --kubevirt-from are options of the cloud demo: run"
+            " `./dev demo cloud --kubevirt`"
+        )
     named = list_operators() if everything else operators or _FIRST
     chosen = [check_operator(one) for one in named]
-    # Imported here, since the demo needs everything and --help must stay quick.
+    # Imported here: the demo loads most of the library, and --help must stay fast.
     run_demo = importlib.import_module("tools.demo.run").run_demo
     run_demo(
         chosen,

@@ -1,4 +1,4 @@
-"""Images of operators: built, loaded into the cluster, remembered by their content."""
+"""Build images of operators and load them into the cluster."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tools.images import build as build_image
 from tools.images import list_images
 
 BUILT_VARIABLE: Final = "SLIPWAY_IMAGES_BUILT"
-"""Set where all images were built from this checkout already: they are only loaded."""
+"""Set if all images were already built from this checkout: they are then only loaded."""
 TAG: Final = "dev"
-"""Tag of what was built last; the loaded image also has one that names its content."""
+"""Tag of the last build; a loaded image has a second tag that identifies its content."""
 
 
 def load_operator(
     operator: str, cluster: KindCluster, progress: Progress, *, build: bool = True
 ) -> str:
-    """Build the images of an operator, load them into the cluster and return its own's reference.
+    """Build and load the images of an operator; return the reference of the operator's image.
 
-    The reference names the content, so installing it restarts the operator when, and only when,
-    the image has changed. What it runs in its pods, an app, has an image of its own.
+    The reference identifies the content, so an install restarts the operator only if its image has
+    changed. An app that an operator runs in other pods has a separate image.
 
     Args:
-        build: Build them; otherwise take what was built last under the tag `dev`.
+        build: Whether to build the images. If False, use the last build, tagged `dev`.
     """
     build = build and not os.environ.get(BUILT_VARIABLE)
     for image in list_images(operator)[1:]:
@@ -47,7 +47,7 @@ def _load(operator: str, cluster: KindCluster, progress: Progress, *, build: boo
     reference = tag_by_content(docker, image)
     marker = _marker(operator, cluster)
     if read_loaded(operator, cluster) == reference:
-        progress.say(f"Image {reference} is in the cluster already.")
+        progress.say(f"Image {reference} is already in the cluster.")
         return reference
     cluster.load([image, reference], progress)
     cluster.cache.write(marker, reference)
@@ -61,7 +61,7 @@ def read_loaded(operator: str, cluster: KindCluster) -> str | None:
 
 
 def tag_by_content(docker: Docker, image: str) -> str:
-    """Give the image a second tag that names its content, and return that reference."""
+    """Give the image a second tag that identifies its content, and return that reference."""
     identity = docker.read("image", "inspect", "--format", "{{.Id}}", image).strip()
     reference = content_reference(image, identity)
     docker.read("tag", image, reference)

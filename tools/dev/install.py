@@ -1,4 +1,4 @@
-"""Installing an operator: helm, then the roll-out, watched until it is done or cannot be."""
+"""Install an operator with helm and wait until its rollout succeeds or fails."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from tools.dev.options import Target
 _ROLLOUT_SECONDS: Final = 180.0
 _POLL_SECONDS: Final = 0.5
 _HOPELESS: Final = frozenset({"InvalidImageName", "CreateContainerConfigError"})
-"""Reasons that no waiting mends."""
+"""Reasons that waiting does not fix."""
 _WITHOUT_IMAGE: Final = frozenset({"ErrImageNeverPull", "ImagePullBackOff"})
-"""Reasons that another image mends."""
+"""Reasons that a different image fixes."""
 _IMAGE_HINT: Final = (
-    "The nodes cannot get that image: `./dev load ID` puts it on those of the kind cluster; for"
-    " another cluster name one that it can pull with --image"
+    "The nodes cannot get this image: run `./dev load ID` to load it onto the nodes of the kind"
+    " cluster; for another cluster, select an image that it can pull with --image"
 )
 _PATIENCE: Final = 3
-"""Restarts or failed pulls after which a roll-out counts as failed."""
+"""Restarts or failed pulls after which a rollout counts as failed."""
 _LOG_LINES: Final = 20
 _UNFINISHED: Final = ("pending-install", "pending-upgrade", "pending-rollback", "uninstalling")
-"""What helm writes on the record of a release while it works on it."""
+"""Status labels of helm's record of a release while an operation is in progress."""
 _INTERRUPTED: Final = ("another operation", "has no deployed releases")
-"""What helm says of a release with such a record."""
+"""Messages of helm about a release with such a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Name what is installed where."""
+    """An operator, and the namespace that it is installed in."""
 
     operator: str
     namespace: str
@@ -54,15 +54,15 @@ def build_helm_command(
     """Return the helm command that installs or upgrades the release.
 
     Args:
-        image: `repository:tag` or `repository@digest` to run; None leaves the chart's own.
-        values: Further `key=value` pairs.
+        image: `repository:tag` or `repository@digest` to run; None keeps the image of the chart.
+        values: Additional `key=value` pairs.
 
     Raises:
         ToolError: `image` has neither tag nor digest.
     """
     command = [helm, "upgrade", release.operator, str(chart_of(release.operator)), "--install"]
     command += ["--namespace", release.namespace, "--create-namespace", *target.helm_flags()]
-    # CRDs outlive a release, and `./dev run` applies them too: helm takes over what is there.
+    # CRDs outlive a release, and `./dev run` applies them as well: helm must adopt existing ones.
     command.append("--take-ownership")
     if image:
         repository, key, value = _split_image(image)
@@ -74,15 +74,15 @@ def build_helm_command(
 
 
 def _split_image(image: str) -> tuple[str, str, str]:
-    """Return the repository, which of tag and digest is given, and that; a digest wins."""
+    """Return the repository, "tag" or "digest", and its value; a digest takes precedence."""
     name, at, digest = image.partition("@")
     repository, colon, tag = name.rpartition(":")
-    if not colon or "/" in tag:  # What a colon is before a slash is the port of a registry.
+    if not colon or "/" in tag:  # A colon before a slash separates the port.
         repository, tag = name, ""
     if at:
         return repository, "digest", digest
     if not tag:
-        raise ToolError(f"--image {image} has no tag: name it as repository:tag")
+        raise ToolError(f"--image {image} has no tag: use repository:tag")
     return repository, "tag", tag
 
 
@@ -93,13 +93,13 @@ def install(
     progress: Progress,
     values: Sequence[str] = (),
 ) -> None:
-    """Install or upgrade an operator and wait until it is rolled out.
+    """Install or upgrade an operator and wait until its rollout is complete.
 
     Raises:
-        ToolError: helm failed, or the roll-out did; the message has the events and logs.
+        ToolError: helm or the rollout failed; the message contains events and logs.
     """
     command = build_helm_command(str(ensure_tool("helm", progress)), release, target, image, values)
-    waiting = f"Waiting for another run that installs {release.operator}."
+    waiting = f"Waiting for another process that installs {release.operator}."
     with (
         progress.step(f"Installing {release.operator} into namespace {release.namespace}"),
         Cache().lock(
@@ -111,12 +111,12 @@ def install(
 
 
 def run_helm(command: Sequence[str], release: Release, target: Target, progress: Progress) -> None:
-    """Run a helm command, also where an earlier one on the release was interrupted.
+    """Run a helm command, even if an earlier one on the release was interrupted.
 
-    helm takes its own record of that for somebody who is still at work, and waits for nobody.
+    helm takes the record of an interrupted operation for one in progress, and does not wait for it.
 
     Raises:
-        ToolError: helm failed; or somebody may be at work on a cluster that is not ours alone.
+        ToolError: helm failed, or another user may be running helm on a cluster that is not kind.
     """
     try:
         progress.run(command)
@@ -127,29 +127,30 @@ def run_helm(command: Sequence[str], release: Release, target: Target, progress:
         removal = ("delete", "secrets", "--namespace", release.namespace, "--selector", selector)
         if target.kind is None:
             raise ToolError(
-                f"helm is at work on release {release.operator} in namespace {release.namespace},"
-                " or was interrupted there. In that case remove its record and try again:\n"
+                f"A helm operation on release {release.operator} in namespace {release.namespace}"
+                " is in progress or was interrupted. If interrupted, remove its record and try"
+                " again:\n"
                 f"  kubectl {shlex.join(removal)}"
             ) from err
-        progress.say("helm was interrupted there before: going on without its record of that.")
+        progress.say("An earlier helm operation was interrupted; removing its record to try again.")
         target.kubectl.read(*removal)
         progress.run(command)
 
 
 def uninstall(release: Release, target: Target, progress: Progress, *, hooks: bool = True) -> None:
-    """Remove an operator; its CRDs and the objects of its kinds stay.
+    """Uninstall an operator; its CRDs and the objects of its kinds stay.
 
-    Without `hooks` its finalizers stay on the objects, which is right only where it holds none.
+    Without `hooks`, its finalizers stay on the objects. Use this only if there are none.
 
     Raises:
-        ToolError: There is no such release, or helm failed.
+        ToolError: The release does not exist, or helm failed.
     """
     helm = ensure_tool("helm", progress)
     deployments = get_deployments(release, target.kubectl)
     if hooks and deployments and not any(map(is_rolled_out, deployments)):
         progress.say(
-            f"{release.operator} is not running, so its clean-up may not run either and wait for"
-            " minutes: --no-hooks leaves it out."
+            f"{release.operator} is not running, so its clean-up may not run either and may block"
+            " for minutes: --no-hooks skips it."
         )
     with progress.step(f"Uninstalling {release.operator} from namespace {release.namespace}"):
         command = [str(helm), "uninstall", release.operator, "--namespace", release.namespace]
@@ -160,13 +161,13 @@ def uninstall(release: Release, target: Target, progress: Progress, *, hooks: bo
             if "not found" not in err.output:
                 raise
             raise ToolError(
-                f"There is no release {release.operator} in namespace {release.namespace}:"
-                " `./dev status` shows where operators are; --namespace names another"
+                f"Release {release.operator} does not exist in namespace {release.namespace}: run"
+                " `./dev status` to find it, and select its namespace with --namespace"
             ) from err
 
 
 def is_rolled_out(deployment: Mapping[str, Any]) -> bool:
-    """Tell whether all replicas of a Deployment are of its newest version and available."""
+    """Return whether all replicas of a Deployment are up to date and available."""
     status = deployment.get("status", {})
     wanted = deployment["spec"].get("replicas", 1)
     counts = [status.get(key, 0) for key in ("updatedReplicas", "availableReplicas", "replicas")]
@@ -175,7 +176,7 @@ def is_rolled_out(deployment: Mapping[str, Any]) -> bool:
 
 
 def describe_pod(pod: Mapping[str, Any]) -> str:
-    """Return in a few words what a pod is waiting for."""
+    """Return a short description of what a pod is waiting for."""
     status = pod.get("status", {})
     for container in status.get("containerStatuses", []):
         waiting = container.get("state", {}).get("waiting")
@@ -187,7 +188,7 @@ def describe_pod(pod: Mapping[str, Any]) -> str:
 
 
 def find_failure(pods: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return why a roll-out cannot succeed, or None while it still may."""
+    """Return why a rollout cannot succeed, or None if it still can."""
     for pod in pods:
         for container in pod.get("status", {}).get("containerStatuses", []):
             waiting = container.get("state", {}).get("waiting", {})
@@ -200,7 +201,7 @@ def find_failure(pods: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def get_deployments(release: Release, kubectl: Kubectl) -> list[dict[str, Any]]:
-    """Return the Deployments of a release: one, or none where it is not installed."""
+    """Return the Deployments of a release: one, or none if the operator is not installed."""
     scope = ("--namespace", release.namespace, "--selector", release.selector)
     return kubectl.items("deployments", *scope)
 
@@ -225,7 +226,7 @@ def _wait_for_rollout(release: Release, kubectl: Kubectl, progress: Progress) ->
 def _explain(release: Release, kubectl: Kubectl, failure: str) -> str:
     scope = ("--namespace", release.namespace)
     parts = [f"Operator {release.operator} in namespace {release.namespace}: {failure}"]
-    # Only lines about this operator: a namespace has many events.
+    # Keep only lines about this operator, because a namespace has many events.
     prefix = f"/{release.operator}-"
     questions = {
         "Events": ("get", "events", *scope, "--sort-by", ".lastTimestamp", "--no-headers"),

@@ -1,4 +1,4 @@
-"""The command that simulates KubeVirt: beside a cluster, or in it."""
+"""The command `kubevirt-sim`, which simulates KubeVirt outside a cluster or inside it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,9 @@ _CRD: Final = "virtualmachines.kubevirt.io"
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
-    # What is not an option of ours goes to the simulator itself.
+    # Options that are not declared here are passed to the simulator.
     passing = {"allow_extra_args": True, "ignore_unknown_options": True}
-    app.command("kubevirt-sim", rich_help_panel="The cluster", context_settings=passing)(
-        kubevirt_sim
-    )
+    app.command("kubevirt-sim", rich_help_panel="Cluster", context_settings=passing)(kubevirt_sim)
 
 
 def kubevirt_sim(
@@ -42,14 +40,14 @@ def kubevirt_sim(
         typer.Option("--deploy", help="Run it in the cluster, with subresources and webhooks."),
     ] = False,
     remove: Annotated[
-        bool, typer.Option("--remove", help="Take it and its kinds out of the cluster again.")
+        bool, typer.Option("--remove", help="Remove the simulator and its CRDs from the cluster.")
     ] = False,
     speed: Annotated[
         float,
-        typer.Option("--speed", min=0.1, help="How many seconds of its delays pass in a real one."),
+        typer.Option("--speed", min=0.1, help="Simulated seconds of delay per real second."),
     ] = 1.0,
 ) -> None:
-    """Simulate KubeVirt and CDI for a cluster that has none; further arguments are its own."""
+    """Simulate KubeVirt and CDI for a cluster without them; other arguments go to the simulator."""
     target = find_target(kubeconfig, context, name)
     refuse_real(target)
     if remove:
@@ -68,26 +66,32 @@ def kubevirt_sim(
 
 
 def deploy_simulator(
-    target: Target, progress: Progress, *, speed: float = 1.0, build: bool = True
+    target: Target,
+    progress: Progress,
+    *,
+    speed: float = 1.0,
+    load_balancer: str = "Off",
+    build: bool = True,
 ) -> None:
-    """Run the simulator in a kind cluster and wait until it answers.
+    """Run the simulator in a kind cluster and wait until it is ready.
 
-    `build` False takes the image that was built last.
+    `load_balancer` names the load balancer to simulate. If `build` is False, use the last build.
 
     Raises:
-        ToolError: It is not a kind cluster, or the simulator does not start.
+        ToolError: The target is not a kind cluster, or the simulator does not start.
     """
-    # At use: these load a good part of the library, which no other command needs.
+    # Imported here: these load much of the library, which no other command needs.
     from libs.common.testing.certificates import create_certificates
     from tools.kubevirt_sim.deployment import NAMESPACE, build_manifests, service_name
 
     if target.kind is None:
-        raise ToolError("--deploy loads an image into a kind cluster; leave --kubeconfig out")
+        raise ToolError("--deploy requires a kind cluster: remove --kubeconfig and --context")
     image = load_operator(ID, target.kind, progress, build=build)
     with tempfile.TemporaryDirectory() as folder:
         create_certificates(Path(folder), (service_name(),))
         certificates = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
-    manifests = build_manifests(image, certificates, settings={"speed": str(speed)})
+    settings = {"speed": str(speed), "load-balancer": load_balancer}
+    manifests = build_manifests(image, certificates, settings=settings)
     with progress.step("KubeVirt simulator", "20 s"):
         apply = ("apply", "--server-side", "--force-conflicts", "--filename", "-")
         target.kubectl.read(*apply, stdin=_render(manifests))
@@ -96,15 +100,17 @@ def deploy_simulator(
 
 
 def remove_simulator(target: Target, progress: Progress) -> None:
-    """Take the simulator, its kinds with their objects, and its nodes out of a cluster.
+    """Remove the simulator, its CRDs with their objects, and its nodes from a cluster.
 
-    The kinds go first, while somebody still takes the finalizers off their objects. An APIService
-    that nobody answers would keep namespaces from ever being deleted.
+    The CRDs are deleted first, while the simulator still removes the finalizers from their objects.
+    An APIService without a backend would block the deletion of every namespace.
     """
+    from libs.common.kinds import STORAGE_CLASS
     from tools.kubevirt_sim.behavior import SIMULATED_NODE
     from tools.kubevirt_sim.crds import PART_OF
     from tools.kubevirt_sim.deployment import NAMESPACE
     from tools.kubevirt_sim.registration import API_SERVICE, GROUP_VERSION, WEBHOOKS
+    from tools.kubevirt_sim.storage import CLASS_NAME
 
     delete = ("delete", "--ignore-not-found", "--timeout=60s")
     with progress.step("Removing the KubeVirt simulator", "20 s"):
@@ -116,6 +122,7 @@ def remove_simulator(target: Target, progress: Progress) -> None:
             ("clusterrolebindings", ID),
             ("clusterroles", ID),
             ("nodes", "--selector", SIMULATED_NODE),
+            (STORAGE_CLASS.plural, CLASS_NAME),
         ):
             target.kubectl.read(*delete, *what, seconds=90.0)
 
@@ -124,14 +131,14 @@ def refuse_real(target: Target) -> None:
     """Refuse a cluster that has the real KubeVirt.
 
     Raises:
-        ToolError: It has.
+        ToolError: The cluster has the real KubeVirt.
     """
     if has_real(target):
-        raise ToolError(f"The cluster has {_CRD} of the real KubeVirt: it needs no simulator")
+        raise ToolError(f"The cluster has the real KubeVirt ({_CRD}): it needs no simulator")
 
 
 def has_real(target: Target) -> bool:
-    """Tell whether a cluster has the real KubeVirt."""
+    """Return whether a cluster has the real KubeVirt."""
     from tools.kubevirt_sim.crds import SIMULATED
 
     found = target.kubectl.items("crds", "--field-selector", f"metadata.name={_CRD}")

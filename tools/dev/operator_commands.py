@@ -1,4 +1,4 @@
-"""Commands on one operator: load, install, uninstall, logs, run."""
+"""Commands for one operator: load, install, uninstall, logs, run."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from tools.dev.options import (
     find_target,
 )
 
-_PANEL = "One operator"
+_PANEL = "Operator"
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     for function in (load, install, uninstall, logs):
         app.command(rich_help_panel=_PANEL)(function)
-    # What follows the id goes to the operator itself.
+    # Arguments after the id are passed to the operator.
     passing = {"allow_extra_args": True, "ignore_unknown_options": True}
     app.command(rich_help_panel=_PANEL, context_settings=passing)(run)
 
@@ -44,13 +44,13 @@ def load(
         str,
         typer.Argument(
             metavar="ID|IMAGE",
-            help="The operator, such as podset; or an image that docker has, such as shop/app:1.",
+            help="Id of an operator (podset), or an image in docker (shop/app:1).",
             show_default=False,
         ),
     ],
     name: Name = DEFAULT_NAME,
 ) -> None:
-    """Build the operator's image and load it into the kind cluster; or load any other image."""
+    """Build the image of an operator and load it into the kind cluster, or load another image."""
     other = ":" in what or "/" in what
     if not other:
         check_operator(what)
@@ -72,11 +72,11 @@ def install(
         str | None,
         typer.Option(
             "--image",
-            help="repository:tag, or repository@digest, to run instead of the local build.",
+            help="Image to run instead of the local build: repository:tag or repository@digest.",
         ),
     ] = None,
     values: Annotated[
-        list[str] | None, typer.Option("--set", help="A chart value, as key=value; repeatable.")
+        list[str] | None, typer.Option("--set", help="Chart value as key=value. Repeatable.")
     ] = None,
 ) -> None:
     """Install or upgrade an operator with its chart and wait until it runs."""
@@ -95,7 +95,7 @@ def uninstall(
     context: ContextName = None,
     no_hooks: Annotated[
         bool,
-        typer.Option("--no-hooks", help="Leave the finalizers of the operator on its objects."),
+        typer.Option("--no-hooks", help="Skip the clean-up: finalizers stay on the objects."),
     ] = False,
 ) -> None:
     """Uninstall an operator; its CRDs and the objects of its kinds stay."""
@@ -108,7 +108,7 @@ def uninstall(
 def logs(
     operator: OperatorId,
     namespace: Namespace = "default",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log.")] = False,
     name: Name = DEFAULT_NAME,
     kubeconfig: Kubeconfig = None,
     context: ContextName = None,
@@ -119,8 +119,8 @@ def logs(
     release = Release(operator, namespace)
     if not installer.get_deployments(release, target.kubectl):
         raise ToolError(
-            f"Operator {operator} is not installed in namespace {namespace}: `./dev status` shows"
-            f" where it is, `./dev install {operator}` installs it"
+            f"Operator {operator} is not installed in namespace {namespace}: run `./dev"
+            f" status` to find it, or `./dev install {operator}` to install it"
         )
     arguments = ["logs", "--namespace", namespace, "--selector", release.selector]
     arguments += ["--tail", "-1", "--prefix", *(["--follow"] if follow else [])]
@@ -137,14 +137,14 @@ def run(
     kubeconfig: Kubeconfig = None,
     context: ContextName = None,
 ) -> None:
-    """Run an operator as a local process against the cluster; further arguments are its own.
+    """Run an operator as a local process against the cluster; other arguments go to the operator.
 
-    `./dev run ID -- --help` lists them.
+    `./dev run ID -- --help` lists the arguments of the operator.
     """
     check_operator(operator)
     command = [sys.executable, "-m", f"operators.{operator}", *extra.args]
     if {"-h", "--help"} & set(extra.args):
-        # What it can be told takes no cluster.
+        # The help of the operator needs no cluster.
         os.execve(command[0], command, {**os.environ, "PYTHONPATH": str(ROOT)})
     target = find_target(kubeconfig, context, name)
     _refuse_second(Release(operator, namespace), target.kubectl)
@@ -156,14 +156,14 @@ def run(
 
 
 def build_local_settings(operator: str, namespace: str, target: Target) -> dict[str, str]:
-    """Return the settings for a local process; the environment and arguments win over them."""
+    """Return the settings for a local process; the environment and arguments override them."""
     prefix = environment_prefix(operator)
     settings = {
         "LOG_FORMAT": "console",
-        # One local process has nobody to share with, and leaves no Lease behind.
+        # A single local process needs no election and should leave no Lease behind.
         "LEADER_ELECT": "false",
         "WATCH_NAMESPACES": namespace,
-        # Local ports may be taken; the operator's own flags bring the endpoints back.
+        # Local ports may be in use; the operator's own flags enable the endpoints again.
         "METRICS_BIND_ADDRESS": "0",
         "HEALTH_PROBE_BIND_ADDRESS": "0",
         "KUBECONFIG": str(target.kubectl.kubeconfig or ""),
@@ -174,7 +174,7 @@ def build_local_settings(operator: str, namespace: str, target: Target) -> dict[
 
 
 def find_image(operator: str, cluster: KindCluster | None, progress: Progress) -> str | None:
-    """Return the image to install: the loaded one of a kind cluster, loaded first if need be."""
+    """Return the image loaded into the kind cluster, after loading it if necessary."""
     if cluster is None:
         return None
     return read_loaded(operator, cluster) or load_operator(operator, cluster, progress)
@@ -183,8 +183,8 @@ def find_image(operator: str, cluster: KindCluster | None, progress: Progress) -
 def _refuse_second(release: Release, kubectl: Kubectl) -> None:
     if any(one["spec"].get("replicas", 1) for one in installer.get_deployments(release, kubectl)):
         raise ToolError(
-            f"Operator {release.operator} runs in namespace {release.namespace} already, and two at"
-            f" once would fight: run `./dev uninstall {release.operator}` first"
+            f"Operator {release.operator} already runs in namespace {release.namespace}, and two"
+            f" would conflict: run `./dev uninstall {release.operator}` first"
         )
 
 

@@ -1,4 +1,4 @@
-"""The operators of this checkout, as the tools see them."""
+"""Find the operators of this checkout."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 def list_operators(root: Path = ROOT) -> list[str]:
-    """Return the ids of all operators that can be run."""
+    """Return the ids of all operators that can run."""
     return sorted(path.parent.name for path in (root / "operators").glob("*/__main__.py"))
 
 
@@ -20,11 +20,11 @@ def check_operator(operator: str, root: Path = ROOT) -> str:
     """Return the id if there is such an operator.
 
     Raises:
-        ToolError: There is none; the message lists those that there are.
+        ToolError: There is no such operator; the message lists the known ids.
     """
     known = list_operators(root)
     if operator not in known:
-        raise ToolError(f"There is no operator {operator!r}: name one of {', '.join(known)}")
+        raise ToolError(f"There is no operator {operator!r}: choose one of {', '.join(known)}")
     return operator
 
 
@@ -32,7 +32,7 @@ def chart_of(operator: str, root: Path = ROOT) -> Path:
     """Return the chart of an operator.
 
     Raises:
-        ToolError: It has none.
+        ToolError: The operator has no chart.
     """
     chart = root / "helm" / operator
     if not (chart / "Chart.yaml").exists():
@@ -41,12 +41,12 @@ def chart_of(operator: str, root: Path = ROOT) -> Path:
 
 
 def environment_prefix(operator: str) -> str:
-    """Return what the names of the operator's settings start with in the environment."""
+    """Return the prefix of the operator's environment variables."""
     return f"{operator.upper()}_"
 
 
 def has_module(module: str, *, runnable: bool = True) -> bool:
-    """Tell whether the checkout has a module; `runnable` asks for one that `python -m` can run."""
+    """Return whether the checkout has a module; if `runnable`, one that `python -m` can run."""
     try:
         found = importlib.util.find_spec(module)
         package = found is not None and found.submodule_search_locations is not None

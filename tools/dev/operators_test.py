@@ -25,7 +25,7 @@ def test_operators_are_the_packages_that_can_be_run(root: Path) -> None:
 
 
 def test_unknown_operator_is_refused_with_the_names_that_there_are(root: Path) -> None:
-    with pytest.raises(ToolError, match="'nosuch': name one of podset, volumes"):
+    with pytest.raises(ToolError, match="'nosuch': choose one of podset, volumes"):
         check_operator("nosuch", root)
 
 

@@ -1,8 +1,9 @@
-"""Options that several commands share, and the cluster that they mean."""
+"""Options shared by several commands, and the cluster that they select."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from tools.cluster.errors import ToolError
 from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster
 from tools.cluster.kubectl import Kubectl
 
-# Plain assignments: typer does not look into aliases made by `type`.
+# Plain assignments, because typer does not resolve aliases declared with `type`.
 Name = Annotated[str, typer.Option("--name", help="Name of the kind cluster.")]
 Workers = Annotated[
     int | None,
@@ -22,35 +23,53 @@ Workers = Annotated[
         "--workers",
         min=0,
         max=9,
-        help="Worker nodes beside the control plane; those that are there, or none.",
+        help="Number of worker nodes. Defaults to those of the existing cluster, or 0.",
+    ),
+]
+KubeVirtFrom = Annotated[
+    Path | None,
+    typer.Option(
+        "--kubevirt-from",
+        help="Directory with image archives (*.tar) and manifests (*.yaml) of KubeVirt and CDI."
+        " Defaults to the published releases.",
+        exists=True,
+        file_okay=False,
     ),
 ]
 Kubeconfig = Annotated[
     Path | None,
     typer.Option(
-        "--kubeconfig", help="A cluster of your own, by its kubeconfig file.", exists=True
+        "--kubeconfig", help="Use your own cluster, from this kubeconfig file.", exists=True
     ),
 ]
 ContextName = Annotated[
-    str | None, typer.Option("--context", help="A cluster of your own, by its kubeconfig context.")
+    str | None,
+    typer.Option("--context", help="Use your own cluster, from this kubeconfig context."),
 ]
 Namespace = Annotated[
     str, typer.Option("--namespace", "-n", help="Namespace of the operator and its objects.")
 ]
 OperatorId = Annotated[
-    str, typer.Argument(metavar="ID", help="The operator, such as podset.", show_default=False)
+    str,
+    typer.Argument(metavar="ID", help="Id of the operator, such as podset.", show_default=False),
 ]
+
+
+class Addition(StrEnum):
+    """An addition that `./dev up --with` installs into a cluster."""
+
+    KUBEVIRT = "kubevirt"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Name the cluster that a command works on; `kind` is None for one of the user's own."""
+    """The cluster that a command works on; `kind` is None for a cluster of the user."""
 
     kubectl: Kubectl
     kind: KindCluster | None
 
     def helm_flags(self) -> list[str]:
-        """Return the flags by which helm finds the same cluster."""
+        """Return the flags that select the same cluster in helm."""
         flags = []
         if self.kubectl.kubeconfig:
             flags += ["--kubeconfig", str(self.kubectl.kubeconfig)]
@@ -65,18 +84,18 @@ def find_target(
     name: str = DEFAULT_NAME,
     cache: Cache | None = None,
 ) -> Target:
-    """Return the cluster that the options mean: the user's own where one is named, else kind's.
+    """Return the cluster that the options select: the user's own if named, otherwise kind.
 
     Raises:
-        ToolError: The cluster does not answer.
+        ToolError: The cluster does not exist, or its API server does not respond.
     """
     cache = cache or Cache()
     own = bool(kubeconfig or context)
     kind = None if own else KindCluster(name, cache)
     if kind and not kind.kubeconfig.exists():
         raise ToolError(
-            f"Cluster {name} is not there: run `{render_up(name)}`, or name one of your own with"
-            " --kubeconfig or --context"
+            f"Cluster {name} does not exist: run `{render_up(name)}`, or select your own cluster"
+            " with --kubeconfig or --context"
         )
     kubectl = Kubectl(
         find_kubectl(cache), kind.kubeconfig if kind else kubeconfig, None if kind else context
@@ -85,12 +104,12 @@ def find_target(
     if problem:
         hint = f"run `{render_up(name)}`" if kind else "check --kubeconfig and --context"
         where = _describe(kubectl, kind)
-        raise ToolError(f"The API server of {where} does not answer: {hint}\n{problem}")
+        raise ToolError(f"The API server of {where} does not respond: {hint}\n{problem}")
     return Target(kubectl, kind)
 
 
 def render_up(name: str) -> str:
-    """Return the command that brings a kind cluster up."""
+    """Return the command that creates or starts a kind cluster."""
     return "./dev up" if name == DEFAULT_NAME else f"./dev up --name {name}"
 
 

@@ -1,4 +1,4 @@
-"""What `./dev status` shows."""
+"""The output of `./dev status`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.kubectl import Kubectl, is_ready, list_unready
 from tools.dev.operators import list_operators
 from tools.dev.options import render_up
+from tools.kubevirt.state import State, find_state
 
 _OK = "[green]✓[/green]"
 _BAD = "[red]✗[/red]"
@@ -24,7 +25,7 @@ _NONE = "[dim]-[/dim]"
 
 
 def render_status(name: str, kubeconfig: Path | None, context: str | None) -> Table:
-    """Return the table; nothing is started, and what is missing is a row with what to do."""
+    """Return the table without starting anything; the row of a missing part names the remedy."""
     cache = Cache()
     table = Table.grid(padding=(0, 2))
     own = bool(kubeconfig or context)
@@ -34,18 +35,19 @@ def render_status(name: str, kubeconfig: Path | None, context: str | None) -> Ta
     else:
         table.add_row(*_docker_row(cache))
         if not cluster.kubeconfig.exists():
-            table.add_row(_NONE, f"cluster {name}", f"not there: {render_up(name)}")
+            table.add_row(_NONE, f"cluster {name}", f"does not exist: run {render_up(name)}")
             return table
         kubectl = cluster.kubectl()
     problem = kubectl.find_problem()
     if problem:
         hint = "check --kubeconfig and --context" if own else render_up(name)
-        table.add_row(_BAD, "cluster" if own else f"cluster {name}", f"does not answer: {hint}")
+        table.add_row(_BAD, "cluster" if own else f"cluster {name}", f"does not respond: {hint}")
         table.add_row("", "", escape(problem))
         return table
     table.add_row(*_cluster_row("cluster" if own else f"cluster {name}", kubectl))
     for node in kubectl.items("nodes"):
         table.add_row(*node_row(node))
+    table.add_row(*kubevirt_row(find_state(kubectl)))
     for row in _operator_rows(kubectl):
         table.add_row(*row)
     return table
@@ -57,6 +59,16 @@ def node_row(node: Mapping[str, Any]) -> tuple[str, str, str]:
     ready = is_ready(node)
     text = f"{'ready' if ready else 'not ready'}, {info['kubeletVersion']}, {info['osImage']}"
     return (_OK if ready else _BAD, f"  node {node['metadata']['name']}", text)
+
+
+def kubevirt_row(state: State) -> tuple[str, str, str]:
+    """Return the row of KubeVirt and CDI."""
+    if state.simulated:
+        return (_OK, "  KubeVirt", "simulated")
+    if not state.installed:
+        hint = "./dev up --with kubevirt, or ./dev kubevirt-sim --deploy"
+        return (_NONE, "  KubeVirt", f"not installed: {hint}")
+    return (_OK if state.ready else _BAD, "  KubeVirt", state.describe())
 
 
 def operator_row(operator: str, deployment: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -72,7 +84,7 @@ def operator_row(operator: str, deployment: Mapping[str, Any]) -> tuple[str, str
 def _docker_row(cache: Cache) -> tuple[str, str, str]:
     docker = find_docker(cache)
     if docker is None:
-        return (_NONE, "docker", "does not answer: ./dev up starts one where it can")
+        return (_NONE, "docker", "does not respond: ./dev up starts docker if possible")
     version = docker.read("version", "--format", "{{.Server.Version}}").strip()
     pid = own_daemon_pid(cache) if docker.host else None
     whose = f"private daemon, process {pid}" if pid else "your own"

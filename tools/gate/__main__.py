@@ -10,18 +10,14 @@ from collections.abc import Sequence
 from tools.cluster.progress import open_progress
 from tools.gate.counts import Counts
 from tools.gate.run import Run
-from tools.gate.steps import PANTS_REPORTS, REPORTS, ROOT, Step, build_steps
+from tools.gate.steps import PANTS_REPORTS, REPORTS, ROOT, Step, build_steps, choose_steps
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the steps that were asked for, and end with a line that counts what ran."""
+    """Run the selected steps and print the number of tests as the last line."""
     steps = build_steps(sys.executable)
     options = _parse(steps, argv)
-    chosen = [
-        step
-        for step in steps
-        if (not options.only or step.name in options.only) and step.name not in options.skip
-    ]
+    chosen = choose_steps(steps, options.only, options.skip)
     for folder in (REPORTS, PANTS_REPORTS):
         shutil.rmtree(ROOT / folder, ignore_errors=True)
     (ROOT / REPORTS).mkdir(parents=True)
@@ -30,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for verdict in verdicts:
         if not verdict.passed:
             step = verdict.step
-            progress.say(f"Failed: {step.title}. Again: ./dev test --only {step.name}")
+            progress.say(f"Failed: {step.title}. Run it again: ./dev test --only {step.name}")
     progress.say(f"Log: {progress.log_path}")
     total = sum((verdict.counts for verdict in verdicts), Counts())
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
@@ -42,15 +38,13 @@ def _parse(steps: Sequence[Step], argv: Sequence[str] | None) -> argparse.Namesp
     width = max(map(len, names))
     parser = argparse.ArgumentParser(
         prog="./dev test",
-        description="Run everything that CI runs.",
+        description="Run all checks of CI.",
         epilog="\n".join(["steps:", *(f"  {each.name:{width}}  {each.title}" for each in steps)]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    for option, text in (("--only", "run these steps"), ("--skip", "leave these steps out")):
+    for option, text in (("--only", "run only these steps"), ("--skip", "skip these steps")):
         parser.add_argument(option, nargs="+", choices=names, default=[], metavar="STEP", help=text)
-    parser.add_argument(
-        "--keep-going", action="store_true", help="run the steps after one that failed"
-    )
+    parser.add_argument("--keep-going", action="store_true", help="continue after a failed step")
     return parser.parse_args(argv)
 
 

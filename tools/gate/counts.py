@@ -1,4 +1,4 @@
-"""How many tests ran: read from the JUnit reports that pytest writes."""
+"""Count tests from the JUnit reports that pytest writes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from xml.etree import ElementTree as ET
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Count tests.
+    """Numbers of tests.
 
     Attributes:
         passed: Tests that passed.
-        failed: Tests that failed, in whatever phase.
+        failed: Tests that failed in any phase.
         skipped: Tests that did not run.
     """
 
@@ -29,7 +29,7 @@ class Counts:
 
 
 def read_counts(root: Path, pattern: str) -> Counts:
-    """Add up the reports that a pattern names below a folder."""
+    """Return the sum of the reports that match a pattern below a directory."""
     total = Counts()
     for path in sorted(root.glob(pattern)):
         total += parse_report(path.read_text())
@@ -37,7 +37,7 @@ def read_counts(root: Path, pattern: str) -> Counts:
 
 
 def parse_report(text: str) -> Counts:
-    """Count the tests of one report; a test that fails and errs counts once."""
+    """Count the tests of one report; a test with a failure and an error counts once."""
     passed = failed = skipped = 0
     for case in ET.fromstring(text).iter("testcase"):  # noqa: S314 a report of our own
         kinds = {child.tag for child in case}

@@ -1,7 +1,7 @@
-"""The layers inside packages: import-linter with the contracts of pyproject.toml.
+"""Check the layers inside packages with import-linter and the contracts of pyproject.toml.
 
-Tests may import anything, and import-linter cannot leave files out, so a copy of the code without
-its tests is checked.
+Tests may import anything, and import-linter cannot exclude files, so it checks a copy of the code
+without tests.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def copy_code(root: Path, target: Path) -> None:
 
 
 def main() -> int:
-    """Check the contracts; the exit status is that of import-linter."""
+    """Check the contracts and return the exit status of import-linter."""
     with tempfile.TemporaryDirectory() as folder:
         copy_code(ROOT, Path(folder))
         done = subprocess.run(

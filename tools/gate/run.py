@@ -1,4 +1,4 @@
-"""Run steps: one after the other, and those that leave a core free beside the others."""
+"""Run steps one after the other; steps that leave a core free run in the background."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from tools.jvm import KIT_VARIABLE, ensure_kit
 from tools.pulsar import ensure_pulsar
 
 _TAIL: Final = 150
-"""Lines of a failed step that are shown; the log has all of them."""
+"""Number of lines shown of a failed step; the log contains all lines."""
 
 _TIDY_SECONDS: Final = 120.0
-"""Seconds that a step has to take down what it has started, once it is stopped."""
+"""Seconds that a stopped step has to clean up its processes."""
 
 type Prepare = Callable[[str, Progress], Mapping[str, str]]
-"""Make what steps need, by its name, and return the environment by which they find it."""
+"""Prepare a need of a step by its name; return the environment variables that refer to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Tell what became of a step.
+    """The outcome of a step.
 
     Attributes:
         step: The step.
@@ -55,18 +55,18 @@ class Verdict:
 
 
 class Run:
-    """Run the steps of a gate.
+    """A run of the steps of the gate.
 
     Args:
         progress: Shows the steps.
-        keep_going: Whether the steps after one that failed run too.
-        prepare: Makes what steps need; asked once for each need.
+        keep_going: Whether to continue after a failed step.
+        prepare: Prepares what steps need; called once for each need.
     """
 
     def __init__(
         self, progress: Progress, *, keep_going: bool = False, prepare: Prepare | None = None
     ) -> None:
-        """Begin with nothing run."""
+        """Initialize a run without verdicts."""
         self._progress = progress
         self._keep_going = keep_going
         self._prepare = prepare or prepare_need
@@ -75,9 +75,9 @@ class Run:
         self._beside: list[_Beside] = []
 
     def run(self, steps: Sequence[Step]) -> list[Verdict]:
-        """Run steps in their order, and return the verdicts when the last one has ended."""
+        """Run steps in order; return the verdicts after the last one has ended."""
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-            # As in the background of a shell. Steps would inherit it, and are stopped by that.
+            # As in the background of a shell. Steps would inherit it, but SIGINT must stop them.
             signal.signal(signal.SIGINT, signal.default_int_handler)
         for step in steps:
             environment = self._make_ready(step)
@@ -122,10 +122,10 @@ class Run:
 
 
 class _Beside:
-    """A step that runs beside others; what it has to say comes when it has ended.
+    """A step that runs in the background; its output is shown when it has ended.
 
-    Who runs the gate at the desk wants to hear of a failure at once, so what is left is stopped
-    then: it is interrupted, as by the keyboard, and takes down what it has started.
+    A failure must be reported immediately, so the remaining background steps are stopped after
+    one. A stopped step receives SIGINT, as from the keyboard, and cleans up its processes.
     """
 
     def __init__(self, step: Step, environment: Mapping[str, str], progress: Progress) -> None:
@@ -138,18 +138,18 @@ class _Beside:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, args=(environment,), daemon=True)
-        progress.say(f"Beside what follows: {step.title}. Log: {log}")
+        progress.say(f"Running in the background: {step.title}. Log: {log}")
         self._thread.start()
 
     def stop(self) -> None:
-        """Interrupt it, unless it has ended."""
+        """Interrupt the step unless it has ended."""
         with self._lock:
             self._stopped = self._thread.is_alive()
             if self._stopped and self._process is not None:
                 self._process.send_signal(signal.SIGINT)
 
     def wait(self, progress: Progress) -> bool | None:
-        """Wait until it has ended, and tell whether it passed; None where it was stopped."""
+        """Wait for the step; return whether it passed, or None if it was stopped."""
         word = "Stopping" if self._stopped else "Waiting for"
         patience = time.monotonic() + _TIDY_SECONDS
         with progress.step(f"{word}: {self.step.title}"):
@@ -176,7 +176,7 @@ class _Beside:
 def _execute(
     step: Step, environment: Mapping[str, str], progress: Progress, started: Started | None = None
 ) -> bool:
-    """Run one step and tell whether it passed; its last words are shown if it did not."""
+    """Run one step and return whether it passed; show the end of its output if it failed."""
     try:
         with progress.step(step.title):
             progress.run(
@@ -193,11 +193,11 @@ def _execute(
 
 
 def prepare_need(need: str, progress: Progress) -> Mapping[str, str]:
-    """Make what steps need, and return the environment by which they find it.
+    """Prepare a need of a step; return the environment variables that refer to it.
 
     Raises:
-        ToolError: It cannot be made; the message says what is missing.
-        ValueError: Nothing of that name can be made.
+        ToolError: It cannot be prepared; the message names what is missing.
+        ValueError: The need is unknown.
     """
     match need:
         case "assets":
@@ -213,7 +213,7 @@ def prepare_need(need: str, progress: Progress) -> Mapping[str, str]:
                 "PATH": os.pathsep.join([kustomize, os.environ.get("PATH", "")]),
             }
         case "images":
-            # All at once and before the steps: Pants does one thing at a time, and tests are next.
+            # All together and before the steps: Pants runs one command at a time; tests are next.
             build_together(list_all_images(), progress=progress)
             return {BUILT_VARIABLE: "1"}
         case "cluster":
@@ -221,4 +221,4 @@ def prepare_need(need: str, progress: Progress) -> Mapping[str, str]:
             up(progress=progress)
             return {}
         case _:
-            raise ValueError(f"no way is known to make {need!r} for a step of the gate")
+            raise ValueError(f"unknown need {need!r} of a step")

@@ -14,7 +14,7 @@ from tools.cluster.errors import ToolError
 from tools.cluster.progress import Progress
 from tools.gate.counts import Counts
 from tools.gate.run import Run
-from tools.gate.steps import Step
+from tools.gate.steps import Step, build_steps, choose_steps
 
 _MEET = """
 import pathlib, sys, time
@@ -119,3 +119,17 @@ def test_what_several_steps_need_is_made_once(gate: Gate) -> None:
 
     assert gate.words.getvalue().count("making clay") == 1
     assert gate.words.getvalue().count("made of clay") == 2
+
+
+def test_optional_step_runs_only_if_it_is_named() -> None:
+    steps = build_steps("python")
+
+    assert "e2e-kubevirt" not in [step.name for step in choose_steps(steps)]
+    assert [step.name for step in choose_steps(steps, ["e2e-kubevirt"])] == ["e2e-kubevirt"]
+
+
+def test_steps_keep_their_order_and_skipped_ones_are_left_out() -> None:
+    steps = build_steps("python")
+
+    assert [step.name for step in choose_steps(steps, ["unit", "lint"])] == ["lint", "unit"]
+    assert [step.name for step in choose_steps(steps, ["unit", "lint"], ["lint"])] == ["unit"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -13,30 +13,37 @@ PANTS_REPORTS: Final = Path("dist/test/reports")
 
 CHART_TESTS: Final = ("helm", "deploy", "docs")
 TOOL_TESTS: Final = ("tools", "tests/security", "tests/interplay")
-"""Tests that read the whole checkout, and so run on it rather than in a sandbox of Pants."""
+"""Tests that read the whole checkout, so they run there and not in a sandbox of Pants."""
 
 END_TO_END_TESTS: Final = "tests/e2e"
 CLOUD_TESTS: Final = f"{END_TO_END_TESTS}/cloud"
-"""Tests of the operators that make a cloud of simulated machines; no other test installs these."""
+"""Tests of the cloud operators on simulated machines; no other test installs these operators."""
+
+KUBEVIRT_TESTS: Final = f"{END_TO_END_TESTS}/kubevirt"
+"""Tests that need the real KubeVirt and are therefore not part of the gate."""
+
+NAMESPACE_TESTS: Final = "tests/namespaces"
+"""Tests with the real namespace controller, which waits most of the time."""
 
 BROKER_TESTS: Final = ("operators/pulsarconsumer",)
-"""Where tests are that run processes of the checkout against a real broker."""
+"""Directories of tests that run processes of the checkout against a real broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Declare one step.
+    """One step of the gate.
 
     Attributes:
-        name: Word for `--only` and `--skip`.
-        title: What people read.
-        command: What runs, from the root of the checkout.
-        reports: JUnit reports that it writes; empty for a step that is one check by itself.
-        environment: Set on top of that of the gate.
-        needs: Tools that are made before it: `assets`, `helm`, `jvm`, `pulsar`, `images`,
+        name: Name for `--only` and `--skip`.
+        title: Title shown to the user.
+        command: Command to run in the root of the checkout.
+        reports: JUnit reports that the step writes; empty if the step is a single check.
+        environment: Variables added to the environment of the gate.
+        needs: Prerequisites to prepare: `assets`, `helm`, `jvm`, `pulsar`, `images`,
             `cluster`.
-        beside: Runs beside the steps after it: it waits more than it computes, or has but one
-            process.
+        beside: Whether it runs in the background of later steps, because it mostly waits or has
+            only one process.
+        optional: Whether it runs only if `--only` names it.
     """
 
     name: str
@@ -46,16 +53,17 @@ class Step:
     environment: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     beside: bool = False
+    optional: bool = False
 
 
 def build_steps(python: str) -> tuple[Step, ...]:
     """Build the steps.
 
     Args:
-        python: Interpreter with the locked packages, which is the one that runs the gate.
+        python: Interpreter with the locked packages: the one that runs the gate.
     """
     return (
-        # Beside the static checks, of which each has but one process.
+        # In the background of the static checks, each of which has only one process.
         Step(
             "charts",
             "Charts, kustomize and docs",
@@ -88,9 +96,14 @@ def build_steps(python: str) -> tuple[Step, ...]:
         Step("visibility", "Operators import no other operator", ("./pants", "dependencies", "::")),
         Step("lint", "Lint, format and types", ("./pants", "lint", "check", "::")),
         Step("layers", "Layers inside packages", (python, "-m", "tools.gate.imports")),
-        # Two processes, which share the cluster but no operator: both wait more than they compute.
+        # Two processes that share the cluster but no operator. Both mostly wait.
         _build_end_to_end(
-            python, "e2e", "End to end on kind", END_TO_END_TESTS, f"--ignore={CLOUD_TESTS}"
+            python,
+            "e2e",
+            "End to end on kind",
+            END_TO_END_TESTS,
+            f"--ignore={CLOUD_TESTS}",
+            f"--ignore={KUBEVIRT_TESTS}",
         ),
         _build_end_to_end(python, "e2e-cloud", "End to end on kind, the cloud", CLOUD_TESTS),
         Step(
@@ -108,20 +121,46 @@ def build_steps(python: str) -> tuple[Step, ...]:
             needs=("assets", "helm"),
         ),
         Step(
+            "namespaces",
+            "Namespaces that are deleted or unreadable, real controller manager",
+            _pytest(python, "namespaces", NAMESPACE_TESTS),
+            reports=f"{REPORTS}/namespaces.xml",
+            needs=("assets", "helm"),
+            beside=True,
+        ),
+        Step(
             "sweep",
             "Faults of each mode for each operator, real API server",
             (python, "-m", "tools.sweep", f"--junit={REPORTS}/sweep.xml"),
             reports=f"{REPORTS}/sweep.xml",
             needs=("assets",),
         ),
+        # A cluster with the real KubeVirt is created manually: it needs images or a registry.
+        Step(
+            "e2e-kubevirt",
+            "End to end on the real KubeVirt (only if named)",
+            (*_pytest(python, "e2e-kubevirt", KUBEVIRT_TESTS), "-vv", "--durations=0"),
+            reports=f"{REPORTS}/e2e-kubevirt.xml",
+            environment={"SLIPWAY_E2E_TIMEOUT": "300"},
+            needs=("helm",),
+            optional=True,
+        ),
     )
+
+
+def choose_steps(
+    steps: Sequence[Step], only: Collection[str] = (), skip: Collection[str] = ()
+) -> list[Step]:
+    """Return the steps to run, in their order; optional ones run only if they are named."""
+    named = [step for step in steps if (step.name in only if only else not step.optional)]
+    return [step for step in named if step.name not in skip]
 
 
 def _build_end_to_end(python: str, name: str, title: str, *tests: str) -> Step:
     return Step(
         name,
         title,
-        # A line for each test: they take long, and the log is where one looks meanwhile.
+        # One line per test, because the tests take long and the log shows their progress.
         (*_pytest(python, name, *tests), "-vv"),
         reports=f"{REPORTS}/{name}.xml",
         needs=("helm", "images", "cluster"),

@@ -47,11 +47,27 @@ class Image(ValuesModel):
     pull_policy: Literal["Always", "IfNotPresent", "Never"]
 
 
+class Requirement(ValuesModel):
+    """What the labels of a namespace must be like."""
+
+    key: Annotated[str, Field(min_length=1)]
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: list[str] = []
+
+
+class NamespaceSelector(ValuesModel):
+    """Which namespaces are watched."""
+
+    match_labels: Labels
+    match_expressions: list[Requirement]
+
+
 class Watch(ValuesModel):
     """Where the operator works."""
 
     namespaces: list[Namespace]
     cluster_wide: bool
+    namespace_selector: NamespaceSelector
 
 
 class ServiceAccount(ValuesModel):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from libs.common.kinds import Manifest
+from libs.common.kinds import Kind, Manifest
 from libs.common.rbac import (
     PolicyRule,
     editor_rules,
@@ -44,6 +45,12 @@ def build_permissions(operator: OperatorSource) -> Manifest:
     return {
         "rules": render_rules(namespaced_rules(operator)),
         "clusterRules": render_rules(cluster_rules(operator)),
+        # Whether objects in namespaces get a finalizer, for which the main resource is patched.
+        "finalizers": any(
+            _patches(operator.rules, model.crd_meta.kind)
+            for model in operator.resources
+            if model.crd_meta.kind.namespaced
+        ),
         "operatorNamespaceRules": render_rules(operator_namespace_rules(operator.id)),
         "kinds": [
             {
@@ -60,6 +67,13 @@ def build_permissions(operator: OperatorSource) -> Manifest:
             for meta in [models[0].crd_meta]
         ],
     }
+
+
+def _patches(rules: Sequence[PolicyRule], kind: Kind) -> bool:
+    return any(
+        kind.group in rule.api_groups and kind.plural in rule.resources and "patch" in rule.verbs
+        for rule in rules
+    )
 
 
 def render_permissions(operator: OperatorSource) -> dict[Path, str]:

@@ -12,6 +12,7 @@ from tools.generate.errors import GenerateError
 from tools.generate.permissions import render_permissions
 from tools.generate.settings import BEGIN, END, render_settings_map, render_values_block
 from tools.generate.sources import ROOT, OperatorSource, find_operators, load_operators
+from tools.generate.state_metrics import render_state_metrics
 from tools.generate.text import replace_blocks, replace_lines
 from tools.generate.values import render_values_schema, render_values_table
 
@@ -41,6 +42,7 @@ def render_all(root: Path = ROOT, ids: Iterable[str] | None = None) -> dict[Path
     if {operator.id for operator in operators} == set(find_operators(root)):
         files |= render_index(operators)
         files |= render_consumer_contract(root)
+        files |= render_state_metrics(operators)
     return dict(sorted(files.items()))
 
 

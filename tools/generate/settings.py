@@ -24,6 +24,8 @@ CHART_OWNED: Final = frozenset(
         "otlp_endpoint",
         "pod_name",
         "pod_namespace",
+        "role_binding",
+        "watch_namespace_selector",
         "watch_namespaces",
         "webhook_bind_address",
         "webhook_configuration",

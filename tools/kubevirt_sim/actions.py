@@ -17,11 +17,15 @@ from libs.common.errors import ApiError, Conflict, Invalid, NotFound, SlipwayErr
 from libs.common.kinds import Key, Kind, Manifest
 from tools.kubevirt_sim.subresources import READS, Answer, decide
 
+NOT_ACCEPTABLE: Final = "406: Not Acceptable"
+"""Response to a client that accepts only JSON from an action whose route produces nothing."""
+_ANYTHING: Final = "*/*"
 _KINDS: Final = (VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE)
 _REASONS: Final[Mapping[int, str]] = {
     400: "BadRequest",
     404: "NotFound",
     405: "MethodNotAllowed",
+    406: "NotAcceptable",
     409: "Conflict",
     500: "InternalError",
 }
@@ -41,14 +45,33 @@ class Actions:
         self._clock = clock
 
     async def act(
-        self, method: str, plural: str, key: Key, action: str, body: Mapping[str, Any]
+        self,
+        method: str,
+        plural: str,
+        key: Key,
+        action: str,
+        body: Mapping[str, Any],
+        *,
+        accept: str = _ANYTHING,
     ) -> tuple[int, Manifest | None]:
-        """Answer one request: the HTTP status, and a body or nothing."""
+        """Answer one request: the HTTP status, and a body or nothing.
+
+        Args:
+            method: HTTP method.
+            plural: `virtualmachines` or `virtualmachineinstances`.
+            key: Machine or instance.
+            action: Subresource, such as `restart`.
+            body: Options that were sent.
+            accept: Accept header of the request.
+        """
         kind = next((each for each in _KINDS if each.plural == plural), None)
         if kind is None:
             return 404, build_failure(404, "the server could not find the requested resource")
         if method != ("GET" if action in READS else "PUT"):
             return 405, build_failure(405, f"{method} is not supported for {action}")
+        if action not in READS and not accepts_anything(accept):
+            # The routes of these actions declare no media type, so only a wildcard matches.
+            return 406, build_failure(406, NOT_ACCEPTABLE)
         vm, vmi = await self._find(VIRTUAL_MACHINE, key), await self._find(_KINDS[1], key)
         answer = decide(plural, action, vm, vmi, body, self._clock.now())
         if answer is None:
@@ -80,6 +103,12 @@ class Actions:
             return await self._client.get(kind, key)
         except NotFound:
             return None
+
+
+def accepts_anything(accept: str) -> bool:
+    """Tell whether one of the media ranges of an Accept header is `*/*`; none at all counts."""
+    ranges = (part.partition(";")[0].strip() for part in accept.split(","))
+    return not accept.strip() or _ANYTHING in ranges
 
 
 def build_failure(code: int, text: str) -> Manifest:

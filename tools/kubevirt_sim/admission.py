@@ -14,15 +14,16 @@ from libs.common.contracts.kubevirt import (
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
 from libs.common.contracts.launchers import LauncherView
-from libs.common.contracts.reading import map_at, text_at, text_map_at
+from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
 from libs.common.kinds import PVC, Key, Kind, Manifest, key_of, uid_of
-from libs.common.ownership import controller_uid
-from tools.kubevirt_sim.behavior import Guest
+from libs.common.ownership import controller_of, controller_uid
+from libs.common.quantity import parse_quantity
+from tools.kubevirt_sim.machine import strategy_of
 from tools.kubevirt_sim.migration import FINAL
-from tools.kubevirt_sim.statuses import find_condition
-from tools.kubevirt_sim.timing import INSTANT
+from tools.kubevirt_sim.statuses import find_condition, holds
 
 EVICTABLE: Final = ("LiveMigrate", "LiveMigrateIfPossible", "External")
+_MIB: Final = 1 << 20
 POPULATED_FOR: Final = "cdi.kubevirt.io/storage.populatedFor"
 
 
@@ -45,16 +46,27 @@ type Find = Callable[[Kind, Key], Manifest | None]
 """Return an object, or None."""
 
 
-def judge_machine(vm: Manifest) -> Refusal | None:
-    """Refuse a machine that says twice, or not at all, whether it is to run."""
+def judge_machine(vm: Manifest, old: Manifest | None) -> Refusal | None:
+    """Refuse a machine that says twice, or not at all, whether it runs; lock it for a snapshot."""
     spec = map_at(vm, "spec")
     if "running" in spec and "runStrategy" in spec:
         text = "Running and RunStrategy are mutually exclusive"
     elif "running" not in spec and "runStrategy" not in spec:
         text = "One of Running or RunStrategy must be specified"
     else:
-        return None
-    return Refusal(422, _denied("virtualmachine-validator.kubevirt.io", text))
+        text = _judge_lock(vm, old) if old is not None else ""
+    return Refusal(422, _denied("virtualmachine-validator.kubevirt.io", text)) if text else None
+
+
+def _judge_lock(vm: Manifest, old: Manifest) -> str:
+    """Return why a machine may not be changed that a snapshot is taken of."""
+    name = text_at(vm, "status", "snapshotInProgress")
+    volumes = [maps_at(each, "spec", "template", "spec", "volumes") for each in (vm, old)]
+    if name and volumes[0] != volumes[1]:
+        return f'Cannot update vm disks or volumes until snapshot "{name}" completes'
+    if name and strategy_of(vm) != strategy_of(old):
+        return f'Cannot update vm running state until snapshot "{name}" completes'
+    return ""
 
 
 def judge_migration(
@@ -71,7 +83,7 @@ def judge_migration(
         and uid_of(other) != uid_of(migration)
     ]
     if vmi is None:
-        text = f'the VMI "{name}" does not exist under the namespace'
+        text = f'the VMI "{key_of(migration).namespace}/{name}" does not exist'
     elif text_at(vmi, "status", "phase") in FINAL_PHASES:
         text = "Cannot migrate VMI in finalized state."
     elif ready.get("status") == "False":
@@ -88,16 +100,88 @@ def judge_migration(
 
 
 def judge_disk(disk: Manifest, old: Manifest | None, claim: Manifest | None) -> Refusal | None:
-    """Refuse a change of a DataVolume, and one whose claim is there already."""
+    """Refuse a change of a DataVolume, one whose claim exists, and one that asks for nonsense."""
     key = key_of(disk)
-    text = ""
     if old is not None:
         text = "Cannot update DataVolume Spec" if disk.get("spec") != old.get("spec") else ""
-    elif claim is not None:
-        notes = text_map_at(claim, "metadata", "annotations")
-        if notes.get(POPULATED_FOR) != key.name:
-            text = f"Destination PVC {key} already exists"
+    elif claim is not None and not _may_be_taken_over(claim, key.name):
+        text = f"Destination PVC {key} already exists"
+    else:
+        text = _judge_request(map_at(disk, "spec"))
     return Refusal(422, _denied("datavolume-validate.cdi.kubevirt.io", text)) if text else None
+
+
+def _may_be_taken_over(claim: Manifest, name: str) -> bool:
+    notes = text_map_at(claim, "metadata", "annotations")
+    owner = controller_of(claim) or {}
+    return notes.get(POPULATED_FOR) == name or owner.get("kind") == DATA_VOLUME.kind
+
+
+def _judge_request(spec: Mapping[str, Any]) -> str:
+    """Return why a DataVolume asks for a disk that cannot be (datavolume-validate.go)."""
+    word, asked = ("PVC", spec["pvc"]) if "pvc" in spec else ("Storage", map_at(spec, "storage"))
+    modes = map_at({"asked": asked}, "asked").get("accessModes") or ()
+    if word == "PVC" and not modes:
+        return "Required value: at least 1 access mode is required"
+    if word == "PVC" and len(modes) > 1:
+        return "PVC multiple accessModes"
+    size = map_at({"asked": asked}, "asked", "resources", "requests").get("storage")
+    source = map_at(spec, "source")
+    clones = "sourceRef" in spec or "pvc" in source or "snapshot" in source
+    if size is None:
+        return "" if word == "Storage" and clones else f"{word} size is missing"
+    if parse_quantity(size) <= 0:
+        return f"{word} size can't be equal or less than zero"
+    return f"{word} size should be at least 1MiB" if parse_quantity(size) < _MIB else ""
+
+
+# Clones from other namespaces.
+
+
+def find_foreign_source(disk: Manifest) -> Key | None:
+    """Return the claim in another namespace that a DataVolume is cloned from; None for none."""
+    for path in (("source", "pvc"), ("source", "snapshot"), ("sourceRef",)):
+        source = map_at(disk, "spec", *path)
+        namespace = text_at(source, "namespace")
+        if namespace and namespace != key_of(disk).namespace:
+            return Key(namespace, text_at(source, "name"))
+    return None
+
+
+def build_access_reviews(source: Key, user: Mapping[str, Any]) -> list[Manifest]:
+    """Build the questions whether a user may clone: one yes is enough (authorize_utils.go)."""
+    clone = {"group": DATA_VOLUME.group, "resource": "datavolumes", "subresource": "source"}
+    who = {
+        "user": text_at(user, "username"),
+        "groups": list(user.get("groups") or ()),
+        "uid": text_at(user, "uid"),
+        "extra": dict(map_at(user, "extra")),
+    }
+    return [
+        {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                **who,
+                "resourceAttributes": {
+                    "namespace": source.namespace,
+                    "name": source.name,
+                    "verb": "create",
+                    **attributes,
+                },
+            },
+        }
+        for attributes in (clone, {"resource": "pods"})
+    ]
+
+
+def refuse_clone(source: Key, user: Mapping[str, Any]) -> Refusal:
+    """Build the refusal of a clone that a user has no right to."""
+    text = (
+        f"User {text_at(user, 'username')} has insufficient permissions in clone source namespace "
+        f"{source.namespace}"
+    )
+    return Refusal(422, _denied("datavolume-mutate.cdi.kubevirt.io", text))
 
 
 def judge_eviction(pod: Manifest, vmi: Manifest | None) -> Refusal | None:
@@ -112,7 +196,7 @@ def judge_eviction(pod: Manifest, vmi: Manifest | None) -> Refusal | None:
     if strategy not in EVICTABLE:
         return None
     key, webhook = key_of(vmi), "virt-launcher-eviction-interceptor.kubevirt.io"
-    if Guest.parse(vmi, INSTANT).not_migratable and strategy != "External":
+    if not holds(vmi, "LiveMigratable") and strategy != "External":
         if strategy == "LiveMigrateIfPossible":
             return None
         text = f"VMI {key.name} is configured with an eviction strategy but is not live-migratable"
@@ -149,7 +233,7 @@ def judge(
     if subresource:
         return None
     if kind == VIRTUAL_MACHINE:
-        return judge_machine(new)
+        return judge_machine(new, old)
     if kind == DATA_VOLUME:
         return judge_disk(new, old, find(PVC, key))
     if kind == VIRTUAL_MACHINE_INSTANCE_MIGRATION and old is None:

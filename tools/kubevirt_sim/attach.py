@@ -22,7 +22,12 @@ def attach(sim: KubeVirtSim, api: FakeApi) -> None:
     async def act(request: Request) -> tuple[int, Manifest | None]:
         body = request.body if isinstance(request.body, dict) else {}
         return await actions.act(
-            request.method, request.plural, request.key, request.subresource, body
+            request.method,
+            request.plural,
+            request.key,
+            request.subresource,
+            body,
+            accept=request.accept,
         )
 
     def find(kind: Kind, key: Key) -> Manifest | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from libs.common.contracts.reading import text_map_at
+from libs.common.contracts.reading import map_at, text_at, text_map_at
 from tools.kubevirt_sim.timing import Timing
 
 PREFIX: Final = "sim.slipway.dev/"
@@ -112,20 +112,25 @@ class Import:
         seconds: How long it takes (`import-seconds`).
         outcome: `succeed`, `fail` (the phase Failed), `error` (the importer begins again and
             again) or `stall` (`import`).
+        boots: Whether a guest can boot from it (`boots`: `false`, or `no-boot` in its URL).
         collected: Whether CDI deletes the DataVolume once it is done, as before 1.62 (`collect`).
     """
 
     seconds: float
     outcome: str
+    boots: bool
     collected: bool
 
     @classmethod
     def parse(cls, manifest: Mapping[str, Any], timing: Timing) -> Self:
         """Read the annotations of a DataVolume."""
         notes = _notes(manifest)
+        source = map_at(manifest, "spec", "source")
+        urls = [text_at(source, kind, "url") for kind in source]
         return cls(
             seconds=_seconds(notes, "import-seconds", timing.import_disk),
             outcome=notes.get("import", "succeed"),
+            boots=notes.get("boots") != "false" and not any("no-boot" in url for url in urls),
             collected=notes.get("collect") == "true",
         )
 

@@ -25,6 +25,7 @@ class Member:
         hosts: Names and addresses that the certificate of the API is to be for.
         labels: Labels that the node registers with.
         taints: Taints that the node registers with.
+        version: Version of the cluster that it begins; empty for one that joins.
     """
 
     begins: bool
@@ -33,6 +34,7 @@ class Member:
     hosts: tuple[str, ...]
     labels: Mapping[str, str]
     taints: tuple[Manifest, ...]
+    version: str = ""
 
     @classmethod
     def parse(cls, user_data: str) -> Self | None:
@@ -62,7 +64,8 @@ class Member:
             return None
         begins = "InitConfiguration" in kinds
         ca = _find(files, "/pki/ca.crt") if begins else _read_discovery(files)
-        servers = map_at(kinds.get("ClusterConfiguration") or {}, "apiServer").get("certSANs")
+        cluster = kinds.get("ClusterConfiguration") or {}
+        servers = map_at(cluster, "apiServer").get("certSANs")
         registration = map_at(first, "nodeRegistration")
         return cls(
             begins=begins,
@@ -71,6 +74,7 @@ class Member:
             hosts=tuple(map(str, servers or ())),
             labels=_read_labels(registration),
             taints=tuple(dict(each) for each in maps_at(registration, "taints")),
+            version=text_at(cluster, "kubernetesVersion"),
         )
 
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from libs.common.kinds import Key, Kind, Manifest
+from libs.common.client import Client
+from libs.common.kinds import SERVICE, Key, Kind, Manifest, build_object
+from libs.common.testing.apiserver import ControlPlane
+from libs.common.testing.certificates import create_certificates
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
 from tools.kubevirt_sim.fixtures import kubevirt_sim
+from tools.kubevirt_sim.registration import API_SERVICE, NAME, WEBHOOKS, build_registration
+from tools.kubevirt_sim.server import ActionServer
 from tools.kubevirt_sim.simulator import KubeVirtSim
 from tools.kubevirt_sim.timing import Timing
 
-__all__ = ["clock", "history", "kubevirt_sim", "timed_sim"]
+__all__ = ["clock", "history", "kubevirt_sim", "real_sim", "timed_sim"]
 
 
 class History:
@@ -64,3 +71,36 @@ async def timed_sim(fake_api: FakeApi, clock: FakeClock) -> AsyncIterator[KubeVi
     """Simulate with KubeVirt's own delays, on a clock that the test moves."""
     async with KubeVirtSim(fake_api.config, timing=Timing(), clock=clock) as sim:
         yield sim
+
+
+@pytest.fixture
+async def real_sim(
+    kube_apiserver: ControlPlane, kube_client: Client, kube_namespace: str, tmp_path: Path
+) -> AsyncIterator[KubeVirtSim]:
+    """Simulate beside a real API server, which asks us for actions and reviews."""
+    create_certificates(tmp_path, (f"{NAME}.{kube_namespace}.svc",))
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    async with (
+        KubeVirtSim(kube_apiserver.config) as sim,
+        ActionServer(sim.client, sim.clock, "127.0.0.1", 0, tls) as server,
+    ):
+        service = build_object(
+            SERVICE,
+            NAME,
+            kube_namespace,
+            spec={"type": "ExternalName", "externalName": "localhost"},
+        )
+        await kube_client.create(SERVICE, service)
+        authority = (tmp_path / "ca.crt").read_bytes()
+        kinds = (API_SERVICE, WEBHOOKS)
+        made = build_registration(kube_namespace, server.port, authority)
+        for kind, manifest in zip(kinds, made, strict=True):
+            await kube_client.apply(kind, manifest, field_manager="test")
+        try:
+            yield sim
+        finally:
+            for kind, manifest in zip(kinds, made, strict=True):
+                key = Key("", manifest["metadata"]["name"])
+                uid = (await kube_client.get(kind, key))["metadata"]["uid"]
+                await kube_client.delete(kind, key, uid=uid)

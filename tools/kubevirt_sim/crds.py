@@ -18,6 +18,7 @@ from libs.common.contracts.kubevirt import (
 )
 from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT
 from libs.common.kinds import CRD, Kind, Manifest, build_object
+from tools.kubevirt_sim.storage import STORAGE_PROFILE
 
 _ANY: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -170,6 +171,7 @@ def build_crds() -> list[Manifest]:
             [("Phase", ".status.phase"), ("Progress", ".status.progress")],
         ),
         _build(DATA_SOURCE, _ANY, ("das",), []),
+        _build(STORAGE_PROFILE, _ANY, (), []),
     ]
 
 
@@ -189,7 +191,7 @@ def _build(
         metadata={"annotations": {SIMULATED: "true"}, "labels": dict([PART_OF.split("=")])},
         spec={
             "group": kind.group,
-            "scope": "Namespaced",
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
             "names": {
                 "kind": kind.kind,
                 "listKind": f"{kind.kind}List",

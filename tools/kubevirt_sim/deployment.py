@@ -92,6 +92,11 @@ def _build_role() -> Manifest:
                 "verbs": writes,
             },
             {
+                "apiGroups": ["snapshot.storage.k8s.io"],
+                "resources": ["volumesnapshotclasses"],
+                "verbs": ["get", "list", "watch"],
+            },
+            {
                 "apiGroups": [""],
                 "resources": [
                     "nodes",
@@ -103,6 +108,12 @@ def _build_role() -> Manifest:
                     "pods/binding",
                     "pods/status",
                 ],
+                "verbs": writes,
+            },
+            {
+                # What machines were started from.
+                "apiGroups": ["apps"],
+                "resources": ["controllerrevisions"],
                 "verbs": writes,
             },
             {
@@ -119,12 +130,29 @@ def _build_role() -> Manifest:
             {
                 "apiGroups": ["storage.k8s.io"],
                 "resources": ["storageclasses"],
-                "verbs": ["get", "list", "watch"],
+                "verbs": ["get", "list", "watch", "create"],
             },
             {
                 "apiGroups": ["coordination.k8s.io"],
                 "resources": ["leases"],
                 "verbs": ["get", "create", "patch"],
+            },
+            {
+                # Who may clone disks of another namespace.
+                "apiGroups": ["authorization.k8s.io"],
+                "resources": ["subjectaccessreviews"],
+                "verbs": ["create"],
+            },
+            {
+                # The load balancer that is played.
+                "apiGroups": [""],
+                "resources": ["services", "services/status"],
+                "verbs": ["get", "list", "watch", "patch"],
+            },
+            {
+                "apiGroups": [""],
+                "resources": ["events"],
+                "verbs": ["get", "list", "watch", "create"],
             },
             {
                 "apiGroups": ["events.k8s.io"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from libs.common.contracts.cdi import BIND_IMMEDIATELY, DATA_VOLUME
+from libs.common.contracts.cdi import DATA_VOLUME
 from libs.common.contracts.claims import StorageClassView
 from libs.common.contracts.reading import map_at, text_at, text_map_at
 from libs.common.kinds import (
@@ -22,13 +22,18 @@ from libs.common.kinds import (
 from libs.common.plan import Create, Delete, Patch, Step
 from libs.common.runtime import Cache, Context, Controller, Result
 from tools.kubevirt_sim.behavior import PREFIX, Import
-from tools.kubevirt_sim.disk import SELECTED_NODE, Site, build_heirs, plan_disk
+from tools.kubevirt_sim.disk import SELECTED_NODE, Site, build_heirs, is_wanted, plan_disk
 from tools.kubevirt_sim.edge import Stage, Turned, patch_status, take_turns
 from tools.kubevirt_sim.statuses import holds
+from tools.kubevirt_sim.storage import (
+    STORAGE_PROFILE,
+    Storage,
+    build_profile,
+    build_profile_status,
+)
 
 VOLUME_LABEL: Final = PREFIX + "volume"
 """Label of the PersistentVolumes that the simulator makes."""
-_DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 _BOUND: Final = "pv.kubernetes.io/bind-completed"
 
 
@@ -41,6 +46,33 @@ def map_claim_to_volume(claim: Manifest, _: Cache) -> Iterable[Key]:
     """Name the volume that was made for a claim."""
     name = text_at(claim, "spec", "volumeName")
     return [Key("", name)] if name else []
+
+
+def map_storage(_: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the data volumes that have no claim: a change of the storage may give them one."""
+    store = cache.store(DATA_VOLUME)
+    return [key for key in store if not text_at(store.get(key) or {}, "status", "claimName")]
+
+
+def build_profile_controller(_: Stage) -> Controller:
+    """Build the controller of StorageProfile: there is one for each StorageClass."""
+
+    async def reconcile(ctx: Context) -> Result:
+        async def turn(storage_class: Manifest) -> Turned:
+            profile = ctx.get(STORAGE_PROFILE, ctx.key)
+            if profile is None:
+                made = build_profile(storage_class)
+                return Turned([Create(STORAGE_PROFILE, made, ours=lambda _: True)])
+            status = build_profile_status(storage_class, profile, ctx.now())
+            changed = status != profile.get("status")
+            return Turned([patch_status(STORAGE_PROFILE, profile, status)] if changed else [])
+
+        result, _ = await take_turns(ctx, STORAGE_CLASS, turn)
+        return result
+
+    return Controller(
+        "sim-cdi-profiles", primary=STORAGE_CLASS, reconcile=reconcile, source="reflector"
+    ).watches(STORAGE_PROFILE, map_claim, source="reflector")
 
 
 def build_disk_controller(stage: Stage) -> Controller:
@@ -56,7 +88,8 @@ def build_disk_controller(stage: Stage) -> Controller:
     return (
         Controller("sim-cdi", primary=DATA_VOLUME, reconcile=reconcile, source="reflector")
         .watches(PVC, map_claim)
-        .reads(STORAGE_CLASS, source="reflector")
+        .watches(STORAGE_CLASS, map_storage, source="reflector")
+        .watches(STORAGE_PROFILE, map_storage, source="reflector")
         .reads(NODE)
         .reads(PV, source="reflector")
     )
@@ -87,7 +120,8 @@ def _turn(ctx: Context, disk: Manifest, stage: Stage) -> Turned:
     claim = ctx.get(PVC, ctx.key)
     site = Site(
         claim=claim,
-        waits=_waits(ctx, claim),
+        storage=_look_at_storage(ctx),
+        bind=stage.timing.bind,
         order=Import.parse(disk, stage.timing),
         left=stage.watch(uid_of(disk)),
         now=ctx.now(),
@@ -109,23 +143,18 @@ def _turn(ctx: Context, disk: Manifest, stage: Stage) -> Turned:
     return Turned(wait=plan.wait)
 
 
-def _waits(ctx: Context, claim: Manifest | None) -> bool:
-    if claim is None:
-        return False
-    name = text_at(claim, "spec", "storageClassName")
-    for manifest in ctx.list(STORAGE_CLASS):
-        default = text_map_at(manifest, "metadata", "annotations").get(_DEFAULT_CLASS) == "true"
-        if key_of(manifest).name == name or (default and not name):
-            return StorageClassView.parse(manifest).waits_for_consumer
-    return False
+def _look_at_storage(ctx: Context) -> Storage:
+    classes = {key_of(each).name: each for each in ctx.list(STORAGE_CLASS)}
+    return Storage(classes, {key_of(each).name: each for each in ctx.list(STORAGE_PROFILE)})
 
 
 def _bind(ctx: Context, disk: Manifest, claim: Manifest, stage: Stage) -> list[Step]:
     if stage.simulated:
         return _bind_simulated(ctx, claim)
-    asked = BIND_IMMEDIATELY in text_map_at(disk, "metadata", "annotations")
     chosen = SELECTED_NODE in text_map_at(claim, "metadata", "annotations")
-    if not asked or chosen or not _waits(ctx, claim):
+    held = _look_at_storage(ctx).find_class(text_at(claim, "spec", "storageClassName"))
+    waits = held is not None and StorageClassView.parse(held).waits_for_consumer
+    if chosen or not waits or not is_wanted(disk, claim):
         # The cluster binds it.
         return []
     nodes = [key_of(node).name for node in ctx.list(NODE) if holds(node, "Ready")]

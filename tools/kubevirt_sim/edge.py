@@ -11,7 +11,8 @@ from libs.common.plan import Patch, Step
 from libs.common.runtime import Context, Result
 from tools.kubevirt_sim.behavior import is_silent
 from tools.kubevirt_sim.instance import Watch
-from tools.kubevirt_sim.settings import Mode
+from tools.kubevirt_sim.rollout import Strategy
+from tools.kubevirt_sim.settings import LoadBalancer, Mode
 from tools.kubevirt_sim.timing import Stopwatches, Timing
 
 _MOST_STEPS: Final = 40
@@ -29,6 +30,8 @@ class Stage:
         image: Image of launcher pods.
         heartbeats: Whether nodes renew their Leases.
         chance: Source of jitter.
+        rollout: Rollout strategy of the installation.
+        load_balancer: Load balancer that is played; `Off` for none.
         placements: Node of each pod that was put on one, by UID.
         granted: UIDs of migrations that were let begin.
         rested: Versions of a pod, its node and its instance at which nothing was left to do, by the
@@ -41,6 +44,8 @@ class Stage:
     image: str
     heartbeats: bool
     chance: Callable[[], float]
+    rollout: Strategy = "LiveUpdate"
+    load_balancer: LoadBalancer = "Off"
     placements: dict[str, str] = field(default_factory=dict)
     granted: set[str] = field(default_factory=set)
     rested: dict[str, tuple[int, ...]] = field(default_factory=dict)

@@ -3,8 +3,10 @@
 Nothing of Kubernetes runs in these clusters. What is there is what others see of them: an
 API over HTTPS with the certificates that the guest was given, which keeps objects as the real one
 does, and a Node for each guest that has booted with the data to join. A Node is ready for as long
-as its guest runs; the API answers for as long as a guest of the control plane does. The state of a
-cluster survives reboots of its guests. Of the end of the simulator it survives that there is such a
+as its guest runs; the API answers for as long as a guest of the control plane does. There is no
+etcd, so no node of a control plane can be replaced. The image of a guest counts as one of the
+version that `kubeadm-config` has when the guest joins with its disk. The state of a cluster
+survives reboots of its guests. Of the end of the simulator it survives that there is such a
 cluster, for which the claims of the disks of its control plane have a mark: guests join it anew.
 
 All clusters are behind one address. Which one is meant, the name in the TLS handshake says.
@@ -26,6 +28,7 @@ from typing import Final, Self
 from urllib.parse import urlsplit
 
 import structlog
+import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -33,9 +36,10 @@ from cryptography.x509.oid import NameOID
 
 from libs.common.client import Client
 from libs.common.conditions import render_time
-from libs.common.contracts.reading import maps_at, text_at, text_map_at
+from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
 from libs.common.errors import NotFound, SlipwayError
 from libs.common.kinds import (
+    CONFIG_MAP,
     NODE,
     PVC,
     SECRET,
@@ -57,6 +61,12 @@ _CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
 _CHUNK: Final = 65_536
 ETCD: Final = PREFIX + "etcd"
 """Annotation on the claim of a disk of a control plane: the names of the API of its cluster."""
+VERSION: Final = PREFIX + "version"
+"""Annotation on the claim of a disk of a control plane: the version of its cluster."""
+DISK: Final = PREFIX + "disk"
+"""Annotation on a Node: the claim of the disk that its guest joined with."""
+CONFIG: Final = Key("kube-system", "kubeadm-config")
+"""ConfigMap of a cluster with the configuration that kubeadm reads at a join."""
 
 type Guest = tuple[Manifest, Member]
 """A virtual machine instance that runs, and how its guest is a node."""
@@ -185,12 +195,15 @@ class GuestClusters:
     async def _begin(self, guests: Sequence[Guest]) -> GuestCluster | None:
         """Begin a cluster, or take one up again that a disk of its control plane has."""
         for vmi, member in guests:
-            hosts = member.hosts if member.begins else await self._recall(vmi)
+            hosts, version = (
+                (member.hosts, member.version) if member.begins else await self._recall(vmi)
+            )
             if not hosts or not member.ca_key:
                 continue
             api = await self._stack.enter_async_context(FakeApi())
             cluster = GuestCluster(member.ca, hosts, api, build_tls(replace(member, hosts=hosts)))
             self._clusters[member.ca] = cluster
+            api.create(build_config(version))
             log.info("Simulating an API of a cluster", node=key_of(vmi).name, hosts=list(hosts))
             return cluster
         return None
@@ -203,23 +216,24 @@ class GuestClusters:
         cluster.running = {key_of(vmi).name for vmi, _ in guests}
         for vmi, member in guests if cluster.answers else ():
             name = key_of(vmi).name
-            if cluster.api.find(NODE, Key("", name)) is None:
-                cluster.api.create(build_node(name, member))
-                log.info("Simulating a node that joined", node=name)
+            disk = _claim_of(vmi)
+            _join(cluster.api, name, member, disk.name if disk is not None else "")
 
     # What the disks know of a cluster.
 
-    async def _recall(self, vmi: Manifest) -> tuple[str, ...]:
+    async def _recall(self, vmi: Manifest) -> tuple[tuple[str, ...], str]:
         key = _claim_of(vmi)
         try:
             claim = await self._client.get(PVC, key) if key else {}
         except NotFound:
-            return ()
-        hosts = text_map_at(claim, "metadata", "annotations").get(ETCD, "")
-        return tuple(hosts.split(",")) if hosts else ()
+            return (), ""
+        notes = text_map_at(claim, "metadata", "annotations")
+        hosts = notes.get(ETCD, "")
+        return tuple(hosts.split(",")) if hosts else (), notes.get(VERSION, "")
 
     async def _remember(self, vmi: Manifest, cluster: GuestCluster) -> None:
-        key, notes = _claim_of(vmi), {ETCD: ",".join(cluster.hosts)}
+        key = _claim_of(vmi)
+        notes = {ETCD: ",".join(cluster.hosts), VERSION: read_version(cluster.api)}
         if key is not None:
             with contextlib.suppress(NotFound):
                 await self._client.patch(PVC, key, {"metadata": {"annotations": notes}})
@@ -255,6 +269,33 @@ def _claim_of(vmi: Manifest) -> Key | None:
     return None
 
 
+def build_config(version: str) -> Manifest:
+    """Build the ConfigMap that `kubeadm init` leaves."""
+    kind = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n"
+    text = f"{kind}kubernetesVersion: {version}\n"
+    config = build_object(CONFIG_MAP, CONFIG.name, CONFIG.namespace)
+    return {**config, "data": {"ClusterConfiguration": text}}
+
+
+def read_version(api: FakeApi) -> str:
+    """Return the version that guests join a cluster with."""
+    text = text_at(api.get(CONFIG_MAP, CONFIG), "data", "ClusterConfiguration")
+    return text_at(yaml.safe_load(text) or {}, "kubernetesVersion")
+
+
+def _join(api: FakeApi, name: str, member: Member, disk: str) -> None:
+    """Let a guest register its Node, or take over the one of its name with another disk."""
+    node, key = api.find(NODE, Key("", name)), Key("", name)
+    if node is not None and text_map_at(node, "metadata", "annotations").get(DISK) == disk:
+        return
+    if node is None:
+        api.create(build_node(name, member))
+        log.info("Simulating a node that joined", node=name)
+    version = read_version(api)
+    api.patch(NODE, key, {"metadata": {"annotations": {DISK: disk}}})
+    api.patch_status(NODE, key, {**_status(True), "nodeInfo": {"kubeletVersion": version}})
+
+
 def build_node(name: str, member: Member) -> Manifest:
     """Build the Node that a kubelet registers."""
     role = {_CONTROL_PLANE: ""} if member.ca_key else {}
@@ -279,7 +320,9 @@ def _report(cluster: GuestCluster) -> None:
             for each in maps_at(node, "status", "conditions")
         )
         if ready != (name in cluster.running):
-            cluster.api.patch_status(NODE, Key("", name), _status(not ready))
+            version = map_at(node, "status", "nodeInfo")
+            status = {**_status(not ready), "nodeInfo": dict(version)}
+            cluster.api.patch_status(NODE, Key("", name), status)
 
 
 def _status(ready: bool) -> Manifest:
@@ -290,7 +333,7 @@ def _status(ready: bool) -> Manifest:
         "message": "the simulated kubelet is ready" if ready else "Kubelet stopped posting status",
         "lastTransitionTime": render_time(datetime.now(UTC)),
     }
-    return {"conditions": [condition], "nodeInfo": {"kubeletVersion": "simulated"}}
+    return {"conditions": [condition]}
 
 
 def build_tls(member: Member) -> ssl.SSLContext:
@@ -318,7 +361,7 @@ def _sign_server(member: Member) -> str:
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(minutes=10))
-        .not_valid_after(now + timedelta(days=30))
+        .not_valid_after(now + timedelta(days=365))
         .add_extension(
             x509.SubjectAlternativeName([_alternative(host) for host in member.hosts]), False
         )

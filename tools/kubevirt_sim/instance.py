@@ -53,6 +53,8 @@ class World:
         disks: Data volumes by name, of those that it names and that exist.
         claims: Claims by name, likewise.
         guest: How the guest behaves.
+        boots: Whether its disk can be booted from. QEMU runs all the same, and the instance is
+            ready: only an agent never connects (recording `7-noboot`).
         left: Tells how much of a step is left.
         silent: Whether the node of the guest has stopped.
         lost: Whether it has been silent for longer than KubeVirt waits.
@@ -64,11 +66,17 @@ class World:
     disks: Mapping[str, Manifest]
     claims: Mapping[str, Manifest]
     guest: Guest
+    boots: bool
     left: Watch
     silent: bool
     lost: bool
     now: datetime
     grace: float
+
+    @property
+    def has_agent(self) -> bool:
+        """Whether an agent will connect."""
+        return self.guest.agent and self.boots
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,10 +269,8 @@ def _plan_scheduled(vmi: Manifest, world: World, pod: Manifest) -> InstancePlan:
         return InstancePlan(status=status, pods_ended=((pod, False),))
     status = move(vmi, VmiPhase.RUNNING, world.now)
     vmi = {**vmi, "status": status}
-    agent = False if world.guest.agent_delay else world.guest.agent
-    return InstancePlan(
-        status=build_running_status(vmi, world.pods, pod, world.guest, agent, True, world.now)
-    )
+    agent = world.has_agent and not world.guest.agent_delay
+    return InstancePlan(status=_build_running(vmi, world, pod, agent, True))
 
 
 def _plan_running(vmi: Manifest, world: World, pod: Manifest) -> InstancePlan:
@@ -276,16 +282,24 @@ def _plan_running(vmi: Manifest, world: World, pod: Manifest) -> InstancePlan:
     # After each reboot the guest boots again before its agent answers.
     boot = 0.0 if guest.reboots == "0" else guest.boot
     since = f"agent {guest.reboots}"
-    agent_left = world.left(since, boot + guest.agent_delay) if guest.agent else 0.0
+    agent_left = world.left(since, boot + guest.agent_delay) if world.has_agent else 0.0
     state = map_at(vmi, "status", "migrationState")
     moved = state.get("completed") is True and state.get("failed") is not True
     hidden = world.left(f"address {state.get('migrationUid')}", guest.address_delay) if moved else 0
-    agent = guest.agent and not agent_left
-    status = build_running_status(vmi, world.pods, pod, guest, agent, not hidden, world.now)
+    agent = world.has_agent and not agent_left
+    status = _build_running(vmi, world, pod, agent, not hidden)
     waits = [left for left in (agent_left, hidden) if left]
     return InstancePlan(
         status=status if status != vmi.get("status") else None,
         wait=min(waits) if waits else None,
+    )
+
+
+def _build_running(
+    vmi: Manifest, world: World, pod: Manifest, agent: bool, addressed: bool
+) -> Manifest:
+    return build_running_status(
+        vmi, world.pods, pod, world.claims, world.guest, agent, addressed, world.now
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from libs.common.contracts.cdi import DATA_VOLUME
@@ -15,7 +15,7 @@ from libs.common.kinds import NODE, POD, PVC, Key, Manifest, is_deleting, key_of
 from libs.common.ownership import controller_uid
 from libs.common.plan import Create, Delete, Patch, Step, escape_pointer
 from libs.common.runtime import Cache, Context, Controller, Result
-from tools.kubevirt_sim.behavior import Copy, Guest
+from tools.kubevirt_sim.behavior import Copy, Guest, Import
 from tools.kubevirt_sim.disk import SELECTED_NODE
 from tools.kubevirt_sim.edge import Stage, Turned, patch_status, take_turns
 from tools.kubevirt_sim.evacuation import build_evacuation
@@ -152,6 +152,7 @@ def _look(
         disks=disks,
         claims=claims,
         guest=Guest.parse(vmi, stage.timing),
+        boots=_can_boot(names, disks, stage),
         left=stage.watch(uid_of(vmi)),
         silent=left is not None,
         lost=left == 0,
@@ -159,6 +160,12 @@ def _look(
         grace=float(grace) if isinstance(grace, int) else stage.timing.grace,
     )
     return world, left
+
+
+def _can_boot(names: Sequence[str], disks: Mapping[str, Manifest], stage: Stage) -> bool:
+    """Tell whether the first disk of an instance, where it boots from, can be booted from."""
+    first = disks.get(names[0]) if names else None
+    return first is None or Import.parse(first, stage.timing).boots
 
 
 def _build_steps(ctx: Context, vmi: Manifest, plan: InstancePlan, stage: Stage) -> list[Step]:

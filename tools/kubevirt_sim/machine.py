@@ -17,18 +17,25 @@ from libs.common.contracts.kubevirt import (
     RunStrategy,
     VmiPhase,
 )
-from libs.common.contracts.reading import map_at, maps_at, text_at
+from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
 from libs.common.kinds import Manifest, build_object, is_deleting, key_of, uid_of
 from libs.common.ownership import build_owner_reference
-from libs.common.plan import Create, Delete, Step
-from tools.kubevirt_sim.printable import Sight, find_printable_status
-from tools.kubevirt_sim.statuses import build_condition, find_condition, merge_conditions
+from libs.common.plan import Create, Delete, Patch, Step
+from tools.kubevirt_sim.defaults import build_domain, build_first_status
+from tools.kubevirt_sim.machine_status import build_status
+from tools.kubevirt_sim.printable import Sight
+from tools.kubevirt_sim.revisions import (
+    GENERATION,
+    find_revision,
+    generation_of,
+    plan_bump,
+    plan_revision,
+    revision_name,
+)
+from tools.kubevirt_sim.rollout import Rollout, Strategy, plan_rollout
 
 INSTANCE_FINALIZER: Final = "kubevirt.io/foregroundDeleteVirtualMachine"
-GENERATION: Final = "kubevirt.io/vm-generation"
 _RERUN: Final = (RunStrategy.ALWAYS, RunStrategy.RERUN_ON_FAILURE, RunStrategy.ONCE)
-_NOT_COPIED: Final = frozenset({"Ready", "Failure", "RestartRequired"})
-"""Conditions of an instance that a machine does not show as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +43,7 @@ class MachinePlan:
     """Say what the VM controller does next.
 
     Attributes:
-        steps: Writes, at most one.
+        steps: Writes, in their order.
         status: Status of the machine from now on.
         wait: Seconds until another look that no event asks for; None for none.
     """
@@ -58,9 +65,11 @@ def plan_machine(
     vm: Manifest,
     vmi: Manifest | None,
     disks: Sequence[Mapping[str, Any]],
+    revisions: Sequence[Manifest] = (),
     *,
     disks_ready: bool,
     now: datetime,
+    rollout: Strategy = "LiveUpdate",
     longest_backoff: float = 300.0,
     chance: Callable[[], float] = lambda: 0.0,
 ) -> MachinePlan:
@@ -70,21 +79,32 @@ def plan_machine(
         vm: The machine.
         vmi: Its instance; None for none.
         disks: Data volumes that its template names and that exist.
+        revisions: ControllerRevisions of the machine.
         disks_ready: Whether the data volumes of its own templates let it start.
         now: Time.
+        rollout: Rollout strategy of the installation.
         longest_backoff: Bound of the back-off of a machine that never comes to run, in seconds.
         chance: Random number in [0, 1) for the jitter of the back-off.
     """
     status = dict(vm.get("status") or {})
+    revision = find_revision(vmi, revisions) if vmi is not None else None
+    bump = plan_bump(vm, vmi, revision) if vmi is not None else None
+    if bump is not None:
+        return MachinePlan((bump,), status)
     requests = trim_requests(list(status.get("stateChangeRequests") or ()), vmi)
     failure = count_failures(vm, vmi, now, longest_backoff, chance)
     decision = _decide(vm, vmi, requests, disks_ready=disks_ready)
     wait = _backoff_left(failure, now) if decision.start else 0.0
+    starting = decision.start and not wait
+    change = plan_rollout(vm, vmi, revision, rollout) if vmi is not None and revision else None
     steps: tuple[Step, ...] = ()
     if decision.stop and vmi is not None and not is_deleting(vmi):
         steps = (Delete.of(VIRTUAL_MACHINE_INSTANCE, vmi),)
-    elif decision.start and not wait:
-        steps = (Create(VIRTUAL_MACHINE_INSTANCE, build_instance(vm)),)
+    elif starting:
+        vmi_to_be = Create(VIRTUAL_MACHINE_INSTANCE, build_instance(vm))
+        steps = (*plan_revision(vm, revisions), vmi_to_be)
+    elif vmi is not None and change is not None:
+        steps = _plan_change(vmi, change)
     _set(status, "stateChangeRequests", [*requests, *decision.requests])
     _set(status, "startFailure", failure)
     sight = Sight(
@@ -92,10 +112,18 @@ def plan_machine(
         vmi,
         strategy_of(vm),
         disks,
-        starting=decision.start and not wait,
+        starting=starting,
         stopping=decision.stop,
     )
-    return MachinePlan(steps, build_status(vm, vmi, status, sight, now), wait or None)
+    return MachinePlan(steps, build_status(sight, change, now), wait or None)
+
+
+def _plan_change(vmi: Manifest, change: Rollout) -> tuple[Step, ...]:
+    if not change.operations or text_at(vmi, "status", "phase") in FINAL_PHASES:
+        return ()
+    version = vmi["metadata"]["resourceVersion"]
+    kind = VIRTUAL_MACHINE_INSTANCE
+    return (Patch(kind, key_of(vmi), uid_of(vmi), change.operations, resource_version=version),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,89 +243,27 @@ def has_run(vmi: Mapping[str, Any]) -> bool:
 
 
 def build_instance(vm: Manifest) -> Manifest:
-    """Build the instance of a machine: its template under its own name."""
+    """Build the instance of a machine: its template under its own name, with defaults."""
     template, key = map_at(vm, "spec", "template"), key_of(vm)
     metadata = map_at(template, "metadata")
     spec = dict(map_at(template, "spec"))
-    domain = dict(map_at(spec, "domain"))
-    firmware = dict(map_at(domain, "firmware"))
-    firmware.setdefault("uuid", uid_of(vm))
-    spec["domain"] = {**domain, "firmware": firmware}
-    generation = str(vm["metadata"].get("generation") or 0)
+    spec["domain"] = build_domain(map_at(spec, "domain"), uid_of(vm))
     return build_object(
         VIRTUAL_MACHINE_INSTANCE,
         key.name,
         key.namespace,
         metadata={
             "labels": dict(map_at(metadata, "labels")),
-            "annotations": {**map_at(metadata, "annotations"), GENERATION: generation},
+            "annotations": {
+                **text_map_at(metadata, "annotations"),
+                GENERATION: str(generation_of(vm)),
+            },
             "finalizers": [INSTANCE_FINALIZER],
             "ownerReferences": [build_owner_reference(VIRTUAL_MACHINE, vm)],
         },
         spec=spec,
+        status=build_first_status(spec["domain"], revision_name(vm)),
     )
-
-
-def build_status(
-    vm: Manifest, vmi: Manifest | None, status: Manifest, sight: Sight, now: datetime
-) -> Manifest:
-    """Build the status of a machine."""
-    ready = find_condition(vmi, "Ready") if vmi is not None else None
-    conditions = _build_conditions(vm, vmi, ready)
-    status = {
-        **status,
-        "created": vmi is not None,
-        "ready": ready is not None and ready.get("status") == "True",
-        "runStrategy": strategy_of(vm),
-        "desiredGeneration": vm["metadata"].get("generation") or 0,
-        "observedGeneration": vm["metadata"].get("generation") or 0,
-        "printableStatus": str(find_printable_status(sight)),
-        "conditions": merge_conditions(status.get("conditions") or (), conditions, now),
-    }
-    for name in ("created", "ready"):
-        if not status[name]:
-            # They are optional booleans of the Go type, which are left out when false.
-            del status[name]
-    return status
-
-
-def _build_conditions(
-    vm: Manifest, vmi: Manifest | None, ready: Mapping[str, Any] | None
-) -> list[Manifest]:
-    if vmi is None:
-        return [build_condition("Ready", False, "VMINotExists", "VMI does not exist")]
-    found = [
-        {name: item[name] for name in ("type", "status", "reason", "message") if name in item}
-        for item in maps_at(vmi, "status", "conditions")
-        if item.get("type") not in _NOT_COPIED
-    ]
-    if ready is None:
-        reason = build_condition("Ready", False, "VMIConditionMissing", "VMI is missing the Ready")
-        found.insert(0, reason)
-    else:
-        found.insert(0, {name: value for name, value in ready.items() if "Time" not in name})
-    if is_restart_required(vm, vmi):
-        message = "a non-live-updatable field was changed in the template spec"
-        found.append(build_condition("RestartRequired", True, "RestartRequired", message))
-    return found
-
-
-def is_restart_required(vm: Mapping[str, Any], vmi: Mapping[str, Any]) -> bool:
-    """Tell whether the template has changed since the instance was made of it."""
-    if text_at(vmi, "status", "phase") in FINAL_PHASES or is_deleting(vmi):
-        return False
-    template, spec = map_at(vm, "spec", "template", "spec"), map_at(vmi, "spec")
-    return any(
-        _without_uuid(template.get(name)) != _without_uuid(spec.get(name))
-        for name in {*template, *spec} - {"terminationGracePeriodSeconds"}
-    )
-
-
-def _without_uuid(value: object) -> object:
-    """Leave out of a domain the UUID that an instance is given where its template has none."""
-    if not isinstance(value, Mapping):
-        return value
-    return {name: part for name, part in value.items() if name != "firmware"}
 
 
 def _set(status: Manifest, name: str, value: object) -> None:

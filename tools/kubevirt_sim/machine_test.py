@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.contracts.kubevirt import PrintableStatus
+from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE, PrintableStatus
 from libs.common.kinds import Manifest
 from libs.common.plan import Create, Delete
 from tools.kubevirt_sim.machine import backoff, build_instance, plan_machine, trim_requests
@@ -38,10 +38,11 @@ def build_vmi(phase: str, uid: str = "one", *, ran: bool = True, **status: Any) 
 
 
 def act(vm: Manifest, vmi: Manifest | None, *, disks_ready: bool = True) -> tuple[str, Manifest]:
-    """Return what is done, `create`, `delete` or nothing, and the status."""
+    """Return what is done to the instance, `create`, `delete` or nothing, and the status."""
     plan = plan_machine(vm, vmi, [], disks_ready=disks_ready, now=NOW)
     names = {Create: "create", Delete: "delete"}
-    return "".join(names[type(step)] for step in plan.steps), plan.status
+    steps = [step for step in plan.steps if step.kind == VIRTUAL_MACHINE_INSTANCE]
+    return "".join(names[type(step)] for step in steps), plan.status
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,28 @@ from libs.common.contracts.kubevirt import (
     RunStrategy,
 )
 from libs.common.contracts.reading import maps_at, text_at, text_map_at
-from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
+from libs.common.kinds import (
+    CONTROLLER_REVISION,
+    PVC,
+    STORAGE_CLASS,
+    Key,
+    Manifest,
+    is_deleting,
+    key_of,
+    uid_of,
+)
 from libs.common.ownership import build_owner_reference
 from libs.common.plan import Create, Delete, Step
 from libs.common.runtime import Cache, Context, Controller, Result
 from tools.kubevirt_sim.edge import Stage, Turned, beside, patch_status, take_turns
 from tools.kubevirt_sim.launcher import claim_of
 from tools.kubevirt_sim.machine import plan_machine, strategy_of
+from tools.kubevirt_sim.revisions import BY_MACHINE, index_revision
+from tools.kubevirt_sim.snapshot_volumes import (
+    VOLUME_SNAPSHOT_CLASS,
+    judge_volumes,
+    read_catalog,
+)
 
 BY_CLAIM: Final = "claim"
 """Index of machines and instances by the claims that they name."""
@@ -35,7 +50,7 @@ def index_machine(vm: Manifest) -> Iterable[str]:
 
 
 def map_disk(disk: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the machines that name a data volume."""
+    """Name the machines that name a data volume, or the claim of that name."""
     return map(key_of, cache.store(VIRTUAL_MACHINE).indexed(BY_CLAIM, str(key_of(disk))))
 
 
@@ -74,6 +89,10 @@ def build_machine_controller(stage: Stage) -> Controller:
         .owns(VIRTUAL_MACHINE_INSTANCE, source="reflector")
         .reads(VIRTUAL_MACHINE, indexes={BY_CLAIM: index_machine})
         .watches(DATA_VOLUME, map_disk, source="reflector")
+        .watches(PVC, map_disk, source="reflector")
+        .reads(STORAGE_CLASS, source="reflector")
+        .reads(VOLUME_SNAPSHOT_CLASS, optional=True, source="reflector")
+        .reads(CONTROLLER_REVISION, source="reflector", indexes={BY_MACHINE: index_revision})
     )
 
 
@@ -89,14 +108,23 @@ def _turn(ctx: Context, vm: Manifest, stage: Stage) -> Turned:
         vm,
         vmi,
         disks,
+        ctx.indexed(CONTROLLER_REVISION, BY_MACHINE, uid_of(vm)),
         disks_ready=_are_own_disks_ready(ctx, vm),
         now=ctx.now(),
+        rollout=stage.rollout,
         longest_backoff=stage.timing.crash_backoff,
         chance=stage.chance,
     )
+    volumes = maps_at(vm, "spec", "template", "spec", "volumes")
+    status = {
+        **plan.status,
+        "volumeSnapshotStatuses": judge_volumes(volumes, ctx.key.namespace, read_catalog(ctx)),
+    }
+    if not volumes:
+        del status["volumeSnapshotStatuses"]
     steps: list[Step] = []
-    if plan.status != vm.get("status"):
-        steps.append(patch_status(VIRTUAL_MACHINE, vm, plan.status))
+    if status != vm.get("status"):
+        steps.append(patch_status(VIRTUAL_MACHINE, vm, status))
     # The status goes first: it counts the failure of the instance that is deleted next.
     return Turned([*steps, *plan.steps], plan.wait)
 

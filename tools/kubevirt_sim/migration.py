@@ -16,11 +16,12 @@ from typing import Any, Final
 from libs.common.contracts.kubevirt import FINAL_PHASES, NODE_NAME, VmiPhase
 from libs.common.contracts.migrations import MIGRATION_JOB, MigrationPhase
 from libs.common.contracts.reading import map_at, text_at, text_map_at
-from libs.common.kinds import Manifest, is_deleting, uid_of
+from libs.common.kinds import Manifest, is_deleting, uid_of, version_of
 from libs.common.plan import escape_pointer
 from tools.kubevirt_sim.behavior import Copy
 from tools.kubevirt_sim.instance import Watch
 from tools.kubevirt_sim.launcher import are_containers_ready, find_launcher, is_finished
+from tools.kubevirt_sim.rollout import adopt_changes
 from tools.kubevirt_sim.statuses import build_condition, merge_conditions, render_time
 
 FINAL: Final = (MigrationPhase.SUCCEEDED, MigrationPhase.FAILED)
@@ -28,6 +29,8 @@ CLUSTER_LIMIT: Final = 5
 """Migrations at a time in a cluster; KubeVirt's default."""
 NODE_LIMIT: Final = 2
 """Migrations at a time away from one node; KubeVirt's default."""
+KEPT: Final = 5
+"""Finished migrations of an instance that KubeVirt keeps (migration.go, garbage collection)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,26 @@ def find_target(migration: Mapping[str, Any], pods: Sequence[Manifest]) -> Manif
         if text_map_at(pod, "metadata", "labels").get(MIGRATION_JOB) == uid:
             return pod
     return None
+
+
+def is_superfluous(migration: Mapping[str, Any], all_migrations: Sequence[Manifest]) -> bool:
+    """Tell whether a finished migration has enough younger ones of its instance to be deleted."""
+    if text_at(migration, "status", "phase") not in FINAL or is_deleting(migration):
+        return False
+    younger = [
+        other
+        for other in all_migrations
+        if text_at(other, "spec", "vmiName") == text_at(migration, "spec", "vmiName")
+        and text_at(other, "status", "phase") in FINAL
+        and not is_deleting(other)
+        and _age_of(other) > _age_of(migration)
+    ]
+    return len(younger) >= KEPT
+
+
+def _age_of(migration: Mapping[str, Any]) -> tuple[str, int]:
+    # Creation times are whole seconds.
+    return text_at(migration, "metadata", "creationTimestamp"), version_of(migration)
 
 
 def is_under_way(migration: Mapping[str, Any]) -> bool:
@@ -237,6 +260,7 @@ def _arrive(vmi: Manifest, scene: Scene, target: Manifest) -> MigrationPlan:
     }
     status["nodeName"] = node
     status.pop("evacuationNodeName", None)
+    adopt_changes(vmi, status)
     return MigrationPlan(vmi_status=status, node=node)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from libs.common.contracts.cdi import DATA_VOLUME
 from libs.common.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
@@ -12,13 +13,14 @@ from libs.common.contracts.kubevirt import (
 )
 from libs.common.contracts.launchers import LauncherView
 from libs.common.contracts.migrations import MigrationView
-from libs.common.errors import NotFound
+from libs.common.errors import ApiError, NotFound
 from libs.common.kinds import NODE, POD, Key, Manifest
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
 from tools.kubevirt_sim.conftest import History
-from tools.kubevirt_sim.samples import build_machine, build_migration
+from tools.kubevirt_sim.samples import build_disk, build_machine, build_migration
 from tools.kubevirt_sim.simulator import KubeVirtSim
+from tools.kubevirt_sim.statuses import find_condition
 from tools.kubevirt_sim.timing import INSTANT, Timing
 
 WEB = Key("default", "web")
@@ -257,3 +259,67 @@ async def test_revived_node_goes_on(timed_sim: KubeVirtSim, clock: FakeClock) ->
 
 def _slow() -> Timing:
     return INSTANT.model_copy(update={"migration_pending": 300.0})
+
+
+@pytest.mark.parametrize(
+    ("modes", "reason"), [(["ReadWriteOnce"], "DisksNotLiveMigratable"), (["ReadWriteMany"], "")]
+)
+async def test_access_modes_of_the_disks_decide(
+    kubevirt_sim: KubeVirtSim, modes: list[str], reason: str
+) -> None:
+    disk = build_disk()
+    disk["spec"]["storage"]["accessModes"] = modes
+    await kubevirt_sim.client.create(DATA_VOLUME, disk)
+    await kubevirt_sim.client.create(VIRTUAL_MACHINE, build_machine(disk="web-root"))
+    await kubevirt_sim.settled()
+
+    vmi = await kubevirt_sim.client.get(VIRTUAL_MACHINE_INSTANCE, WEB)
+    found = find_condition(vmi, "LiveMigratable") or {}
+    assert found["status"] == str(not reason)
+    assert found.get("reason", "") == reason
+    info = vmi["status"]["volumeStatus"][0]["persistentVolumeClaimInfo"]
+    assert (info["claimName"], info["accessModes"]) == ("web-root", modes)
+    if reason:
+        assert found["message"] == (
+            "cannot migrate VMI: PVC web-root is not shared, live migration requires that all PVCs "
+            "must be shared (using ReadWriteMany access mode)"
+        )
+        with pytest.raises(ApiError, match="DisksNotLiveMigratable"):
+            await kubevirt_sim.client.create(VIRTUAL_MACHINE_INSTANCE_MIGRATION, build_migration())
+
+
+@pytest.mark.parametrize(
+    ("interface", "annotated", "live"),
+    [
+        ({"masquerade": {}}, False, True),
+        ({"passtBinding": {}}, False, True),
+        ({"bridge": {}}, False, False),
+        ({"bridge": {}}, True, True),
+    ],
+)
+async def test_binding_of_the_pod_network_decides(
+    kubevirt_sim: KubeVirtSim, interface: Manifest, annotated: bool, live: bool
+) -> None:
+    vm = build_machine()
+    template = vm["spec"]["template"]
+    template["spec"]["domain"]["devices"]["interfaces"] = [{"name": "default", **interface}]
+    if annotated:
+        note = "kubevirt.io/allow-pod-bridge-network-live-migration"
+        template["metadata"]["annotations"][note] = ""
+    await kubevirt_sim.client.create(VIRTUAL_MACHINE, vm)
+    await kubevirt_sim.settled()
+
+    vmi = await kubevirt_sim.client.get(VIRTUAL_MACHINE_INSTANCE, WEB)
+    found = find_condition(vmi, "LiveMigratable") or {}
+    assert found["status"] == str(live)
+    assert found.get("reason") == (None if live else "InterfaceNotLiveMigratable")
+
+
+async def test_five_finished_migrations_are_kept(kubevirt_sim: KubeVirtSim) -> None:
+    await run(kubevirt_sim)
+    for number in range(7):
+        await kubevirt_sim.client.create(MIGRATION, build_migration(f"move-{number}"))
+        await kubevirt_sim.settled()
+
+    held = (await kubevirt_sim.client.list(MIGRATION, "default")).items
+    assert sorted(each["metadata"]["name"] for each in held) == [f"move-{n}" for n in range(2, 7)]

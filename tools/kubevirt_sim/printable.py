@@ -18,19 +18,6 @@ from tools.kubevirt_sim.statuses import find_condition, holds
 
 _STARTING: Final = (VmiPhase.UNSET, VmiPhase.PENDING, VmiPhase.SCHEDULING, VmiPhase.SCHEDULED)
 _RERUN: Final = (RunStrategy.ALWAYS, RunStrategy.RERUN_ON_FAILURE, RunStrategy.ONCE)
-_NOT_PROVISIONED: Final = frozenset(
-    {
-        "",
-        DataVolumePhase.PENDING,
-        DataVolumePhase.PVC_BOUND,
-        DataVolumePhase.IMPORT_SCHEDULED,
-        DataVolumePhase.IMPORT_IN_PROGRESS,
-        DataVolumePhase.CLONE_IN_PROGRESS,
-        "CloneScheduled",
-        "UploadScheduled",
-        "UploadReady",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +67,32 @@ def _is_unschedulable(sight: Sight) -> bool:
     return sight.live and blocked
 
 
+def _is_wanted(sight: Sight) -> bool:
+    return sight.live or sight.strategy != RunStrategy.HALTED
+
+
 def _is_provisioning(sight: Sight) -> bool:
-    unfinished = any(_phase(disk) in _NOT_PROVISIONED for disk in sight.disks)
-    return unfinished and (sight.live or sight.strategy != RunStrategy.HALTED)
+    return _is_wanted(sight) and any(map(_is_being_filled, sight.disks))
+
+
+def _is_being_filled(disk: Mapping[str, Any]) -> bool:
+    """Tell whether CDI is at work on a disk (storage/types, HasDataVolumeProvisioning)."""
+    if _phase(disk) in (DataVolumePhase.SUCCEEDED, DataVolumePhase.PENDING_POPULATION):
+        return False
+    return holds(disk, "Bound") or _phase(disk) != DataVolumePhase.WAIT_FOR_FIRST_CONSUMER
+
+
+def _has_error(disk: Mapping[str, Any]) -> bool:
+    """Tell whether a disk failed or its importer did (storage/types, HasDataVolumeErrors)."""
+    running = find_condition(disk, "Running") or {}
+    stopped = running.get("status") == "False"
+    broken = running.get("reason") in ("Error", "ImagePullFailed")
+    return _phase(disk) == DataVolumePhase.FAILED or (stopped and broken)
 
 
 def _waits_for_binding(sight: Sight) -> bool:
     waiting = (DataVolumePhase.WAIT_FOR_FIRST_CONSUMER, DataVolumePhase.PENDING_POPULATION)
-    wanted = sight.live or sight.strategy != RunStrategy.HALTED
-    return wanted and any(_phase(disk) in waiting for disk in sight.disks)
+    return _is_wanted(sight) and any(_phase(disk) in waiting for disk in sight.disks)
 
 
 def _is_crashing(sight: Sight) -> bool:
@@ -112,7 +116,7 @@ TABLE: Final[Sequence[tuple[PrintableStatus, Callable[[Sight], bool]]]] = (
     (PrintableStatus.PVC_NOT_FOUND, lambda s: s.synchronized_reason() == "FailedPvcNotFound"),
     (
         PrintableStatus.DATA_VOLUME_ERROR,
-        lambda s: any(_phase(disk) == DataVolumePhase.FAILED for disk in s.disks),
+        lambda s: any(map(_has_error, s.disks)),
     ),
     (PrintableStatus.UNSCHEDULABLE, _is_unschedulable),
     (PrintableStatus.PROVISIONING, _is_provisioning),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import Final
 
 from libs.common.contracts.cdi import DATA_VOLUME
@@ -60,28 +61,40 @@ def _build_api_service(namespace: str, port: int, bundle: str) -> Manifest:
 
 def _build_webhooks(namespace: str, port: int, bundle: str) -> Manifest:
     service = {"namespace": namespace, "name": NAME, "port": port, "path": REVIEW_PATH}
-    rules = [
+    client = {"service": service, "caBundle": bundle}
+    machines = [
         _build_rule(VIRTUAL_MACHINE, "CREATE", "UPDATE"),
         _build_rule(VIRTUAL_MACHINE_INSTANCE_MIGRATION, "CREATE"),
         _build_rule(DATA_VOLUME, "CREATE", "UPDATE"),
-        {
-            "apiGroups": [""],
-            "apiVersions": ["v1"],
-            "resources": ["pods/eviction"],
-            "operations": ["CREATE"],
-        },
     ]
-    webhook = {
-        "name": "validator.kubevirt-sim.slipway.dev",
+    evictions = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "resources": ["pods/eviction"],
+        "operations": ["CREATE"],
+    }
+    # As with KubeVirt and CDI, nobody changes machines and disks while they are down. Evictions of
+    # other pods must go on.
+    return build_object(
+        WEBHOOKS,
+        NAME,
+        webhooks=[
+            _build_webhook("validator", "Fail", client, machines),
+            _build_webhook("eviction-interceptor", "Ignore", client, [evictions]),
+        ],
+    )
+
+
+def _build_webhook(name: str, policy: str, client: Manifest, rules: Sequence[Manifest]) -> Manifest:
+    return {
+        "name": f"{name}.kubevirt-sim.slipway.dev",
         "admissionReviewVersions": ["v1"],
         "sideEffects": "NoneOnDryRun",
-        # A simulator that is down must not keep a cluster from its work.
-        "failurePolicy": "Ignore",
+        "failurePolicy": policy,
         "timeoutSeconds": 5,
-        "clientConfig": {"service": service, "caBundle": bundle},
-        "rules": rules,
+        "clientConfig": client,
+        "rules": list(rules),
     }
-    return build_object(WEBHOOKS, NAME, webhooks=[webhook])
 
 
 def _build_rule(kind: Kind, *operations: str) -> Manifest:

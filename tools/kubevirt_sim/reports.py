@@ -10,6 +10,12 @@ from libs.common.contracts.reading import map_at, maps_at, text_at
 from libs.common.kinds import Manifest, is_deleting, uid_of
 from tools.kubevirt_sim.behavior import Guest
 from tools.kubevirt_sim.launcher import is_finished
+from tools.kubevirt_sim.migratable import (
+    build_migratable,
+    build_volume_status,
+    find_method,
+)
+from tools.kubevirt_sim.rollout import pending_changes
 from tools.kubevirt_sim.statuses import (
     build_condition,
     find_condition,
@@ -24,6 +30,7 @@ def build_running_status(
     vmi: Manifest,
     pods: Sequence[Manifest],
     pod: Manifest,
+    claims: Mapping[str, Manifest],
     guest: Guest,
     agent: bool,
     addressed: bool,
@@ -35,13 +42,14 @@ def build_running_status(
         vmi: The instance, in phase Running.
         pods: Its launcher pods.
         pod: The one that holds the guest.
+        claims: Claims of its disks, by name.
         guest: How the guest behaves.
         agent: Whether the guest agent is connected.
         addressed: Whether the addresses are known.
         now: Time.
     """
     status = dict(vmi.get("status") or {})
-    wanted = [_build_ready(pod), *_build_others(vmi, guest, agent)]
+    wanted = [_build_ready(pod), *_build_others(vmi, claims, guest, agent)]
     return {
         **status,
         "activePods": {
@@ -50,12 +58,9 @@ def build_running_status(
             if not is_finished(each) and text_at(each, "spec", "nodeName")
         },
         "interfaces": build_interfaces(vmi, pod, agent, addressed),
-        "migrationMethod": "LiveMigration" if not guest.not_migratable else "BlockMigration",
+        "migrationMethod": find_method(vmi, claims),
         "migrationTransport": "Unix",
-        "volumeStatus": [
-            {"name": text_at(volume, "name"), "target": f"vd{chr(ord('a') + index % 26)}"}
-            for index, volume in enumerate(maps_at(vmi, "spec", "volumes"))
-        ],
+        "volumeStatus": build_volume_status(vmi, claims),
         "conditions": merge_conditions(status.get("conditions") or (), wanted, now),
     }
 
@@ -73,19 +78,19 @@ def _build_ready(pod: Manifest) -> Manifest:
     )
 
 
-def _build_others(vmi: Mapping[str, Any], guest: Guest, agent: bool) -> list[Manifest]:
+def _build_others(
+    vmi: Mapping[str, Any], claims: Mapping[str, Manifest], guest: Guest, agent: bool
+) -> list[Manifest]:
     found = []
     disks = find_condition(vmi, "DataVolumesReady")
     if disks is not None:
-        found.append(disks)
-    if guest.not_migratable:
-        text = f"cannot migrate VMI: {guest.not_migratable}"
-        found.append(build_condition("LiveMigratable", False, guest.not_migratable, text))
-    else:
-        found.append(build_condition("LiveMigratable", True))
-    found.append(build_condition("StorageLiveMigratable", not guest.not_migratable))
+        # virt-controller says so again once the importer has ended (recording `05-vmi`).
+        text = "All of the VMI's DVs are bound and ready"
+        found.append(build_condition("DataVolumesReady", True, "AllDVsReady", text))
+    found += build_migratable(vmi, claims, guest)
     if agent:
         found.append(build_condition("AgentConnected", True))
+    found += [build_condition(name, True) for name in pending_changes(vmi)]
     if holds(vmi, "Paused"):
         found.append(build_condition("Paused", True, PAUSED_BY_USER, "VMI was paused by user"))
     evicting = find_condition(vmi, "EvictionRequested")

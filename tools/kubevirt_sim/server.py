@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Mapping
 from typing import Any, Final, Self
 
 import orjson
@@ -21,12 +22,19 @@ from libs.common.contracts.kubevirt import (
 from libs.common.contracts.reading import map_at, text_at
 from libs.common.errors import NotFound, SlipwayError
 from libs.common.kinds import POD, Key, Kind, Manifest, key_of
-from tools.kubevirt_sim.actions import Actions, build_discovery, build_failure
-from tools.kubevirt_sim.admission import Refusal, judge
+from tools.kubevirt_sim.actions import NOT_ACCEPTABLE, Actions, build_discovery, build_failure
+from tools.kubevirt_sim.admission import (
+    Refusal,
+    build_access_reviews,
+    find_foreign_source,
+    judge,
+    refuse_clone,
+)
 
 GROUP_PATH: Final = f"/apis/{SUBRESOURCES_GROUP}/v1"
 REVIEW_PATH: Final = "/validate"
 _REVIEWED: Final = (POD, VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE_MIGRATION, DATA_VOLUME)
+_ACCESS_PATH: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _JSON: Final = "application/json"
 
 
@@ -96,7 +104,10 @@ class ActionServer:
             Key(place["namespace"], place["name"]),
             place["action"],
             body if isinstance(body, dict) else {},
+            accept=request.headers.get("Accept", ""),
         )
+        if code == web.HTTPNotAcceptable.status_code:
+            return web.Response(status=code, text=NOT_ACCEPTABLE)
         return _respond(code, answer)
 
     async def _review(self, request: web.Request) -> web.Response:
@@ -129,6 +140,10 @@ class ActionServer:
             return None
         key = Key(text_at(asked, "namespace"), text_at(asked, "name"))
         old = dict(map_at(asked, "oldObject")) or None
+        user = map_at(asked, "userInfo")
+        source = find_foreign_source(dict(map_at(asked, "object"))) if kind == DATA_VOLUME else None
+        if source is not None and old is None and not await self._may_clone(source, user):
+            return refuse_clone(source, user)
         migrations: list[Manifest] = []
         if kind == VIRTUAL_MACHINE_INSTANCE_MIGRATION:
             migrations = (await self._client.list(kind, key.namespace)).items
@@ -148,6 +163,13 @@ class ActionServer:
                 # The rules are pure: what they want to see is fetched, and they are asked again.
                 wanted = err.args[0]
                 known[wanted] = await self._find(*wanted)
+
+    async def _may_clone(self, source: Key, user: Mapping[str, Any]) -> bool:
+        for review in build_access_reviews(source, user):
+            answer = await self._client.raw("POST", _ACCESS_PATH, review)
+            if map_at(answer, "status").get("allowed") is True:
+                return True
+        return False
 
     async def _find(self, kind: Kind, key: Key) -> Manifest | None:
         try:
@@ -169,5 +191,6 @@ async def _answer_discovery(_: web.Request) -> web.Response:
 
 
 def _respond(code: int, body: Manifest | None) -> web.Response:
-    raw = b"" if body is None else orjson.dumps(body)
-    return web.Response(body=raw, status=code, content_type=_JSON)
+    if body is None:
+        return web.Response(status=code)
+    return web.Response(body=orjson.dumps(body), status=code, content_type=_JSON)

@@ -10,6 +10,8 @@ from libs.common.settings import CommonSettings, operator_settings
 from libs.common.settings.fields import CommaList
 
 type Mode = Literal["Simulated", "Cluster"]
+type LoadBalancer = Literal["Off", "MetalLB", "Cilium", "KubeVip"]
+type Rollout = Literal["LiveUpdate", "Stage"]
 
 DEFAULT_IMAGE = "registry.k8s.io/pause:3.10"
 
@@ -31,6 +33,14 @@ class SimulatorSettings(CommonSettings):
 
     launcher_image: str = DEFAULT_IMAGE
     """launcher_image is the image of launcher pods, which does nothing; kubelets must have it."""
+
+    rollout: Rollout = "LiveUpdate"
+    """rollout is the rollout strategy of the installation: `LiveUpdate`, KubeVirt's default, or
+    `Stage`."""
+
+    load_balancer: LoadBalancer = "Off"
+    """load_balancer says which load balancer is played: it announces what Services ask for in its
+    words. `Off` leaves Services alone."""
 
     nodes: int = Field(default=3, ge=0, le=100)
     """nodes is the number of nodes that are played where launchers are simulated."""

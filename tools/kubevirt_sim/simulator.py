@@ -13,21 +13,28 @@ from libs.common.client import Client
 from libs.common.clock import Clock
 from libs.common.config import ConnectionConfig
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
+from libs.common.contracts.reading import text_map_at
 from libs.common.errors import AlreadyExists, NotFound, SlipwayError
-from libs.common.kinds import CRD, NODE, Key, Kind, Manifest, key_of
+from libs.common.kinds import CRD, NODE, STORAGE_CLASS, Key, Kind, Manifest, key_of
 from libs.common.runtime import Operator
 from libs.common.runtime.manager import Manager
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.serving import kinds_of
 from tools.kubevirt_sim.behavior import PREFIX, SILENT
 from tools.kubevirt_sim.crds import SIMULATED, build_crds
-from tools.kubevirt_sim.disks import build_disk_controller, build_volume_controller
+from tools.kubevirt_sim.disks import (
+    build_disk_controller,
+    build_profile_controller,
+    build_volume_controller,
+)
 from tools.kubevirt_sim.edge import Stage
 from tools.kubevirt_sim.instances import build_instance_controller
+from tools.kubevirt_sim.load_balancer import build_load_balancer
 from tools.kubevirt_sim.machines import build_machine_controller
 from tools.kubevirt_sim.nodes import build_kubelet, build_node, build_scheduler
 from tools.kubevirt_sim.settings import SimulatorSettings
 from tools.kubevirt_sim.snapshots import build_snapshot_controller
+from tools.kubevirt_sim.storage import DEFAULT, build_class
 from tools.kubevirt_sim.timing import INSTANT, ScaledClock, Stopwatches, Timing
 from tools.kubevirt_sim.transfers import build_migration_controller
 
@@ -103,6 +110,8 @@ class KubeVirtSim:
             image=self.settings.launcher_image,
             heartbeats=self.settings.heartbeats,
             chance=random.Random(seed).random,
+            rollout=self.settings.rollout,
+            load_balancer=self.settings.load_balancer,
         )
         self.config = config
         self.manager: Manager | None = None
@@ -157,10 +166,13 @@ class KubeVirtSim:
             build_instance_controller,
             build_migration_controller,
             build_disk_controller,
+            build_profile_controller,
             build_snapshot_controller,
         ]
         if self.stage.simulated:
             builders += [build_scheduler, build_kubelet, build_volume_controller]
+        if self.stage.load_balancer != "Off":
+            builders.append(build_load_balancer)
         return Operator(
             ID,
             SimulatorSettings,
@@ -181,6 +193,7 @@ class KubeVirtSim:
         if self.stage.simulated:
             for number in range(1, self.settings.nodes + 1):
                 await self.add_node(number)
+            await self._add_storage_class()
 
     async def add_node(self, number: int) -> str:
         """Add a node that the simulator plays, `sim-node-<number>`; returns its name."""
@@ -188,6 +201,13 @@ class KubeVirtSim:
         with contextlib.suppress(AlreadyExists):
             await self.client.create(NODE, node)
         return key_of(node).name
+
+    async def _add_storage_class(self) -> None:
+        """Add the class of the disks that the simulator provides; the default if none is yet."""
+        held = (await self.client.list(STORAGE_CLASS)).items
+        marks = (text_map_at(each, "metadata", "annotations").get(DEFAULT) for each in held)
+        with contextlib.suppress(AlreadyExists):
+            await self.client.create(STORAGE_CLASS, build_class(default="true" not in marks))
 
     async def silence(self, node: str) -> None:
         """Have a node stop: nothing on it starts, ends or reports any more."""

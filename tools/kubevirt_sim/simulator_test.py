@@ -253,19 +253,21 @@ async def test_paused_gate_makes_machine_unready(kubevirt_sim: KubeVirtSim) -> N
     assert (vm.printable_status, vm.ready) == ("Paused", False)
 
 
-async def test_changed_template_asks_for_a_restart(kubevirt_sim: KubeVirtSim) -> None:
-    first = await run(kubevirt_sim)
-    change = {"spec": {"template": {"spec": {"domain": {"cpu": {"cores": 2}}}}}}
+@pytest.mark.parametrize(
+    ("guest", "url", "agent"),
+    [({}, "linux.qcow2", True), ({"boots": "false"}, "linux.qcow2", False), ({}, "no-boot", False)],
+)
+async def test_instance_is_ready_even_if_its_disk_does_not_boot(
+    kubevirt_sim: KubeVirtSim, guest: dict[str, str], url: str, agent: bool
+) -> None:
+    disk = build_disk(guest=guest)
+    disk["spec"]["source"]["http"]["url"] = f"https://images.example.com/{url}"
+    await kubevirt_sim.client.create(DATA_VOLUME, disk)
 
-    await kubevirt_sim.client.patch(VIRTUAL_MACHINE, WEB, change)
-    await kubevirt_sim.settled()
-    vm = VmView.parse(await kubevirt_sim.client.get(VIRTUAL_MACHINE, WEB))
-    assert vm.conditions.holds("RestartRequired")
+    vmi = await run(kubevirt_sim, disk="web-root")
 
-    await kubevirt_sim.client.delete(VIRTUAL_MACHINE_INSTANCE, WEB, uid=first.uid)
-    await kubevirt_sim.settled()
-    vm = VmView.parse(await kubevirt_sim.client.get(VIRTUAL_MACHINE, WEB))
-    assert not vm.conditions.holds("RestartRequired")
+    assert vmi.ready, "QEMU runs, and KubeVirt knows no more"
+    assert vmi.conditions.holds("AgentConnected") == agent
 
 
 async def test_settled_simulator_writes_nothing_also_after_a_restart(

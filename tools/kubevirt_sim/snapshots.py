@@ -2,13 +2,14 @@
 
     InProgress -> Succeeded | Failed
 
-Nothing is copied. Where the cluster serves VolumeSnapshots one is made for each disk, which whoever
-plays the driver fills.
+Only volumes whose storage can take snapshots are included. A snapshot without any is ready as well
+(recording `03-vmsnapshot`). The machine is locked while the snapshot is taken. Nothing is copied.
+If the cluster serves VolumeSnapshots, one is created for each disk, for a driver to fill.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
@@ -20,16 +21,51 @@ from libs.common.contracts.machine_snapshots import (
 )
 from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
 from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
-from libs.common.kinds import Key, Kind, Manifest, build_object, is_deleting, key_of, uid_of
+from libs.common.kinds import (
+    PVC,
+    STORAGE_CLASS,
+    Key,
+    Kind,
+    Manifest,
+    build_object,
+    is_deleting,
+    key_of,
+    uid_of,
+)
 from libs.common.ownership import build_owner_reference
 from libs.common.plan import Create, Step
 from libs.common.runtime import Cache, Context, Controller, Result
 from tools.kubevirt_sim.behavior import PREFIX
 from tools.kubevirt_sim.edge import Stage, Turned, beside, patch_status, take_turns
+from tools.kubevirt_sim.launcher import claim_of
+from tools.kubevirt_sim.snapshot_volumes import (
+    VOLUME_SNAPSHOT_CLASS,
+    judge_volumes,
+    read_catalog,
+)
 from tools.kubevirt_sim.statuses import build_condition, holds, merge_conditions, render_time
 
 _OUTCOME: Final = PREFIX + "snapshot"
 """Annotation of a snapshot: `fail` for one that cannot be taken."""
+_FINAL: Final = (MachineSnapshotPhase.SUCCEEDED, MachineSnapshotPhase.FAILED)
+_MESSAGES: Final[Mapping[str, str]] = {
+    "Online": (
+        "Snapshot taken while the VM was running. Consistency depends on guest-agent quiescing."
+    ),
+    "GuestAgent": (
+        "Guest agent was active and attempted to quiesce the filesystem for application "
+        "consistency."
+    ),
+    "NoGuestAgent": (
+        "Guest agent was not available. Snapshot is crash-consistent and may not be "
+        "application-consistent."
+    ),
+    "PartialSnapshot": (
+        "Not all snapshotable volumes were included in the snapshot. Check "
+        "status.snapshotVolumes for excluded volumes and VM VolumeSnapshotStatus for details."
+    ),
+}
+"""KubeVirt's words for the indications (storage/snapshot/snapshot.go)."""
 
 
 def build_snapshot_controller(stage: Stage) -> Controller:
@@ -53,6 +89,9 @@ def build_snapshot_controller(stage: Stage) -> Controller:
         .reads(VIRTUAL_MACHINE_INSTANCE)
         .reads(MACHINE_SNAPSHOT_CONTENT, source="reflector")
         .reads(VOLUME_SNAPSHOT, optional=True, source="reflector")
+        .reads(VOLUME_SNAPSHOT_CLASS, optional=True, source="reflector")
+        .reads(STORAGE_CLASS, source="reflector")
+        .reads(PVC, source="reflector")
     )
 
 
@@ -76,40 +115,76 @@ def volume_snapshot_name(uid: str, volume: str) -> str:
 
 def _turn(ctx: Context, snapshot: Manifest, stage: Stage) -> Turned:
     phase, uid = text_at(snapshot, "status", "phase"), uid_of(snapshot)
-    final = (MachineSnapshotPhase.SUCCEEDED, MachineSnapshotPhase.FAILED)
-    if is_deleting(snapshot) or phase in final:
-        return Turned()
     key = beside(ctx, text_at(snapshot, "spec", "source", "name"))
     machine = ctx.get(VIRTUAL_MACHINE, key)
+    if is_deleting(snapshot) or phase in _FINAL:
+        return Turned(_unlock(snapshot, machine))
     if machine is None:
-        why = build_condition("Progressing", False, "", "Source does not exist")
+        why = build_condition("Progressing", False, "Source does not exist")
         return _write(ctx, snapshot, MachineSnapshotPhase.IN_PROGRESS, [why])
     if text_map_at(snapshot, "metadata", "annotations").get(_OUTCOME) == "fail":
         error = {"message": "injected by the simulator", "time": render_time(ctx.now())}
-        why = build_condition("Failure", True, "", error["message"])
+        why = build_condition("Failure", True, error["message"])
         return _write(ctx, snapshot, MachineSnapshotPhase.FAILED, [why], error=error)
     if not phase:
-        why = build_condition("Progressing", True, "", "Source locked and operation in progress")
-        return _write(ctx, snapshot, MachineSnapshotPhase.IN_PROGRESS, [why])
+        why = build_condition("Progressing", True, "Source locked and operation in progress")
+        wanted = _write(ctx, snapshot, MachineSnapshotPhase.IN_PROGRESS, [why])
+        return Turned([*_lock(snapshot, machine), *wanted.steps])
     left = stage.watches.left(uid, "snapshot", stage.timing.snapshot)
     if left:
         return Turned(wait=left)
-    steps = _build_parts(ctx, snapshot, machine)
-    if steps:
-        return Turned(steps)
-    run = ctx.get(VIRTUAL_MACHINE_INSTANCE, key)
-    why = build_condition("Ready", True, "", "Operation complete")
+    volumes = maps_at(machine, "spec", "template", "spec", "volumes")
+    included = [
+        text_at(each, "name")
+        for each in judge_volumes(volumes, ctx.key.namespace, read_catalog(ctx))
+        if each["enabled"]
+    ]
+    steps = _build_parts(ctx, snapshot, machine, included)
+    return Turned(steps) if steps else _finish(ctx, snapshot, machine, included)
+
+
+def _finish(ctx: Context, snapshot: Manifest, machine: Manifest, included: Sequence[str]) -> Turned:
+    volumes = maps_at(machine, "spec", "template", "spec", "volumes")
+    excluded = [each for each in volumes if text_at(each, "name") not in included]
+    run = ctx.get(VIRTUAL_MACHINE_INSTANCE, key_of(machine))
+    found = _indicate(run)
+    if any(claim_of(each) for each in excluded):
+        found.append("PartialSnapshot")
+    lists = {
+        "includedVolumes": list(included),
+        "excludedVolumes": [text_at(each, "name") for each in excluded],
+    }
     return _write(
         ctx,
         snapshot,
         MachineSnapshotPhase.SUCCEEDED,
-        [why],
+        [
+            build_condition("Progressing", False, "Operation complete"),
+            build_condition("Ready", True, "Ready"),
+        ],
+        # A snapshot that holds nothing is ready, too.
         readyToUse=True,
         sourceUID=uid_of(machine),
         creationTime=render_time(ctx.now()),
-        virtualMachineSnapshotContentName=content_name(uid),
-        indications=_indicate(run),
+        virtualMachineSnapshotContentName=content_name(uid_of(snapshot)),
+        snapshotVolumes={name: names for name, names in lists.items() if names},
+        **({"indications": found} if found else {}),
+        **({"sourceIndications": [_explain(each) for each in found]} if found else {}),
     )
+
+
+def _lock(snapshot: Manifest, machine: Manifest) -> list[Step]:
+    status, name = map_at(machine, "status"), key_of(snapshot).name
+    if text_at(status, "snapshotInProgress"):
+        return []
+    return [patch_status(VIRTUAL_MACHINE, machine, {**status, "snapshotInProgress": name})]
+
+
+def _unlock(snapshot: Manifest, machine: Manifest | None) -> list[Step]:
+    status = dict(map_at(machine or {}, "status"))
+    if machine is None or status.pop("snapshotInProgress", "") != key_of(snapshot).name:
+        return []
+    return [patch_status(VIRTUAL_MACHINE, machine, status)]
 
 
 def _indicate(run: Mapping[str, Any] | None) -> list[str]:
@@ -117,22 +192,27 @@ def _indicate(run: Mapping[str, Any] | None) -> list[str]:
         return []
     agent = holds(run, "AgentConnected")
     how = SnapshotIndication.GUEST_AGENT if agent else SnapshotIndication.NO_GUEST_AGENT
-    return [str(SnapshotIndication.ONLINE), str(how)]
+    return sorted([str(SnapshotIndication.ONLINE), str(how)])
 
 
-def _build_parts(ctx: Context, snapshot: Manifest, machine: Manifest) -> list[Step]:
+def _explain(indication: str) -> Manifest:
+    return {"indication": indication, "message": _MESSAGES[indication]}
+
+
+def _build_parts(
+    ctx: Context, snapshot: Manifest, machine: Manifest, included: Sequence[str]
+) -> list[Step]:
     """Build what is not there yet: snapshots of the volumes, and the content that lists them."""
     uid = uid_of(snapshot)
-    volumes = maps_at(machine, "spec", "template", "spec", "volumes")
-    claims = {text_at(volume, "name"): _claim_of(volume) for volume in volumes}
     backups, steps = [], list[Step]()
-    for volume, claim in claims.items():
-        if not claim:
+    for volume in maps_at(machine, "spec", "template", "spec", "volumes"):
+        label, claim = text_at(volume, "name"), claim_of(volume)
+        if label not in included:
             continue
-        name = volume_snapshot_name(uid, volume)
+        name = volume_snapshot_name(uid, label)
         backups.append(
             {
-                "volumeName": volume,
+                "volumeName": label,
                 "persistentVolumeClaim": {"metadata": {"name": claim}},
                 "volumeSnapshotName": name,
             }
@@ -145,15 +225,10 @@ def _build_parts(ctx: Context, snapshot: Manifest, machine: Manifest) -> list[St
         spec = {
             "virtualMachineSnapshotName": key_of(snapshot).name,
             "source": {"virtualMachine": {"spec": map_at(machine, "spec")}},
-            "volumeBackups": backups,
+            **({"volumeBackups": backups} if backups else {}),
         }
         steps.append(_create(ctx, MACHINE_SNAPSHOT_CONTENT, content_name(uid), snapshot, spec))
     return steps
-
-
-def _claim_of(volume: Mapping[str, Any]) -> str:
-    claim = text_at(volume, "persistentVolumeClaim", "claimName")
-    return text_at(volume, "dataVolume", "name") or claim
 
 
 def _create(

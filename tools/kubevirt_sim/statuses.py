@@ -8,8 +8,22 @@ from typing import Any, Final
 
 from libs.common.kinds import Manifest
 
-_PROBED: Final = frozenset({"AgentConnected"})
-"""Conditions whose beginning KubeVirt writes as the time of a probe, and never as a transition."""
+_TIMES: Final[Mapping[str, frozenset[str]]] = {
+    "AgentConnected": frozenset({"lastProbeTime"}),
+    "Paused": frozenset({"lastProbeTime", "lastTransitionTime"}),
+    **dict.fromkeys(
+        (
+            "DataVolumesReady",
+            "HotMemoryChange",
+            "HotVCPUChange",
+            "LiveMigratable",
+            "StorageLiveMigratable",
+        ),
+        frozenset[str](),
+    ),
+}
+"""Times that KubeVirt gives a condition; those not named have the time of their transition."""
+_FIELDS: Final = ("lastProbeTime", "lastTransitionTime")
 
 
 def render_time(moment: datetime) -> str:
@@ -39,16 +53,15 @@ def merge_conditions(
     for condition in wanted:
         old = before.get(condition["type"], {})
         same = old.get("status") == condition["status"]
-        probed = condition["type"] in _PROBED
-        given, empty = ("lastProbeTime", "lastTransitionTime")[:: 1 if probed else -1]
-        since = old.get(given) if same else None
-        merged.append(
-            {
-                given: since or render_time(now),
-                empty: None,
-                **{name: condition[name] for name in condition if "Time" not in name},
-            }
-        )
+        given = _TIMES.get(condition["type"], frozenset(_FIELDS[1:]))
+        if condition.get("reason") == "VMINotExists":
+            given = frozenset(_FIELDS)
+        times = {
+            name: ((old.get(name) if same else None) or render_time(now)) if name in given else None
+            for name in _FIELDS
+        }
+        words = {name: condition[name] for name in condition if "Time" not in name}
+        merged.append({**times, **words})
     return merged
 
 

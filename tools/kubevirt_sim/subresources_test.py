@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from libs.common.client import ANY_ANSWER
 from libs.common.contracts.cdi import DATA_VOLUME
 from libs.common.contracts.kubevirt import (
     SUBRESOURCES_GROUP,
@@ -36,7 +37,7 @@ async def run(sim: KubeVirtSim, strategy: str = "Always", **options: Any) -> Vmi
     await sim.client.create(VIRTUAL_MACHINE, machine)
     await sim.settled()
     if strategy == "Manual":
-        await sim.client.raw("PUT", path_of("start"))
+        await sim.client.raw("PUT", path_of("start"), accept=ANY_ANSWER)
         await sim.settled()
     return await look(sim)
 
@@ -54,7 +55,7 @@ async def refusal(
 ) -> tuple[int, str]:
     method = "GET" if action == "guestosinfo" else "PUT"
     with pytest.raises(ApiError) as caught:
-        await sim.client.raw(method, path_of(action, plural), body)
+        await sim.client.raw(method, path_of(action, plural), body, accept=ANY_ANSWER)
     return caught.value.status, caught.value.message
 
 
@@ -63,7 +64,7 @@ async def test_restart_makes_another_instance_once(kubevirt_sim: KubeVirtSim, fo
     first = await run(kubevirt_sim)
 
     body = {"gracePeriodSeconds": 0} if force else {}
-    await kubevirt_sim.client.raw("PUT", path_of("restart"), body)
+    await kubevirt_sim.client.raw("PUT", path_of("restart"), body, accept=ANY_ANSWER)
     await kubevirt_sim.settled()
 
     second, vm = await look(kubevirt_sim), await machine(kubevirt_sim)
@@ -83,7 +84,9 @@ async def test_forced_restart_does_not_wait_for_a_long_grace(
     first = await look(timed_sim)
     assert first.ready
 
-    await timed_sim.client.raw("PUT", path_of("restart"), {"gracePeriodSeconds": 0})
+    await timed_sim.client.raw(
+        "PUT", path_of("restart"), {"gracePeriodSeconds": 0}, accept=ANY_ANSWER
+    )
     await _pass_time(timed_sim, clock, 30)
 
     second = await look(timed_sim)
@@ -103,11 +106,11 @@ async def test_restart_that_is_sent_again_after_a_lost_answer_restarts_twice(
     first = await run(kubevirt_sim)
     fake_api.fail("PUT", lost_answer=True, where=lambda each: each.subresource == "restart")
     with pytest.raises(UnknownOutcome):
-        await kubevirt_sim.client.raw("PUT", path_of("restart"))
+        await kubevirt_sim.client.raw("PUT", path_of("restart"), accept=ANY_ANSWER)
     await kubevirt_sim.settled()
     second = await look(kubevirt_sim)
 
-    await kubevirt_sim.client.raw("PUT", path_of("restart"))
+    await kubevirt_sim.client.raw("PUT", path_of("restart"), accept=ANY_ANSWER)
     await kubevirt_sim.settled()
 
     assert len({first.uid, second.uid, (await look(kubevirt_sim)).uid}) == 3
@@ -116,12 +119,12 @@ async def test_restart_that_is_sent_again_after_a_lost_answer_restarts_twice(
 async def test_stop_and_start_are_written_as_the_strategy(kubevirt_sim: KubeVirtSim) -> None:
     await run(kubevirt_sim)
 
-    await kubevirt_sim.client.raw("PUT", path_of("stop"), {})
+    await kubevirt_sim.client.raw("PUT", path_of("stop"), {}, accept=ANY_ANSWER)
     await kubevirt_sim.settled()
     assert (await machine(kubevirt_sim)).run_strategy == "Halted"
     assert await kubevirt_sim.find(VIRTUAL_MACHINE_INSTANCE, WEB) is None
 
-    await kubevirt_sim.client.raw("PUT", path_of("start"), {})
+    await kubevirt_sim.client.raw("PUT", path_of("start"), {}, accept=ANY_ANSWER)
     await kubevirt_sim.settled()
     assert (await machine(kubevirt_sim)).run_strategy == "Always"
     assert (await look(kubevirt_sim)).ready
@@ -131,7 +134,7 @@ async def test_manual_machine_follows_requests_alone(kubevirt_sim: KubeVirtSim) 
     first = await run(kubevirt_sim, "Manual")
     assert first.ready and (await machine(kubevirt_sim)).requests == ()
 
-    await kubevirt_sim.client.raw("PUT", path_of("stop"))
+    await kubevirt_sim.client.raw("PUT", path_of("stop"), accept=ANY_ANSWER)
     await kubevirt_sim.settled()
 
     vm = await machine(kubevirt_sim)
@@ -163,7 +166,7 @@ async def test_machine_action_is_refused(
 async def test_restart_is_refused_while_another_is_under_way(kubevirt_sim: KubeVirtSim) -> None:
     await run(kubevirt_sim)
     await kubevirt_sim.stop()
-    await kubevirt_sim.client.raw("PUT", path_of("restart"))
+    await kubevirt_sim.client.raw("PUT", path_of("restart"), accept=ANY_ANSWER)
 
     status, message = await refusal(kubevirt_sim, "restart")
 
@@ -176,13 +179,13 @@ async def test_pause_is_refused_twice(kubevirt_sim: KubeVirtSim) -> None:
     plural = "virtualmachineinstances"
     assert (await refusal(kubevirt_sim, "unpause", plural=plural))[1].endswith("VMI is not paused")
 
-    await kubevirt_sim.client.raw("PUT", path_of("pause", plural))
+    await kubevirt_sim.client.raw("PUT", path_of("pause", plural), accept=ANY_ANSWER)
     await kubevirt_sim.settled()
 
     assert not (await look(kubevirt_sim)).ready
     assert "VMI is already paused" in (await refusal(kubevirt_sim, "pause", plural=plural))[1]
     assert "VMI is paused" in (await refusal(kubevirt_sim, "softreboot", plural=plural))[1]
-    await kubevirt_sim.client.raw("PUT", path_of("unpause", plural))
+    await kubevirt_sim.client.raw("PUT", path_of("unpause", plural), accept=ANY_ANSWER)
     await kubevirt_sim.settled()
     assert (await look(kubevirt_sim)).ready
 
@@ -200,7 +203,9 @@ async def test_soft_reboot_drops_the_agent_and_keeps_the_instance(
         )
     )
 
-    await kubevirt_sim.client.raw("PUT", path_of("softreboot", "virtualmachineinstances"))
+    await kubevirt_sim.client.raw(
+        "PUT", path_of("softreboot", "virtualmachineinstances"), accept=ANY_ANSWER
+    )
     await kubevirt_sim.settled()
 
     second = await look(kubevirt_sim)
@@ -213,7 +218,9 @@ async def test_soft_reboot_ends_an_instance_whose_policy_says_so(
 ) -> None:
     first = await run(kubevirt_sim, domain={"rebootPolicy": "Terminate"})
 
-    await kubevirt_sim.client.raw("PUT", path_of("softreboot", "virtualmachineinstances"))
+    await kubevirt_sim.client.raw(
+        "PUT", path_of("softreboot", "virtualmachineinstances"), accept=ANY_ANSWER
+    )
     await kubevirt_sim.settled()
 
     assert (await look(kubevirt_sim)).uid != first.uid
@@ -321,4 +328,4 @@ async def test_stop_that_loses_a_race_is_a_conflict(
     fake_api.fail("patch", VIRTUAL_MACHINE, status=409)
 
     with pytest.raises(Conflict, match="Operation cannot be fulfilled on virtualmachine"):
-        await kubevirt_sim.client.raw("PUT", path_of("stop"))
+        await kubevirt_sim.client.raw("PUT", path_of("stop"), accept=ANY_ANSWER)

@@ -30,6 +30,8 @@ class Timing(BaseModel):
     grace: float = Field(default=30, ge=0)
     """grace is how long a guest that does not power off is left alone where its spec says nothing;
     KubeVirt's default is 30 seconds."""
+    bind: float = Field(default=7, ge=0)
+    """bind is the time until a volume is bound on a class that waits for its first consumer."""
     import_disk: float = Field(default=10, ge=0)
     """import_disk is the time that the importer takes to fill a disk."""
     migrate: float = Field(default=5, ge=0)
@@ -54,6 +56,7 @@ INSTANT = Timing(
     agent=0,
     shutdown=0,
     grace=0,
+    bind=0,
     import_disk=0,
     migrate=0,
     snapshot=0,

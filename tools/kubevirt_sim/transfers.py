@@ -13,7 +13,7 @@ from libs.common.contracts.kubevirt import (
 from libs.common.contracts.migrations import MIGRATION_FINALIZER
 from libs.common.contracts.reading import map_at, text_at, text_map_at
 from libs.common.kinds import NODE, POD, Key, Manifest, is_deleting, key_of, uid_of
-from libs.common.plan import Create, Step
+from libs.common.plan import Create, Delete, Step
 from libs.common.runtime import Cache, Context, Controller, Result
 from tools.kubevirt_sim.behavior import Copy, is_silent
 from tools.kubevirt_sim.edge import Stage, Turned, beside, patch_status, take_turns
@@ -23,6 +23,7 @@ from tools.kubevirt_sim.migration import (
     FINAL,
     MigrationPlan,
     Scene,
+    is_superfluous,
     is_under_way,
     label_of,
     plan_migration,
@@ -106,6 +107,8 @@ async def _take(ctx: Context, stage: Stage) -> tuple[Result, bool]:
         if plan.create_target:
             stage.granted.add(uid_of(migration))
         steps = _build_steps(ctx, migration, scene, plan, stage)
+        if not steps and is_superfluous(migration, ctx.list(_KIND, ctx.key.namespace)):
+            steps = [Delete.of(_KIND, migration)]
         return Turned(steps, plan.wait, plan.done and not steps and is_deleting(migration))
 
     return await take_turns(ctx, _KIND, turn)

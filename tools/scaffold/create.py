@@ -51,7 +51,7 @@ def add_row(readme: str, names: Names) -> str:
         raise ToolError("README.md: the table of operators is not there")
     does = f"keeps a ConfigMap for each name of a {names.kind}"
     cells = (f"[{names.id}](operators/{names.id}/README.md)", f"`{names.kind}`", does)
-    row = f"| {' | '.join(cells)} | `helm install {names.id} helm/{names.id}` |\n"
+    row = f"| {' | '.join(cells)} | nothing yet |\n"
     return readme[: rows[-1].end()] + row + readme[rows[-1].end() :]
 
 

@@ -1,4 +1,4 @@
-"""Command line: `python -m tools.soak churn podset`, `nodes`, `jvms`."""
+"""Command line: `python -m tools.soak churn podset`, `nodes`, `jvms`, `consumers`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from libs.common.testing.apiserver import ASSETS_VARIABLE
+from libs.common.testing.pulsar import ASSETS_VARIABLE as PULSAR_VARIABLE
 from tools.fuzz.subject import OPERATORS, load_subjects
+from tools.pulsar import ensure_pulsar
 from tools.soak.churn import choose, run_churn
+from tools.soak.consumers import describe, run_consumers
 from tools.soak.jvms import run_jvms
 from tools.soak.nodes import run_deaths
 from tools.soak.page import CHURN, NODES, tabulate_churn, tabulate_deaths, write_rows
@@ -26,6 +29,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         problems = asyncio.run(run_jvms(options.minutes * 60))
         print("\n".join(problems) or "JVMs: all well")
         return int(bool(problems))
+    if options.what == "consumers":
+        os.environ[PULSAR_VARIABLE] = str(ensure_pulsar())
+        verdicts = asyncio.run(run_consumers(options.minutes * 60, options.seed))
+        print("\n".join(describe(verdicts)))
+        return int(any(verdict.problems for verdict in verdicts))
     problems = _run_nodes(options) if options.what == "nodes" else _run_churn(options)
     print("\n".join(problems) or f"{options.what}: all well")
     return int(bool(problems))
@@ -59,7 +67,7 @@ def _run_churn(options: argparse.Namespace) -> list[str]:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.soak", description=__doc__)
-    parser.add_argument("what", choices=("churn", "jvms", "nodes"))
+    parser.add_argument("what", choices=("churn", "jvms", "nodes", "consumers"))
     parser.add_argument("operators", metavar="operator", choices=OPERATORS, nargs="*")
     parser.add_argument("--write", action="store_true", help="put the figures into the page")
     parser.add_argument(
@@ -69,6 +77,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--period", type=float, default=0.2, help="seconds between two changes [default 0.2]"
     )
+    parser.add_argument("--seed", default="slipway", help="of the kills of consumers")
     parser.add_argument("--namespace", "-n", default="default", help="where the operator is")
     return parser.parse_args(argv)
 

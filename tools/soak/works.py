@@ -18,7 +18,7 @@ _SHARED: Final = "soak-nodes"
 """Name of what all objects of an operator need; that of a pool is seen by the whole cluster."""
 
 _POOL: Final = (IP_POOL, {"family": "IPv4", "addresses": ["198.51.100.0/26"]})
-_NETWORK: Final = (NETWORK, {"cidrs": ["10.10.0.0/16"], "gateway": "10.10.0.1"})
+_NETWORK: Final = (NETWORK, {"cidrs": ["10.10.0.0/16"], "gateway": "10.10.0.1", "binding": "Passt"})
 _SIZE: Final = (INSTANCE_SIZE, {"cpus": 1, "memory": "1Gi", "disk": "1Gi"})
 _IMAGE: Final = {"registry": "docker://registry.example.com/node:v1.34.2"}
 

@@ -1,4 +1,4 @@
-"""Harm operators at each of their writes and waits, on a real API server: `./dev sweep`."""
+"""Inject faults at the writes and waits of operators on a real API server: `./dev sweep`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tools.sweep.zygote import Zygote, fork_zygote
 
 _FOLDER = Path("dist/sweep")
 _GARBAGE = "400"
-"""Percent by which the heap of the API server and of etcd may grow before it is collected: at Go's
-default of 100 a fourth of what trials cost them is looking for garbage."""
+"""GOGC of the API server and etcd: the percentage by which the heap may grow before a collection.
+At Go's default of 100, garbage collection is a quarter of their cost of a trial."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns its exit status."""
+    """Run the command line and return its exit status."""
     options = _parse(sys.argv[1:] if argv is None else argv)
     if not os.environ.get(ASSETS_VARIABLE):
         from tools.cluster.binaries import ensure_assets
@@ -36,9 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         importlib.import_module(f"operators.{operator}.controller")
     importlib.import_module("uvloop")
     os.environ.setdefault("GOGC", _GARBAGE)
-    # Forked before there is any thread or event loop, and while nothing is imported that has one.
+    # Fork before any thread or event loop exists, and before importing a module that starts one.
     zygote = fork_zygote(run_child)
-    # Ended in whatever way, a sweep leaves no API server behind.
+    # However the sweep ends, it must leave no API server behind.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     return asyncio.run(_run(options, operators, zygote))
 
@@ -63,34 +63,37 @@ def _parse(argv: Sequence[str]) -> Options:
         default="",
         choices=("", *choices),
         metavar="ID",
-        help="operator to sweep (default all); `mutants` brings bugs back and looks who finds them",
+        help="operator to sweep (default: all); `mutants` reintroduces bugs and reports what"
+        " finds them",
     )
     parser.add_argument(
         "--tier",
         choices=("gate", "sorts", "writes", "full"),
         default="gate",
-        help="how much is tried: each mode once (gate, the default), the main ones at each sort of"
-        " moment (sorts) or at all (writes), all of them at all moments (full)",
+        help="number of trials: each mode once (gate, the default), the main modes at each kind of"
+        " moment (sorts) or at every moment (writes), all modes at every moment (full)",
     )
     parser.add_argument("--replay", type=Path, help="run the trial of a replay file, with its log")
-    parser.add_argument("--jobs", type=int, default=12, help="trials at a time [default 12]")
+    parser.add_argument("--jobs", type=int, default=12, help="concurrent trials (default: 12)")
     parser.add_argument("--write", action="store_true", help="write docs/reference/reliability.md")
-    parser.add_argument("--resume", action="store_true", help="leave out what passed before")
-    parser.add_argument("--workload", default="", help="confine to one workload")
+    parser.add_argument("--resume", action="store_true", help="skip trials that passed before")
+    parser.add_argument("--workload", default="", help="run only this workload")
     parser.add_argument(
         "--mode",
         action="append",
         default=[],
         choices=[*map(str, Mode)],
         metavar="MODE",
-        help=f"confine to a fault; repeatable: {', '.join(map(str, Mode))}",
-    )
-    parser.add_argument("--mutant", action="append", default=[], help="confine to one mutant")
-    parser.add_argument(
-        "--sample", type=int, default=0, help="trials of a mode at most (default 0: all)"
+        help=f"run only this fault; repeatable: {', '.join(map(str, Mode))}",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="which moments are taken where not all are (default 0)"
+        "--mutant", action="append", default=[], help="run only this mutant; repeatable"
+    )
+    parser.add_argument(
+        "--sample", type=int, default=0, help="maximum trials per mode (default: 0, all)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed for the choice of moments (default: 0)"
     )
     parser.add_argument("--junit", type=Path, help="write a JUnit report")
     found = parser.parse_args(argv)

@@ -28,6 +28,12 @@ def belongs(manifest: Manifest, trial: str) -> bool:
     return _pattern_of(trial).search(text) is not None
 
 
+def leave_out_others(listing: Manifest, trial: str) -> Manifest:
+    """Return a list without the objects that are not of a trial."""
+    items = [each for each in listing.get("items") or () if belongs(each, trial)]
+    return {**listing, "items": items}
+
+
 @lru_cache(maxsize=256)
 def _pattern_of(trial: str) -> re.Pattern[str]:
     # Trials are numbered: the first is not the tenth.

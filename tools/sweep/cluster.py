@@ -40,7 +40,7 @@ from libs.common.rbac import (
 )
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.serving import wait_served
-from tools.sweep.workload import AWAY, Workload
+from tools.sweep.workload import AWAY, Workload, load_workloads
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _ROLE_BINDING: Final = Kind(_RBAC, "v1", "RoleBinding", "rolebindings")
@@ -75,7 +75,8 @@ class Rights:
         self._operator = workload.operator.id
         self._home = f"sweep-{self._operator}"
         self._probe = workload.primary
-        self._kinds = workload.kinds
+        workloads = load_workloads(workload.operator.id)
+        self._kinds = tuple(dict.fromkeys(kind for each in workloads for kind in each.kinds))
         self.rules: tuple[PolicyRule, ...] = (
             *workload.rules,
             *operator_namespace_rules(self._operator),

@@ -199,7 +199,7 @@ async def _answer_and_turn_back(
     exchange: Exchange, call: Call, record: Record
 ) -> web.StreamResponse:
     """Kill the process after the answer; the next one is shown what was there before."""
-    exchange.session.stale_version = await stale.find_version(exchange)
+    exchange.session.past.begin(await stale.find_version(exchange), exchange.process)
     return await _answer_and_kill(exchange, call, record)
 
 

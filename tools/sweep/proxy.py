@@ -12,19 +12,28 @@ import contextlib
 import json
 import ssl
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 import aiohttp
 from aiohttp import web
 
 from libs.common.kinds import Manifest
-from tools.sweep import faults, stale
-from tools.sweep.belonging import belongs
+from tools.sweep import faults
+from tools.sweep.belonging import belongs, leave_out_others
 from tools.sweep.outside import Outside, Request, System
 from tools.sweep.session import Record, Session
 from tools.sweep.triggers import Trigger
-from tools.sweep.wire import Call, Verb, parse_call, parse_frame, parse_json, render_status
+from tools.sweep.wire import (
+    Call,
+    Verb,
+    find_owned,
+    parse_call,
+    parse_frame,
+    parse_json,
+    render_status,
+)
 
 _HOP_HEADERS: Final = frozenset({"host", "content-length", "connection", "authorization"})
 _KEPT_HEADERS: Final = ("Content-Type", "Retry-After", "Warning")
@@ -50,7 +59,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Hold one request on its way through the proxy."""
+    """Hold one request on its way through the proxy.
+
+    Attributes:
+        added: What a fault adds to the query.
+    """
 
     proxy: FaultProxy
     session: Session
@@ -60,6 +73,7 @@ class Exchange:
     body: bytes
     call: Call | None
     system: System | None = None
+    added: Mapping[str, str] = field(default_factory=dict)
 
     async def forward(self) -> Answer:
         """Send it to the API server with the operator's rights, or to the outside system."""
@@ -228,14 +242,19 @@ class FaultProxy:
         exchange.session.reads += 1
         if exchange.session.is_out:
             return faults.refuse()
-        if exchange.call is not None and stale.is_due(exchange.session, exchange.call, exchange):
-            return _respond(await stale.list_before(exchange, exchange.call))
-        with exchange.session.asking():
+        session, call = exchange.session, exchange.call
+        lists = call is not None and call.verb == "list"
+        if lists and exchange.system is None:
+            query = exchange.request.query
+            added = session.past.turn_back(exchange.process, exchange.path, query)
+            exchange = replace(exchange, added=added)
+        with session.asking():
             answer = await exchange.forward()
-        if exchange.call is not None:
-            _note_use(exchange.session, exchange.call, answer)
-            if exchange.call.verb == "list" and exchange.call.resource in exchange.session.scoped:
-                answer = _leave_out_others(answer, exchange.session.namespace)
+        if call is not None:
+            _note_use(session, call, answer)
+            if lists and call.resource in session.scoped and answer.status == 200:
+                listing = leave_out_others(parse_json(answer.body), session.namespace)
+                answer = replace(answer, body=json.dumps(listing).encode())
         return _respond(answer)
 
     async def _write(self, exchange: Exchange, call: Call) -> web.StreamResponse:
@@ -274,8 +293,7 @@ class FaultProxy:
         session = exchange.session
         if call.resource in session.fouled and exchange.request.query.get("resourceVersion"):
             return await faults.refuse_resumption(exchange, call)
-        if (exchange.process, call.resource) in session.stale:
-            await asyncio.sleep(stale.LATE_SECONDS)
+        await session.past.catch_up(exchange.process, exchange.path)
         task = asyncio.current_task()
         assert task is not None
         streams = self._streams.setdefault((session.namespace, exchange.process), set())
@@ -332,10 +350,12 @@ class FaultProxy:
         }
         headers |= {"Authorization": f"Bearer {exchange.session.token}"}
         headers["Accept-Encoding"] = "identity"
+        added = exchange.added
+        query = [each for each in exchange.request.query.items() if each[0] not in added]
         return await self._client.request(
             exchange.request.method,
             self._server + exchange.path,
-            params=exchange.request.query,
+            params=[*query, *added.items()],
             data=exchange.body or None,
             headers=headers,
         )
@@ -356,13 +376,6 @@ async def pass_on(exchange: Exchange, call: Call, record: Record) -> Answer:
     return answer
 
 
-def _leave_out_others(answer: Answer, trial: str) -> Answer:
-    listing = parse_json(answer.body)
-    if answer.status == 200:
-        listing["items"] = [each for each in listing.get("items") or () if belongs(each, trial)]
-    return replace(answer, body=json.dumps(listing).encode())
-
-
 def _parse_outside(outside: Outside, exchange: Exchange) -> Call:
     request = exchange.outside_request()
     is_write = outside.is_write(request)
@@ -370,24 +383,13 @@ def _parse_outside(outside: Outside, exchange: Exchange) -> Call:
     return Call(verb, "", outside.id, name=request.path, system=outside.id)
 
 
-def find_owned(call: Call, answer: Answer) -> set[tuple[str, str, str]]:
-    """Return the rights to block the deletion of owners that a write took; by kind, not plural."""
-    if call.verb not in ("create", "apply", "patch", "update") or answer.status >= 300:
-        return set()
-    owners = (parse_json(answer.body).get("metadata") or {}).get("ownerReferences") or ()
-    return {
-        (owner["apiVersion"].rpartition("/")[0], f"{owner['kind']}/finalizers", "update")
-        for owner in owners
-        if owner.get("blockOwnerDeletion")
-    }
-
-
 def _note_use(session: Session, call: Call, answer: Answer) -> None:
     if call.system and not call.group:
         return
     resource = f"{call.resource}/{call.subresource}" if call.subresource else call.resource
     session.used.add((call.group, resource, call.rbac_verb))
-    session.used |= find_owned(call, answer)
+    if answer.status < 300:
+        session.used |= find_owned(call, answer.body)
     if answer.status == 403:
         reason = parse_json(answer.body).get("message") or ""
         session.refused.append(f"{call}: {reason}")

@@ -12,6 +12,10 @@ USED = {
     ("", "pods", "create"),
     ("", "pods", "patch"),
     ("", "pods", "delete"),
+    ("apps", "controllerrevisions", "watch"),
+    ("apps", "controllerrevisions", "create"),
+    ("apps", "controllerrevisions", "patch"),
+    ("apps", "controllerrevisions", "delete"),
 }
 
 

@@ -12,7 +12,16 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
-from libs.common.runtime import kopf_source, manager, operator, reflector, runner, streams, sweep
+from libs.common.runtime import (
+    kopf_sessions,
+    kopf_source,
+    operator,
+    reflector,
+    runner,
+    served,
+    streams,
+    sweep,
+)
 from libs.common.runtime.backoff import BackoffPolicy
 from libs.common.runtime.manager import Manager
 
@@ -29,6 +38,7 @@ RENEW_SECONDS: Final = 3.5
 """Seconds without a renewal after which a leader gives up."""
 
 _SOURCE_BACKOFF: Final = BackoffPolicy(0.05, 0.5, jitter=0.5)
+_SWEEP_BACKOFF: Final = BackoffPolicy(0.2, 2.0)
 _FLAGS: Final = {
     "log-level": "debug",
     "backoff-base-seconds": "0.05",
@@ -100,13 +110,13 @@ def scale_time() -> None:
     _set(runner, _STALE_RETRY=0.05, _UNKNOWN_RETRY=0.1)
     _set(streams, RECONNECT=_SOURCE_BACKOFF)
     _set(reflector, RECONNECT=_SOURCE_BACKOFF)
-    _set(manager, _SERVED_POLL=0.2)
-    _set(sweep, _GRACE=0.3, _RETRY=0.2)
+    _set(kopf_sessions, RECONNECT=_SOURCE_BACKOFF)
+    _set(served, _POLL_SECONDS=0.2)
+    _set(sweep, _GRACE=0.3, _RETRY=_SWEEP_BACKOFF, _CATCH_UP_RETRY=0.2)
     build = kopf_source._build_settings  # noqa: SLF001 the one place that scales time
 
     def build_scaled(*args: Any) -> Any:
         settings = build(*args)
-        settings.networking.error_backoffs = (0.05, 0.1, 0.2, 0.4, 0.8)
         settings.watching.reconnect_backoff = 0.02
         return settings
 
@@ -118,6 +128,9 @@ def _set(module: Any, **values: Any) -> None:
     for name, value in values.items():
         if not hasattr(module, name):
             raise AttributeError(f"{module.__name__} has no {name} any more; adapt tools/sweep")
+        number = isinstance(value, int | float)
+        if isinstance(getattr(module, name), int | float) is not number:
+            raise TypeError(f"{module.__name__}.{name} has another type now; adapt tools/sweep")
         setattr(module, name, value)
 
 

@@ -19,6 +19,9 @@ def test_each_wait_of_the_runtime_that_is_shortened_is_there(
 
     def check(module: ModuleType, **values: Any) -> None:
         assert set(values) <= set(vars(module)), module.__name__
+        for name, value in values.items():
+            number = isinstance(value, int | float)
+            assert isinstance(vars(module)[name], int | float) is number, name
         seen.update(values)
 
     monkeypatch.setattr(scaling, "_set", check)
@@ -31,4 +34,8 @@ def test_each_wait_of_the_runtime_that_is_shortened_is_there(
 def test_each_wait_of_an_operator_that_is_shortened_is_there(operator: str) -> None:
     for workload in load_workloads(operator):
         for name, waits in workload.scaled.items():
-            assert set(waits) <= set(vars(importlib.import_module(name))), name
+            module = importlib.import_module(name)
+            assert set(waits) <= set(vars(module)), name
+            for wait, value in waits.items():
+                assert isinstance(vars(module)[wait], int | float), f"{name}.{wait}"
+                assert isinstance(value, int | float), f"{name}.{wait}"

@@ -12,6 +12,7 @@ from libs.common.kinds import Manifest
 from tools.sweep.canaries import find_leaks
 from tools.sweep.modes import Mode
 from tools.sweep.outside import Outside, System
+from tools.sweep.stale import Past
 from tools.sweep.triggers import Counters, Trigger
 from tools.sweep.wire import Call, Series
 
@@ -92,8 +93,7 @@ class Session:
         scoped: Cluster-scoped resources of which a trial has objects of its own.
         systems: Outside systems by id.
         crash: Ends a part of the control plane and brings it back.
-        stale_version: Resource version before the write after which a new process gets old lists.
-        stale: Resources that were listed as they were, with the process that asked.
+        past: Which lists of a new process show the past.
         muted: Series whose requests are refused, each until a moment on the monotonic clock.
         clock: Counts the seconds in which the trial could go on.
     """
@@ -136,8 +136,7 @@ class Session:
     scoped: frozenset[str] = frozenset()
     systems: dict[str, tuple[Outside, System]] = field(default_factory=dict)
     crash: Crash = _crash_nothing
-    stale_version: int = 0
-    stale: set[tuple[int, str]] = field(default_factory=set)
+    past: Past = field(default_factory=Past)
     muted: dict[Series, float] = field(default_factory=dict)
     outage_until: float = 0.0
     clock: Callable[[], float] = time.monotonic

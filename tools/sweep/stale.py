@@ -3,48 +3,71 @@
 The API server itself serves the past: a list at an exact resource version, and a watch from there
 that catches up. A client that asks for the newest list has no right to be treated so; an operator
 should do no harm even then.
+
+A process may list a resource more than once before it watches: kopf learns a version by a list
+that selects nothing, then the runtime lists the objects. All of these lists are of the same past,
+or the one that has the objects would be current.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlencode
 
-from tools.sweep.wire import Call, parse_json
+from tools.sweep.wire import parse_json
 
 if TYPE_CHECKING:
-    from tools.sweep.proxy import Answer, Exchange
-    from tools.sweep.session import Session
+    from tools.sweep.proxy import Exchange
 
 LATE_SECONDS: Final = 0.4
 """Seconds after which a watch catches up with a stale list."""
+_SELECTORS: Final = ("fieldSelector", "labelSelector")
+
+
+@dataclass
+class Past:
+    """Say which lists of a trial show the past; none do before `begin`."""
+
+    _version: int = 0
+    _process: int = 0
+    _listed: dict[tuple[int, str], set[tuple[str, ...]]] = field(default_factory=dict)
+    _over: set[tuple[int, str]] = field(default_factory=set)
+
+    def begin(self, version: int, process: int) -> None:
+        """Show the state at a resource version to the processes that come after one."""
+        self._version, self._process = version, process
+
+    def turn_back(self, process: int, path: str, query: Mapping[str, str]) -> dict[str, str]:
+        """Return what to add to the query of a list, which is nothing if it shows the present.
+
+        The first list of a path by each selection shows the past, until the path is watched. The
+        later pages of a list are of the version of its first page anyway.
+
+        Args:
+            process: Who asks.
+            path: Path on the API server.
+            query: Query of the request.
+        """
+        place = (process, path)
+        if not self._version or process <= self._process or place in self._over:
+            return {}
+        selection = tuple(query.get(name, "") for name in _SELECTORS)
+        listed = self._listed.setdefault(place, set())
+        if selection in listed:
+            return {}
+        listed.add(selection)
+        return {"resourceVersion": str(self._version), "resourceVersionMatch": "Exact"}
+
+    async def catch_up(self, process: int, path: str) -> None:
+        """Hold a watch of what was listed as it was; lists show the present from then on."""
+        if (process, path) in self._listed:
+            await asyncio.sleep(LATE_SECONDS)
+            self._over.add((process, path))
 
 
 async def find_version(exchange: Exchange) -> int:
     """Return the newest resource version that there is."""
     answer = await exchange.proxy.act("GET", "/api/v1/namespaces?limit=1")
     return int(parse_json(answer.body)["metadata"]["resourceVersion"])
-
-
-def is_due(session: Session, call: Call, exchange: Exchange) -> bool:
-    """Tell whether a list is to show the past: the first of each resource of a new process."""
-    return (
-        session.stale_version > 0
-        and call.verb == "list"
-        and not call.system
-        and exchange.process > session.fired_process
-        and (exchange.process, call.resource) not in session.stale
-    )
-
-
-async def list_before(exchange: Exchange, call: Call) -> Answer:
-    """List what was there before the write."""
-    session = exchange.session
-    session.stale.add((exchange.process, call.resource))
-    query = {
-        **exchange.request.query,
-        "resourceVersion": str(session.stale_version),
-        "resourceVersionMatch": "Exact",
-    }
-    path = f"{exchange.path}?{urlencode(query)}"
-    return await exchange.proxy.act("GET", path)

@@ -190,6 +190,7 @@ class Trial:
             sweeps=self._plan.mode in NEEDS_SWEEP,
             impatient=self._plan.mode in NEEDS_TIMEOUT,
         )
+        arguments += self._workload.arguments
         for outside, _ in session.systems.values():
             address = self._bench.proxy.outside_url(session, outside.id, number)
             arguments += outside.arguments(address)

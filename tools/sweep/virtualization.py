@@ -95,7 +95,7 @@ def show_status(kind: Kind, expect: Expect) -> Tender:
 
 
 def _is_wanted(machine: Manifest) -> bool:
-    return bool(machine["spec"]["runStrategy"] == "Always")
+    return bool(machine["spec"]["runStrategy"] != "Halted")
 
 
 def _expect_machine(machine: Manifest, book: Book) -> Manifest:
@@ -103,7 +103,8 @@ def _expect_machine(machine: Manifest, book: Book) -> Manifest:
     memory = machine["spec"]["template"]["spec"]["domain"]["memory"]
     stale = run is not None and run["spec"]["domain"]["memory"] != memory
     return {
-        "observedGeneration": machine["metadata"]["generation"],
+        "runStrategy": machine["spec"]["runStrategy"],
+        "printableStatus": "Stopped" if run is None else "Running",
         "created": run is not None,
         "conditions": [{"type": "RestartRequired", "status": "True"}] if stale else [],
     }

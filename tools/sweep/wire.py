@@ -115,6 +115,23 @@ def parse_frame(line: bytes) -> tuple[str, Manifest]:
     return str(frame.get("type") or ""), found if isinstance(found, dict) else {}
 
 
+def find_owned(call: Call, body: bytes) -> set[tuple[str, str, str]]:
+    """Return the rights to block the deletion of owners that a write took; by kind, not plural.
+
+    Args:
+        call: Request that was carried out.
+        body: Body of its answer.
+    """
+    if call.verb not in ("create", "apply", "patch", "update"):
+        return set()
+    owners = (parse_json(body).get("metadata") or {}).get("ownerReferences") or ()
+    return {
+        (owner["apiVersion"].rpartition("/")[0], f"{owner['kind']}/finalizers", "update")
+        for owner in owners
+        if owner.get("blockOwnerDeletion")
+    }
+
+
 def render_status(code: int, reason: str, message: str) -> Manifest:
     """Build the body of a failure as the API server does."""
     return {

@@ -180,6 +180,7 @@ class Workload:
         tenders: What the rest of the cluster does about the children.
         unwatched: Kinds of children that the operator writes and never watches.
         outside: Outside systems that the operator talks to.
+        arguments: Flags of the operator, which turn on what this workload tries.
         rewrite: Rewrites a title such as `pods web-0` or a line of a state where it has a part that
             differs from run to run, such as a hash of a UID.
         estrange: Makes an object that a fault puts in the way one of somebody else, where that is
@@ -203,6 +204,7 @@ class Workload:
     tenders: tuple[Tender, ...] = EVERYBODY
     unwatched: tuple[Kind, ...] = ()
     outside: tuple[Outside, ...] = ()
+    arguments: tuple[str, ...] = ()
     rewrite: Callable[[str], str] = str
     estrange: Callable[[Manifest], Manifest] = lambda manifest: manifest
     scaled: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

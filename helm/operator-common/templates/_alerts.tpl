@@ -1,16 +1,16 @@
 {{/*
-operator-common.alerts: alerts that make sense for any operator, as {rules: [...]}.
+operator-common.alerts: alerts for any operator, as {rules: [...]}.
 
-Rules of thumb: an alert needs a person; what heals by itself is on the dashboard. Expressions keep
-the labels namespace and job, so an installation can be told from another. `runbook` names the first
-thing to look at; docs/howto/monitor.md has the rest.
+An alert must require action by a person; conditions that recover without help belong on the
+dashboard. Expressions keep the labels namespace and job, which identify the installation. `runbook`
+names the first thing to check; docs/howto/monitor.md has the rest.
 */}}
 {{- define "operator-common.alerts" -}}
 {{- $job := printf "job=%q" (include "operator-common.fullname" .) -}}
 {{- $id := include "operator-common.id" . -}}
 rules:
   - alert: OperatorDown
-    # The second half is for an installation that has no pods at all, where there is no other.
+    # The second half covers an installation without pods, for which `up` has no series.
     expr: max by (namespace, job) (up{ {{- $job -}} }) == 0 or absent(up{ {{- $job -}} })
     for: 10m
     labels:
@@ -18,11 +18,11 @@ rules:
       operator: {{ $id }}
     annotations:
       summary: >-
-        No replica of the operator {{ $id }}{{ "{{ with $labels.namespace }} in {{ . }}{{ end }}" }} answers scrapes.
-      description: Objects of {{ $id }} are not reconciled. What they own keeps running.
+        No replica of the operator {{ $id }}{{ "{{ with $labels.namespace }} in {{ . }}{{ end }}" }} responds to scrapes.
+      description: Objects of {{ $id }} are not reconciled. The resources that they own keep running.
       runbook: >-
-        kubectl get pods -A -l app.kubernetes.io/name={{ $id }}; look at events and at the log of the
-        last container (kubectl logs --previous).
+        kubectl get pods -A -l app.kubernetes.io/name={{ $id }}; check the Events of the pods and the
+        log of the previous container (kubectl logs --previous).
   - alert: OperatorNoLeader
     expr: max by (namespace, job) (leader_election_master_status{ {{- $job -}} }) == 0
     for: 5m
@@ -30,11 +30,11 @@ rules:
       severity: critical
       operator: {{ $id }}
     annotations:
-      summary: No replica of {{ $id }} in {{ "{{ $labels.namespace }}" }} leads.
-      description: All replicas stand by, so nothing is reconciled.
+      summary: No replica of {{ $id }} in {{ "{{ $labels.namespace }}" }} is the leader.
+      description: All replicas are on standby, so nothing is reconciled.
       runbook: >-
-        kubectl get lease {{ $id }} -n {{ "{{ $labels.namespace }}" }} -o yaml: who holds it, and is renewTime moving? A holder that is
-        gone loses it after leaseDurationSeconds. Refused renewals are in the log.
+        kubectl get lease {{ $id }} -n {{ "{{ $labels.namespace }}" }} -o yaml: check holderIdentity, and whether renewTime advances. A
+        holder that no longer runs loses the Lease after leaseDurationSeconds. The log contains rejected renewals.
   - alert: OperatorTwoLeaders
     expr: sum by (namespace, job) (leader_election_master_status{ {{- $job -}} }) > 1
     for: 2m
@@ -42,10 +42,56 @@ rules:
       severity: critical
       operator: {{ $id }}
     annotations:
-      summary: Several replicas of {{ $id }} in {{ "{{ $labels.namespace }}" }} believe that they lead.
-      description: Writes of two leaders are safe to repeat but undo each other while versions differ.
+      summary: Several replicas of {{ $id }} in {{ "{{ $labels.namespace }}" }} report that they are the leader.
+      description: Writes of two leaders are safe to repeat, but leaders of different versions undo each other's changes.
       runbook: >-
-        Compare the clocks of the nodes, then delete the pod that is not the holder of the Lease.
+        Compare the clocks of the nodes, then delete the pod that does not hold the Lease.
+  - alert: OperatorLeaderIdle
+    expr: |-
+      max by (namespace, job) (leader_election_master_status{ {{- $job -}} }) == 1
+      and on (namespace, job)
+      max by (namespace, job) (operator_working{ {{- $job -}} }) == 0
+    for: 5m
+    labels:
+      severity: critical
+      operator: {{ $id }}
+    annotations:
+      summary: The leader of {{ $id }} in {{ "{{ $labels.namespace }}" }} does not reconcile anything.
+      description: It holds the Lease, but still compares its caches with the API server.
+      runbook: >-
+        The log of the leader names the list that fails ("Trying again to compare the cache").
+  - alert: OperatorNamespaceUnreadable
+    expr: min by (namespace, job, watched_namespace) (operator_cache_scope_up{ {{- $job -}} }) == 0
+    for: 15m
+    labels:
+      severity: warning
+      operator: {{ $id }}
+    annotations:
+      summary: >-
+        {{ $id }} cannot read the namespace {{ "{{ $labels.watched_namespace }}" }}, which it must watch.
+      description: >-
+        Objects in this namespace are not reconciled; all other namespaces are. The usual cause is a
+        namespace that was deleted, or deleted and recreated, so that its Role and RoleBinding no longer exist.
+      runbook: >-
+        If the namespace was deleted permanently, remove it from watch.namespaces and run `helm upgrade`. If it
+        exists, run `helm upgrade` with the same values to recreate the Role. /readyz?verbose names
+        the kinds that cannot be read.
+  - alert: OperatorObjectsNotReady
+    expr: |-
+      max by (namespace, job, controller, reason) (
+        operator_objects{ {{- $job -}} , type="Ready", status="False"}
+      ) > 0
+    for: 30m
+    labels:
+      severity: info
+      operator: {{ $id }}
+    annotations:
+      summary: >-
+        {{ "{{ $value }}" }} objects of {{ "{{ $labels.controller }}" }} have not been ready for 30 minutes ({{ "{{ $labels.reason }}" }}).
+      description: The condition Ready of each object names the cause. Often the owner of the object must fix it.
+      runbook: >-
+        List the objects of the kind with kubectl get -A, then run kubectl describe on one whose column
+        READY is False.
   - alert: OperatorReconcileErrors
     expr: |-
       sum by (namespace, job, controller) (rate(controller_runtime_reconcile_errors_total{ {{- $job -}} }[10m]))
@@ -59,19 +105,19 @@ rules:
     annotations:
       summary: >-
         {{ "{{ $value | humanizePercentage }}" }} of the reconciles of {{ "{{ $labels.controller }}" }} fail.
-      description: Failing objects are retried with growing delays; their conditions say why.
+      description: Failing objects are retried with increasing delays; their conditions name the cause.
       runbook: >-
         kubectl logs -n {{ "{{ $labels.namespace }}" }} deploy/{{ include "operator-common.fullname" . }} --all-pods | grep '"level":"error"',
-        then kubectl describe the object that is named there.
+        then run kubectl describe on the object named in the log.
   - alert: OperatorReconcilePanics
     expr: sum by (namespace, job, controller) (increase(controller_runtime_reconcile_panics_total{ {{- $job -}} }[15m])) > 0
     labels:
       severity: warning
       operator: {{ $id }}
     annotations:
-      summary: A reconcile of {{ "{{ $labels.controller }}" }} ended with an error that nobody expected.
-      description: This is a bug of the operator; the object is retried with growing delays.
-      runbook: The log has the traceback and the key of the object. Please report both.
+      summary: A reconcile of {{ "{{ $labels.controller }}" }} ended with an unhandled error.
+      description: This is a bug of the operator; the object is retried with increasing delays.
+      runbook: The log contains the traceback and the key of the object. Please report both.
   - alert: OperatorReconcileSlow
     expr: |-
       histogram_quantile(0.99,
@@ -82,11 +128,11 @@ rules:
       severity: warning
       operator: {{ $id }}
     annotations:
-      summary: One in a hundred reconciles of {{ "{{ $labels.controller }}" }} takes more than 30 s.
-      description: The API server or an outside system answers slowly.
+      summary: 1 % of the reconciles of {{ "{{ $labels.controller }}" }} take more than 30 s.
+      description: The API server or an external system responds slowly.
       runbook: >-
-        Panels "API request latency" and "Event loop lag" of the dashboard tell whose time it is;
-        traces (tracing.endpoint) tell which request.
+        Panels "API request latency" and "Event loop lag" of the dashboard show where the time is
+        spent; traces (tracing.endpoint) show which request is slow.
   - alert: OperatorQueueBacklog
     expr: |-
       histogram_quantile(0.9,
@@ -99,11 +145,11 @@ rules:
       severity: warning
       operator: {{ $id }}
     annotations:
-      summary: Objects wait for more than a minute in the queue {{ "{{ $labels.name }}" }}.
-      description: More changes come in than the workers get through.
+      summary: Objects wait more than a minute in the queue {{ "{{ $labels.name }}" }}.
+      description: Changes arrive faster than the workers can process them.
       runbook: >-
-        Raise settings.maxConcurrentReconciles when the workers are all busy and the API server is
-        not; else see OperatorReconcileSlow.
+        Increase settings.maxConcurrentReconciles if all workers are busy and the API server is not.
+        Otherwise see OperatorReconcileSlow.
   - alert: OperatorReconcileStuck
     expr: max by (namespace, job, name) (workqueue_longest_running_processor_seconds{ {{- $job -}} }) > 600
     for: 5m
@@ -111,9 +157,9 @@ rules:
       severity: warning
       operator: {{ $id }}
     annotations:
-      summary: A worker of {{ "{{ $labels.name }}" }} has been on one object for more than 10 minutes.
-      description: It should have been cancelled after settings.reconcileTimeoutSeconds.
-      runbook: Delete the leader's pod; the standby goes on. Please report the log of the old one.
+      summary: A worker of {{ "{{ $labels.name }}" }} has been reconciling one object for more than 10 minutes.
+      description: The reconcile should have been cancelled after settings.reconcileTimeoutSeconds.
+      runbook: Delete the pod of the leader; a standby takes over. Please report the log of the deleted pod.
   - alert: OperatorWatchStale
     expr: max by (namespace, job, resource) (operator_watch_last_event_age_seconds{ {{- $job -}} }) > 900
     for: 5m
@@ -121,22 +167,22 @@ rules:
       severity: warning
       operator: {{ $id }}
     annotations:
-      summary: The watch of {{ "{{ $labels.resource }}" }} has been silent for more than 15 minutes.
+      summary: The watch of {{ "{{ $labels.resource }}" }} has received nothing for more than 15 minutes.
       description: >-
-        A live watch gets a bookmark about every minute. Changes are found by the sweep only, every
-        settings.sweepPeriodSeconds.
+        A working watch receives a bookmark about every minute. Until it works again, only the sweep detects
+        changes, every settings.sweepPeriodSeconds.
       runbook: >-
-        Is the CRD still there (kubectl get crd), and may the operator still list the kind
-        (kubectl auth can-i list ... --as=system:serviceaccount:...)?
+        Check that the CRD still exists (kubectl get crd), and that the operator may still list the kind
+        (kubectl auth can-i list ... --as=system:serviceaccount:...).
   - alert: OperatorChangesMissed
     expr: sum by (namespace, job, resource) (increase(operator_cache_swept_total{ {{- $job -}} }[1h])) > 10
     labels:
       severity: info
       operator: {{ $id }}
     annotations:
-      summary: The sweep had to find changes of {{ "{{ $labels.resource }}" }} that the watch did not tell.
-      description: Nothing is lost, but changes are acted on late.
-      runbook: Look for a proxy between operator and API server that cuts long connections.
+      summary: The sweep found changes of {{ "{{ $labels.resource }}" }} that the watch did not report.
+      description: No change is lost, but the operator reacts late.
+      runbook: Check for a proxy between the operator and the API server that closes long connections.
   - alert: OperatorRequestsRefused
     expr: sum by (namespace, job, code) (rate(rest_client_requests_total{ {{- $job -}} ,code=~"401|403|429|5.."}[10m])) > 0.1
     for: 15m
@@ -144,9 +190,9 @@ rules:
       severity: warning
       operator: {{ $id }}
     annotations:
-      summary: The API server answers {{ $id }} with {{ "{{ $labels.code }}" }} again and again.
-      description: 401 and 403 are permissions, 429 is priority and fairness, 5xx is the server.
+      summary: The API server repeatedly rejects requests of {{ $id }} with {{ "{{ $labels.code }}" }}.
+      description: 401 and 403 indicate missing permissions, 429 priority and fairness, 5xx a failure of the server.
       runbook: >-
-        For 403 compare the roles of the release with `helm template`; a namespace in
-        watch.namespaces that was created anew has lost its Role, and `helm upgrade` brings it back.
+        For 403, compare the roles in the cluster with `helm template`. For a namespace in
+        watch.namespaces, see OperatorNamespaceUnreadable.
 {{- end -}}

@@ -1,6 +1,6 @@
 {{/*
-operator-common.podDisruptionBudget: keeps a drain from taking all replicas at once. Only with two
-or more: with one replica it would block the drain for good.
+operator-common.podDisruptionBudget: prevents a drain from evicting all replicas together. Rendered only for
+two or more replicas, because with one it would block the drain indefinitely.
 */}}
 {{- define "operator-common.podDisruptionBudget" -}}
 {{- if and .Values.podDisruptionBudget.enabled (gt (int .Values.replicas) 1) -}}
@@ -13,7 +13,7 @@ metadata:
     {{- include "operator-common.labels" . | nindent 4 }}
 spec:
   maxUnavailable: 1
-  # A pod that is not ready protects nothing and must not block a drain.
+  # An unready pod must not block a drain, because it does not protect availability.
   unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
     matchLabels:
@@ -22,11 +22,11 @@ spec:
 {{- end -}}
 
 {{/*
-operator-common.lease: the Lease of the leader election. The chart only says that it exists, so that
-`helm uninstall` takes it away; the operator fills in the spec. Helm deletes kinds that it does not
-order, such as this one, last: when the Lease goes, the roles are gone, so that no replica that is
-still ending can make a new one and lead again. Its name is the operator's id, not that of the
-release, because two releases in one namespace would work on the same objects.
+operator-common.lease: the Lease of the leader election. The chart creates it empty, so that
+`helm uninstall` deletes it; the operator writes the spec. Helm deletes kinds without a defined order,
+such as Leases, last: the roles are then already deleted, so a replica that is still shutting down
+cannot create a new Lease and lead again. The name is the operator's id, not the name of the release,
+because two releases in one namespace would reconcile the same objects.
 */}}
 {{- define "operator-common.lease" -}}
 apiVersion: coordination.k8s.io/v1

@@ -1,6 +1,6 @@
 {{/*
-operator-common.crds: the CRDs of files/crds/ (generated), as one YAML stream. They are templates
-and not in Helm's own crds/ directory, because Helm never upgrades what lies there.
+operator-common.crds: the CRDs of files/crds/ (generated), as one YAML stream. They are templates,
+because Helm never upgrades CRDs in its own crds/ directory.
 */}}
 {{- define "operator-common.crds" -}}
 {{- if .Values.crds.install -}}

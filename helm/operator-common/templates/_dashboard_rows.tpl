@@ -15,7 +15,7 @@ rows:
         queries:
           - expr: sum(up{SELECTOR})
       - title: Leaders
-        description: One in each installation. 0 means that nothing is reconciled.
+        description: One per installation. 0 means that nothing is reconciled.
         type: stat
         width: 4
         thresholds: [{color: red, value: null}, {color: green, value: 1}]
@@ -43,13 +43,29 @@ rows:
         queries:
           - expr: sum(workqueue_depth{SELECTOR})
       - title: Oldest watch
-        description: Time since the quietest watch last gave a sign of life. Bookmarks come about every minute.
+        description: Longest time since a watch last received an event or a bookmark. Bookmarks arrive about every minute.
         type: stat
         unit: s
         width: 4
         thresholds: [{color: green, value: null}, {color: orange, value: 300}, {color: red, value: 900}]
         queries:
           - expr: max(operator_watch_last_event_age_seconds{SELECTOR})
+
+  - title: Objects
+    panels:
+      - title: Objects by Ready condition
+        description: According to the caches. NoStatus means that no reconcile has written a status yet.
+        queries:
+          - expr: sum by (controller, status) (max by (controller, status, reason) (operator_objects{SELECTOR, type="Ready"}))
+            legend: <controller> <status>
+      - title: Objects that are not ready, by reason
+        queries:
+          - expr: max by (controller, reason) (operator_objects{SELECTOR, type="Ready", status!="True"}) > 0
+            legend: <controller> <reason>
+      - title: Namespaces that cannot be read
+        thresholds: [{color: green, value: null}, {color: red, value: 1}]
+        queries:
+          - expr: sum(1 - min by (watched_namespace) (operator_cache_scope_up{SELECTOR}))
 
   - title: Reconciles
     panels:
@@ -105,7 +121,7 @@ rows:
           - expr: sum by (name) (rate(workqueue_retries_total{SELECTOR}[$__rate_interval]))
             legend: <name> retries
       - title: Longest running
-        description: Growth without an end means a stuck worker.
+        description: Unlimited growth indicates a stuck worker.
         unit: s
         queries:
           - expr: max by (name) (workqueue_longest_running_processor_seconds{SELECTOR})
@@ -117,7 +133,7 @@ rows:
         queries:
           - expr: max by (resource) (operator_cache_objects{SELECTOR})
             legend: <resource>
-      - title: Age of the last sign of life
+      - title: Time since the last watch event
         unit: s
         queries:
           - expr: max by (resource) (operator_watch_last_event_age_seconds{SELECTOR})

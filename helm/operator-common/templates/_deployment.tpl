@@ -1,7 +1,7 @@
 {{/*
-operator-common.deployment: the operator itself. New pods start before old ones stop; that works
-with a leader election because readiness does not depend on leadership. Without one the old pod stops
-first.
+operator-common.deployment: the Deployment of the operator. New pods start before old pods stop; this
+works with leader election because readiness does not depend on leadership. Without leader election
+the old pod stops first.
 */}}
 {{- define "operator-common.deployment" -}}
 {{- include "operator-common.validate" . -}}
@@ -20,7 +20,7 @@ spec:
       {{- include "operator-common.selectorLabels" . | nindent 6 }}
   strategy:
     {{- if eq (include "operator-common.setting" (list . "leaderElect")) "false" }}
-    # Nothing else keeps the old pod and the new one from working at the same time.
+    # Without leader election, only this prevents the old and the new pod from running together.
     type: Recreate
     {{- else }}
     type: RollingUpdate
@@ -31,13 +31,13 @@ spec:
   template:
     metadata:
       annotations:
-        # What `kubectl logs` and `kubectl exec` take when no container is named.
+        # The container that `kubectl logs` and `kubectl exec` select by default.
         kubectl.kubernetes.io/default-container: operator
         {{- with .Values.podAnnotations }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
       labels:
-        # Without the chart's version: a release that changes nothing else restarts nothing.
+        # No chart version here, so that a release without other changes restarts no pod.
         {{- include "operator-common.identity" . | nindent 8 }}
         app.kubernetes.io/component: operator
         {{- with .Values.podLabels }}
@@ -63,8 +63,8 @@ spec:
 {{- end -}}
 
 {{/*
-operator-common.topologySpread: replicas on different nodes where there are several, and on one node
-where there is but one. matchLabelKeys keeps the old pods of a rolling update out of the count.
+operator-common.topologySpread: spreads replicas across nodes, if the cluster has several.
+matchLabelKeys excludes the old pods of a rolling update from the count.
 */}}
 {{- define "operator-common.topologySpread" -}}
 topologySpreadConstraints:
@@ -82,9 +82,9 @@ topologySpreadConstraints:
 {{- end -}}
 
 {{/*
-operator-common.container: the one container. The startup probe gives slow nodes a minute; after it
-the liveness probe restarts a process whose event loop hangs, and nothing else: an API server that
-is away is not cured by a restart.
+operator-common.container: the container of the operator. The startup probe allows one minute on slow
+nodes. After that, the liveness probe restarts a process only if its event loop hangs, because a
+restart does not help against an unavailable API server.
 */}}
 {{- define "operator-common.container" -}}
 name: operator

@@ -1,12 +1,12 @@
 {{/*
-Jobs around the life of a release. They run the operator's own image, which has no shell: what they
-do are subcommands of the operator.
+Hooks of a release. They run the operator's image, which has no shell, so their work is implemented as
+subcommands of the operator.
 */}}
 
 {{/*
-operator-common.cleanup: before an uninstall, take the operator's finalizers off its objects, so that
-they can be deleted when nobody is there to do it. The objects and what they own stay. The Job takes
-the Lease first, so that no running replica puts a finalizer back.
+operator-common.cleanup: removes the operator's finalizers from its objects before an uninstall, so
+that the objects can be deleted without the operator. The objects and their children stay. The Job
+acquires the Lease first, so that no running replica adds a finalizer again.
 */}}
 {{- define "operator-common.cleanup" -}}
 {{- if .Values.cleanup.onUninstall -}}
@@ -24,7 +24,7 @@ metadata:
 spec:
   backoffLimit: 3
   activeDeadlineSeconds: {{ .Values.cleanup.timeoutSeconds }}
-  # A failed Job stays for its log, but not for ever.
+  # A failed Job is kept for one hour, for its log.
   ttlSecondsAfterFinished: 3600
   template:
     metadata:
@@ -55,7 +55,7 @@ spec:
 {{- end -}}
 {{- end -}}
 
-{{/* operator-common.test: what `helm test` runs; it asks the operator through its Service. */}}
+{{/* operator-common.test: the Pod of `helm test`, which checks readiness through the Service. */}}
 {{- define "operator-common.test" -}}
 apiVersion: v1
 kind: Pod

@@ -1,9 +1,9 @@
 {{/*
-Objects for the Prometheus operator and for Grafana. All metrics are told apart by the label `job`,
-which a ServiceMonitor sets to the name of the Service.
+Objects for the Prometheus operator and for Grafana. The label `job` identifies the installation of
+a metric; a ServiceMonitor sets it to the name of the Service.
 */}}
 
-{{/* operator-common.serviceMonitor: tells Prometheus to scrape every replica. */}}
+{{/* operator-common.serviceMonitor: makes Prometheus scrape every replica. */}}
 {{- define "operator-common.serviceMonitor" -}}
 {{- if .Values.serviceMonitor.enabled -}}
 apiVersion: monitoring.coreos.com/v1
@@ -32,8 +32,8 @@ spec:
 {{- end -}}
 
 {{/*
-operator-common.prometheusRule: the alerts of files/alerts in the library (operator-common.alerts),
-and those of the operator's own chart where it has a files/alerts.yaml, in which SELECTOR stands for
+operator-common.prometheusRule: the alerts of the library (operator-common.alerts), and the alerts in
+files/alerts.yaml of the operator's chart, if that file exists. SELECTOR in that file is replaced by
 the labels of this installation.
 */}}
 {{- define "operator-common.prometheusRule" -}}
@@ -62,7 +62,7 @@ spec:
 {{- end -}}
 
 {{/*
-operator-common.dashboardConfigMap: the dashboard as a ConfigMap that Grafana's sidecar picks up by
+operator-common.dashboardConfigMap: the dashboard as a ConfigMap, which the sidecar of Grafana finds by
 its label.
 */}}
 {{- define "operator-common.dashboardConfigMap" -}}

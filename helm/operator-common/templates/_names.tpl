@@ -1,20 +1,20 @@
 {{/*
-Names, labels and the image. Every template below takes the root context of the calling chart.
+Names, labels and the image. Each template takes the root context of the calling chart.
 */}}
 
 {{/*
-operator-common.id: the operator, which is the name of its chart but where a chart that has it among
-its dependencies gave it another. Variables, Lease and labels go by it.
+operator-common.id: the id of the operator. It is the name of the chart, unless a parent chart
+sets an alias for this dependency. Environment variables, Lease and labels use the id.
 */}}
 {{- define "operator-common.id" -}}
 {{- (.Files.Get "files/settings.yaml" | fromYaml).operator -}}
 {{- end -}}
 
 {{/*
-operator-common.fullname: name of every object of a release. It is the release name where that says
-which operator it is (`helm install podset` gives `podset`), else `<release>-<chart>`. Cut to 50
-characters, so that the longest suffix used here still fits in 63; dots may be in the name of a
-release and not in that of a Service.
+operator-common.fullname: name of every object of a release. It is the release name if that contains
+the name of the chart (`helm install podset` gives `podset`), otherwise `<release>-<chart>`. Truncated
+to 50 characters, so that the longest suffix still fits into 63. Dots are replaced, because they are
+valid in the name of a release but not in the name of a Service.
 */}}
 {{- define "operator-common.fullname" -}}
 {{- $name := .Values.fullnameOverride -}}
@@ -25,8 +25,8 @@ release and not in that of a Service.
 {{- end -}}
 
 {{/*
-operator-common.clusterName: name of cluster-scoped objects. It carries the namespace, since an
-operator may be installed under the same release name in many namespaces.
+operator-common.clusterName: name of cluster-scoped objects. It contains the namespace, because an
+operator can be installed under the same release name in many namespaces.
 */}}
 {{- define "operator-common.clusterName" -}}
 {{- $name := printf "%s-%s" (include "operator-common.fullname" .) .Release.Namespace -}}
@@ -37,8 +37,8 @@ operator may be installed under the same release name in many namespaces.
 {{- end -}}
 
 {{/*
-operator-common.selectorLabels: what tells the pods of this operator from all others. They cannot
-change in an upgrade, so nothing that is a value goes in.
+operator-common.selectorLabels: labels that identify the pods of this operator. An upgrade cannot change
+them, so they must not depend on values.
 */}}
 {{- define "operator-common.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "operator-common.id" . }}
@@ -46,7 +46,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: operator
 {{- end -}}
 
-{{/* operator-common.identity: labels of an object that must not count as a pod of the operator. */}}
+{{/* operator-common.identity: labels of objects that selectors must not mistake for a pod of the operator. */}}
 {{- define "operator-common.identity" -}}
 app.kubernetes.io/name: {{ include "operator-common.id" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -68,7 +68,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- .Values.serviceAccount.name | default $default -}}
 {{- end -}}
 
-{{/* operator-common.image: reference of the image; a digest wins over the tag. */}}
+{{/* operator-common.image: reference of the image; a digest takes precedence over the tag. */}}
 {{- define "operator-common.image" -}}
 {{- $image := .Values.image -}}
 {{- $name := list $image.registry $image.repository | compact | join "/" -}}
@@ -80,15 +80,48 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- end -}}
 
 {{/*
-operator-common.watchedNamespaces: the namespaces with objects to work on, as JSON for `fromJson`:
-{"all": bool, "names": [...]}.
+operator-common.watchedNamespaces: the namespaces whose objects are reconciled, as JSON for `fromJson`:
+{"all": bool, "names": [...], "selector": "a=b"}. With a selector, permissions are granted in all
+namespaces, because the matching namespaces are not known in advance.
 */}}
 {{- define "operator-common.watchedNamespaces" -}}
 {{- $names := .Values.watch.namespaces | default (list .Release.Namespace) | uniq | sortAlpha -}}
-{{- dict "all" .Values.watch.clusterWide "names" (ternary (list) $names .Values.watch.clusterWide) | toJson -}}
+{{- $selector := include "operator-common.namespaceSelector" . -}}
+{{- $all := or .Values.watch.clusterWide (not (empty $selector)) -}}
+{{- dict "all" $all "names" (ternary (list) $names $all) "selector" $selector | toJson -}}
 {{- end -}}
 
-{{/* operator-common.envPrefix: what the environment variables of the settings begin with. */}}
+{{/* operator-common.namespaceSelector: watch.namespaceSelector in the syntax of kubectl -l. */}}
+{{- define "operator-common.namespaceSelector" -}}
+{{- $parts := list -}}
+{{- $selector := .Values.watch.namespaceSelector | default dict -}}
+{{- range $label, $value := $selector.matchLabels -}}
+{{- $parts = append $parts (printf "%s=%s" $label $value) -}}
+{{- end -}}
+{{- range $selector.matchExpressions -}}
+{{- $one := .key -}}
+{{- if eq .operator "DoesNotExist" -}}
+{{- $one = printf "!%s" .key -}}
+{{- else if ne .operator "Exists" -}}
+{{- $one = printf "%s %s (%s)" .key (lower .operator) (join "," .values) -}}
+{{- end -}}
+{{- $parts = append $parts $one -}}
+{{- end -}}
+{{- join "," $parts -}}
+{{- end -}}
+
+{{/*
+operator-common.guardedBinding: name of the RoleBinding in a watched namespace other than the namespace
+of the release. The operator keeps a finalizer on it, so that it can finish its clean-up if the
+namespace is deleted. Operators that set no finalizers on their objects do not need it.
+*/}}
+{{- define "operator-common.guardedBinding" -}}
+{{- if (.Files.Get "files/rbac.yaml" | fromYaml).finalizers -}}
+{{- printf "%s-watched" (include "operator-common.fullname" .) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* operator-common.envPrefix: prefix of the environment variables of the settings. */}}
 {{- define "operator-common.envPrefix" -}}
 {{- printf "%s_" (include "operator-common.id" . | upper) -}}
 {{- end -}}

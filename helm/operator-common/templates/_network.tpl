@@ -1,6 +1,6 @@
 {{/*
-operator-common.service: how Prometheus finds the metrics of each replica, and `helm test` the
-probes. No traffic of users goes through it.
+operator-common.service: the Service through which Prometheus finds the metrics of each replica, and
+`helm test` the probes. It carries no user traffic.
 */}}
 {{- define "operator-common.service" -}}
 apiVersion: v1
@@ -23,8 +23,8 @@ spec:
 {{- end -}}
 
 {{/*
-operator-common.networkPolicy: nothing comes in but scrapes and probes; nothing goes out but name
-lookups, the API server and, where traces are on, the collector.
+operator-common.networkPolicy: allows ingress for scrapes, probes and webhooks, and egress to DNS, the API
+server and, if tracing is enabled, the collector.
 */}}
 {{- define "operator-common.networkPolicy" -}}
 {{- if .Values.networkPolicy.enabled -}}
@@ -47,11 +47,11 @@ spec:
       from:
         {{- toYaml . | nindent 8 }}
       {{- end }}
-    # The kubelet's address is not known here, and the probes say no more than ok.
+    # Open to all: the address of the kubelet is not known here, and probes reveal nothing but ok.
     - ports:
         - port: probes
     {{- if include "operator-common.hasWebhooks" . }}
-    # Neither is that of the API server, which trusts the certificate and no one else.
+    # Open to all: the address of the API server is not known here either; it checks the certificate.
     - ports:
         - port: webhook
     {{- end }}
@@ -61,8 +61,8 @@ spec:
 {{- end -}}
 
 {{/*
-operator-common.hooksNetworkPolicy: what the clean-up Job and the test may do. Where a namespace lets
-out nothing by default, neither would come to an end without it, and so no uninstall.
+operator-common.hooksNetworkPolicy: network access of the clean-up Job and the test. In a namespace that
+denies egress by default, neither of them could finish without it, nor could an uninstall.
 */}}
 {{- define "operator-common.hooksNetworkPolicy" -}}
 {{- if .Values.networkPolicy.enabled -}}
@@ -95,7 +95,7 @@ spec:
 {{- end -}}
 {{- end -}}
 
-{{/* operator-common.egressToServer: name lookups and the API server. */}}
+{{/* operator-common.egressToServer: egress to DNS and the API server. */}}
 {{- define "operator-common.egressToServer" -}}
 - to:
     - namespaceSelector:
@@ -109,7 +109,7 @@ spec:
       protocol: UDP
     - port: 53
       protocol: TCP
-# The API server. Policies see its address behind the Service, which is a node's and its own port.
+# The API server. Policies apply to the endpoints behind the Service: a node address and its port.
 - ports:
     {{- range .Values.networkPolicy.apiServer.ports }}
     - port: {{ . }}
@@ -123,13 +123,13 @@ spec:
   {{- end }}
 {{- end -}}
 
-{{/* operator-common.egress: the rules of what may go out. */}}
+{{/* operator-common.egress: all egress rules of the operator. */}}
 {{- define "operator-common.egress" -}}
 {{- include "operator-common.egressToServer" . }}
 {{- with .Values.tracing.endpoint }}
 {{- $url := urlParse . }}
 {{- $port := regexFind "[0-9]+$" (regexFind ":[0-9]+$" $url.host) }}
-# The collector of the traces.
+# The collector of traces.
 - ports:
     - port: {{ $port | default (ternary "443" "80" (eq $url.scheme "https")) }}
 {{- end }}

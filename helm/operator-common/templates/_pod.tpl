@@ -1,9 +1,9 @@
 {{/*
 Parts of a pod that the operator, the clean-up Job and the test pod share. Together they satisfy the
-`restricted` Pod Security Standard, which is not a value: nothing an operator does needs more.
+`restricted` Pod Security Standard. No value changes this, because no operator needs more privileges.
 */}}
 
-{{/* operator-common.podSecurityContext: security of a whole pod. */}}
+{{/* operator-common.podSecurityContext: security context of a pod. */}}
 {{- define "operator-common.podSecurityContext" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -13,7 +13,7 @@ seccompProfile:
   type: RuntimeDefault
 {{- end -}}
 
-{{/* operator-common.containerSecurityContext: security of one container. */}}
+{{/* operator-common.containerSecurityContext: security context of a container. */}}
 {{- define "operator-common.containerSecurityContext" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -22,9 +22,9 @@ capabilities:
 {{- end -}}
 
 {{/*
-operator-common.podCommon: what any pod of the chart has beside its containers. Service links are
-off, since a Service named like the operator would give it variables such as PODSET_PORT, which
-read like its settings.
+operator-common.podCommon: fields of every pod of the chart except its containers. Service links are
+disabled, because a Service named like the operator would add environment variables such as
+PODSET_PORT, which look like settings.
 */}}
 {{- define "operator-common.podCommon" -}}
 enableServiceLinks: false
@@ -45,8 +45,8 @@ tolerations:
 {{- end -}}
 
 {{/*
-operator-common.volumes: the only place that can be written is /tmp, in memory of no one but the
-pod and limited, so that a runaway file evicts this pod and not its neighbors.
+operator-common.volumes: /tmp is the only writable directory. Its size is limited, so that a runaway
+file evicts this pod and not other pods of the node.
 */}}
 {{- define "operator-common.volumes" -}}
 - name: tmp
@@ -67,9 +67,9 @@ pod and limited, so that a runaway file evicts this pod and not its neighbors.
 {{- end -}}
 
 {{/*
-operator-common.env: environment of the operator. Which setting has which variable is generated
-(files/settings.yaml), so that no name is converted here; a setting that is null keeps its default.
-Lists are written with commas, as the settings read them.
+operator-common.env: environment variables of the operator. files/settings.yaml (generated) maps
+settings to variables, so no name is converted here. A setting that is null keeps its default. Lists
+are separated by commas, as the settings expect.
 */}}
 {{- define "operator-common.env" -}}
 {{- $watched := include "operator-common.watchedNamespaces" . | fromJson -}}
@@ -84,15 +84,27 @@ Lists are written with commas, as the settings read them.
       fieldPath: metadata.namespace
 - name: OPERATOR_VERSION
   value: {{ .Values.image.tag | default .Chart.AppVersion | quote }}
-{{- if or $watched.all .Values.watch.namespaces }}
+{{- if $watched.selector }}
+- name: {{ include "operator-common.envPrefix" . }}WATCH_NAMESPACE_SELECTOR
+  value: {{ $watched.selector | quote }}
+{{- else if or $watched.all .Values.watch.namespaces }}
 - name: {{ include "operator-common.envPrefix" . }}WATCH_NAMESPACES
   value: {{ ternary "*" (join "," $watched.names) $watched.all | quote }}
 {{- end }}
-{{- /* An operator that starts containers of its own image is told what that is. */}}
+{{- if and .Values.rbac.create (include "operator-common.guardedBinding" .) (without $watched.names .Release.Namespace) }}
+- name: {{ include "operator-common.envPrefix" . }}ROLE_BINDING
+  value: {{ include "operator-common.guardedBinding" . }}
+{{- end }}
+{{- /* An operator that starts containers from its own image needs the reference of the image. */}}
 {{- range (.Files.Get "files/settings.yaml" | fromYaml).settings }}
 {{- if and (eq .name "injectorImage") (not (get $values .name)) }}
 - name: {{ .env }}
   value: {{ include "operator-common.image" $ }}
+{{- end }}
+{{- /* An operator that signs its messages has a Secret for the key. */}}
+{{- if and (eq .name "signingSecret") (not (get $values .name)) }}
+- name: {{ .env }}
+  value: {{ include "operator-common.signingName" $ }}
 {{- end }}
 {{- end }}
 {{- if include "operator-common.hasWebhooks" . }}
@@ -118,8 +130,8 @@ Lists are written with commas, as the settings read them.
 {{- end -}}
 
 {{/*
-operator-common.setting: what a setting is, be it by its value or by its own default; empty where it
-has neither. Takes the root context and the name, as a list.
+operator-common.setting: the effective value of a setting: the value from `settings`, otherwise the
+default of the setting, otherwise empty. Takes a list of the root context and the name.
 */}}
 {{- define "operator-common.setting" -}}
 {{- $root := first . -}}
@@ -137,8 +149,8 @@ has neither. Takes the root context and the name, as a list.
 {{- end -}}
 
 {{/*
-operator-common.settingText: a setting as its variable holds it. Helm reads numbers as floats, whose
-default form turns 36000000 into 3.6e+07, so whole numbers are printed as such.
+operator-common.settingText: a setting in the format of its environment variable. Helm reads numbers as
+floats and prints 36000000 as 3.6e+07, so whole numbers are formatted as integers.
 */}}
 {{- define "operator-common.settingText" -}}
 {{- if kindIs "slice" . -}}

@@ -1,6 +1,6 @@
 {{/*
-The service account and its permissions. What the operator may do is generated (files/rbac.yaml);
-where it may do it follows from `watch`: only in the watched namespaces.
+The service account and its permissions. The rules are generated (files/rbac.yaml); the value
+`watch` determines the namespaces in which they are granted.
 */}}
 
 {{/* operator-common.serviceAccount: the identity of the operator. */}}
@@ -17,7 +17,7 @@ metadata:
   annotations:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-# The pod asks for the token itself; nothing else that runs as this account gets one.
+# The pod of the operator requests the token; other pods with this account get none.
 automountServiceAccountToken: false
 {{- end -}}
 {{- end -}}
@@ -30,13 +30,27 @@ automountServiceAccountToken: false
 {{- $watched := include "operator-common.watchedNamespaces" . | fromJson -}}
 {{- $name := include "operator-common.fullname" . -}}
 {{- include "operator-common.role" (dict "root" $root "name" (printf "%s-leader" $name) "namespace" .Release.Namespace "rules" $rules.operatorNamespaceRules) }}
+{{- $binding := include "operator-common.guardedBinding" . -}}
+{{- $guarded := list -}}
 {{- range $watched.names }}
+{{- if or (not $binding) (eq . $root.Release.Namespace) }}
 ---
 {{ include "operator-common.role" (dict "root" $root "name" $name "namespace" . "rules" $rules.rules) }}
+{{- else }}
+{{- $guarded = append $guarded . }}
+{{- end }}
+{{- end }}
+{{- if $guarded }}
+---
+{{ include "operator-common.guardedRole" (dict "root" $root "binding" $binding "namespaces" $guarded "rules" $rules.rules) }}
 {{- end }}
 {{- $clusterRules := $rules.clusterRules | default list -}}
 {{- if $watched.all -}}
 {{- $clusterRules = concat $rules.rules $clusterRules -}}
+{{- end -}}
+{{- if $watched.selector -}}
+{{- $namespaces := dict "apiGroups" (list "") "resources" (list "namespaces") "verbs" (list "get" "list" "watch") -}}
+{{- $clusterRules = append $clusterRules $namespaces -}}
 {{- end -}}
 {{- if $clusterRules }}
 ---
@@ -83,9 +97,54 @@ subjects:
 {{- end -}}
 
 {{/*
+operator-common.guardedRole: the permissions in watched namespaces other than the namespace of the
+release. A Role would be deleted with its namespace while the operator still needs it. Therefore this
+is a ClusterRole, bound in each namespace by a RoleBinding to which the operator may add a finalizer.
+The right to patch the binding is safe, because RBAC prevents anyone from granting permissions that
+they do not have.
+Takes root, binding (its name), namespaces and rules.
+*/}}
+{{- define "operator-common.guardedRole" -}}
+{{- $root := .root -}}
+{{- $binding := .binding -}}
+{{- $name := printf "%s-watched" (include "operator-common.clusterName" $root) -}}
+{{- if gt (len $name) 63 -}}
+{{- $name = printf "%s-%s-watched" ($name | trunc 46) ($name | sha256sum | trunc 8) -}}
+{{- end -}}
+{{- $own := dict "apiGroups" (list "rbac.authorization.k8s.io") "resources" (list "rolebindings") "resourceNames" (list $binding) "verbs" (list "get" "patch") -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "operator-common.labels" $root | nindent 4 }}
+rules:
+  {{- append .rules $own | toYaml | nindent 2 }}
+{{- range .namespaces }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ $binding }}
+  namespace: {{ . }}
+  labels:
+    {{- include "operator-common.labels" $root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: {{ $name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "operator-common.serviceAccountName" $root }}
+    namespace: {{ $root.Release.Namespace }}
+{{- end }}
+{{- end -}}
+
+{{/*
 operator-common.userRoles: for each kind a viewer and an editor role that join the built-in roles
-view, edit and admin, so that who may edit Deployments may edit these kinds too. They belong to the
-cluster like the CRDs, so one release in a cluster is to install them.
+view, edit and admin, so that anyone who may edit Deployments may edit these kinds as well. The editor
+role of a cluster-scoped kind joins no other role: administrators bind it themselves. The roles belong
+to the cluster like the CRDs, so only one release per cluster should create them.
 */}}
 {{- define "operator-common.userRoles" -}}
 {{- if .Values.rbac.userRoles -}}
@@ -95,7 +154,7 @@ cluster like the CRDs, so one release in a cluster is to install them.
 ---
 {{ include "operator-common.userRole" (dict "root" $root "name" (printf "%s-viewer" $name) "joins" (list "view") "rules" .viewer) }}
 ---
-{{ include "operator-common.userRole" (dict "root" $root "name" (printf "%s-editor" $name) "joins" (list "admin" "edit") "rules" .editor) }}
+{{ include "operator-common.userRole" (dict "root" $root "name" (printf "%s-editor" $name) "joins" (eq .scope "Cluster" | ternary (list) (list "admin" "edit")) "rules" .editor) }}
 {{- end }}
 {{- end -}}
 {{- end -}}

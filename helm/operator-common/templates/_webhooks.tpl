@@ -1,9 +1,9 @@
 {{/*
-Admission webhooks, for charts that have a files/webhooks.yaml, where settings.webhooks turns them on.
-The operator makes and renews the certificate; it only fills in what is made here.
+Admission webhooks, for charts with files/webhooks.yaml, if settings.webhooks is true. The operator
+creates and renews the certificate and writes it into the objects that are created here.
 */}}
 
-{{/* operator-common.hasWebhooks: non-empty where webhooks are on. */}}
+{{/* operator-common.hasWebhooks: not empty if webhooks are enabled. */}}
 {{- define "operator-common.hasWebhooks" -}}
 {{- if and (eq (include "operator-common.setting" (list . "webhooks")) "true") (.Files.Get "files/webhooks.yaml") -}}
 true
@@ -32,7 +32,7 @@ true
 {{- end -}}
 {{- end -}}
 
-{{/* operator-common.webhookRules: the certificate, and no other Secret. */}}
+{{/* operator-common.webhookRules: access to the Secret of the certificate and no other. */}}
 {{- define "operator-common.webhookRules" -}}
 - apiGroups: [""]
   resources: [secrets]
@@ -40,7 +40,7 @@ true
   verbs: [get, update]
 {{- end -}}
 
-{{/* operator-common.webhookClusterRules: this webhook configuration, and no other. */}}
+{{/* operator-common.webhookClusterRules: access to this webhook configuration and no other. */}}
 {{- define "operator-common.webhookClusterRules" -}}
 - apiGroups: [admissionregistration.k8s.io]
   resources: [mutatingwebhookconfigurations]
@@ -48,7 +48,7 @@ true
   verbs: [get, patch]
 {{- end -}}
 
-{{/* operator-common.webhookService: how the API server reaches a replica; each one answers. */}}
+{{/* operator-common.webhookService: the Service through which the API server reaches any replica. */}}
 {{- define "operator-common.webhookService" -}}
 apiVersion: v1
 kind: Service
@@ -67,8 +67,8 @@ spec:
 {{- end -}}
 
 {{/*
-operator-common.webhookSecret: where replicas keep the certificate. It is empty here, so an upgrade
-leaves alone what is in it, and an uninstall takes it away.
+operator-common.webhookSecret: the Secret in which the replicas store the certificate. It is rendered without
+data, so an upgrade keeps its content, and an uninstall deletes it.
 */}}
 {{- define "operator-common.webhookSecret" -}}
 apiVersion: v1
@@ -82,13 +82,14 @@ type: Opaque
 {{- end -}}
 
 {{/*
-operator-common.webhookConfiguration: what the API server asks, from files/webhooks.yaml. A webhook
-never keeps anything from being created: whoever cannot be asked is passed over. caBundle is the
-operator's to fill in. Only watched namespaces are asked about.
+operator-common.webhookConfiguration: the webhooks that the API server calls, from files/webhooks.yaml. A
+webhook never blocks the creation of an object: the API server ignores one that it cannot reach. The
+operator sets caBundle. The webhooks apply to watched namespaces only.
 */}}
 {{- define "operator-common.webhookConfiguration" -}}
 {{- $root := . -}}
 {{- $watched := include "operator-common.watchedNamespaces" . | fromJson -}}
+{{- $selector := .Values.watch.namespaceSelector | default dict -}}
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration
 metadata:
@@ -112,7 +113,11 @@ webhooks:
         path: {{ .path }}
     namespaceSelector:
       matchLabels:
-        {{- toYaml .namespaceLabels | nindent 8 }}
+        {{- merge (deepCopy .namespaceLabels) ($selector.matchLabels | default dict) | toYaml | nindent 8 }}
+      {{- with $selector.matchExpressions }}
+      matchExpressions:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
       {{- if not $watched.all }}
       matchExpressions:
         - key: kubernetes.io/metadata.name

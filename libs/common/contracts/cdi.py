@@ -26,6 +26,10 @@ KEEP_AFTER_COMPLETION: Final = "cdi.kubevirt.io/storage.deleteAfterCompletion"
 """Annotation that, set to `false`, keeps CDI before 1.62 from deleting a finished DataVolume."""
 
 
+CLAIM_NOT_VALID: Final = "ErrClaimNotValid"
+"""Reason of the condition `Bound` of a disk whose access mode CDI does not know."""
+
+
 class DataVolumePhase(StrEnum):
     """Phases that operators act upon; a view shows others as they are."""
 
@@ -113,13 +117,31 @@ class DataVolumeView:
         return self.phase == DataVolumePhase.SUCCEEDED
 
     @property
+    def refusal(self) -> str:
+        """Why CDI creates no claim for the disk, in its words; empty if it does."""
+        bound = self.conditions.find("Bound")
+        refused = bound is not None and bound.reason == CLAIM_NOT_VALID
+        return bound.message or bound.reason if bound is not None and refused else ""
+
+    @property
+    def trouble(self) -> str:
+        """What kept CDI from filling the disk last, in its words; it tries again."""
+        running = self.conditions.find("Running")
+        failed = running is not None and not running.holds and running.reason == "Error"
+        return running.message if running is not None and failed else ""
+
+    @property
     def failed(self) -> bool:
         """Whether CDI has given up."""
         return self.phase == DataVolumePhase.FAILED
 
     @property
     def usable(self) -> bool:
-        """Whether KubeVirt would start a machine with the disk: full, or filled at first use."""
+        """Whether KubeVirt would start a machine with the disk: full, or filled at first use.
+
+        Operators must not decide by this. A disk that is bound immediately shows
+        `WaitForFirstConsumer` for some seconds as well, and may never be filled.
+        """
         return self.phase in _USABLE
 
 

@@ -64,6 +64,11 @@ class ClaimView:
         resize_status: State of an expansion as `status.allocatedResourceStatuses` names it.
         conditions: Conditions that hold.
         data_source: Kind and name of what it was filled from; empty texts for none.
+        data_source_ref: API group, kind and name of the same, including custom populators.
+        selector: Label selector for its volume; None for none.
+        attributes_class: VolumeAttributesClass that was asked for; empty for none.
+        current_attributes_class: VolumeAttributesClass that the volume has; empty for none.
+        modify_status: `Pending`, `InProgress` or `Infeasible` while the class changes, else empty.
     """
 
     key: Key
@@ -85,12 +90,18 @@ class ClaimView:
     resize_status: str
     conditions: tuple[ClaimCondition, ...]
     data_source: tuple[str, str]
+    data_source_ref: tuple[str, str, str]
+    selector: Mapping[str, Any] | None
+    attributes_class: str
+    current_attributes_class: str
+    modify_status: str
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
         """Read a claim; fields that do not fit count as absent."""
         metadata = map_at(manifest, "metadata")
         source = map_at(manifest, "spec", "dataSource")
+        reference = map_at(manifest, "spec", "dataSourceRef") or source
         return cls(
             key=key_of(manifest),
             uid=uid_of(manifest),
@@ -111,6 +122,17 @@ class ClaimView:
             resize_status=text_at(manifest, "status", "allocatedResourceStatuses", "storage"),
             conditions=_parse_conditions(manifest),
             data_source=(text_at(source, "kind"), text_at(source, "name")),
+            data_source_ref=(
+                text_at(reference, "apiGroup"),
+                text_at(reference, "kind"),
+                text_at(reference, "name"),
+            ),
+            selector=map_at(manifest, "spec", "selector") or None,
+            attributes_class=text_at(manifest, "spec", "volumeAttributesClassName"),
+            current_attributes_class=text_at(
+                manifest, "status", "currentVolumeAttributesClassName"
+            ),
+            modify_status=text_at(manifest, "status", "modifyVolumeStatus", "status"),
         )
 
     @property

@@ -41,6 +41,11 @@ INSTANCE_UID_LABEL: Final = f"{COMPUTE_GROUP}/instance-uid"
 
 It is in the template of the VM from the beginning, since KubeVirt puts no new label on a machine
 that runs: who selects by it need not touch the machine."""
+NETWORK_LABEL: Final = f"{COMPUTE_GROUP}/network"
+"""Label on the pods of an Instance that names a Network: the name, as `label_value` cuts it.
+
+Policies of a Network select by it. It is in the template of the VM from the beginning; pods that
+were started before the label existed receive it at the next start of their machine."""
 
 FINAL_PHASES: Final = frozenset({"Succeeded", "Failed", "Cancelled"})
 """Phases of an Operation that it never leaves."""

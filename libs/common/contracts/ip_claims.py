@@ -10,6 +10,7 @@ from libs.common.contracts.reading import (
     condition_at,
     holds_at,
     map_at,
+    maps_at,
     text_at,
     text_map_at,
 )
@@ -39,7 +40,8 @@ class IpClaimView:
         labels: Labels, as they are.
         owner_uid: UID of the object that controls it; empty for an orphan.
         pool: Name of the pool.
-        target: What the address leads to, such as `Instance/web`; empty for nothing.
+        target: What the address is for, such as `Instance/web`; empty for nothing.
+        ports: Ports of the address that are routed, such as `TCP 80`.
         address: The address; empty while the claim waits. Once there it never changes.
         secondary_address: The second address of a dual-stack claim.
         ready: Whether the claim has all that it asks for.
@@ -57,6 +59,7 @@ class IpClaimView:
     owner_uid: str
     pool: str
     target: str
+    ports: tuple[str, ...]
     address: str
     secondary_address: str
     ready: bool
@@ -79,6 +82,10 @@ class IpClaimView:
             owner_uid=controller_uid(manifest),
             pool=text_at(spec, "poolRef", "name"),
             target=f"{text_at(spec, 'target', 'kind')}/{name}" if name else "",
+            ports=tuple(
+                f"{text_at(port, 'protocol') or 'TCP'} {port.get('port')}"
+                for port in maps_at(spec, "ports")
+            ),
             address=text_at(status, "address"),
             secondary_address=text_at(status, "secondaryAddress"),
             ready=holds_at(manifest, READY),

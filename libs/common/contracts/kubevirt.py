@@ -54,6 +54,8 @@ VM_CONTROLLER_FINALIZER: Final = "kubevirt.io/virtualMachineControllerFinalize"
 """Finalizer of KubeVirt on machines and instances."""
 CREATED_BY: Final = "kubevirt.io/created-by"
 """Label of launcher pods: the UID of the instance."""
+ALLOW_BRIDGE_MIGRATION: Final = "kubevirt.io/allow-pod-bridge-network-live-migration"
+"""Annotation of a template that lets a guest migrate whose pod network is bridged."""
 NODE_NAME: Final = "kubevirt.io/nodeName"
 """Label of an instance: the node that runs the guest."""
 INSTANCE_LABEL: Final = "vmi.kubevirt.io/id"
@@ -148,7 +150,8 @@ class VmView:
         uid: Which incarnation it is.
         resource_version: Version that was looked at.
         generation: Generation of the spec.
-        observed_generation: Generation that KubeVirt has seen; 0 before the first status.
+        observed_strategy: Run strategy that KubeVirt reconciled last; empty before its first
+            status, and always in releases that do not report it.
         deleting: Whether its deletion was asked for.
         labels: Labels, as they are.
         annotations: Annotations, as they are.
@@ -168,7 +171,7 @@ class VmView:
     uid: str
     resource_version: str
     generation: int
-    observed_generation: int
+    observed_strategy: str
     deleting: bool
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -183,6 +186,21 @@ class VmView:
     retry_after: str
     conditions: ConditionsView
 
+    @property
+    def halted(self) -> bool:
+        """Whether the machine must be off and KubeVirt has acted on that: no instance exists.
+
+        `status.observedGeneration` cannot tell. It is the generation that the running instance was
+        made of, is written only while an instance exists, and stays behind permanently after a
+        change of the template that no instance was started with. `status.runStrategy` is written
+        with every reconciliation. Releases without it leave only the words for people.
+        """
+        if self.run_strategy != RunStrategy.HALTED or self.created:
+            return False
+        if self.observed_strategy:
+            return self.observed_strategy == RunStrategy.HALTED
+        return self.printable_status == PrintableStatus.STOPPED
+
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
         """Read a machine; fields that do not fit count as absent."""
@@ -194,7 +212,7 @@ class VmView:
             uid=uid_of(manifest),
             resource_version=text_at(metadata, "resourceVersion"),
             generation=_number_at(metadata, "generation"),
-            observed_generation=_number_at(status, "observedGeneration"),
+            observed_strategy=text_at(status, "runStrategy"),
             deleting=is_deleting(manifest),
             labels=text_map_at(metadata, "labels"),
             annotations=text_map_at(metadata, "annotations"),
@@ -247,6 +265,8 @@ class VmiView:
         evacuation_node: Node that it is to leave; empty for none.
         eviction_strategy: What an eviction does; empty for the default of the cluster.
         active_pods: Node of each launcher pod in use, by pod UID; two during a migration.
+        on_pod_network: Whether the guest has an interface on the network of its launcher pod, so
+            that the pod IP reaches it.
         interfaces: Network interfaces.
         migration: Live migration under way or last; None for none yet.
         conditions: Conditions by type.
@@ -265,6 +285,7 @@ class VmiView:
     evacuation_node: str
     eviction_strategy: str
     active_pods: Mapping[str, str]
+    on_pod_network: bool
     interfaces: tuple[InterfaceView, ...]
     migration: MigrationStateView | None
     conditions: ConditionsView
@@ -287,6 +308,7 @@ class VmiView:
             evacuation_node=text_at(status, "evacuationNodeName"),
             eviction_strategy=text_at(manifest, "spec", "evictionStrategy"),
             active_pods=text_map_at(status, "activePods"),
+            on_pod_network=_is_on_pod_network(map_at(manifest, "spec")),
             interfaces=tuple(_parse_interfaces(status)),
             migration=MigrationStateView.parse(status),
             conditions=ConditionsView.parse(manifest),
@@ -325,6 +347,18 @@ def _parse_disks(manifest: Manifest) -> dict[str, str]:
     volumes = maps_at(manifest, "spec", "template", "spec", "volumes")
     disks = {text_at(item, "name"): text_at(item, "dataVolume", "name") for item in volumes}
     return {name: disk for name, disk in disks.items() if name and disk}
+
+
+def _is_on_pod_network(spec: Mapping[str, object]) -> bool:
+    """Tell whether a guest has an interface on the network of its pod.
+
+    A Multus network marked as default takes the place of the pod network. KubeVirt adds the pod
+    network where the spec names no network, unless `autoattachPodInterface` is false.
+    """
+    networks = maps_at(spec, "networks")
+    if not networks:
+        return map_at(spec, "domain", "devices").get("autoattachPodInterface") is not False
+    return any("pod" in each or is_set_at(map_at(each, "multus"), "default") for each in networks)
 
 
 def _parse_interfaces(status: Mapping[str, object]) -> list[InterfaceView]:

@@ -159,6 +159,28 @@ def test_migration_is_under_way_from_its_start_to_its_end(
     assert (view.migrating, view.migration.succeeded) == (under_way, succeeded)
 
 
+@pytest.mark.parametrize(
+    ("strategy", "status", "halted"),
+    [
+        ("Halted", {"runStrategy": "Halted", "observedGeneration": 1}, True),
+        ("Halted", {"runStrategy": "Halted", "created": True}, False),
+        ("Halted", {"runStrategy": "Always", "printableStatus": "Stopped"}, False),
+        ("Always", {"runStrategy": "Halted", "printableStatus": "Stopped"}, False),
+        ("Halted", {"printableStatus": "Stopped"}, True),
+        ("Halted", {"printableStatus": "Stopping"}, False),
+        ("Halted", {}, False),
+    ],
+    ids=["off", "ending", "not seen", "to start", "old release", "old release, ending", "new"],
+)
+def test_machine_is_halted_once_kubevirt_has_acted_on_it(
+    strategy: str, status: Manifest, halted: bool
+) -> None:
+    manifest = build_part(spec={"runStrategy": strategy}, status=status)
+    manifest["metadata"]["generation"] = 3
+
+    assert VmView.parse(manifest).halted is halted
+
+
 def test_migration_names_its_instance_and_its_end() -> None:
     status = {"phase": "Failed", "migrationState": {"failureReason": "no room"}}
 
@@ -204,6 +226,34 @@ def test_data_volume_tells_how_far_it_is(
 
     assert (view.progress, view.succeeded, view.usable) == (progress, succeeded, usable)
     assert DATA_VOLUME.resource == "datavolumes.cdi.kubevirt.io"
+
+
+NOT_FOUND = "Unable to connect to http data source: expected status code 200, got 404"
+NO_MODE = "no accessMode specified in StorageProfile standard"
+
+
+@pytest.mark.parametrize(
+    ("conditions", "refusal", "trouble"),
+    [
+        # As recorded of CDI.
+        ([("Bound", "False", "ErrClaimNotValid", NO_MODE), ("Running", "False", "", "")], 1, 0),
+        ([("Bound", "True", "Bound", ""), ("Running", "False", "Error", NOT_FOUND)], 0, 1),
+        ([("Bound", "True", "Bound", ""), ("Running", "True", "Pod is running", "")], 0, 0),
+        ([("Running", "False", "Completed", "Import Complete")], 0, 0),
+        ([], 0, 0),
+    ],
+    ids=["no access mode", "404", "importing", "done", "new"],
+)
+def test_data_volume_says_what_keeps_it_from_being_filled(
+    conditions: list[tuple[str, ...]], refusal: int, trouble: int
+) -> None:
+    names = ("type", "status", "reason", "message")
+    stated = [dict(zip(names, each, strict=True)) for each in conditions]
+
+    view = DataVolumeView.parse(build_part(status={"conditions": stated}))
+
+    assert view.refusal == (NO_MODE if refusal else "")
+    assert view.trouble == (NOT_FOUND if trouble else "")
 
 
 @pytest.mark.parametrize("field", ["storage", "pvc"])

@@ -54,9 +54,11 @@ class MachineSnapshotView:
         annotations: Annotations, as they are.
         machine: Name of the machine that it is taken of.
         phase: Phase as KubeVirt says it. See `MachineSnapshotPhase`.
-        ready: Whether volumes can be made of it.
+        ready: Whether KubeVirt is done with it. It may hold no volume at all: see
+            `find_volume_snapshots`.
         content: Name of its VirtualMachineSnapshotContent; empty before there is one.
         indications: How it was taken. See `SnapshotIndication`.
+        excluded: Volumes of the machine that are not in it, as KubeVirt says.
         error: What went wrong last, in the words of KubeVirt.
     """
 
@@ -69,6 +71,7 @@ class MachineSnapshotView:
     ready: bool
     content: str
     indications: tuple[str, ...]
+    excluded: tuple[str, ...]
     error: str
 
     @classmethod
@@ -84,6 +87,7 @@ class MachineSnapshotView:
             ready=is_set_at(manifest, "status", "readyToUse"),
             content=text_at(manifest, "status", "virtualMachineSnapshotContentName"),
             indications=texts_at(manifest, "status", "indications"),
+            excluded=texts_at(manifest, "status", "snapshotVolumes", "excludedVolumes"),
             error=text_at(manifest, "status", "error", "message"),
         )
 
@@ -93,17 +97,35 @@ class MachineSnapshotView:
         return self.phase == MachineSnapshotPhase.FAILED
 
 
-def find_volume_snapshot(content: Manifest, volume: str) -> str:
-    """Find the VolumeSnapshot of one volume of a machine.
+def find_volume_snapshots(content: Manifest) -> dict[str, str]:
+    """Find the VolumeSnapshots that a snapshot of a machine is made of.
 
     Args:
         content: A VirtualMachineSnapshotContent.
-        volume: Name of the volume within the machine.
 
     Returns:
-        Name of the VolumeSnapshot; empty where that volume is not in the snapshot.
+        Names of VolumeSnapshots by volume of the machine; volumes that are left out are not in it.
     """
-    for backup in maps_at(content, "spec", "volumeBackups"):
-        if text_at(backup, "volumeName") == volume:
-            return text_at(backup, "volumeSnapshotName")
-    return ""
+    backups = maps_at(content, "spec", "volumeBackups")
+    found = {text_at(each, "volumeName"): text_at(each, "volumeSnapshotName") for each in backups}
+    return {volume: snapshot for volume, snapshot in found.items() if volume and snapshot}
+
+
+def find_snapshot_refusals(machine: Manifest) -> dict[str, str]:
+    """Find the disks of a VirtualMachine that KubeVirt cannot take a snapshot of.
+
+    Returns:
+        Why, in the words of KubeVirt, by volume; disks that it can save, or has not looked at yet,
+        and volumes that are no disks of the user, such as cloud-init, are not in it.
+    """
+    volumes = maps_at(machine, "spec", "template", "spec", "volumes")
+    disks = {
+        text_at(each, "name")
+        for each in volumes
+        if map_at(each, "dataVolume") or map_at(each, "persistentVolumeClaim")
+    }
+    return {
+        text_at(each, "name"): text_at(each, "reason") or "KubeVirt does not say why"
+        for each in maps_at(machine, "status", "volumeSnapshotStatuses")
+        if text_at(each, "name") in disks and each.get("enabled") is False
+    }

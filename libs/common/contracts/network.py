@@ -7,7 +7,7 @@ from typing import Final, Self
 
 from libs.common.conditions import READY
 from libs.common.contracts.compute import instance_uids
-from libs.common.contracts.reading import holds_at, maps_at, text_at
+from libs.common.contracts.reading import holds_at, int_at, maps_at, text_at, texts_at
 from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
 
 NETWORK_GROUP: Final = "network.slipway.dev"
@@ -24,7 +24,7 @@ class RouteView:
 
     Attributes:
         destination: Addresses in CIDR notation.
-        next_hop: Address that packets are sent to; empty where they are dropped.
+        next_hop: Address that packets are sent to; empty if the route is not resolved.
         resolved: Whether the route can be used now.
     """
 
@@ -42,10 +42,17 @@ class NetworkView:
         uid: Which incarnation it is.
         deleting: Whether its deletion was asked for; it stays while anything uses it.
         backend: `PodNetwork` or `Multus`.
+        binding: How the guest is connected: `Masquerade`, `Bridge` or `Passt`. With the last two
+            the guest has the address of its pod, or its own one on backend `Multus`.
         isolated: Whether the policy stands that keeps every instance closed until something opens
             it. No virtual machine of the network may start before.
         attachment: Name of the NetworkAttachmentDefinition; empty for the network of pods.
         routes: Routes that guests may set up, in the order of the spec.
+        cidrs: Addresses of the network; one block per family.
+        pool: Name of the IPPool that private addresses come from; empty for none.
+        gateway: Router of the network; empty for none.
+        nameservers: DNS servers for guests.
+        mtu: Largest packet in bytes; 0 if neither network nor ProviderNetwork say.
     """
 
     key: Key
@@ -55,15 +62,22 @@ class NetworkView:
     isolated: bool
     attachment: str
     routes: tuple[RouteView, ...]
+    binding: str = "Masquerade"
+    cidrs: tuple[str, ...] = ()
+    pool: str = ""
+    gateway: str = ""
+    nameservers: tuple[str, ...] = ()
+    mtu: int = 0
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
         """Read a network; fields that do not fit count as absent."""
+        backend = text_at(manifest, "spec", "backend")
         return cls(
             key=key_of(manifest),
             uid=uid_of(manifest),
             deleting=is_deleting(manifest),
-            backend=text_at(manifest, "spec", "backend"),
+            backend=backend,
             isolated=holds_at(manifest, "Isolated"),
             attachment=text_at(manifest, "status", "nadRef", "name"),
             routes=tuple(
@@ -74,7 +88,18 @@ class NetworkView:
                 )
                 for route in maps_at(manifest, "status", "routes")
             ),
+            binding=_find_binding(backend, text_at(manifest, "spec", "binding")),
+            cidrs=texts_at(manifest, "spec", "cidrs"),
+            pool=text_at(manifest, "spec", "poolRef", "name"),
+            gateway=text_at(manifest, "spec", "gateway"),
+            nameservers=texts_at(manifest, "spec", "nameservers"),
+            mtu=int_at(manifest, "status", "mtu") or int_at(manifest, "spec", "mtu") or 0,
         )
+
+
+def _find_binding(backend: str, asked: str) -> str:
+    """Return the binding that is in effect; what Multus attaches is always bridged."""
+    return "Bridge" if backend == "Multus" else asked or "Masquerade"
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def test_network_is_isolated_for_the_generation_that_was_looked_at() -> None:
 def test_network_shows_routes() -> None:
     routes = [
         {"destination": "10.1.0.0/16", "nextHop": "10.0.0.9", "reason": "Resolved"},
-        {"destination": "10.2.0.0/16", "reason": "Resolved"},
+        {"destination": "10.2.0.0/16", "reason": "RoutesNotApplied"},
         {"destination": "10.3.0.0/16", "reason": "InstanceNotFound"},
     ]
 
@@ -43,9 +43,38 @@ def test_network_shows_routes() -> None:
     assert view.attachment == "network-lan"
     assert view.routes == (
         RouteView("10.1.0.0/16", "10.0.0.9", True),
-        RouteView("10.2.0.0/16", "", True),
+        RouteView("10.2.0.0/16", "", False),
         RouteView("10.3.0.0/16", "", False),
     )
+
+
+def test_network_shows_what_guests_are_configured_with() -> None:
+    spec = {
+        "backend": "Multus",
+        "cidrs": ["10.0.0.0/16", "fd00::/64"],
+        "poolRef": {"name": "lan"},
+        "gateway": "10.0.0.1",
+        "nameservers": ["10.0.0.2", "fd00::2"],
+        "mtu": 1400,
+    }
+
+    view = NetworkView.parse(build(spec=spec))
+
+    assert view.cidrs == ("10.0.0.0/16", "fd00::/64")
+    assert (view.pool, view.gateway, view.mtu) == ("lan", "10.0.0.1", 1400)
+    assert view.nameservers == ("10.0.0.2", "fd00::2")
+    assert NetworkView.parse(build(spec={"mtu": True})).mtu == 0
+    assert NetworkView.parse(build(spec={}, status={"mtu": 9000})).mtu == 9000
+
+
+def test_binding_is_masquerade_unless_the_network_says_otherwise() -> None:
+    for spec, binding in (
+        ({}, "Masquerade"),
+        ({"backend": "PodNetwork"}, "Masquerade"),
+        ({"backend": "PodNetwork", "binding": "Passt"}, "Passt"),
+        ({"backend": "Multus"}, "Bridge"),
+    ):
+        assert NetworkView.parse(build(spec=spec)).binding == binding
 
 
 @given(spec=values, status=values)

@@ -36,6 +36,12 @@ def is_set_at(manifest: Mapping[str, Any], *path: str) -> bool:
     return map_at(manifest, *path[:-1]).get(path[-1]) is True
 
 
+def int_at(manifest: Mapping[str, Any], *path: str) -> int | None:
+    """Return the integer at a path, None if there is none."""
+    value = map_at(manifest, *path[:-1]).get(path[-1])
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
 def maps_at(manifest: Mapping[str, Any], *path: str) -> list[Mapping[str, Any]]:
     """Return the maps of the list at a path, and nothing else that is in it."""
     value = map_at(manifest, *path[:-1]).get(path[-1])

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import ClassVar, Final, Protocol
 
-from libs.common.kinds import Kind
-from libs.common.runtime.informer import Handler, Informer
+import structlog
+from prometheus_client import Gauge
+
+from libs.common.health import Remark
+from libs.common.kinds import Kind, describe, key_of
+from libs.common.runtime.informer import Handler, Informer, Origin
 from libs.common.runtime.statuses import ForeignConditions
 from libs.common.runtime.store import Change, Store
 
+log = structlog.get_logger(__name__)
+
 _SILENCE_LIMIT: Final = 900.0
 """Seconds of silence after which a watch counts as dead. Bookmarks come each minute and new streams
-every five, so a quiet kind is never mistaken for a dead one."""
+every five to ten, so a quiet kind is never mistaken for a dead one."""
 
 
 class Projection(Protocol):
@@ -37,6 +44,7 @@ class Cache:
         self.foreign = ForeignConditions()
         self._informers: dict[tuple[str, str], Informer] = {}
         self._projections: dict[type[Projection], Projection] = {}
+        self._broken: set[type[Projection]] = set()
 
     def add(self, informer: Informer) -> None:
         """Add an informer.
@@ -71,9 +79,11 @@ class Cache:
     def keep_projections(self, types: Iterable[type[Projection]]) -> None:
         """Build each projection once and have it told of the changes from now on."""
         for type_ in dict.fromkeys(types):
-            projection = self._projections[type_] = type_()
+            self._projections[type_] = type_()
             for kind in type_.kinds:
-                self.informer(kind).add_handler(_tell(projection))
+                self.informer(kind).add_handler(
+                    self._build_teller(type_), partial(self._broken.add, type_)
+                )
 
     def projection[P: Projection](self, type_: type[P]) -> P:
         """Return the projection of a type that a controller declares.
@@ -81,10 +91,82 @@ class Cache:
         Raises:
             KeyError: No controller declares it; name it in `projects`.
         """
+        if type_ in self._broken:
+            self._rebuild(type_)
         found = self._projections.get(type_)
         if not isinstance(found, type_):
             raise KeyError(f"{type_.__name__} is not kept; name it in projects()")
         return found
+
+    def _build_teller(self, type_: type[Projection]) -> Handler:
+        def tell(change: Change, _: Origin | None) -> None:
+            # One that is broken is built again before it is read, from what the stores have then.
+            if type_ not in self._broken:
+                self._projections[type_].changed(change)
+
+        return tell
+
+    def _rebuild(self, type_: type[Projection]) -> None:
+        """Build a projection again that raised an error over a change.
+
+        What it took in of that change is unknown. An object over which it raises again is left out,
+        and the next change of that object has it built again.
+        """
+        self._broken.discard(type_)
+        projection = self._projections[type_] = type_()
+        for kind in type_.kinds:
+            for manifest in self.store(kind).list():
+                try:
+                    projection.changed(Change(kind, None, manifest))
+                except Exception:
+                    log.exception(
+                        "Projection leaves an object out",
+                        projection=type_.__name__,
+                        object=describe(kind, key_of(manifest)),
+                    )
+
+    def find_blocked(self, kinds: Iterable[Kind], namespace: str | None) -> str:
+        """Tell why some kinds cannot be read in a namespace; empty while they can.
+
+        Args:
+            kinds: Kinds that are watched.
+            namespace: None for any namespace.
+        """
+        for kind in kinds:
+            informer = self.informer(kind)
+            if not kind.namespaced:
+                continue
+            scope = informer.scope_of(namespace) if namespace is not None else None
+            scopes = informer.all_scopes if namespace is None else [scope] if scope else []
+            for each in scopes:
+                if each.blocked or not each.synced:
+                    return f"{kind.resource} in {each}: {each.trouble or 'not listed yet'}"
+        return ""
+
+    @property
+    def blocked_namespaces(self) -> dict[str, list[str]]:
+        """Resources that cannot be read, by namespace."""
+        blocked: dict[str, list[str]] = {}
+        for informer in self:
+            for scope in informer.all_scopes:
+                if scope.blocked:
+                    blocked.setdefault(str(scope), []).append(informer.kind.resource)
+        return blocked
+
+    def export_scopes(self, gauge: Gauge) -> None:
+        """Publish, by namespace, whether everything in it can be read."""
+        gauge.clear()
+        for name in {str(scope) for informer in self for scope in informer.all_scopes}:
+            gauge.labels(name).set_function(partial(self._measure_scope, name))
+
+    def _measure_scope(self, name: str) -> float:
+        return float(
+            not any(
+                scope.blocked
+                for informer in self
+                if (scope := informer.scope_of("" if name == "*" else name)) is not None
+            )
+        )
 
     def __iter__(self) -> Iterator[Informer]:
         """Iterate over the informers."""
@@ -95,10 +177,18 @@ class Cache:
         """Whether each store has held a complete listing."""
         return all(informer.synced for informer in self)
 
-    def check_synced(self) -> str | None:
-        """Tell what keeps the process from being ready; None for nothing."""
+    def check_synced(self) -> str | Remark | None:
+        """Tell what keeps the process from being ready, and what it does without."""
         waiting = [informer.kind.resource for informer in self if not informer.synced]
-        return f"waiting for {', '.join(waiting)}" if waiting else None
+        if waiting:
+            return f"waiting for {', '.join(waiting)}"
+        blocked = self.blocked_namespaces
+        if not blocked:
+            return None
+        return Remark(
+            "cannot read "
+            + "; ".join(f"{', '.join(kinds)} in {name}" for name, kinds in sorted(blocked.items()))
+        )
 
     def check_watches(self) -> str | None:
         """Tell which watches seem to be dead; None for none."""
@@ -108,10 +198,6 @@ class Cache:
             if informer.synced and informer.served and informer.silence > _SILENCE_LIMIT
         ]
         return f"nothing heard of {', '.join(silent)}" if silent else None
-
-
-def _tell(projection: Projection) -> Handler:
-    return lambda change, _: projection.changed(change)
 
 
 def _slot(kind: Kind) -> tuple[str, str]:

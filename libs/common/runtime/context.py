@@ -13,7 +13,7 @@ from libs.common.actions import Action, done_of
 from libs.common.client import Client
 from libs.common.clock import Clock
 from libs.common.conditions import find_begun, find_turned
-from libs.common.errors import Conflict, NotFound
+from libs.common.errors import Conflict, NotFound, SlipwayError
 from libs.common.kinds import Key, Kind, Manifest, build_object, describe, is_deleting, uid_of
 from libs.common.metrics import Metrics
 from libs.common.ownership import build_owner_reference, controller_uid
@@ -288,11 +288,17 @@ class Context:
             answer = await self._send_status(status, held)
         except NotFound:
             # Deleted since the look. (Deleted and created again is a conflict: the next pass sees.)
+            live = await self.live_get(self.kind, self.key)
+            if live is not None and uid_of(live) == self.uid:
+                raise SlipwayError(
+                    f"The status of {self} cannot be written: the installed CRD of {self.kind} has "
+                    "no status subresource; apply the CRD of this release"
+                ) from None
             return False
         foreign.learn(self._manager, answer, status)
         # Told to everybody but this pass, unless the answer shows that somebody changed more than
         # the status meanwhile: then its event is old news by now, and this is how we hear of it.
-        alone = _is_same_but_status(held, answer)
+        alone = _is_same_but_status(held, self._cache.store(self.kind).reduce(answer))
         self._cache.informer(self.kind).wrote(answer, self._origin if alone else None)
         return True
 

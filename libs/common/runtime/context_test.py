@@ -8,7 +8,7 @@ from libs.common.conditions import Condition, build_conditions, conditions_of
 from libs.common.errors import ServerError
 from libs.common.kinds import CONFIG_MAP, CRD, NODE, POD, Key, Kind, Manifest, build_object, key_of
 from libs.common.plan import Apply, Create
-from libs.common.runtime import Context, Controller, Operator, Result
+from libs.common.runtime import Context, Controller, Operator, Result, informer
 from libs.common.runtime.context import PrimaryGone
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd
@@ -371,7 +371,9 @@ async def test_kind_without_namespaces_is_listed_whole_from_a_namespaced_primary
     assert seen == ["n"]
 
 
-async def test_kind_that_comes_to_be_served_or_goes_is_a_reason_to_look(fake_api: FakeApi) -> None:
+async def test_kind_that_comes_to_be_served_or_goes_is_a_reason_to_look(
+    fake_api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No object tells of it, and a condition that names the kind would stay for hours."""
     thing, script = Kind("example.com", "v1", "Thing", "things"), Script()
 
@@ -388,6 +390,8 @@ async def test_kind_that_comes_to_be_served_or_goes_is_a_reason_to_look(fake_api
         fake_api.register(thing)
         await harness.eventually(lambda: script.count["w"] == 2)
 
-        fake_api.fail(kind=thing, status=404, times=None)
+        monkeypatch.setattr(informer, "_MISSING_SECONDS", 0.0)
+        gone = thing.base_path
+        fake_api.fail(status=404, times=None, where=lambda each: each.path.startswith(gone))
         fake_api.watches.cut(thing)
         await harness.eventually(lambda: script.count["w"] == 3)

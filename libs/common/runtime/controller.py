@@ -55,6 +55,7 @@ class Watch:
         mapper: Names the primaries of a change; None enqueues the controlling owner.
         transform: Keeps of an object only what the operator reads.
         label_selector: Watches only what the server finds by it.
+        field_selector: Likewise, by fields that the server can select by.
         source: Which event source; None leaves it to the other watches of the kind.
         optional: The operator works where the kind is not served.
         indexes: Named functions by which objects are found in the cache.
@@ -64,6 +65,7 @@ class Watch:
     mapper: Mapper | None = None
     transform: Transform | None = None
     label_selector: str = ""
+    field_selector: str = ""
     source: SourceName | None = None
     optional: bool = False
     indexes: Mapping[str, IndexFunction] = field(default_factory=dict)
@@ -74,6 +76,7 @@ class WatchOptions(TypedDict, total=False):
 
     transform: Transform
     label_selector: str
+    field_selector: str
     source: SourceName
     optional: bool
     indexes: Mapping[str, IndexFunction]
@@ -96,6 +99,10 @@ class Controller:
         finalizer: Finalizer to add before the first reconcile; empty for none.
         needs_finalizer: Tells which primaries need it; it is taken off the others.
         source: Event source of the primary.
+        optional: The operator works where the primary is not served; needs source `reflector`.
+        label_selector: Reconciles only the primaries that the server finds by it. Another release
+            of the operator can have the others.
+        field_selector: Likewise, by fields that the server can select by.
         watched: Further kinds, added by `owns`, `watches` and `reads`.
         projections: What is computed from the cache, added by `projects`.
         close: Called when no pass is made any more, to close what passes kept open; given up on
@@ -109,6 +116,9 @@ class Controller:
     finalizer: str = ""
     needs_finalizer: Callable[[Mapping[str, Any]], bool] = always
     source: SourceName = "kopf"
+    optional: bool = False
+    label_selector: str = ""
+    field_selector: str = ""
     watched: list[Watch] = field(default_factory=list)
     projections: list[type[Projection]] = field(default_factory=list)
     close: Callable[[], Awaitable[None]] | None = None

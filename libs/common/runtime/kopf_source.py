@@ -3,15 +3,18 @@
 kopf brings watching, resumption, login and the handling of the API's oddities. It is kept from
 writing anything: raw event handlers that return None, storages that store nothing, no posting of
 events, no peering, and a finalizer name that nobody uses, since kopf takes its own finalizer off
-whatever it handles. What it lacks is added here and in `libs.common.runtime.sweep`:
+whatever it handles. What it lacks is added here and in `libs.common.runtime.kopf_sessions`:
 
-* a store is synced when everything that a listing of metadata named has been seen or is gone;
-* a listing of a kind that is synced means that kopf begins again after a gap. Deletions in the gap
-  come with no event, and where nothing is left no event comes at all: so its requests are watched,
-  and the informer is swept;
-* kopf gives up on what a watcher should outlive: it is started anew, after a while;
+* kopf lists all objects at once, parses them in one go and hands them over one by one. So its
+  listing is made an empty one, of which it only learns the version to watch from; right after it
+  the objects are listed by our own client, page by page. Both together miss nothing: what changes
+  between the two listings comes by kopf's watch, and the store knows which version is newer;
+* a listing of kopf after the first means that there was a gap. Deletions in the gap come with no
+  event: our own listing finds them;
+* kopf ends, for all namespaces, on a refusal in one of them: it is not told of any;
+* kopf gives up on what a watcher should outlive: it is started again, after a while;
 * kopf looks once, at its start, what the server serves, and never watches what was not there: one
-  that does not list each kind is started anew too;
+  that does not list each kind is started again too;
 * kopf begins a stream at once where one has ended: a server that ends each is given a pause.
 
 kopf runs in a thread of its own, with an event loop of its own: it ends by canceling every task of
@@ -26,19 +29,23 @@ import contextlib
 import logging
 import random
 import threading
-import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any, Final, Self
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
 
-import aiohttp
-import kopf
 import structlog
 
+from libs.common.client import Client
 from libs.common.clock import Clock, SystemClock
 from libs.common.config import ConnectionConfig
+from libs.common.errors import SlipwayError, api_error
 from libs.common.kinds import Manifest
 from libs.common.runtime.informer import Informer
-from libs.common.runtime.streams import RECONNECT, STREAM_SECONDS, Pace
+from libs.common.runtime.kopf_sessions import EXIT_SECONDS, REFUSED, Pause, Sessions
+from libs.common.runtime.light_kopf import kopf
+from libs.common.runtime.listing import list_scope
+from libs.common.runtime.scope import Scope, run_in_scopes
+from libs.common.runtime.streams import RECONNECT, STREAM_SECONDS
 from libs.common.runtime.waiting import wait_first
 
 log = structlog.get_logger(__name__)
@@ -47,13 +54,8 @@ _LASTING_SECONDS: Final = 60.0
 """A kopf that worked for so long failed for the first time when it ends."""
 _BEGIN_SECONDS: Final = 60.0
 """Time for kopf to list each kind; it gives up on requests that fail sooner."""
-_EXIT_SECONDS: Final = 5.0
-_GOODBYE_SECONDS: Final = 0.1
 _UNUSED_FINALIZER: Final = "slipway.dev/kopf-unused"
-
-
-type Pause = Callable[[float], Awaitable[object]]
-"""Wait for some seconds in the loop that calls."""
+_NEW_NAMESPACES: Final = "the namespaces changed"
 
 
 class KopfSource:
@@ -61,14 +63,16 @@ class KopfSource:
 
     Args:
         config: Where the API server is and how to log in.
-        clock: Time source of the waits before kopf is started anew.
+        client: Lists what kopf watches.
+        clock: Time source of the waits before kopf is started again.
         rng: Source of jitter.
-        pause: Waits before a stream after streams that ended at once, in kopf's thread.
+        pause: Waits, in kopf's thread, before what is sent again.
     """
 
     def __init__(
         self,
         config: ConnectionConfig,
+        client: Client,
         *,
         clock: Clock | None = None,
         rng: Callable[[], float] = random.random,
@@ -76,37 +80,71 @@ class KopfSource:
     ) -> None:
         """Prepare; kopf starts in `run`."""
         self._config = config
+        self._client = client
         self._clock = clock or SystemClock()
         self._rng = rng
         self._pause = pause
-        self._listed: set[str] = set()  # Paths that some kopf has listed.
 
     async def run(self, informers: Sequence[Informer], stop: asyncio.Event) -> None:
         """Feed the informers until `stop` is set.
 
-        kopf ends on what a reflector waits out: an error in a stream other than an expired version,
-        an HTTP 410, a server that answers 5xx for a minute. It is ended where it goes on without a
-        kind that the server did not serve when it looked. A new one lists everything, and as any
-        listing but the first it asks for a sweep, so nothing is lost by its end. Where it never
-        gets far the watches fall silent, and the liveness probe says so.
+        kopf ends on what a reflector waits out, such as an error in a stream other than an expired
+        version. It is ended where it continues without a kind that the server did not serve when
+        it looked, and where namespaces come or go. Its successor lists everything, so nothing is
+        lost by its end. Where it never gets far the watches fall silent, and the liveness probe
+        says so.
         """
         # It says that signals are left to the main thread, which is what we want.
         logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
         # A line for each event, which says nothing that the lines of a pass do not.
         logging.getLogger("kopf.objects").setLevel(logging.WARNING)
+        # Each refusal would be an error; a namespace that cannot be read is reported once.
+        logging.getLogger("kopf._cogs.clients.watching").addFilter(_is_news)
+        async with asyncio.TaskGroup() as group:
+            listing = [
+                group.create_task(run_in_scopes(informer, partial(self._list_when_told, informer)))
+                for informer in informers
+            ]
+            try:
+                await self._keep_running(informers, stop)
+            finally:
+                for task in listing:
+                    task.cancel()
+
+    async def _keep_running(self, informers: Sequence[Informer], stop: asyncio.Event) -> None:
         failures = 0
         while True:
             started = self._clock.monotonic()
             why = await self._run_once(informers, stop)
             if stop.is_set():
                 return
+            if why == _NEW_NAMESPACES:
+                continue
             lasted = self._clock.monotonic() - started
             failures = 1 if lasted >= _LASTING_SECONDS else failures + 1
             delay = RECONNECT.delay(failures, self._rng())
-            log.warning("Starting kopf anew", seconds=round(delay, 1), error=why)
+            log.warning("Starting kopf again", seconds=round(delay, 1), error=why)
             await wait_first(stop.wait(), self._clock.sleep(delay))
             if stop.is_set():
                 return
+
+    async def _list_when_told(self, informer: Informer, scope: Scope) -> None:
+        """List a scope each time that kopf has listed it."""
+        failures = 0
+        while True:
+            await scope.relisted.wait()
+            scope.relisted.clear()
+            try:
+                await list_scope(self._client, informer, scope.namespace)
+                failures = 0
+            except SlipwayError as err:
+                failures += 1
+                delay = RECONNECT.delay(failures, self._rng())
+                if not informer.note_failure(scope.namespace, err):
+                    name = {"resource": informer.kind.resource, "namespace": str(scope)}
+                    log.warning("Waiting to list", **name, seconds=round(delay, 1), error=str(err))
+                await self._clock.sleep(delay)
+                scope.relisted.set()
 
     async def _run_once(self, informers: Sequence[Informer], stop: asyncio.Event) -> str:
         """Run kopf until `stop` is set or it is of no use any more; return why it is not."""
@@ -114,18 +152,12 @@ class KopfSource:
         ended: asyncio.Future[None] = loop.create_future()
         ready = threading.Event()
         flags: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
-        paths = {each.kind.path(scope): each for each in informers for scope in each.scopes}
-        unlisted = set(paths)
-
-        def note_read(path: str, watching: bool) -> None:
-            for tail, informer in paths.items():
-                if path.endswith(tail):
-                    loop.call_soon_threadsafe(self._note, informer, tail, watching, unlisted)
+        watched = _Watched(informers, loop)
 
         def target() -> None:
             error: BaseException | None = None
             try:
-                asyncio.run(self._operate(informers, loop, flags, ready, note_read))
+                asyncio.run(self._operate(informers, loop, flags, ready, watched))
             except BaseException as err:  # noqa: BLE001 carried to the loop that waits
                 error = err
             ready.set()
@@ -135,51 +167,39 @@ class KopfSource:
 
         thread = threading.Thread(target=target, name="kopf", daemon=True)
         thread.start()
-        deaf = False
+        why = ""
         try:
-            deaf = await self._wait_ended(ended, stop, unlisted)
+            why = await self._wait_ended(ended, stop, watched)
         finally:
             # The flag lives in kopf's loop, which may still be starting.
-            await asyncio.to_thread(ready.wait, _EXIT_SECONDS)
+            await asyncio.to_thread(ready.wait, EXIT_SECONDS)
             for kopf_loop, flag in flags:
                 # A loop that has ended has nothing left to stop.
                 with contextlib.suppress(RuntimeError):
                     kopf_loop.call_soon_threadsafe(flag.set)
-            await asyncio.wait({ended}, timeout=_EXIT_SECONDS)
-        if deaf:
-            return f"no listing of {', '.join(sorted(unlisted))}"
-        return repr(ended.exception()) if ended.done() else ""
+            await asyncio.wait({ended}, timeout=EXIT_SECONDS)
+        return why or (repr(ended.exception()) if ended.done() else "")
 
     async def _wait_ended(
-        self, ended: asyncio.Future[None], stop: asyncio.Event, unlisted: Collection[str]
-    ) -> bool:
-        """Wait until kopf has ended or is to end; tell whether that is since it is deaf."""
-        stopping = asyncio.create_task(stop.wait())
+        self, ended: asyncio.Future[None], stop: asyncio.Event, watched: _Watched
+    ) -> str:
+        """Wait until kopf has ended or must end; return why it must, empty when it has ended."""
         begun = asyncio.create_task(self._clock.sleep(_BEGIN_SECONDS))
-        ends: set[asyncio.Future[Any]] = {stopping, ended}
+        changes = [asyncio.create_task(each.wait_scopes_changed()) for each in watched.informers]
+        others = {asyncio.create_task(stop.wait()), *changes}
+        waits: set[asyncio.Future[Any]] = {ended, begun, *others}
         try:
-            await asyncio.wait({*ends, begun}, return_when=asyncio.FIRST_COMPLETED)
-            if not stopping.done() and not ended.done() and unlisted:
-                return True
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            return False
+            while True:
+                done, waits = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                if any(change in done for change in changes):
+                    return _NEW_NAMESPACES
+                if done != {begun}:
+                    return ""
+                if unlisted := watched.find_unlisted():
+                    return f"no listing of {', '.join(sorted(unlisted))}"
         finally:
-            stopping.cancel()
-            begun.cancel()
-
-    def _note(self, informer: Informer, path: str, watching: bool, unlisted: set[str]) -> None:
-        """Take in that kopf read something.
-
-        Bookmarks stay with kopf; that a stream begins, every few minutes, is heard of it. A listing
-        of what was listed before, or synced without it, means that there was a gap.
-        """
-        if watching:
-            informer.heard()
-            return
-        if informer.synced or path in self._listed:
-            informer.relisted.set()
-        self._listed.add(path)
-        unlisted.discard(path)
+            for task in (begun, *others):
+                task.cancel()
 
     async def _operate(
         self,
@@ -187,13 +207,13 @@ class KopfSource:
         loop: asyncio.AbstractEventLoop,
         flags: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]],
         ready: threading.Event,
-        note_read: Callable[[str, bool], None],
+        watched: _Watched,
     ) -> None:
         flag = asyncio.Event()
         flags.append((asyncio.get_running_loop(), flag))
         ready.set()
         namespaces = sorted({scope for informer in informers for scope in informer.namespaces})
-        async with _Sessions(self._config, note_read, self._pause) as sessions:
+        async with Sessions(self._config, watched, self._pause, self._rng) as sessions:
             await kopf.operator(
                 registry=_build_registry(informers, sessions, loop, flag),
                 settings=_build_settings(informers),
@@ -204,79 +224,67 @@ class KopfSource:
             )
 
 
-class _Sessions:
-    """The sessions that kopf talks by.
+class _Watched:
+    """What one kopf is to watch, and what was heard of it; a listener in kopf's thread."""
 
-    They are ours: a kopf that is stopped while it looks at what the server has opens others that it
-    never closes, and those of its own know neither our TLS context nor a proxy.
+    def __init__(self, informers: Sequence[Informer], loop: asyncio.AbstractEventLoop) -> None:
+        self.informers = informers
+        self._loop = loop
+        self._paths = {
+            informer.kind.path(scope.namespace): (informer, scope)
+            for informer in informers
+            for scope in informer.all_scopes
+        }
+        self._unlisted = set(self._paths)
 
-    Args:
-        config: Where the API server is and how to log in.
-        read: Told the path of each read that succeeds, and whether it is a watch.
-        pause: Waits before a stream after streams that ended at once.
-    """
+    def find_unlisted(self) -> list[str]:
+        """Return what kopf has not listed though it can be read."""
+        return [path for path in self._unlisted if not self._paths[path][1].blocked]
 
-    def __init__(
-        self, config: ConnectionConfig, read: Callable[[str, bool], None], pause: Pause
-    ) -> None:
-        self._config = config
-        self._read = read
-        self._pause = pause
-        self._pace = Pace()
-        self._opened: list[aiohttp.ClientSession] = []
+    def concerns(self, path: str) -> bool:
+        """Tell whether a path is that of a watched kind."""
+        return self._find(path) is not None
 
-    async def __aenter__(self) -> Self:
-        return self
+    def succeeded(self, path: str, watching: bool) -> None:
+        """Take in, in kopf's thread, that kopf listed something or began to watch it."""
+        self._call(self._note_read, path, watching)
 
-    async def __aexit__(self, *_: object) -> None:
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:
-            task.cancel()
-        if left:
-            await asyncio.wait(left, timeout=_EXIT_SECONDS)
-        for session in self._opened:
-            await session.close()
-        if self._config.server.startswith("https:"):
-            # The streams close politely, which takes a round trip that the loop must see.
-            await asyncio.sleep(_GOODBYE_SECONDS)
+    def failed(self, path: str, status: int, text: str) -> None:
+        """Take in, in kopf's thread, that something was refused."""
+        self._call(self._note_refusal, path, status, text)
 
-    async def login(self) -> kopf.AiohttpSession:
-        """Open a session with the credentials of now; kopf asks again when they are refused."""
-        config = self._config
-        authorization = await config.authorization()
-        session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=config.ssl_context() or True),
-            headers={"Authorization": authorization} if authorization else None,
-            proxy=config.proxy or None,
-            trust_env=False,
-            trace_configs=[self._build_trace()],
-        )
-        # kopf closes those whose credentials were refused.
-        self._opened = [each for each in self._opened if not each.closed] + [session]
-        return kopf.AiohttpSession(
-            server=config.server, default_namespace=config.namespace, aiohttp_session=session
-        )
+    def _call[*Ts](self, work: Callable[[*Ts], None], *args: *Ts) -> None:
+        # A loop that was closed meanwhile, by a crash, has nobody left to tell.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(work, *args)
 
-    def _build_trace(self) -> aiohttp.TraceConfig:
-        async def note(_: object, __: object, params: aiohttp.TraceRequestEndParams) -> None:
-            if params.method == "GET" and params.response.ok:
-                self._read(params.url.path, "watch" in params.url.query)
+    def _find(self, path: str) -> str | None:
+        # The URL of the API server may have a path of its own before those of Kubernetes.
+        return path if path in self._paths else next(filter(path.endswith, self._paths), None)
 
-        async def slow_down(_: object, __: object, params: aiohttp.TraceRequestStartParams) -> None:
-            if "watch" in params.url.query:
-                delay = self._pace.begin(params.url.path, time.monotonic())
-                if delay:
-                    await self._pause(delay)
+    def _note_read(self, path: str, watching: bool) -> None:
+        tail = self._find(path)
+        if tail is None:
+            return
+        informer, scope = self._paths[tail]
+        if watching:
+            # Bookmarks stay with kopf; that a stream begins, every few minutes, is heard of it.
+            informer.heard(scope.namespace)
+            return
+        self._unlisted.discard(tail)
+        scope.relisted.set()
 
-        trace = aiohttp.TraceConfig()
-        trace.on_request_start.append(slow_down)
-        trace.on_request_end.append(note)
-        return trace
+    def _note_refusal(self, path: str, status: int, text: str) -> None:
+        tail = self._find(path)
+        if tail is not None:
+            informer, scope = self._paths[tail]
+            error = api_error(status, {"message": text}, operation=f"GET {path}")
+            informer.note_failure(scope.namespace, error)
 
 
 def _build_registry(
     informers: Sequence[Informer],
-    sessions: _Sessions,
+    sessions: Sessions,
     loop: asyncio.AbstractEventLoop,
     flag: asyncio.Event,
 ) -> kopf.OperatorRegistry:
@@ -345,19 +353,26 @@ def _build_settings(informers: Sequence[Informer]) -> kopf.OperatorSettings:
     settings.watching.initial_streaming = False
     settings.queueing.worker_limit = None
     settings.networking.request_timeout = 30
-    # kopf would send SIGKILL to the process; how long an end may take is for the manager to say.
+    # Our sessions pause after a failure, and kopf logs each try of its own as an error.
+    settings.networking.error_backoffs = ()
+    # kopf would send SIGKILL to the process; the manager bounds the shutdown.
     settings.process.ultimate_exiting_timeout = None
     for informer in informers:
         if informer.label_selector:
             kind = informer.kind
             selectors = settings.watching.label_selectors
             selectors[kind.group, kind.version, kind.plural] = informer.label_selector
+        if informer.field_selector:
+            kind = informer.kind
+            selectors = settings.watching.field_selectors
+            selectors[kind.group, kind.version, kind.plural] = informer.field_selector
     return settings
 
 
 def _build_handler(informer: Informer, loop: asyncio.AbstractEventLoop) -> Callable[..., Any]:
     async def deliver(event: Any, **_: object) -> None:
-        # The copy detaches the object from kopf, which keeps and changes its own.
+        # The outermost dictionary is one of kopf's own. What is in it is shared with kopf, which
+        # only reads it: it has no handler that would make it write.
         with contextlib.suppress(RuntimeError):  # As above.
             loop.call_soon_threadsafe(_deliver, informer, event["type"], dict(event["object"]))
 
@@ -369,6 +384,11 @@ def _deliver(informer: Informer, event_type: str | None, manifest: Manifest) -> 
         informer.remove(manifest)
         return
     informer.put(manifest)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Return whether a log record of kopf is about something else than a refusal."""
+    return REFUSED not in record.getMessage()
 
 
 def _finish(ended: asyncio.Future[None], error: BaseException | None) -> None:

@@ -21,7 +21,6 @@ from libs.common.runtime.cache import Cache
 from libs.common.runtime.informer import Informer
 from libs.common.runtime.kopf_source import KopfSource
 from libs.common.runtime.store import Change
-from libs.common.runtime.sweep import Sweeper
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
@@ -56,16 +55,13 @@ class Watcher:
 async def watching(client: Client) -> AsyncIterator[Watcher]:
     informer = Informer(CONFIG_MAP, namespaces=("default",))
     stop = asyncio.Event()
-    source = asyncio.create_task(KopfSource(client.config).run([informer], stop))
-    sweeper = Sweeper(client, settle=0.05)
-    sweep = asyncio.create_task(sweeper.keep(informer))
+    source = asyncio.create_task(KopfSource(client.config, client).run([informer], stop))
     watcher = Watcher(informer, source)
     try:
         yield watcher
     finally:
         stop.set()
-        sweep.cancel()
-        await asyncio.gather(source, sweep, return_exceptions=True)
+        await asyncio.gather(source, return_exceptions=True)
 
 
 async def until(probe: Callable[[], object], seconds: float = 10.0) -> None:
@@ -138,7 +134,7 @@ async def test_stop_at_any_request_of_the_start_leaves_no_connection_open(
 
     api.fail(where=stop_at)
     informer = Informer(CONFIG_MAP, namespaces=("default",))
-    await KopfSource(client.config).run([informer], stop)
+    await KopfSource(client.config, client).run([informer], stop)
 
     assert next(numbers) > number
     gc.collect()  # What was left open warns when it goes, and a warning is a failure.
@@ -166,7 +162,7 @@ async def test_watch_on_which_nothing_happens_is_not_taken_for_dead(
     informer = Informer(CONFIG_MAP, namespaces=("default",), clock=clock)
     informer.mark_synced("default")
     cache.add(informer)
-    source = asyncio.create_task(KopfSource(client.config).run([informer], stop))
+    source = asyncio.create_task(KopfSource(client.config, client).run([informer], stop))
     await until(lambda: api.watches.count(CONFIG_MAP))
     clock.advance(1000)
     assert "configmaps for 1000 s" in (cache.check_watches() or "")
@@ -237,7 +233,9 @@ async def test_kind_that_is_not_served_for_a_moment_is_watched_all_the_same(
         for kind in (THING, CONFIG_MAP)
     ]
     fault = api.fail(where=lambda request: request.path == THING.base_path, status=404)
-    source = asyncio.create_task(KopfSource(client.config, clock=clock).run(informers, stop))
+    source = asyncio.create_task(
+        KopfSource(client.config, client, clock=clock).run(informers, stop)
+    )
     await until(lambda: fault.hits and api.watches.count(CONFIG_MAP))
     api.create(build_object(THING, "a", "default"))
 
@@ -248,27 +246,61 @@ async def test_kind_that_is_not_served_for_a_moment_is_watched_all_the_same(
     clock.advance(60)
     await until(is_seen)
 
-    assert len(api.requests.select("list", CONFIG_MAP)) == 2, "a kopf was started anew"
+    await until(lambda: _lists(api) == 2)  # A new kopf lists both kinds, in any order.
     clock.advance(1000)
     api.create(build_object(THING, "b", "default"))
     await until(lambda: len(informers[0].store) == 2)
-    assert len(api.requests.select("list", CONFIG_MAP)) == 2, "one that watches all is left alone"
+    assert _lists(api) == 2, "one that watches all is left alone"
     stop.set()
     await source
 
 
-async def test_gap_before_the_first_sweep_has_ended_asks_for_another(
+async def test_gap_while_objects_are_listed_for_the_first_time_has_them_listed_again(
     api: FakeApi, client: Client
 ) -> None:
-    """The sweep that fills the cache looked before the gap, and no later one would for long."""
     stop = asyncio.Event()
+    held = api.hang("list", where=lambda request: request.user_agent == "test")
     informer = Informer(CONFIG_MAP, namespaces=("default",))
-    source = asyncio.create_task(KopfSource(client.config, rng=lambda: 1.0).run([informer], stop))
-    await until(lambda: api.watches.count(CONFIG_MAP))
-    assert not informer.relisted.is_set(), "nothing can have been missed before a first listing"
+    source = asyncio.create_task(KopfSource(client.config, client).run([informer], stop))
+    await until(lambda: api.watches.count(CONFIG_MAP) and _lists(api) == 1)
 
     api.watches.expire(CONFIG_MAP, "stream")
-    await until(informer.relisted.is_set)
+    await until(lambda: len(api.requests.select("watch", CONFIG_MAP)) == 2)
+    held.release()
+    await until(lambda: _lists(api) == 2)
+    stop.set()
+    await source
+
+
+def _lists(api: FakeApi) -> int:
+    """Return how often objects were listed, and not only a version."""
+    lists = api.requests.select("list", CONFIG_MAP)
+    return sum("fieldSelector" not in each.query for each in lists)
+
+
+async def test_refusal_in_one_namespace_leaves_the_others_alone(
+    api: FakeApi, client: Client
+) -> None:
+    """Kopf ends on a 403, for all namespaces."""
+    clock, stop = FakeClock(), asyncio.Event()
+    informer = Informer(CONFIG_MAP, namespaces=("default", "kube-system"), clock=clock)
+    fault = api.fail(status=403, times=None, where=lambda r: r.key.namespace == "kube-system")
+    source = asyncio.create_task(
+        KopfSource(client.config, client, pause=lambda _: asyncio.sleep(0.01)).run([informer], stop)
+    )
+
+    def works() -> object:
+        clock.advance(1)
+        return informer.synced and api.watches.count(CONFIG_MAP)
+
+    await until(works)
+    hits = fault.hits
+    api.create(build_config_map("a"))
+    await until(lambda: len(informer.store) and fault.hits > hits + 2)
+
+    assert _lists(api) == 1, "the watch of the other namespace was not disturbed"
+    fault.release()
+    await until(lambda: not informer.all_scopes[1].blocked)
     stop.set()
     await source
 
@@ -276,7 +308,9 @@ async def test_gap_before_the_first_sweep_has_ended_asks_for_another(
 async def test_stop_while_kopf_waits_to_be_started_anew(api: FakeApi, client: Client) -> None:
     clock, stop = FakeClock(), asyncio.Event()
     informer = Informer(CONFIG_MAP, namespaces=("default",))
-    source = asyncio.create_task(KopfSource(client.config, clock=clock).run([informer], stop))
+    source = asyncio.create_task(
+        KopfSource(client.config, client, clock=clock).run([informer], stop)
+    )
     await until(lambda: api.watches.count(CONFIG_MAP))
     api.watches.expire(CONFIG_MAP, "http")
     await until(lambda: (clock.next_due() or 60.0) < 60.0)
@@ -297,7 +331,9 @@ async def test_server_that_ends_each_stream_at_once_is_given_pauses(
         await asyncio.sleep(0)
 
     informer = Informer(CONFIG_MAP, namespaces=("default",))
-    source = asyncio.create_task(KopfSource(client.config, pause=pause).run([informer], stop))
+    source = asyncio.create_task(
+        KopfSource(client.config, client, pause=pause).run([informer], stop)
+    )
     async with asyncio.timeout(10):
         while len(pauses) < 4:
             api.watches.cut(CONFIG_MAP)
@@ -333,7 +369,8 @@ async def test_token_that_was_rotated_is_taken_up() -> None:
     async with FakeApi(token="old") as api:
         config = replace(api.config, authorization=authorization)
         informer = Informer(CONFIG_MAP, namespaces=("default",))
-        source = asyncio.create_task(KopfSource(config).run([informer], stop))
+        client = Client(config, user_agent="test")
+        source = asyncio.create_task(KopfSource(config, client).run([informer], stop))
         await until(lambda: api.watches.count(CONFIG_MAP))
         api._frontend.token = token = "new"
         api.watches.cut(CONFIG_MAP)
@@ -343,6 +380,7 @@ async def test_token_that_was_rotated_is_taken_up() -> None:
         await until(lambda: len(informer.store))
         stop.set()
         await source
+        await client.close()
 
 
 @pytest.mark.apiserver

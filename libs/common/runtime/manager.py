@@ -1,11 +1,10 @@
 """Manager: one process of an operator, from the first probe to the last drained pass.
 
-The order is what makes it safe. Probes answer first, so that the kubelet can tell waiting from
-hanging. Then the kinds must be served and the caches filled, on every replica, so that a standby is
-hot. Only then is the Lease asked for. A new leader holds its caches against the API server once
-more, since what the last leader wrote may still be on its way, and only then do its workers start.
-The end goes the other way: no new passes, the running ones to their end, and then the Lease is
-given back, so that the next leader never works beside us.
+The order makes it safe. Probes answer first, so that the kubelet can tell waiting from hanging.
+Then the caches are filled, on every replica, so that a standby is hot. Only then is the Lease asked
+for. A new leader compares its caches with the API server once more, since what the last leader
+wrote may still be on its way, and only then do its workers start. The end goes the other way: no
+new passes, the running ones to their end, and then the Lease is released.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -22,20 +21,23 @@ import structlog
 from libs.common.client import Client
 from libs.common.clock import Clock, SystemClock
 from libs.common.config import ConnectionConfig
-from libs.common.election import Elector, LeaseElector, SoleLeader, Timing, build_identity
-from libs.common.errors import NotLeading, SlipwayError
+from libs.common.errors import NotLeading
 from libs.common.events import EventRecorder
 from libs.common.health import HealthServer, LoopLagMonitor
-from libs.common.kinds import Key
-from libs.common.metric_specs import BUILD_INFO, MetricSpec
+from libs.common.kinds import Key, Kind
+from libs.common.metric_specs import BUILD_INFO, SCOPE_UP, WORKING, MetricSpec
 from libs.common.metrics import Metrics
-from libs.common.runtime.backoff import BackoffPolicy
+from libs.common.runtime.assembly import build_elector, build_queue, list_finalizers
 from libs.common.runtime.controller import Controller
+from libs.common.runtime.guard import BindingGuard
 from libs.common.runtime.informer import EventSource, Informer, SourceName
 from libs.common.runtime.kopf_source import KopfSource
-from libs.common.runtime.queue import WorkQueue
+from libs.common.runtime.namespaces import NamespaceSelection
 from libs.common.runtime.reflector import Reflector
+from libs.common.runtime.resource import build_resource
 from libs.common.runtime.runner import Runner
+from libs.common.runtime.scope import PATIENCE_SECONDS
+from libs.common.runtime.served import wait_served
 from libs.common.runtime.services import Services
 from libs.common.runtime.sweep import Sweeper
 from libs.common.runtime.waiting import wait_first
@@ -45,9 +47,9 @@ from libs.common.telemetry import Telemetry, build_telemetry
 
 log = structlog.get_logger(__name__)
 
-_SERVED_POLL: Final = 2.0
 _CLOSE_SECONDS: Final = 3.0
-"""The drain, this and the last Events fit into the 30 s that a pod has to end."""
+_CANCEL_SECONDS: Final = 5.0
+"""The drain (20 s), this and the rest fit into the 60 s that the charts give a pod to end."""
 
 type Sources = Mapping[SourceName, EventSource]
 type Part = Callable[[Manager], Coroutine[Any, Any, None] | None]
@@ -69,6 +71,7 @@ class Manager:
         rng: Source of jitter.
         telemetry: Where spans go; None builds it from the settings.
         hard_exit: Ends the process when leadership was lost and it does not end by itself.
+        on_synced: Called once the caches are filled, such as `gc.freeze`.
     """
 
     def __init__(
@@ -85,9 +88,12 @@ class Manager:
         rng: Callable[[], float] = random.random,
         telemetry: Telemetry | None = None,
         hard_exit: Callable[[int], object] = os._exit,
+        on_synced: Callable[[], object] = lambda: None,
     ) -> None:
         """Build everything; nothing is sent before `run`."""
         self.id = operator_id
+        self._on_synced = on_synced
+        self._hard_exit = hard_exit
         self.settings = settings
         self.config = config
         self.clock = clock or SystemClock()
@@ -98,11 +104,19 @@ class Manager:
             settings.otlp_endpoint,
             operator_id,
             sample_ratio=settings.trace_sample_ratio,
-            resource=_build_resource(settings, config, version),
+            resource=build_resource(settings, config, version),
         )
         self._leading = asyncio.Event()
         self._lost = asyncio.Event()
-        self.elector = self._build_elector(hard_exit)
+        self.elector = build_elector(
+            settings,
+            config,
+            lambda: self._build_client("/leader-election", None),
+            self.metrics,
+            on_started_leading=self._leading.set,
+            on_stopped_leading=self._lost.set,
+            hard_exit=hard_exit,
+        )
         self.client = self._build_client("", self._fence)
         self.recorder = EventRecorder(
             self.client,
@@ -111,10 +125,28 @@ class Manager:
             metrics=self.metrics,
             clock=self.clock,
         )
-        self.cache = build_cache(controllers, self.namespaces, self.clock, self.metrics)
+        self.cache = build_cache(
+            controllers,
+            self.namespaces,
+            self.clock,
+            self.metrics,
+            patience=min(PATIENCE_SECONDS, settings.cache_sync_timeout_seconds / 4),
+            dynamic=bool(settings.watch_namespace_selector),
+        )
+        self._export_scopes()
+        finalizers = list_finalizers(controllers)
+        self.guard = BindingGuard(
+            self.client, self.cache, settings.role_binding, finalizers, self.clock
+        )
         self.sweeper = Sweeper(self.client, period=settings.sweep_period_seconds, clock=self.clock)
         self._services = Services(
-            self.client, self.cache, self.recorder, self.clock, self.telemetry, self.metrics
+            self.client,
+            self.cache,
+            self.recorder,
+            self.clock,
+            self.telemetry,
+            self.metrics,
+            self.guard,
         )
         self.runners = [self._build_runner(controller, rng) for controller in controllers]
         self.health = HealthServer(
@@ -141,9 +173,9 @@ class Manager:
             tasks.append(asyncio.create_task(self._supervise(name, work, failed), name=name))
 
         async with self.health:
-            log.info(
-                "Starting operator", operator=self.id, namespaces=list(self.namespaces) or ["*"]
-            )
+            selector = self.settings.watch_namespace_selector
+            where = [f"({selector})"] if selector else list(self.namespaces) or ["*"]
+            log.info("Starting operator", operator=self.id, namespaces=where)
             start("loop-lag", self._lag.run())
             for number, part in enumerate(self._beside):
                 if (work := part(self)) is not None:
@@ -151,7 +183,7 @@ class Manager:
             start("main", self._lead(start, sources_stop, failed))
             await wait_first(stop.wait(), failed.wait())
             log.info("Stopping operator", operator=self.id, asked=stop.is_set())
-            await self._shut_down(sources_stop, tasks)
+            await self._shut_down(sources_stop, tasks, asked=stop.is_set())
         return not failed.is_set()
 
     def build_client(self, name: str) -> Client:
@@ -161,6 +193,15 @@ class Manager:
             name: What it is for, as audit logs show it.
         """
         return self._build_client(f"/{name}", None)
+
+    def wake(self, kind: Kind, keys: Iterable[Key]) -> None:
+        """Ask for passes over primaries; for what runs beside the controllers.
+
+        A pass that nobody asked for must find the same: after a restart each object has one. On a
+        standby nothing happens.
+        """
+        if self.working.is_set():
+            self._services.wake(kind, keys)
 
     async def resweep(self) -> None:
         """Hold all caches against the API server now."""
@@ -185,10 +226,11 @@ class Manager:
         sources_stop: asyncio.Event,
         failed: asyncio.Event,
     ) -> None:
-        await self._wait_served()
-        self._start_sources(start, sources_stop)
+        await wait_served(self.client, self.cache, self.clock)
         try:
             async with asyncio.timeout(self.settings.cache_sync_timeout_seconds):
+                await self._select_namespaces(start)
+                self._start_sources(start, sources_stop)
                 for informer in self.cache:
                     await informer.wait_synced()
         except TimeoutError:
@@ -196,6 +238,7 @@ class Manager:
             log.error("Giving up on filling the caches", kinds=missing)
             failed.set()
             return
+        self._on_synced()
         log.info("Filled the caches", objects=sum(len(each.store) for each in self.cache))
         self.elector.start()
         await self._leading.wait()
@@ -206,8 +249,10 @@ class Manager:
             runner.begin()
             for number in range(self.settings.max_concurrent_reconciles):
                 start(f"{runner.controller.name}-{number}", runner.work())
+        start("guard", self.guard.run())
         start("resync", self._resync())
         self.working.set()
+        self.metrics.gauge(WORKING).set(1)
 
     async def _watch_leadership(self, failed: asyncio.Event) -> None:
         await self._lost.wait()
@@ -215,24 +260,16 @@ class Manager:
         failed.set()
 
     async def _catch_up(self) -> None:
-        """Hold the caches against the API server before the first write.
+        """Compare the caches with the API server before the first write.
 
         The watch of a standby may be behind what the last leader wrote in its last moment.
         """
-        while True:
-            try:
-                async with asyncio.TaskGroup() as group:
-                    for informer in self.cache:
-                        if informer.served:
-                            group.create_task(self.sweeper.sweep(informer))
-            except* SlipwayError as errors:
-                log.warning("Trying again to catch up", error=str(errors.exceptions[0]))
-                await self.clock.sleep(1.0)
-            else:
-                return
+        async with asyncio.TaskGroup() as group:
+            for informer in self.cache:
+                group.create_task(self.sweeper.catch_up(informer))
 
     async def _shut_down(
-        self, sources_stop: asyncio.Event, tasks: Sequence[asyncio.Task[None]]
+        self, sources_stop: asyncio.Event, tasks: Sequence[asyncio.Task[None]], *, asked: bool
     ) -> None:
         for runner in self.runners:
             runner.queue.close()
@@ -245,13 +282,22 @@ class Manager:
         for task in tasks:
             if not task.get_name().startswith("source-"):
                 task.cancel()
-        await asyncio.gather(*tasks, *drained, return_exceptions=True)
+        _, stuck = await asyncio.wait([*tasks, *drained], timeout=_CANCEL_SECONDS)
         await self._close_controllers()
+        if asked and self.working.is_set():
+            # Nobody looks after namespaces that are being deleted any more.
+            await self.guard.leave(self.settings.pod_namespace)
         await self.recorder.close()
         # Last of all writes: whoever leads next must not meet one of ours.
         await self.elector.stop()
         await self.client.close()
         await self.telemetry.close()
+        if stuck:
+            # Its writes are refused since the Lease was given back. Waiting for it would end in a
+            # SIGKILL, which says nothing.
+            names = sorted(task.get_name() for task in stuck & set(tasks))
+            log.error("Exiting hard, since a reconcile ignores its cancellation", parts=names)
+            self._hard_exit(1)
         log.info("Stopped operator", operator=self.id)
 
     async def _close_controllers(self) -> None:
@@ -267,6 +313,25 @@ class Manager:
 
     # What is watched.
 
+    async def _select_namespaces(
+        self, start: Callable[[str, Coroutine[Any, Any, None]], None]
+    ) -> None:
+        if not self.settings.watch_namespace_selector:
+            return
+        selection = NamespaceSelection(
+            self.client,
+            self.cache,
+            self.settings.watch_namespace_selector,
+            clock=self.clock,
+            on_change=self._export_scopes,
+            rng=self._rng,
+        )
+        start("namespaces", selection.run())
+        await selection.ready.wait()
+
+    def _export_scopes(self) -> None:
+        self.cache.export_scopes(self.metrics.gauge(SCOPE_UP))
+
     def _start_sources(
         self, start: Callable[[str, Coroutine[Any, Any, None]], None], stop: asyncio.Event
     ) -> None:
@@ -277,31 +342,10 @@ class Manager:
             source: EventSource = Reflector(self.client, clock=self.clock, rng=self._rng)
             start("source-reflector", source.run(reflected, stop))
         if watched := by_source.get("kopf"):
-            source = KopfSource(self.config, clock=self.clock, rng=self._rng)
+            source = KopfSource(self.config, self.client, clock=self.clock, rng=self._rng)
             start("source-kopf", source.run(watched, stop))
         for informer in self.cache:
             start(f"sweep {informer.kind}", self.sweeper.keep(informer))
-
-    async def _wait_served(self) -> None:
-        """Wait until the API server serves the kinds: the CRDs may come after the operator."""
-        waiting = False
-        while True:
-            missing = [each.kind for each in self.cache if not await self._is_served(each)]
-            if not missing:
-                return
-            if not waiting:
-                log.warning("Waiting for kinds to be served", kinds=[str(kind) for kind in missing])
-                waiting = True
-            await self.clock.sleep(_SERVED_POLL)
-
-    async def _is_served(self, informer: Informer) -> bool:
-        if informer.optional:
-            return True
-        try:
-            return await self.client.serves(informer.kind)
-        except SlipwayError as err:
-            log.warning("Waiting for the API server", error=str(err))
-            return False
 
     # Parts.
 
@@ -317,34 +361,9 @@ class Manager:
             fence=fence,
         )
 
-    def _build_elector(self, hard_exit: Callable[[int], object]) -> Elector:
-        settings = self.settings
-        if not settings.leader_elect:
-            return SoleLeader(self._leading.set)
-        return LeaseElector(
-            lambda: self._build_client("/leader-election", None),
-            Key(settings.pod_namespace or self.config.namespace, settings.lease_name),
-            build_identity(settings.pod_name),
-            Timing(
-                settings.lease_duration_seconds,
-                settings.renew_deadline_seconds,
-                settings.retry_period_seconds,
-            ),
-            on_started_leading=self._leading.set,
-            on_stopped_leading=self._lost.set,
-            metrics=self.metrics.leader(settings.lease_name),
-            hard_exit=hard_exit,
-        )
-
     def _build_runner(self, controller: Controller, rng: Callable[[], float]) -> Runner:
         settings = self.settings
-        queue = WorkQueue(
-            backoff=BackoffPolicy(settings.backoff_base_seconds, settings.backoff_max_seconds),
-            min_interval=settings.min_interval_seconds,
-            clock=self.clock,
-            rng=rng,
-            metrics=self.metrics.queue(controller.name),
-        )
+        queue = build_queue(settings, controller.name, self.metrics, self.clock, rng)
         metrics = self.metrics.controller(controller.name, settings.max_concurrent_reconciles)
         timeout = settings.reconcile_timeout_seconds
         return Runner(controller, queue, self._services, metrics, timeout=timeout)
@@ -376,15 +395,3 @@ class Manager:
         except Exception:
             log.exception("Stopping, since a part of the runtime failed", part=name)
             failed.set()
-
-
-def _build_resource(
-    settings: CommonSettings, config: ConnectionConfig, version: str
-) -> dict[str, str]:
-    """Name the process in traces."""
-    resource = {
-        "service.version": version,
-        "k8s.pod.name": settings.pod_name,
-        "k8s.namespace.name": settings.pod_namespace or config.namespace,
-    }
-    return {name: value for name, value in resource.items() if value}

@@ -2,8 +2,9 @@
 
 ```python
 OPERATOR = Operator("podset", Settings, (build_controller,), summary="Keeps a number of pods.")
-raise SystemExit(main(OPERATOR))
 ```
+
+`libs.common.startup` runs it, so that signals are heeded while it is imported.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ import structlog
 
 from libs.common.config import ConnectionConfig, load_config
 from libs.common.errors import ConfigError, SlipwayError
-from libs.common.kinds import Kind
 from libs.common.logs import configure_logs, install_excepthooks
 from libs.common.metric_specs import MetricSpec
+from libs.common.runtime.assembly import list_finalizers
 from libs.common.runtime.controller import Controller
 from libs.common.runtime.manager import Manager, Part
 from libs.common.runtime.release import release
@@ -34,8 +35,8 @@ from libs.common.settings import CommonSettings, parse_settings
 
 log = structlog.get_logger(__name__)
 
-type ControllerFactory = Callable[[Any], Controller]
-"""Build a controller from the settings of the operator."""
+type ControllerFactory = Callable[[Any], Controller | None]
+"""Build a controller from the settings of the operator; None if they turn it off."""
 
 _SWITCH_SECONDS: Final = 0.0005
 """How long a thread keeps the interpreter when another waits. Event sources may have threads of
@@ -61,7 +62,8 @@ class Operator:
     Attributes:
         id: Its one word: package, image, release, Lease, settings prefix.
         settings: Its settings class.
-        controllers: Builders of its controllers.
+        controllers: Builders of its controllers; one that returns None is left out, as the settings
+            ask.
         metrics: Metrics of its own, beside those of the runtime.
         beside: What runs beside the controllers on every replica, such as webhooks.
         summary: What it does, in one sentence.
@@ -81,7 +83,8 @@ class Operator:
 
     def build_controllers(self, settings: CommonSettings) -> list[Controller]:
         """Build the controllers for some settings."""
-        return [build(settings) for build in self.controllers]
+        built = (build(settings) for build in self.controllers)
+        return [controller for controller in built if controller is not None]
 
     def build_manager(
         self, settings: CommonSettings, config: ConnectionConfig, **options: Any
@@ -138,25 +141,21 @@ def main(operator: Operator, argv: Sequence[str] | None = None) -> int:
 
 
 async def _run(operator: Operator, settings: CommonSettings) -> int:
-    config = await load_config(settings.kubeconfig, settings.context)
-    manager = operator.build_manager(settings, config)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    config = await load_config(settings.kubeconfig, settings.context)
+    # Once the caches are filled: a full collection of 100,000 objects stops the loop for seconds.
+    manager = operator.build_manager(settings, config, on_synced=gc.freeze)
     return _OK if await manager.run(stop) else _FAILED
 
 
 async def _release(operator: Operator, settings: CommonSettings) -> int:
     config = await load_config(settings.kubeconfig, settings.context)
     controllers = operator.build_controllers(settings)
-    targets: list[tuple[Kind, str]] = [
-        (controller.primary, controller.finalizer)
-        for controller in controllers
-        if controller.finalizer
-    ]
     try:
-        await release(operator.id, settings, config, targets)
+        await release(operator.id, settings, config, list_finalizers(controllers))
     except SlipwayError as err:
         log.error("Failing to release objects", error=str(err))
         return _FAILED

@@ -1,14 +1,17 @@
-"""Work queue: each key once, the urgent first, one namespace never ahead of the others for long.
+"""Work queue: each key once, namespaces in turns, the urgent first but never alone.
 
 The contract is that of client-go's queue. A key that is added while it waits is one entry; a key
 that is added while it is worked on is worked on once more afterwards; so no two workers ever hold
 the same key, and no change is lost. On top of it:
 
-* priorities: a live change goes before the first listing and before a resync;
-* fairness: within one priority, namespaces take turns, so a flood in one namespace delays the
-  others by at most one key a turn;
+* fairness: namespaces take turns, so a flood in one delays the others by at most one key a turn;
+* priorities within a namespace: a deletion goes before a live change, and that before the first
+  listing and a resync, but of many keys of each kind the less urgent ones get a share as well, so
+  nothing waits for ever;
+* the priority of a key stays with it when its pass fails or asks for another one;
 * delays: one timer a key, the earliest wish wins;
-* back-off a key, forgotten on success, and a least time between the starts of two passes over it.
+* back-off a key, forgotten on success, a pause between passes that ask for the next at once, and a
+  least time between the starts of two passes over a key.
 """
 
 from __future__ import annotations
@@ -17,19 +20,20 @@ import asyncio
 import random
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Final
 
 from libs.common.clock import Clock, SystemClock, Timer
 from libs.common.kinds import Key
 from libs.common.metrics import QueueMetrics
 from libs.common.runtime.backoff import BackoffPolicy
+from libs.common.runtime.lane import PRIORITY_EXPEDITE, PRIORITY_LIVE, PRIORITY_RESYNC, Lane
 
-PRIORITY_LIVE: Final = 0
-"""Changes that were just seen."""
-PRIORITY_RESYNC: Final = -100
-"""First listing and resync, as controller-runtime's `LowPriority`."""
-PRIORITY_EXPEDITE: Final = 100
-"""What somebody waits for, such as a deletion."""
+__all__ = [
+    "PRIORITY_EXPEDITE",
+    "PRIORITY_LIVE",
+    "PRIORITY_RESYNC",
+    "QueueClosed",
+    "WorkQueue",
+]
 
 
 class QueueClosed(Exception):
@@ -62,27 +66,31 @@ class WorkQueue:
         self._clock = clock or SystemClock()
         self._rng = rng
         self._metrics = metrics
-        self._ready: dict[int, OrderedDict[str, deque[Key]]] = {}
+        self._lanes: OrderedDict[str, Lane] = OrderedDict()  # By namespace, in order of turns.
         self._waiting: dict[Key, int] = {}  # Ready keys and their priority.
         self._again: dict[Key, int] = {}  # Keys that were added while a worker has them.
-        self._working: set[Key] = set()  # Keys that a worker has.
+        self._working: dict[Key, int] = {}  # Keys that a worker has, as they were taken.
         self._timers: dict[Key, tuple[float, int, Timer]] = {}
         self._failures: dict[Key, int] = {}
+        self._requeues: dict[Key, int] = {}
         self._last_pass: dict[Key, float] = {}
         self._takers: deque[asyncio.Future[None]] = deque()
         self._changed = asyncio.Event()
         self._closed = False
 
-    def add(self, key: Key, *, priority: int = PRIORITY_LIVE, after: float = 0.0) -> None:
+    def add(self, key: Key, *, priority: int | None = None, after: float = 0.0) -> None:
         """Ask for a pass over a key.
 
         Args:
             key: What to work on.
-            priority: Higher goes first; a key that waits already keeps the higher of the two.
+            priority: Higher goes first; a key that waits already keeps the higher of the two. None
+                keeps the priority with which a worker took the key, and is a live change else.
             after: Seconds to wait first. An earlier wish for the key is never put off.
         """
         if self._closed:
             return
+        if priority is None:
+            priority = self._working.get(key, PRIORITY_LIVE)
         after = max(after, self._cool_down(key))
         if after > 0:
             self._delay(key, priority, after)
@@ -110,12 +118,27 @@ class WorkQueue:
             delay = max(at_least, self._backoff.delay(failures, self._rng()))
         if self._metrics is not None:
             self._metrics.retried()
-        self.add(key, priority=PRIORITY_LIVE, after=delay)
+        self.add(key, after=delay)
+        return delay
+
+    def requeue(self, key: Key) -> float:
+        """Ask for another pass at once, after one that went well.
+
+        The first comes at once; those that ask for the next one again and again are backed off.
+
+        Returns:
+            Seconds until the pass.
+        """
+        self._failures.pop(key, None)
+        asked = self._requeues[key] = self._requeues.get(key, 0) + 1
+        delay = self._backoff.delay(asked - 1, self._rng()) if asked > 1 else 0.0
+        self.add(key, after=delay)
         return delay
 
     def forget(self, key: Key) -> None:
-        """Forget the failures of a key, after a pass that went well."""
+        """Forget the failures of a key, after a pass that went well and is the last for now."""
         self._failures.pop(key, None)
+        self._requeues.pop(key, None)
 
     def drop(self, key: Key) -> None:
         """Forget everything about a key whose object is gone."""
@@ -158,7 +181,7 @@ class WorkQueue:
 
     def done(self, key: Key) -> None:
         """Give a key back; it is ready again if it was added meanwhile."""
-        self._working.remove(key)
+        del self._working[key]
         if self._metrics is not None:
             self._metrics.done(key)
         priority = self._again.pop(key, None)
@@ -172,7 +195,7 @@ class WorkQueue:
         for _, _, timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        self._ready.clear()
+        self._lanes.clear()
         for key in self._waiting:
             if self._metrics is not None:
                 self._metrics.removed(key)
@@ -211,39 +234,28 @@ class WorkQueue:
 
     def _make_ready(self, key: Key, priority: int) -> None:
         held = self._waiting.get(key)
+        if held is not None and held >= priority:
+            return
+        lane = self._lanes.get(key.namespace)
+        if lane is None:
+            lane = self._lanes[key.namespace] = Lane()
         if held is not None:
-            if held >= priority:
-                return
-            self._unready(key, held)
+            lane.leave(held)
         self._waiting[key] = priority
-        self._ready.setdefault(priority, OrderedDict()).setdefault(key.namespace, deque()).append(
-            key
-        )
+        lane.append(key, priority)
         if self._metrics is not None:
             self._metrics.added(key, priority)
         self._wake()
 
-    def _unready(self, key: Key, priority: int) -> None:
-        turns = self._ready[priority]
-        turns[key.namespace].remove(key)
-        self._prune(priority, key.namespace)
-
-    def _prune(self, priority: int, namespace: str) -> None:
-        turns = self._ready[priority]
-        if not turns[namespace]:
-            del turns[namespace]
-        if not turns:
-            del self._ready[priority]
-
     def _take(self) -> Key:
-        priority = max(self._ready)
-        turns = self._ready[priority]
-        namespace = next(iter(turns))
-        key = turns[namespace].popleft()
-        turns.move_to_end(namespace)
-        self._prune(priority, namespace)
+        namespace, lane = next(iter(self._lanes.items()))
+        key, priority = lane.take(self._waiting)
+        if lane.empty:
+            del self._lanes[namespace]
+        else:
+            self._lanes.move_to_end(namespace)
         del self._waiting[key]
-        self._working.add(key)
+        self._working[key] = priority
         if self._min_interval:
             self._last_pass[key] = self._clock.monotonic()
         self._cancel_timer(key)

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
 from typing import Final
 
 import structlog
@@ -26,7 +27,9 @@ from libs.common.errors import (
     TooManyRequests,
 )
 from libs.common.runtime.informer import Informer
-from libs.common.runtime.streams import RECONNECT, SHORT_STREAM_SECONDS, STREAM_SECONDS
+from libs.common.runtime.listing import list_scope
+from libs.common.runtime.scope import Scope, run_in_scopes
+from libs.common.runtime.streams import RECONNECT, SHORT_STREAM_SECONDS, choose_stream_seconds
 
 log = structlog.get_logger(__name__)
 
@@ -59,25 +62,23 @@ class Reflector:
         """Feed the informers until `stop` is set."""
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(
-                    self._follow(informer, scope), name=f"reflect {informer.kind} {scope}"
-                )
+                group.create_task(run_in_scopes(informer, partial(self._follow, informer)))
                 for informer in informers
-                for scope in informer.scopes
             ]
             await stop.wait()
             for task in tasks:
                 task.cancel()
 
-    async def _follow(self, informer: Informer, scope: str) -> None:
+    async def _follow(self, informer: Informer, scope: Scope) -> None:
         failures = 0
         version = ""
         while True:
             try:
                 if not version:
-                    version = await self._list(informer, scope)
+                    version = await self._list(informer, scope.namespace)
                 opened, heard = self._clock.monotonic(), False
-                async with contextlib.aclosing(self._watch(informer, scope, version)) as stream:
+                stream = self._watch(informer, scope.namespace, version)
+                async with contextlib.aclosing(stream):
                     async for seen in stream:
                         version, failures, heard = seen, 0, True
                 if not heard and self._clock.monotonic() - opened < SHORT_STREAM_SECONDS:
@@ -93,19 +94,27 @@ class Reflector:
             except SlipwayError as err:
                 failures += 1
                 delay = self._delay(failures)
-                if isinstance(err, NotFound) and informer.optional:
-                    informer.mark_unserved()
+                await self._note_failure(informer, scope, err)
                 _report(informer, scope, err, delay)
                 if _asks_for_listing(err, failures):
                     version = ""
                 await self._clock.sleep(delay)
 
+    async def _note_failure(self, informer: Informer, scope: Scope, err: SlipwayError) -> None:
+        informer.note_failure(scope.namespace, err)
+        if isinstance(err, NotFound) and informer.optional and await self._is_missing(informer):
+            informer.mark_unserved()
+
+    async def _is_missing(self, informer: Informer) -> bool:
+        """Ask discovery whether the kind is gone: one 404 proves nothing."""
+        try:
+            served = await self._client.serves(informer.kind)
+        except SlipwayError:
+            return False
+        return not served and informer.note_missing()
+
     async def _list(self, informer: Informer, scope: str) -> str:
-        listing = await self._client.list(
-            informer.kind, scope, label_selector=informer.label_selector
-        )
-        informer.replace(listing.items, int(listing.resource_version or 0), scope)
-        return listing.resource_version
+        return await list_scope(self._client, informer, scope)
 
     async def _watch(self, informer: Informer, scope: str, version: str) -> AsyncGenerator[str]:
         """Follow one stream, yielding the version to resume from after each frame."""
@@ -114,12 +123,13 @@ class Reflector:
             scope,
             resource_version=version,
             label_selector=informer.label_selector,
-            timeout_seconds=STREAM_SECONDS,
+            field_selector=informer.field_selector,
+            timeout_seconds=choose_stream_seconds(self._rng()),
         )
         async with contextlib.aclosing(events):
             async for event in events:
                 if event.type == "BOOKMARK":
-                    informer.heard()
+                    informer.heard(scope)
                 elif event.type == "DELETED":
                     informer.remove(event.object)
                 else:
@@ -138,14 +148,15 @@ def _asks_for_listing(err: SlipwayError, failures: int) -> bool:
     return refused and failures % _LIST_ANEW == 0
 
 
-def _report(informer: Informer, scope: str, err: SlipwayError, delay: float) -> None:
-    if not informer.served:
-        # The kind is not installed here, which is fine; it is asked for again in case it comes.
+def _report(informer: Informer, scope: Scope, err: SlipwayError, delay: float) -> None:
+    if not informer.served or scope.blocked:
+        # The kind is not installed here, which is fine; it is asked for again in case it comes. Of
+        # a namespace that cannot be read people were told once, and metrics tell them since.
         return
     log.warning(
         "Waiting to watch again",
         resource=informer.kind.resource,
-        namespace=scope or "*",
+        namespace=str(scope),
         seconds=round(delay, 1),
         error=str(err),
     )

@@ -12,6 +12,7 @@ import pytest
 from libs.common.client import Client
 from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest, build_object
 from libs.common.runtime.informer import Informer
+from libs.common.runtime.listing import StorageSetBack
 from libs.common.runtime.reflector import Reflector
 from libs.common.runtime.store import Change
 from libs.common.testing.clock import FakeClock
@@ -267,9 +268,12 @@ async def test_optional_kind_that_goes_leaves_nothing_behind(
     fake_api.create({**build_map("a"), "apiVersion": THING.api_version, "kind": THING.kind})
     async with reflecting(fake_api, fake_client, THING, optional=True) as watcher:
         await watcher.ready()
-        fault = fake_api.fail(kind=THING, status=404, times=None)
+        fault = fake_api.fail(
+            status=404, times=None, where=lambda each: each.path.startswith(THING.base_path)
+        )
         fake_api.watches.cut(THING)
-        await advance_until(watcher.clock, lambda: watcher.gone == ["a"])
+        moved = await advance_until(watcher.clock, lambda: watcher.gone == ["a"])
+        assert moved >= 5, "an API server that has just started may not know it yet"
         fault.release()
 
         await advance_until(watcher.clock, lambda: watcher.names() == ["a"])
@@ -295,7 +299,7 @@ async def test_handler_that_fails_hides_no_other_object(
         def choke(change: Change, *_: object) -> None:
             raise KeyError(change.key.name)
 
-        watcher.informer._handlers.insert(0, choke)
+        watcher.informer._handlers.insert(0, (choke, None))
         await watcher.ready()
 
         assert sorted(watcher.seen) == ["bad", "good"]
@@ -324,3 +328,23 @@ async def test_object_that_an_index_or_a_transform_chokes_on_hides_no_other(
 
         assert [each["metadata"]["name"] for each in store.indexed("length", "4")] == ["good"]
         assert store.indexed("length", "6") == []
+
+
+async def test_relisting_finds_that_the_storage_was_restored_to_an_earlier_state(
+    fake_api: FakeApi, fake_client: Client
+) -> None:
+    """Every write would conflict until the next sweep, ten minutes later."""
+    fake_api.create(build_map("a"))
+    informer = Informer(CONFIG_MAP, source="reflector")
+    running = asyncio.create_task(Reflector(fake_client).run([informer], asyncio.Event()))
+    await until(lambda: informer.synced and fake_api.watches.count(CONFIG_MAP))
+    held = informer.store.get(Key("default", "a"))
+    assert held is not None
+    version = str(int(held["metadata"]["resourceVersion"]) + 10_000)
+    informer.put({**held, "metadata": {**held["metadata"], "resourceVersion": version}})
+
+    fake_api.watches.expire(CONFIG_MAP, "stream")
+
+    with pytest.raises(BaseExceptionGroup) as raised:
+        await running
+    assert raised.group_contains(StorageSetBack, match="restored to an earlier state")

@@ -19,10 +19,13 @@ from libs.common import finalizers
 from libs.common.client import Client
 from libs.common.config import ConnectionConfig
 from libs.common.errors import ApiError, Conflict, Invalid, NotFound
-from libs.common.kinds import LEASE, Key, Kind, Manifest, key_of
+from libs.common.kinds import LEASE, NAMESPACE, ROLE_BINDING, Key, Kind, Manifest, key_of
 from libs.common.settings import CommonSettings
 
 log = structlog.get_logger(__name__)
+
+BINDING_FINALIZER: Final = "slipway.dev/permissions"
+"""Finalizer on the RoleBinding of an operator; see `libs.common.runtime.guard`."""
 
 _HOLDER: Final = "release"
 _HOLD_SECONDS: Final = 600
@@ -50,14 +53,46 @@ async def release(
     async with Client(config, user_agent=f"slipway-{operator_id}/release") as client:
         if settings.leader_elect and targets:
             await _take_lease(client, settings, config)
+        namespaces = await _list_namespaces(client, settings, config)
         for kind, finalizer in targets:
-            for namespace in settings.namespaces(config.namespace) or ("",):
+            for namespace in namespaces or ("",):
                 with contextlib.suppress(NotFound):
                     listing = await client.list(kind, namespace if kind.namespaced else "")
                     for manifest in listing.items:
-                        released += await _release_one(client, kind, manifest, finalizer)
+                        released += await release_one(client, kind, manifest, finalizer)
+        if settings.role_binding and targets:
+            for namespace in namespaces:
+                await release_binding(client, namespace, settings.role_binding)
     log.info("Released objects", objects=released)
     return released
+
+
+async def release_binding(client: Client, namespace: str, name: str) -> None:
+    """Remove the finalizer from the RoleBinding of the operator in a namespace, if it is there."""
+    for attempt in range(_TRIES):
+        try:
+            live = await client.get(ROLE_BINDING, Key(namespace, name))
+            operations = finalizers.build_remove_patch(live, BINDING_FINALIZER)
+            if operations:
+                await client.patch(ROLE_BINDING, Key(namespace, name), operations)
+        except NotFound:
+            return
+        except (Conflict, Invalid):
+            if attempt == _TRIES - 1:
+                raise
+        else:
+            return
+
+
+async def _list_namespaces(
+    client: Client, settings: CommonSettings, config: ConnectionConfig
+) -> tuple[str, ...]:
+    """Return the watched namespaces; empty means all."""
+    if not settings.watch_namespace_selector:
+        return settings.namespaces(config.namespace)
+    found = await client.list(NAMESPACE, label_selector=settings.watch_namespace_selector)
+    # Where none is selected there is nothing to release, and empty would mean all.
+    return tuple(key_of(each).name for each in found.items) or (config.namespace,)
 
 
 async def _take_lease(client: Client, settings: CommonSettings, config: ConnectionConfig) -> None:
@@ -99,7 +134,12 @@ async def _hold_lease(client: Client, lease: Manifest) -> None:
     await client.replace(LEASE, lease)
 
 
-async def _release_one(client: Client, kind: Kind, manifest: Manifest, finalizer: str) -> int:
+async def release_one(client: Client, kind: Kind, manifest: Manifest, finalizer: str) -> int:
+    """Remove a finalizer from an object, whoever else writes to it; return how many were released.
+
+    Raises:
+        ApiError: The API server refused.
+    """
     for attempt in range(_TRIES):
         operations = finalizers.build_remove_patch(manifest, finalizer)
         if not operations:

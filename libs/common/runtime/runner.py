@@ -31,21 +31,15 @@ from libs.common.kinds import Key, Kind, Manifest, describe, is_deleting, uid_of
 from libs.common.labels import PAUSED
 from libs.common.logs import reconcile_context
 from libs.common.metrics import ControllerMetrics
-from libs.common.ownership import controller_of
 from libs.common.runtime.context import Context, PrimaryChanged, PrimaryGone
-from libs.common.runtime.controller import Controller, Mapper, Result
-from libs.common.runtime.informer import Handler, Origin
+from libs.common.runtime.controller import Controller, Result
+from libs.common.runtime.informer import Origin
 from libs.common.runtime.lookup import look_up
-from libs.common.runtime.queue import (
-    PRIORITY_EXPEDITE,
-    PRIORITY_LIVE,
-    PRIORITY_RESYNC,
-    QueueClosed,
-    WorkQueue,
-)
+from libs.common.runtime.objects import ObjectCounter
+from libs.common.runtime.queue import QueueClosed, WorkQueue
 from libs.common.runtime.services import Services
 from libs.common.runtime.statuses import build_error_status
-from libs.common.runtime.store import Change
+from libs.common.runtime.triggers import Triggers
 from libs.common.runtime.writer import Writer
 
 log = structlog.get_logger(__name__)
@@ -86,76 +80,24 @@ class Runner:
         self._timeout = timeout
         self._unknown: dict[Key, set[tuple[Kind, Key]]] = {}
         self._settled: dict[str, tuple[str, str]] = {}
-        self._begun = False
         self.passes = 0
-        cache = services.cache
-        self._store = cache.store(controller.primary)
+        self._store = services.cache.store(controller.primary)
         services.queues.append((controller.primary, queue))
-        cache.informer(controller.primary).add_handler(self._primary_changed)
-        for watch in controller.watched:
-            handler = self._build_handler(watch.mapper)
-            cache.informer(watch.kind).add_handler(handler)
-        for kind in {watch.kind for watch in controller.watched if watch.optional}:
-            cache.informer(kind).add_served_handler(self.resync)
+        ObjectCounter(
+            controller.name, services.cache.informer(controller.primary), services.metrics
+        )
+        self._triggers = Triggers(controller, queue, services.cache, forget=self._forget)
 
-    # What an event asks for.
-
-    def _primary_changed(self, change: Change, origin: Origin | None) -> None:
-        key, old, new = change.key, change.old, change.new
-        if old is not None and (new is None or uid_of(new) != uid_of(old)):
-            # Nothing is left to do for it, and what comes after it has done no harm yet.
-            self.queue.drop(key)
-            self._unknown.pop(key, None)
-        if new is not None and (origin is None or origin != self._origin(key)):
-            self._enqueue(key, PRIORITY_EXPEDITE if is_deleting(new) else PRIORITY_LIVE)
-
-    def _build_handler(self, mapper: Mapper | None) -> Handler:
-        def handle(change: Change, origin: Origin | None) -> None:
-            if not self._begun:
-                return
-            for manifest in (change.old, change.new):
-                if manifest is None:
-                    continue
-                keys = mapper(manifest, self._services.cache) if mapper else self._owners(manifest)
-                for key in keys:
-                    if origin is None or origin != self._origin(key):
-                        self._enqueue(key, PRIORITY_LIVE)
-
-        return handle
-
-    def _enqueue(self, key: Key, priority: int) -> None:
-        if self._begun:
-            self.queue.add(key, priority=priority)
-
-    def _owners(self, manifest: Manifest) -> list[Key]:
-        """Return the primary that controls an object, if it is the one that is named, by UID."""
-        reference = controller_of(manifest)
-        primary = self.controller.primary
-        if reference is None or not primary.matches(reference):
-            return []
-        namespace = manifest["metadata"].get("namespace") or "" if primary.namespaced else ""
-        key = Key(namespace, reference["name"])
-        held = self._store.get(key)
-        if held is not None and uid_of(held) != reference["uid"]:
-            # Left over from an earlier incarnation: the garbage collector's business.
-            return []
-        return [key]
+    def _forget(self, key: Key) -> None:
+        self._unknown.pop(key, None)
 
     def begin(self) -> None:
-        """Ask for a pass over every primary, and from now on for those that a change concerns.
-
-        A standby fills its caches and no queue: nobody would take from it what is gone, and keys
-        that wait for days would tell of workers that are stuck.
-        """
-        self._begun = True
-        self.resync()
+        """Ask for a pass over every primary, and from now on for those that a change concerns."""
+        self._triggers.begin()
 
     def resync(self) -> None:
         """Ask for a pass over every primary."""
-        for key in self._store:
-            primary = self._store.get(key)
-            going = primary is not None and is_deleting(primary)
-            self._enqueue(key, PRIORITY_EXPEDITE if going else PRIORITY_RESYNC)
+        self._triggers.resync()
 
     # One worker, one pass.
 
@@ -210,7 +152,11 @@ class Runner:
         primary = self._store.get(key)
         if primary is None:
             self.queue.drop(key)
-            self._unknown.pop(key, None)
+            self._forget(key)
+            return None
+        if reason := self._triggers.find_blocked(key, primary):
+            # A plan that is made without all objects of a namespace would be a wrong one.
+            log.warning("Waiting until the namespace can be read", error=reason)
             return None
         if (primary["metadata"].get("annotations") or {}).get(PAUSED) == "true":
             log.info("Leaving a paused object alone")
@@ -239,12 +185,12 @@ class Runner:
     def _settle(self, key: Key, result: Result | None) -> Ending:
         if result is not None and result.error is not None:
             raise result.error
+        if result is not None and result.requeue_after is not None and result.requeue_after <= 0:
+            self.queue.requeue(key)
+            return "requeue"
         self.queue.forget(key)
         if result is None or result.requeue_after is None:
             return "success"
-        if result.requeue_after <= 0:
-            self.queue.add(key)
-            return "requeue"
         self.queue.add(key, after=result.requeue_after)
         return "requeue_after"
 
@@ -288,12 +234,16 @@ class Runner:
         finalizer, primary = self.controller.finalizer, context.primary
         if not finalizer:
             return False
-        build = (
-            finalizers.build_add_patch
-            if self.controller.needs_finalizer(primary)
-            else finalizers.build_remove_patch
-        )
-        return await self._patch_finalizers(context, build(primary, finalizer))
+        guard, namespace = self._services.guard, context.key.namespace
+        if not self.controller.needs_finalizer(primary):
+            patch = finalizers.build_remove_patch(primary, finalizer)
+            written = await self._patch_finalizers(context, patch)
+            if written:
+                guard.settle(namespace)
+            return written
+        async with guard.adding(namespace):
+            patch = finalizers.build_add_patch(primary, finalizer)
+            return await self._patch_finalizers(context, patch)
 
     async def _finalize(self, context: Context) -> Result | None:
         controller, primary = self.controller, context.primary
@@ -313,6 +263,7 @@ class Runner:
         if held is not None and uid_of(held) == uid_of(primary):
             patch = finalizers.build_remove_patch(held, controller.finalizer)
             await self._patch_finalizers(context, patch)
+            self._services.guard.settle(context.key.namespace)
         return None
 
     async def _patch_finalizers(self, context: Context, operations: list[Manifest]) -> bool:

@@ -11,6 +11,7 @@ from libs.common.kinds import Key, Kind
 from libs.common.metrics import Metrics
 from libs.common.runtime.cache import Cache
 from libs.common.runtime.context import Recorder
+from libs.common.runtime.guard import BindingGuard
 from libs.common.runtime.queue import PRIORITY_LIVE, WorkQueue
 from libs.common.telemetry import Telemetry
 
@@ -25,6 +26,7 @@ class Services:
     clock: Clock
     telemetry: Telemetry
     metrics: Metrics
+    guard: BindingGuard
     queues: list[tuple[Kind, WorkQueue]] = field(default_factory=list)
 
     def wake(self, kind: Kind, keys: Iterable[Key]) -> None:

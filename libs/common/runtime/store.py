@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import structlog
@@ -33,6 +34,7 @@ type IndexFunction = Callable[[Manifest], Iterable[str]]
 _TOMBSTONES: Final = 10_000
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _GONE_FOR_GOOD: Final = 1 << 63
+_NOTHING: Final[dict[Key, Manifest]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,10 @@ class Store:
         """Start empty."""
         self.kind = kind
         self.transform = transform
-        self._objects: dict[Key, Manifest] = {}
+        # By namespace, so that no list of one namespace walks through the others.
+        self._partitions: dict[str, dict[Key, Manifest]] = {}
+        self._count = 0
+        self._newest = 0
         self._by_owner: dict[str, set[Key]] = {}
         self._indexes: dict[str, tuple[IndexFunction, dict[str, set[Key]]]] = {}
         self._tombstones: OrderedDict[str, int] = OrderedDict()
@@ -87,13 +92,13 @@ class Store:
         """Keep an index; objects that are held already are indexed at once."""
         index: dict[str, set[Key]] = {}
         self._indexes[name] = (function, index)
-        for key, manifest in self._objects.items():
+        for key, manifest in self._items():
             for value in self._values(function, manifest):
                 index.setdefault(value, set()).add(key)
 
     def get(self, key: Key) -> Manifest | None:
         """Return an object, or None."""
-        return self._objects.get(key)
+        return self._partitions.get(key.namespace, _NOTHING).get(key)
 
     def owned_by(self, uid: str) -> Objects:
         """Return the objects that the owner of that UID controls, by name."""
@@ -113,21 +118,22 @@ class Store:
         """Return the objects of a namespace (None for all) that a label selector matches."""
         return [
             manifest
-            for key, manifest in self._objects.items()
-            if (namespace is None or key.namespace == namespace)
-            and (
-                selector is None
-                or matches_selector(selector, manifest["metadata"].get("labels") or {})
-            )
+            for _, manifest in self._items(namespace)
+            if selector is None
+            or matches_selector(selector, manifest["metadata"].get("labels") or {})
         ]
 
     def __len__(self) -> int:
         """Return the number of objects."""
-        return len(self._objects)
+        return self._count
 
     def __iter__(self) -> Iterator[Key]:
         """Iterate over the keys, as they are now."""
-        return iter(list(self._objects))
+        return iter([key for key, _ in self._items()])
+
+    def keys(self, namespace: str | None = None) -> tuple[Key, ...]:
+        """Return the keys of one namespace, or of all."""
+        return tuple(key for key, _ in self._items(namespace))
 
     def put(self, manifest: Manifest) -> Change | None:
         """Take in one version of an object.
@@ -137,13 +143,14 @@ class Store:
             it in nothing that the transform keeps.
         """
         uid, version = uid_of(manifest), version_of(manifest)
+        self._newest = max(self._newest, version)
         if version <= self._tombstones.get(uid, -1):
             return None
         key = key_of(manifest)
-        old = self._objects.get(key)
+        old = self.get(key)
         if old is not None and self._is_newer(old, uid, version):
             return None
-        new = self._reduce(manifest)
+        new = self.reduce(manifest)
         self._keep(key, old, new)
         if old is not None and _same(old, new):
             return None
@@ -159,16 +166,24 @@ class Store:
                 taken as gone for good.
         """
         self._bury(uid, _GONE_FOR_GOOD if version is None else version)
-        old = self._objects.get(key)
+        self._newest = max(self._newest, version or 0)
+        old = self.get(key)
         if old is None or uid_of(old) != uid:
             return None
         if version is not None and version_of(old) > version:
             # A write of ours that is newer than the event: an object that lost the selected
             # label and got it back.
             return None
-        self._unlink(key, old)
-        del self._objects[key]
+        self._drop(key, old)
         return Change(self.kind, old, None)
+
+    def begin_listing(self, namespace: str | None = None) -> Listing:
+        """Begin to take in a listing page by page.
+
+        Args:
+            namespace: Namespace that is listed; None for all.
+        """
+        return Listing(self, namespace)
 
     def replace(
         self, items: Iterable[Manifest], version: int, namespace: str | None = None
@@ -180,45 +195,30 @@ class Store:
             version: Resource version of the listing.
             namespace: Namespace that was listed; None for all.
         """
-        changes: Changes = []
-        seen: set[str] = set()
-        for manifest in items:
-            seen.add(uid_of(manifest))
-            change = self.put(manifest)
-            if change is not None:
-                changes.append(change)
-        for key, manifest in list(self._objects.items()):
-            if namespace is not None and key.namespace != namespace:
-                continue
-            uid = uid_of(manifest)
-            if uid in seen or version_of(manifest) > version:
-                continue
-            gone = self.remove(key, uid, version)
-            if gone is not None:
-                changes.append(gone)
-        return changes
+        listing = self.begin_listing(namespace)
+        return [*listing.take(items), *listing.finish(version)]
 
-    def clear(self) -> Changes:
-        """Take out everything as if it had never been seen, since the kind is gone."""
+    def clear(self, namespace: str | None = None) -> Changes:
+        """Take out everything, of one namespace or all, as if it had never been seen."""
         changes: Changes = []
-        for key, old in list(self._objects.items()):
-            self._unlink(key, old)
-            del self._objects[key]
+        for key, old in list(self._items(namespace)):
+            self._drop(key, old)
             changes.append(Change(self.kind, old, None))
         return changes
 
     def uids(self, namespace: str | None = None) -> dict[str, Key]:
         """Return the key of each UID held, of one namespace or all."""
-        return {
-            uid_of(manifest): key
-            for key, manifest in self._objects.items()
-            if namespace is None or key.namespace == namespace
-        }
+        return {uid_of(manifest): key for key, manifest in self._items(namespace)}
 
     @property
     def newest(self) -> int:
-        """Highest resource version of an object that is held, 0 when there is none."""
-        return max(map(version_of, self._objects.values()), default=0)
+        """Highest resource version that was ever taken in, 0 before the first."""
+        return self._newest
+
+    def _items(self, namespace: str | None = None) -> Iterable[tuple[Key, Manifest]]:
+        if namespace is not None:
+            return self._partitions.get(namespace, _NOTHING).items()
+        return chain.from_iterable(part.items() for part in self._partitions.values())
 
     def _is_newer(self, old: Manifest, uid: str, version: int) -> bool:
         held = version_of(old)
@@ -232,7 +232,9 @@ class Store:
             if uid_of(old) != uid_of(new):
                 self._bury(uid_of(old), _GONE_FOR_GOOD)
             self._unlink(key, old)
-        self._objects[key] = new
+        else:
+            self._count += 1
+        self._partitions.setdefault(key.namespace, {})[key] = new
         owner = controller_uid(new)
         if owner:
             self._by_owner.setdefault(owner, set()).add(key)
@@ -240,7 +242,8 @@ class Store:
             for value in self._values(function, new):
                 index.setdefault(value, set()).add(key)
 
-    def _reduce(self, manifest: Manifest) -> Manifest:
+    def reduce(self, manifest: Manifest) -> Manifest:
+        """Return what the store keeps of an object."""
         try:
             return self.transform(manifest)
         except Exception:
@@ -258,6 +261,14 @@ class Store:
             log.exception("Leaving an object out of an index", **where)
             return ()
 
+    def _drop(self, key: Key, old: Manifest) -> None:
+        self._unlink(key, old)
+        self._count -= 1
+        partition = self._partitions[key.namespace]
+        del partition[key]
+        if not partition:
+            del self._partitions[key.namespace]
+
     def _unlink(self, key: Key, old: Manifest) -> None:
         owner = controller_uid(old)
         if owner:
@@ -272,7 +283,57 @@ class Store:
             self._tombstones.popitem(last=False)
 
     def _sorted(self, keys: Iterable[Key]) -> Objects:
-        return [self._objects[key] for key in sorted(keys)]
+        return [self._partitions[key.namespace][key] for key in sorted(keys)]
+
+
+class Listing:
+    """A listing of one namespace, or of all, that a store takes in page by page.
+
+    What a page has is in the store at once. What no page had, and is not newer than the listing,
+    is taken out at the end: only then is it known to be gone.
+    """
+
+    def __init__(self, store: Store, namespace: str | None) -> None:
+        """Begin; `Store.begin_listing` does."""
+        self._store = store
+        self._namespace = namespace
+        self._seen: set[str] = set()
+
+    def restart(self) -> None:
+        """Forget which objects were listed, since the listing begins again at a later version."""
+        self._seen.clear()
+
+    def take(self, items: Iterable[Manifest]) -> Changes:
+        """Take in the objects of a page."""
+        changes: Changes = []
+        for manifest in items:
+            self._seen.add(uid_of(manifest))
+            change = self._store.put(manifest)
+            if change is not None:
+                changes.append(change)
+        return changes
+
+    def finish(self, version: int) -> Changes:
+        """Take out what no page had.
+
+        Args:
+            version: Resource version of the listing.
+        """
+        missing = [
+            (key, uid)
+            for uid, key in self._store.uids(self._namespace).items()
+            if uid not in self._seen
+        ]
+        changes: Changes = []
+        for key, uid in missing:
+            held = self._store.get(key)
+            # What is newer than the listing was made after it, by a write of ours.
+            if held is None or version_of(held) > version:
+                continue
+            change = self._store.remove(key, uid, version)
+            if change is not None:
+                changes.append(change)
+        return changes
 
 
 def _same(old: Manifest, new: Manifest) -> bool:

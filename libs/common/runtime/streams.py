@@ -8,12 +8,24 @@ from typing import Final
 from libs.common.runtime.backoff import BackoffPolicy
 
 STREAM_SECONDS: Final = 300
-"""How long one stream may live, so that load is spread anew over API servers. A whole number: the
-API server refuses a fraction."""
+"""How long one stream lives at least. Streams end, so that load is spread again over the API
+servers."""
 SHORT_STREAM_SECONDS: Final = 1.0
 """A stream that ends sooner counts as a failure."""
 RECONNECT: Final = BackoffPolicy(0.2, 30.0, jitter=0.5)
 """What a source waits that lost its connection again and again."""
+
+
+def choose_stream_seconds(chance: float) -> int:
+    """Return how long a stream may live: between the least time and twice that, as in client-go.
+
+    Streams that begin in the same moment must not all end in the same moment. The number is whole,
+    since the API server refuses a fraction.
+
+    Args:
+        chance: Random number in [0, 1).
+    """
+    return int(STREAM_SECONDS * (1.0 + chance))
 
 
 class Pace:

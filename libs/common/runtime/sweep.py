@@ -1,18 +1,19 @@
-"""Sweep: hold a store against the API server, for sources that can lose deletions.
+"""Sweep: compare the stores with the API server, since a watch can lose what nobody knows of.
 
-A sweep lists metadata alone. What the store held before the listing and the listing does not have
-is gone, and the handlers are told so. What the listing has and the store has not, or has in an
-older version, is waited for a moment, then read and put in. Sweeps run at the start (for a source
-without listings the store is not synced until then), right after such a source listed again, when a
-process begins to lead, and from time to time, since a defect that nobody knows of must not be for
-ever.
+A sweep lists the metadata of one scope. What the store held before the listing and the listing does
+not have is gone, and the handlers are told so. What the listing has and the store has not, or has
+in an older version, is waited for a moment, then read and put in. Sweeps run when a process begins
+to lead, and from time to time. Each scope is swept on its own: one that cannot be read is tried
+again after growing pauses, and delays no other.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 import structlog
@@ -21,15 +22,22 @@ from libs.common.client import Client
 from libs.common.clock import Clock, SystemClock
 from libs.common.errors import NotFound, SlipwayError
 from libs.common.kinds import Key, key_of, uid_of, version_of
+from libs.common.runtime.backoff import BackoffPolicy
 from libs.common.runtime.informer import Informer
-from libs.common.runtime.waiting import wait_first
+from libs.common.runtime.listing import check_version, list_scope
+from libs.common.runtime.scope import Scope, run_in_scopes
 
 log = structlog.get_logger(__name__)
 
 _SYNC_POLL: Final = 0.05
 _GRACE: Final = 2.0
 """Seconds that a source has to deliver what the listing named, before it is read one by one."""
-_RETRY: Final = 5.0
+_MANY: Final = 200
+"""So many objects behind are listed again, page by page, rather than read one by one."""
+_SIDE_BY_SIDE: Final = 8
+"""Scopes that are listed at a time, over all kinds."""
+_RETRY: Final = BackoffPolicy(5.0, 600.0)
+_CATCH_UP_RETRY: Final = 1.0
 
 
 class _Listed(NamedTuple):
@@ -37,22 +45,12 @@ class _Listed(NamedTuple):
     version: int
 
 
-class StorageSetBack(Exception):
-    """The storage of the API server was restored to an earlier state.
-
-    Versions order what a store takes in, so it would ignore all that is told until they are as high
-    as they were. Only a process that begins anew sees what is.
-    """
-
-
 class Sweeper:
-    """Keep the stores of lossy sources honest.
+    """Compare stores with the API server.
 
     Args:
         client: Connection to the API server.
-        period: Seconds between sweeps of one kind, give or take a tenth; 0 leaves only those that
-            a relisting asks for.
-        settle: Seconds to let a source finish its relisting before a sweep.
+        period: Seconds between sweeps of one scope, give or take a tenth; 0 disables them.
         clock: Time source.
         rng: Source of jitter.
     """
@@ -62,106 +60,156 @@ class Sweeper:
         client: Client,
         *,
         period: float = 600.0,
-        settle: float = 2.0,
         clock: Clock | None = None,
         rng: Callable[[], float] = random.random,
     ) -> None:
         """Prepare; nothing is sent before `keep`."""
         self._client = client
         self._period = period
-        self._settle = settle
         self._clock = clock or SystemClock()
         self._rng = rng
+        self._places = asyncio.Semaphore(_SIDE_BY_SIDE)
 
     async def keep(self, informer: Informer) -> None:
-        """Sync an informer, then sweep it for ever; a failing sweep is tried again.
-
-        An informer whose source lists is synced by that, and swept from then on.
-        """
-        if informer.source == "reflector":
-            await informer.wait_synced()
-            await self._wait(informer)
-        while True:
-            if not informer.served:
-                await self._wait(informer)
-                continue
-            try:
-                await self.sweep(informer)
-            except SlipwayError as err:
-                log.warning(
-                    "Waiting to sweep again", resource=informer.kind.resource, error=str(err)
-                )
-                await self._clock.sleep(_RETRY)
-                continue
-            for scope in informer.scopes:
-                informer.mark_synced(scope)
-            await self._wait(informer)
+        """Sweep an informer from time to time, beginning a period after its first listing."""
+        await informer.wait_synced()
+        await run_in_scopes(informer, partial(self._keep_scope, informer))
 
     async def sweep(self, informer: Informer) -> int:
-        """Hold the store against one listing.
+        """Sweep all scopes that can be read.
 
         Returns:
             Number of changes that no event had told of.
 
         Raises:
+            SlipwayError: A scope could not be swept; the others were.
             StorageSetBack: The listing is older than what was seen before it began.
         """
-        filled, swept = informer.synced, 0
-        for scope in informer.scopes:
-            before, newest = informer.store.uids(scope or None), informer.store.newest
-            listing = await self._client.list(
-                informer.kind, scope, label_selector=informer.label_selector, metadata_only=True
-            )
-            alive = {
-                uid_of(item): _Listed(key_of(item), version_of(item)) for item in listing.items
-            }
-            version = int(listing.resource_version or 0)
-            if 0 < version < newest:
-                raise StorageSetBack(
-                    f"{informer.kind.resource}: the API server is at version {version}, but "
-                    f"{newest} was seen; its storage was restored, so the caches begin anew"
-                )
-            for uid, key in before.items():
-                if uid not in alive and informer.vanished(key, uid, version) is not None:
-                    swept += 1
-            fetched = await self._fetch_behind(informer, alive)
-            # A source that fills the cache for the first time is late and has missed nothing.
-            swept += fetched if filled else 0
+        readable = [scope for scope in informer.all_scopes if not scope.blocked]
+        sweeps = (self.sweep_scope(informer, scope) for scope in readable)
+        results = await asyncio.gather(*sweeps, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return sum(result for result in results if isinstance(result, int))
+
+    async def catch_up(self, informer: Informer) -> None:
+        """Sweep each scope once, however often that takes, but for those that stay unreadable.
+
+        Raises:
+            StorageSetBack: A listing is older than what was seen before it began.
+        """
+        async with asyncio.TaskGroup() as group:
+            for scope in informer.all_scopes:
+                group.create_task(self._catch_up_scope(informer, scope))
+
+    async def sweep_scope(self, informer: Informer, scope: Scope) -> int:
+        """Compare one scope with one listing; see `sweep`."""
+        store, namespace = informer.store, scope.namespace
+        filled = informer.synced
+        async with self._places:
+            before, newest = store.uids(namespace or None), store.newest
+            alive: dict[str, _Listed] = {}
+            version = 0
+            async for page in self._client.pages(
+                informer.kind,
+                namespace,
+                label_selector=informer.label_selector,
+                field_selector=informer.field_selector,
+                metadata_only=True,
+            ):
+                if page.first:
+                    alive.clear()
+                alive |= {
+                    uid_of(item): _Listed(key_of(item), version_of(item)) for item in page.items
+                }
+                version = int(page.resource_version or 0)
+        check_version(informer.kind, version, newest)
+        swept = 0
+        for uid, key in before.items():
+            if uid not in alive and informer.vanished(key, uid, version) is not None:
+                swept += 1
+        fetched = await self._fetch_behind(informer, scope, alive)
+        # A source that fills the cache for the first time is late and has missed nothing.
+        swept += fetched if filled else 0
         if swept:
             log.warning("Found missed changes", resource=informer.kind.resource, objects=swept)
             informer.swept(swept)
         if informer.source == "reflector":
-            # It never gives up, but not every server sends it bookmarks. kopf may be deaf, which no
-            # sweep is to hide: only its own streams tell of it.
-            informer.heard()
+            # It never gives up, but not every server sends it bookmarks. kopf may have stopped to
+            # watch, which no sweep must hide: only its own streams tell that it is alive.
+            informer.heard(namespace)
         return swept
 
-    async def _fetch_behind(self, informer: Informer, alive: dict[str, _Listed]) -> int:
+    async def _keep_scope(self, informer: Informer, scope: Scope) -> None:
+        failures = 0
+        while True:
+            # What is blocked is tried again by its source as well, but its watch may be alive.
+            if failures or scope.blocked:
+                await self._clock.sleep(_RETRY.delay(failures or 1, self._rng()))
+            elif self._period:
+                await self._clock.sleep(self._period * (0.9 + 0.2 * self._rng()))
+            else:
+                return
+            if not informer.served or not (scope.synced or scope.blocked):
+                continue
+            try:
+                await self.sweep_scope(informer, scope)
+            except SlipwayError as err:
+                failures += 1
+                if not informer.note_failure(scope.namespace, err):
+                    name = {"resource": informer.kind.resource, "namespace": str(scope)}
+                    log.warning("Waiting to sweep again", **name, error=str(err))
+            else:
+                failures = 0
+                if scope.synced:
+                    informer.mark_synced(scope.namespace)
+
+    async def _catch_up_scope(self, informer: Informer, scope: Scope) -> None:
+        while informer.served and not scope.blocked:
+            try:
+                await self.sweep_scope(informer, scope)
+            except SlipwayError as err:
+                if informer.note_failure(scope.namespace, err):
+                    return
+                name = {"resource": informer.kind.resource, "namespace": str(scope)}
+                log.warning("Trying again to compare the cache", **name, error=str(err))
+                await self._clock.sleep(_CATCH_UP_RETRY)
+            else:
+                return
+
+    async def _fetch_behind(
+        self, informer: Informer, scope: Scope, alive: dict[str, _Listed]
+    ) -> int:
         """Read what the source does not deliver in time; return how much of it was news."""
         fetched = 0
+        behind = await self._wait_for_source(informer, alive)
+        if not behind:
+            return 0
+        async with self._places:
+            if len(behind) > _MANY:
+                await list_scope(self._client, informer, scope.namespace)
+                return len(behind)
+            for uid, listed in behind.items():
+                if _shows(informer, uid, listed):
+                    continue  # It came while the others were read.
+                with contextlib.suppress(NotFound):
+                    manifest = await self._client.get(informer.kind, listed.key)
+                    if uid_of(manifest) == uid and informer.wrote(manifest) is not None:
+                        fetched += 1
+        return fetched
+
+    async def _wait_for_source(
+        self, informer: Informer, alive: dict[str, _Listed]
+    ) -> dict[str, _Listed]:
+        """Wait as long as the source delivers, and a moment longer; return what it did not."""
         behind = _behind(informer, alive)
         waited = 0.0
         while behind and waited < _GRACE:
             await self._clock.sleep(_SYNC_POLL)
-            waited += _SYNC_POLL
-            behind = _behind(informer, behind)
-        for uid, listed in behind.items():
-            if _shows(informer, uid, listed):
-                continue  # It came while the others were read.
-            with contextlib.suppress(NotFound):
-                manifest = await self._client.get(informer.kind, listed.key)
-                if uid_of(manifest) == uid and informer.wrote(manifest) is not None:
-                    fetched += 1
-        return fetched
-
-    async def _wait(self, informer: Informer) -> None:
-        """Wait for the next period, or until the source listed again."""
-        pause = self._period * (0.9 + 0.2 * self._rng())
-        pauses = [self._clock.sleep(pause)] if pause else []
-        await wait_first(informer.relisted.wait(), *pauses)
-        if informer.relisted.is_set():
-            await self._clock.sleep(self._settle)
-            informer.relisted.clear()
+            before, behind = len(behind), _behind(informer, behind)
+            waited = waited + _SYNC_POLL if len(behind) == before else 0.0
+        return behind
 
 
 def _behind(informer: Informer, listed: dict[str, _Listed]) -> dict[str, _Listed]:

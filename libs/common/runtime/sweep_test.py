@@ -11,8 +11,9 @@ from libs.common.errors import ServerError
 from libs.common.kinds import CONFIG_MAP, Key, Manifest, build_object, uid_of
 from libs.common.metrics import Metrics
 from libs.common.runtime.informer import Informer, SourceName
+from libs.common.runtime.listing import StorageSetBack
 from libs.common.runtime.store import Change
-from libs.common.runtime.sweep import StorageSetBack, Sweeper
+from libs.common.runtime.sweep import Sweeper
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.waiting import advance_until, turns, until
@@ -222,81 +223,73 @@ async def test_failing_sweep_tells_its_caller(bench: Bench) -> None:
         await bench.sweep()
 
 
-# For ever.
+# From time to time.
 
 
-async def test_lossy_source_is_synced_by_the_first_sweep_that_succeeds(bench: Bench) -> None:
-    bench.api.create(build_map())
-    fault = bench.api.fail("list", status=500, times=2)
+async def test_sweeps_begin_a_period_after_the_first_listing(bench: Bench) -> None:
     keeping = asyncio.create_task(bench.sweeper.keep(bench.informer))
-    await until(lambda: fault.hits == 1)
-    assert not bench.informer.synced
+    await turns()
+    assert bench.clock.next_due() is None, "the source has not listed yet"
 
-    await advance_until(bench.clock, lambda: bench.informer.synced)
-
-    assert bench.informer.store.get(KEY) is not None
-    assert bench.clock.monotonic() >= 10.0, "tried again without a pause"
-    keeping.cancel()
-
-
-async def test_sweeps_come_from_time_to_time(bench: Bench) -> None:
-    keeping = asyncio.create_task(bench.sweeper.keep(bench.informer))
-    await until(lambda: bench.informer.synced)
+    bench.informer.replace([], 1, "default")
     await until(lambda: bench.clock.next_due() is not None)
-
     assert bench.clock.next_due() == pytest.approx(600)
     await advance_until(bench.clock, lambda: bench.lists() == 2)
     keeping.cancel()
 
 
-async def test_relisting_asks_for_a_sweep_after_a_moment(bench: Bench) -> None:
-    keeping = asyncio.create_task(bench.sweeper.keep(bench.informer))
-    await until(lambda: bench.informer.synced)
-    await until(lambda: bench.clock.next_due() is not None)
-    bench.informer.relisted.set()
-
-    moved = await advance_until(bench.clock, lambda: bench.lists() == 2)
-
-    assert moved == pytest.approx(2.0)
-    assert not bench.informer.relisted.is_set()
-    keeping.cancel()
-
-
-async def test_period_of_zero_leaves_only_the_sweeps_that_are_asked_for(
-    fake_api: FakeApi, fake_client: Client
-) -> None:
-    bench = Bench(fake_api, fake_client, period=0.0)
-    keeping = asyncio.create_task(bench.sweeper.keep(bench.informer))
-    await until(lambda: bench.informer.synced)
-    await turns(200)
-    assert bench.lists() == 1
-
-    bench.informer.relisted.set()
-    await advance_until(bench.clock, lambda: bench.lists() == 2)
-    keeping.cancel()
-
-
-async def test_source_that_lists_is_synced_by_itself_and_swept_later(
-    fake_api: FakeApi, fake_client: Client
-) -> None:
-    bench = Bench(fake_api, fake_client, source="reflector")
-    keeping = asyncio.create_task(bench.sweeper.keep(bench.informer))
-    await turns()
-    assert bench.lists() == 0
-
+async def test_failing_sweep_is_tried_again_after_growing_pauses(bench: Bench) -> None:
     bench.informer.replace([], 1, "default")
-    await until(lambda: bench.clock.next_due() is not None)
+    bench.api.fail("list", status=500, times=3)
+    keeping = asyncio.create_task(bench.sweeper.keep(bench.informer))
+
+    moved = await advance_until(bench.clock, lambda: bench.lists() == 4)
+
+    assert 600 + 0.8 * (5 + 10 + 20) <= moved <= 600 + 5 + 10 + 20
+    keeping.cancel()
+
+
+async def test_period_of_zero_disables_sweeps(fake_api: FakeApi, fake_client: Client) -> None:
+    bench = Bench(fake_api, fake_client, period=0.0)
+    bench.informer.replace([], 1, "default")
+    keeping = asyncio.create_task(bench.sweeper.keep(bench.informer))
+    await turns(200)
+
     assert bench.lists() == 0
-    await advance_until(bench.clock, lambda: bench.lists() == 1)
     keeping.cancel()
 
 
 async def test_kind_that_is_not_served_is_not_asked_for(bench: Bench) -> None:
+    bench.informer.replace([], 1, "default")
     bench.informer.served = False
     keeping = asyncio.create_task(bench.sweeper.keep(bench.informer))
     await until(lambda: bench.clock.next_due() is not None)
-    bench.clock.advance(600)
+    bench.clock.advance(700)
     await turns(50)
 
     assert bench.lists() == 0
     keeping.cancel()
+
+
+async def test_many_objects_behind_are_listed_and_not_read_one_by_one(bench: Bench) -> None:
+    for number in range(250):
+        bench.api.create(build_map(f"c{number}"))
+
+    await bench.sweep()
+
+    assert len(bench.informer.store) == 250
+    assert bench.api.requests.select("get", CONFIG_MAP) == []
+
+
+async def test_source_that_still_delivers_is_waited_for(bench: Bench) -> None:
+    made = [bench.api.create(build_map(f"c{number}")) for number in range(4)]
+    task = asyncio.create_task(bench.sweeper.sweep(bench.informer))
+    for manifest in made:
+        for _ in range(30):  # 1.5 s, of a grace of 2 s since the last one came.
+            await until(lambda: bench.clock.next_due() is not None)
+            bench.clock.advance(0.05)
+            await turns(5)
+        bench.informer.put(manifest)
+    await advance_until(bench.clock, task.done)
+
+    assert bench.api.requests.select("get", CONFIG_MAP) == []

@@ -10,11 +10,18 @@ from libs.common.metrics import Metrics
 from libs.common.runtime.cache import Cache
 from libs.common.runtime.controller import Controller, Watch
 from libs.common.runtime.informer import Informer
+from libs.common.runtime.scope import PATIENCE_SECONDS
 from libs.common.runtime.store import strip_noise
 
 
 def build_cache(
-    controllers: Sequence[Controller], namespaces: Sequence[str], clock: Clock, metrics: Metrics
+    controllers: Sequence[Controller],
+    namespaces: Sequence[str],
+    clock: Clock,
+    metrics: Metrics,
+    *,
+    patience: float = PATIENCE_SECONDS,
+    dynamic: bool = False,
 ) -> Cache:
     """Build the informers of all that some controllers watch, each kind once.
 
@@ -23,40 +30,61 @@ def build_cache(
         namespaces: Where to watch; empty for the whole cluster.
         clock: Time source.
         metrics: Metrics of the process.
+        patience: Seconds after which a namespace that cannot be read keeps nobody waiting.
+        dynamic: Whether namespaces come and go. kopf would begin again at each of these changes,
+            so reflectors watch all kinds then.
 
     Raises:
         ValueError: Two watches of a kind want it in different ways.
     """
     wanted: dict[tuple[str, str], list[Watch]] = {}
     for controller in controllers:
-        primary = Watch(controller.primary, source=controller.source)
+        primary = Watch(
+            controller.primary,
+            source=controller.source,
+            optional=controller.optional,
+            label_selector=controller.label_selector,
+            field_selector=controller.field_selector,
+        )
         for watch in (primary, *controller.watched):
             wanted.setdefault((watch.kind.group, watch.kind.kind), []).append(watch)
     cache = Cache()
     for watches in wanted.values():
-        cache.add(_build_informer(watches, namespaces, clock, metrics))
+        cache.add(_build_informer(watches, namespaces, clock, metrics, patience, dynamic))
     # Before any controller listens: a mapper may ask a projection.
     cache.keep_projections(each for controller in controllers for each in controller.projections)
     return cache
 
 
 def _build_informer(
-    watches: Sequence[Watch], namespaces: Sequence[str], clock: Clock, metrics: Metrics
+    watches: Sequence[Watch],
+    namespaces: Sequence[str],
+    clock: Clock,
+    metrics: Metrics,
+    patience: float,
+    dynamic: bool,
 ) -> Informer:
     kind = watches[0].kind
+    if others := {watch.kind for watch in watches} - {kind}:
+        # Versions of one kind are views of the same objects, and the cache holds one view.
+        raise ValueError(f"{kind} is watched as {', '.join(map(str, others))} too; agree on one")
     optional = all(watch.optional for watch in watches)
-    source = _agree(kind, "source", {w.source for w in watches if w.source}) or "kopf"
+    source = _agree(kind, "source", {w.source for w in watches if w.source})
+    if optional and source == "kopf":
+        # kopf ends the process over a kind that is not there; the reflector waits for it.
+        raise ValueError(f"{kind} is optional, which kopf cannot watch; leave out the source")
     transform = _agree(kind, "transform", {w.transform for w in watches if w.transform})
     informer = Informer(
         kind,
         namespaces=namespaces,
         label_selector=_agree(kind, "label_selector", {w.label_selector for w in watches}) or "",
+        field_selector=_agree(kind, "field_selector", {w.field_selector for w in watches}) or "",
         transform=transform or strip_noise,
-        # kopf ends the process over a kind that is not there; the reflector waits for it.
-        source="reflector" if optional else source,
+        source="reflector" if optional or dynamic else source or "kopf",
         optional=optional,
         clock=clock,
         metrics=metrics.cache(kind.resource),
+        patience=patience,
     )
     for watch in watches:
         for name, function in watch.indexes.items():

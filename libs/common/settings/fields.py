@@ -26,6 +26,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from libs.common.labels import compile_selectors
 from libs.common.settings.addresses import parse_bind_address
 
 # A renewal that is sent must have time for one retry before the deadline; client-go's rule.
@@ -98,6 +99,17 @@ class CommonSettings(BaseSettings):
     """watch_namespaces is a comma list of the namespaces to watch; empty means the operator's own
     namespace, `*` means all."""
 
+    watch_namespace_selector: str = ""
+    """watch_namespace_selector is a label selector, such as `tenant=yes`. The operator watches the
+    namespaces that match it, as they come and go. Needs permission to get, list and watch
+    namespaces, and excludes watch_namespaces."""
+
+    role_binding: str = ""
+    """role_binding is the name of the RoleBinding that grants the operator its permissions in a
+    watched namespace. The operator keeps a finalizer on it while objects in that namespace have one
+    of its own, so that the namespace can be deleted. Empty disables this; it is not needed if the
+    permissions come from a ClusterRoleBinding."""
+
     pod_namespace: str = Field(default="", json_schema_extra={"environment": ["POD_NAMESPACE"]})
     """pod_namespace is the namespace that the operator runs in and keeps its Lease in; empty means
     that of the service account or of the kubeconfig context."""
@@ -136,14 +148,14 @@ class CommonSettings(BaseSettings):
     0 means no limit."""
 
     max_requests_in_flight: int = Field(default=32, ge=1, le=10_000)
-    """max_requests_in_flight is the number of API requests that may wait for an answer at a
-    time."""
+    """max_requests_in_flight is the number of API requests that may wait for a response at
+    the same time."""
 
     request_timeout_seconds: float = Field(default=30, gt=0, le=3600)
-    """request_timeout_seconds is the time after which an API request without an answer fails."""
+    """request_timeout_seconds is the time after which an API request without a response fails."""
 
     leader_elect: bool = True
-    """leader_elect tells whether replicas elect a leader by a Lease; without it each one works, so
+    """leader_elect enables leader election by a Lease; without it every replica works, so
     there must be one replica only."""
 
     lease_name: str = Field(default="", validate_default=True, max_length=253)
@@ -253,6 +265,18 @@ class CommonSettings(BaseSettings):
                 f"renew_deadline_seconds ({self.renew_deadline_seconds:g}) must be greater than "
                 f"{_JITTER} x retry_period_seconds ({self.retry_period_seconds:g})"
             )
+        return self
+
+    @field_validator("watch_namespace_selector")
+    @classmethod
+    def _check_selector(cls, value: str) -> str:
+        compile_selectors(value)
+        return value
+
+    @model_validator(mode="after")
+    def _check_watched(self) -> Self:
+        if self.watch_namespace_selector and self.watch_namespaces:
+            raise ValueError("watch_namespace_selector and watch_namespaces exclude each other")
         return self
 
     @model_validator(mode="after")

@@ -98,6 +98,11 @@ class ControlPlane:
         self.stop()
 
     @property
+    def pids(self) -> dict[str, int]:
+        """Process id of each component, by its name."""
+        return {name: process.pid for name, process in self._processes.items()}
+
+    @property
     def url(self) -> str:
         """URL of the API server."""
         return f"https://127.0.0.1:{self._port}"

@@ -29,7 +29,7 @@ from libs.common.testing.pulsar_security import SUPERUSER, build_security
 ASSETS_VARIABLE: Final = "SLIPWAY_PULSAR"
 """Names the folder of the jars."""
 
-_START_SECONDS: Final = 120.0
+_START_SECONDS: Final = 300.0
 _STOP_SECONDS: Final = 20.0
 _HEAP: Final = ("-Xmx400m", "-XX:MaxDirectMemorySize=256m")
 # Short-lived and on few cores: the second compiler and a parallel collector do not pay.

@@ -134,3 +134,22 @@ async def test_certificate_is_shown_at_once_where_the_one_before_is_trusted_no_m
 
 async def _shows(port: int, certificate: bytes) -> bool:
     return await see(port) == certificate
+
+
+async def test_certificate_is_still_followed_after_a_look_at_it_failed(api: FakeApi) -> None:
+    clock, port = FakeClock(), find_free_port()
+    async with build_harness(api, port, clock) as harness:
+        await harness.eventually(lambda: is_ready(harness))
+        fault = api.fail("", SECRET, status=503, times=None)
+        failures = len(api.requests.select("get", SECRET))
+        clock.advance(60)
+        await until(lambda: len(api.requests.select("get", SECRET)) > failures)
+        fault.release()
+        other = issue(name_service(HOOK), clock.now())
+        api.patch(SECRET, HOOK, {"data": render_data(other)})
+
+        async def is_shown() -> bool:
+            clock.advance(60)
+            return await see(port) == other.certificate
+
+        await harness.eventually(is_shown)

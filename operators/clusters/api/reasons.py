@@ -13,8 +13,12 @@ class ConditionType(StrEnum):
     INITIALIZED = "Initialized"
     """Initialized is True once the API of the cluster has answered; it never becomes False again,
     and no node begins a cluster of its own from then on."""
+    NETWORK_READY = "NetworkReady"
+    """NetworkReady is True if the Network gives each guest an address by which other nodes reach
+    it, and nodes are registered with the addresses of their machines."""
     ENDPOINT_READY = "EndpointReady"
-    """EndpointReady is True when the address of the API leads to a control plane that is ready."""
+    """EndpointReady is True if the address of the API is announced and routed to a node of the
+    control plane."""
     CONTROL_PLANE_READY = "ControlPlaneReady"
     """ControlPlaneReady is True when every node of the control plane is ready."""
     NODES_READY = "NodesReady"
@@ -22,9 +26,18 @@ class ConditionType(StrEnum):
     API_REACHABLE = "APIReachable"
     """APIReachable is True when the API of the cluster answers the operator. While it is False
     nodes are judged by their Instances alone, and none is drained, rebuilt or removed."""
+    ADDONS_APPLIED = "AddonsApplied"
+    """AddonsApplied is True if the present content of each of spec.addons was applied through the
+    API of the cluster. A cluster without addons does not have it."""
     REMEDIATING = "Remediating"
     """Remediating is True while a broken node is being rebuilt; the reason tells why a broken node
     is not."""
+    UP_TO_DATE = "UpToDate"
+    """UpToDate is True if every node has the version spec.version. While it is False the message
+    says how far the upgrade is, what it waits for and what to do."""
+    CERTIFICATES_EXPIRING = "CertificatesExpiring"
+    """CertificatesExpiring is True if the certificate that the API of the cluster serves, or one of
+    the authorities of the cluster, expires within 90 days."""
     TERMINATING = "Terminating"
     """Terminating is True while a deleted cluster waits; the message says what is left."""
 
@@ -34,6 +47,14 @@ class Reason(StrEnum):
 
     AVAILABLE = "Available"
     """Available means that everything is as it is to be."""
+    NETWORK_MISSING = "NetworkMissing"
+    """NetworkMissing means that the Network which spec.networkRef names does not exist."""
+    NETWORK_UNSUITABLE = "NetworkUnsuitable"
+    """NetworkUnsuitable means that guests of the Network do not have addresses that nodes can use;
+    nothing is created. The message says what to change."""
+    ADDRESS_MISMATCH = "AddressMismatch"
+    """AddressMismatch means that a node is registered with an address that its machine does not
+    have; the message names it."""
     WAITING_FOR_ADDRESS = "WaitingForAddress"
     """WaitingForAddress means that the IPClaim of the endpoint has no address yet."""
     WAITING_FOR_CONTROL_PLANE = "WaitingForControlPlane"
@@ -74,6 +95,20 @@ class Reason(StrEnum):
     """Recycling means that a node gets a new disk by an Operation, as spec.recycle asks."""
     RECYCLED = "Recycled"
     """Recycled means that a node was rebuilt as spec.recycle asked, or that this failed."""
+    UPGRADING = "Upgrading"
+    """Upgrading means that nodes are rebuilt one at a time to get the version spec.version."""
+    UPGRADE_WAITING = "UpgradeWaiting"
+    """UpgradeWaiting means that the next node cannot be upgraded yet; the message says why and what
+    to do."""
+    UPGRADE_FAILED = "UpgradeFailed"
+    """UpgradeFailed means that a node was rebuilt and does not have the version spec.version; no
+    other node is upgraded until the image in the spec changes or the Operation is deleted."""
+    VERSION_UNKNOWN = "VersionUnknown"
+    """VersionUnknown means that the versions of nodes cannot be read."""
+    VERSION_SET = "VersionSet"
+    """VersionSet means that a version was written in the cluster that was made."""
+    MEMBER_REMOVED = "MemberRemoved"
+    """MemberRemoved means that a member was removed from etcd, because its node is replaced."""
     HEALTHY = "Healthy"
     """Healthy means that no node is broken."""
     BUDGET_EXCEEDED = "BudgetExceeded"
@@ -83,10 +118,29 @@ class Reason(StrEnum):
     """RebuildFailed means that the Operation on a broken node failed; it is tried again when that
     Operation is deleted."""
     CONTROL_PLANE_BROKEN = "ControlPlaneBroken"
-    """ControlPlaneBroken means that a node of the control plane is broken; those are never rebuilt
-    by the operator, since they hold the data of the cluster."""
+    """ControlPlaneBroken means that a node of the control plane is broken and cannot be replaced;
+    the message says why. The only node of a control plane is never rebuilt, because it holds the
+    only copy of the data of the cluster."""
     NAME_TAKEN = "NameTaken"
     """NameTaken means that an object of somebody else has a name that is needed."""
+    APPLYING = "Applying"
+    """Applying means that an addon is about to be applied."""
+    ADDON_MISSING = "AddonMissing"
+    """AddonMissing means that the ConfigMap of an addon does not exist or does not have the label
+    clusters.slipway.dev/addon=true."""
+    ADDON_FAILED = "AddonFailed"
+    """AddonFailed means that an object of an addon could not be applied; the message says why. It
+    is tried again."""
+    EXPIRING = "Expiring"
+    """Expiring means that a certificate expires within 90 days; the message says which one and how
+    to renew it."""
+    VALID = "Valid"
+    """Valid means that no certificate expires within 90 days."""
+    NOT_CHECKED = "NotChecked"
+    """NotChecked means that the API of the cluster has not shown its certificate."""
+    BOOTSTRAP_TIMED_OUT = "BootstrapTimedOut"
+    """BootstrapTimedOut means that the first machine of the control plane has been running for
+    longer than spec.health.nodeStartupSeconds and the API of the cluster has never answered."""
     PKI_LOST = "PKILost"
     """PKILost means that the Secret with the certificate authorities is gone or broken while the
     cluster lives; restore it."""

@@ -2,7 +2,8 @@
 
 Nodes have fixed names, `<cluster>-<pool>-<slot>`, so that creating one is atomic: neither a stale
 cache nor a second leader makes more than the spec asks for. Fields that say how a node is made
-(size, image, labels, taints) take effect when one is, at first and at a rebuild of its disk.
+(size, image) take effect when one is made; image also at a rebuild of its disk. Labels and taints
+reach nodes that exist.
 """
 
 from __future__ import annotations
@@ -45,8 +46,12 @@ NAME_LIMIT: Final = 32
 """Longest name of a cluster: with pool and slot it becomes a host name."""
 POOL_NAME_LIMIT: Final = 20
 """Longest name of a pool."""
+OLDEST_MINOR: Final = 31
+"""Oldest minor version of Kubernetes whose kubeadm reads the configuration of nodes."""
 POOL_SIZE_LIMIT: Final = 100
 """Most nodes of one pool."""
+NODES_SHOWN: Final = 20
+"""Most nodes that an entry of `status.versions` names."""
 LEFTOVERS_SHOWN: Final = 20
 """Most objects that `status.leftovers` names."""
 
@@ -56,6 +61,21 @@ Cidr = Annotated[
 """A block of addresses."""
 Seconds = Annotated[int, IntFormat("int32"), Field(ge=0, le=86_400)]
 """A time in seconds, a day at most."""
+
+
+_MINOR: Final = "int({0}.split('.')[1])"
+_PATCH: Final = "int({0}.split('.')[2].split('-')[0])"
+_UPWARDS: Final = (
+    "self == oldSelf || {minor} == {old_minor} + 1 || ({minor} == {old_minor} && ({patch} > "
+    "{old_patch} || ({patch} == {old_patch} && oldSelf.contains('-') && (!self.contains('-') || "
+    "self > oldSelf))))"
+).format(
+    minor=_MINOR.format("self"),
+    old_minor=_MINOR.format("oldSelf"),
+    patch=_PATCH.format("self"),
+    old_patch=_PATCH.format("oldSelf"),
+)
+"""Rule by which a version goes up."""
 
 
 class TaintEffect(StrEnum):
@@ -90,6 +110,9 @@ class Endpoint(KubernetesModel):
     """poolName is the IPPool that the address comes from."""
     port: Annotated[Port, IntFormat("int32")] = 6443
     """port is that of the API."""
+    dns_names: Annotated[list[DnsSubdomain], ListAtomic(), Field(max_length=16), Immutable()] = []
+    """dnsNames are further names of the API. The certificate of the API is valid for them, and the
+    kubeconfig uses the first one. You publish them in your DNS. Immutable."""
     allowed_cidrs: Annotated[list[Cidr], ListAtomic(), Field(max_length=32)] = []
     """allowedCidrs may reach the API (default: everybody). The operator itself and the nodes of
     your Services have to be among them. It may be changed at any time."""
@@ -137,9 +160,11 @@ class Pool(KubernetesModel):
     image: Image | None = None
     """image is what disks are filled with (default: that of the cluster)."""
     labels: LabelMap = {}
-    """labels are set on nodes when they join; kubernetes.io and k8s.io are not for you here."""
+    """labels are set on the nodes of the pool, including nodes that exist. A label that is removed
+    here is removed from the nodes. Labels that others set are kept."""
     taints: Annotated[list[Taint], ListAtomic(), Field(max_length=16)] = []
-    """taints are set on nodes when they join."""
+    """taints are set on the nodes of the pool, including nodes that exist. A taint that is removed
+    here is removed from the nodes. Taints that others set are kept."""
     drain_seconds: Seconds = 300
     """drainSeconds is the time that pods have to leave a node before it goes regardless; 0 takes
     it away at once, also while the API of the cluster does not answer."""
@@ -166,21 +191,46 @@ class Recycle(KubernetesModel):
     """token is any text; another one asks for another rebuild."""
 
 
-class KubernetesClusterSpec(KubernetesModel):
+class Addon(KubernetesModel):
+    """Addon is a set of manifests that is applied through the API of the cluster."""
+
+    name: DnsLabel
+    """name identifies the addon."""
+    config_map_ref: LocalObjectReference
+    """configMapRef names a ConfigMap whose values are manifests as YAML. It must have the label
+    clusters.slipway.dev/addon=true."""
+
+
+class KubernetesClusterSpec(
+    KubernetesModel,
+    rules=(
+        Rule(
+            "self.version == oldSelf.version || self.controlPlane.count >= 3",
+            "version can change if controlPlane.count is 3 or 5: a node is upgraded by a rebuild, "
+            "and the disk of the only node of a control plane has the data of the cluster",
+        ),
+    ),
+):
     """KubernetesClusterSpec is what a user asks for."""
 
     version: Annotated[
         str,
         Field(max_length=32, pattern=r"^v1\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$"),
         Rule(
-            "self == oldSelf",
-            "version is immutable: make a cluster of the other version beside this one and move to "
-            "it, as docs/howto/clusters.md tells; for a newer image of this version change image, "
-            "then name the nodes in recycle",
+            _UPWARDS,
+            "version goes up, by one minor version at most: upgrade from v1.34 to v1.36 in two "
+            "steps, and never to an older version",
+        ),
+        Rule(
+            "!self.matches('^v1[.]([0-9]|[12][0-9]|30)[.]')",
+            f"version must be v1.{OLDEST_MINOR}.0 or newer: nodes are configured by "
+            "kubeadm.k8s.io/v1beta4",
         ),
     ]
-    """version is that of Kubernetes, such as v1.34.2; images must have its kubeadm and kubelet. It
-    is immutable: for another version another cluster is made, and moved to."""
+    """version is the version of Kubernetes, such as v1.34.2. The images must have its kubeadm and
+    kubelet. It can go up by one minor version at a time, for a control plane of three or five
+    nodes; change the images in the same edit. Nodes are then rebuilt one at a time, those of the
+    control plane first."""
     image: Image
     """image is what disks are filled with: an image with containerd, kubeadm and kubelet."""
     network_ref: Annotated[LocalObjectReference, Immutable()]
@@ -195,6 +245,9 @@ class KubernetesClusterSpec(KubernetesModel):
     """pools are the nodes that run your pods."""
     health: Health = Health()
     """health says when a node counts as broken, and how many are rebuilt on that account."""
+    addons: Annotated[list[Addon], ListMap("name"), Field(max_length=16)] = []
+    """addons are applied once the API of the cluster answers, and again when their content changes.
+    The network plugin of the cluster is one of them. Objects stay when an addon is removed."""
     recycle: Annotated[list[Recycle], ListMap("node"), Field(max_length=16)] = []
     """recycle asks for nodes to be drained and rebuilt, one after the other, once for each
     token."""
@@ -214,7 +267,19 @@ class PoolStatus(KubernetesModel):
     current: Count = 0
     """current is the number of Instances that there are."""
     ready: Count = 0
-    """ready is the number of nodes that are ready."""
+    """ready is the number of nodes that are known to be ready. It is 0 while the API of the cluster
+    does not answer."""
+
+
+class NodeVersion(KubernetesModel):
+    """NodeVersion lists the nodes that have one version."""
+
+    version: Annotated[str, Field(max_length=64)]
+    """version is the version of the kubelets."""
+    count: Count = 0
+    """count is the number of nodes that have it."""
+    nodes: Annotated[list[DnsLabel], ListAtomic(), Field(max_length=NODES_SHOWN)] = []
+    """nodes are names of nodes that have it, 20 at most."""
 
 
 class Counts(KubernetesModel):
@@ -223,9 +288,10 @@ class Counts(KubernetesModel):
     desired: Count = 0
     """desired is the number that the spec asks for."""
     ready: Count = 0
-    """ready is the number of nodes that are ready."""
+    """ready is the number of nodes that are known to be ready. It is 0 while the API of the cluster
+    does not answer."""
     summary: Annotated[str, Field(max_length=16)] = ""
-    """summary is both for people, such as 3/3."""
+    """summary shows both numbers to people, such as 3/3, or ?/3 while the API does not answer."""
 
 
 class KubernetesClusterStatus(KubernetesModel):
@@ -245,6 +311,10 @@ class KubernetesClusterStatus(KubernetesModel):
     """nodes counts the nodes of all pools."""
     pools: Annotated[list[PoolStatus], ListMap("name"), Field(max_length=32)] = []
     """pools counts the nodes of each pool."""
+    version: Annotated[str, Field(max_length=32, pattern=r"^v1\.[0-9]+\.[0-9]+.*$")] | None = None
+    """version is the oldest version that a node has."""
+    versions: Annotated[list[NodeVersion], ListMap("version"), Field(max_length=8)] = []
+    """versions lists the nodes by version, oldest version first."""
     leftovers: Annotated[list[ShortText], ListAtomic(), Field(max_length=LEFTOVERS_SHOWN)] = []
     """leftovers are what a cluster that is being deleted still has to get rid of."""
 
@@ -258,6 +328,7 @@ class KubernetesCluster(
     categories=("slipway",),
     columns=(
         PrinterColumn("Version", "string", ".spec.version"),
+        PrinterColumn("Current", "string", ".status.version", priority=1),
         PrinterColumn("Endpoint", "string", ".status.endpoint"),
         PrinterColumn("Control-Plane", "string", ".status.controlPlane.summary"),
         PrinterColumn("Nodes", "string", ".status.nodes.summary"),
@@ -277,6 +348,16 @@ class KubernetesCluster(
             "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
             f"the name is a part of host names: at most {NAME_LIMIT} lower-case letters, digits "
             "and dashes, beginning with a letter",
+        ),
+        Rule(
+            "self.spec.version == oldSelf.spec.version || !has(self.status) || "
+            "!has(self.status.version) || "
+            + _MINOR.format("self.spec.version")
+            + " <= "
+            + _MINOR.format("self.status.version")
+            + " + 1",
+            "spec.version can be one minor version newer than status.version: wait until every "
+            "node has the version before (condition UpToDate)",
         ),
     ),
     conditions=ConditionType,

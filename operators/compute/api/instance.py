@@ -37,14 +37,16 @@ from libs.common.crd import (
     kind_of,
 )
 from libs.common.kinds import Kind
+from operators.compute.api.addresses import PublicIP
 from operators.compute.api.directives import (
     Directive,
     DirectiveKind,
     Directives,
     DirectiveStatus,
 )
+from operators.compute.api.disks import KeptDisk, RootDisk, RootDiskStatus
+from operators.compute.api.probes import BootCheck, ReadinessProbe, VerifiedBoot
 from operators.compute.api.reasons import ConditionType, Reason
-from operators.compute.api.size import DiskAmount
 
 GROUP: Final = COMPUTE_GROUP
 """API group of the operator."""
@@ -66,14 +68,6 @@ class Power(StrEnum):
     STOPPED = "Stopped"
 
 
-class PublicIPMode(StrEnum):
-    """PublicIPMode says where a public address comes from."""
-
-    NONE = "None"
-    AUTO = "Auto"
-    CLAIM = "Claim"
-
-
 class EvictionStrategy(StrEnum):
     """EvictionStrategy says what happens when the node of the guest is emptied."""
 
@@ -81,6 +75,13 @@ class EvictionStrategy(StrEnum):
     LIVE_MIGRATE_IF_POSSIBLE = "LiveMigrateIfPossible"
     EXTERNAL = "External"
     NONE = "None"
+
+
+class OnGuestShutdown(StrEnum):
+    """OnGuestShutdown says what happens when the guest shuts itself down."""
+
+    STOP = "Stop"
+    RESTART = "Restart"
 
 
 class DeletionMode(StrEnum):
@@ -103,45 +104,9 @@ class Phase(StrEnum):
     MIGRATING = "Migrating"
     STOPPING = "Stopping"
     STOPPED = "Stopped"
+    PAUSED = "Paused"
     FAILED = "Failed"
     DELETING = "Deleting"
-
-
-class RootDisk(KubernetesModel):
-    """RootDisk says how a root disk is made; it takes effect at first and at a Rebuild."""
-
-    size: DiskAmount | None = None
-    """size is that of the disk (default: that of the InstanceSize)."""
-    storage_class_name: DnsSubdomain | None = None
-    """storageClassName is the class of the disk (default: that of the cluster)."""
-
-
-class PublicIP(
-    KubernetesModel,
-    rules=(
-        Rule(
-            "has(self.poolName) == (self.mode == 'Auto')",
-            "poolName is needed for mode Auto, and for no other",
-        ),
-        Rule(
-            "has(self.claimName) == (self.mode == 'Claim')",
-            "claimName is needed for mode Claim, and for no other",
-        ),
-        Rule(
-            "!has(self.poolName) || !has(oldSelf.poolName) || self.poolName == oldSelf.poolName",
-            "poolName is immutable while the mode is Auto: an address stays what it is; set mode "
-            "None first to get another",
-        ),
-    ),
-):
-    """PublicIP says where the public address comes from."""
-
-    mode: PublicIPMode = PublicIPMode.NONE
-    """mode is None, Auto (an IPClaim is made) or Claim (an IPClaim is there already)."""
-    pool_name: DnsSubdomain | None = None
-    """poolName is the IPPool that mode Auto takes an address from."""
-    claim_name: DnsSubdomain | None = None
-    """claimName is the IPClaim of mode Claim; its spec.target must be this Instance."""
 
 
 class Ssh(KubernetesModel):
@@ -217,9 +182,21 @@ class InstanceSpec(
     image: Image
     """image is what the root disk is filled with; a change takes effect at a Rebuild."""
     root_disk: RootDisk = RootDisk()
-    """rootDisk says how a root disk is made; a change takes effect at a Rebuild."""
+    """rootDisk describes the root disk. A change takes effect at a Rebuild."""
+    readiness_probe: ReadinessProbe | None = None
+    """readinessProbe checks that the guest answers. Ready and all Operations wait for it. A change
+    takes effect at the next start."""
+    boot_check: BootCheck = BootCheck.AUTO
+    """bootCheck is what proves that a guest has booted if readinessProbe is not set: GuestAgent
+    (the guest agent must answer), Running (the machine runs; nothing is verified) or Auto
+    (GuestAgent if the guest agent answered in the last verified run, else Running). Defaults to
+    Auto."""
     power: Power = Power.RUNNING
     """power is Running or Stopped."""
+    on_guest_shutdown: OnGuestShutdown = OnGuestShutdown.STOP
+    """onGuestShutdown says what happens when the guest shuts itself down: with Stop the machine
+    stays off until an Operation of type Start or Reboot, with Restart it boots again. A guest that
+    crashes, or whose node is drained, boots again in both cases. Defaults to Stop."""
     network_ref: Annotated[LocalObjectReference | None, Immutable()] = None
     """networkRef names the Network of the machine (default: the network of pods)."""
     firewall_ref: LocalObjectReference | None = None
@@ -256,15 +233,6 @@ class InstanceSpec(
         return next((held for held in self.directives if held.kind is kind), None)
 
 
-class RootDiskStatus(KubernetesModel):
-    """RootDiskStatus names the disk that the machine boots from."""
-
-    name: DnsSubdomain
-    """name is that of the DataVolume and of its claim."""
-    uid: Uid = ""
-    """uid is that of the DataVolume; empty once CDI has collected it."""
-
-
 class InstanceStatus(KubernetesModel):
     """InstanceStatus is what the operator observed."""
 
@@ -286,12 +254,20 @@ class InstanceStatus(KubernetesModel):
     """nodeName is where the guest runs."""
     root_disk: RootDiskStatus | None = None
     """rootDisk is the disk that the machine boots from."""
+    kept_disks: Annotated[list[KeptDisk], ListMap("name"), Field(max_length=64)] = []
+    """keptDisks are replaced root disks that are kept for rootDisk.keepReplacedSeconds, since
+    nothing has shown that the guest boots from the new disk."""
+    verified_boot: VerifiedBoot | None = None
+    """verifiedBoot is the last run whose guest has shown that it booted."""
     mac_address: Annotated[str, Field(max_length=17)] | None = None
     """macAddress is that of the first interface; it never changes."""
     firmware_uuid: Annotated[str | None, Field(alias="firmwareUUID", max_length=36)] = None
     """firmwareUUID is what the guest takes for the serial number of its board; it never changes."""
     private_ip: Annotated[str | None, Field(alias="privateIP", max_length=45)] = None
-    """privateIP is the address of the first interface."""
+    """privateIP is the address of the first interface: the allocated one on a Network with
+    addresses of its own, else the address of the pod. It is never what the guest reports."""
+    cloud_init_hash: Annotated[str | None, Field(max_length=64)] = None
+    """cloudInitHash identifies the content of the cloud-init Secret that was written last."""
     public_ip: Annotated[str | None, Field(alias="publicIP", max_length=45)] = None
     """publicIP is the public address that is allocated."""
     operation: ObjectReference | None = None

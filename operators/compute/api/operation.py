@@ -142,11 +142,18 @@ class OperationReason(StrEnum):
     SIZE_NOT_FOUND = "SizeNotFound"
     """SizeNotFound means that the InstanceSize that spec.resize names is not there."""
     UNVERIFIED = "Unverified"
-    """Unverified means that the guest was asked to reboot, and has no agent to tell if it did."""
+    """Unverified means that the Operation was carried out, and that nothing can show whether the
+    guest has booted: it has no agent and no readiness probe."""
     NOT_REBOOTED = "NotRebooted"
     """NotRebooted means that the guest was asked to reboot, and did not."""
     SNAPSHOT_FAILED = "SnapshotFailed"
     """SnapshotFailed means that KubeVirt could not take the snapshot; the message has its words."""
+    SNAPSHOT_UNSUPPORTED = "SnapshotUnsupported"
+    """SnapshotUnsupported means that KubeVirt cannot take a snapshot of a disk, such as one whose
+    StorageClass has no VolumeSnapshotClass. No snapshot was created."""
+    SNAPSHOT_INCOMPLETE = "SnapshotIncomplete"
+    """SnapshotIncomplete means that KubeVirt called the snapshot ready although a disk is not in
+    it; the message names the disk."""
     SNAPSHOT_NOT_FOUND = "SnapshotNotFound"
     """SnapshotNotFound means that the snapshot is not there, not ready, or has no root disk."""
     NAME_TAKEN = "NameTaken"

@@ -37,6 +37,9 @@ class Resize(KubernetesModel):
 
     size: DnsSubdomain
     """size is the name of an InstanceSize."""
+    live_seconds: Annotated[int, Field(ge=0, le=3600)] = 120
+    """liveSeconds is how long KubeVirt can take to change the running guest before the machine is
+    restarted. It is restarted immediately if KubeVirt says that it cannot. Defaults to 120."""
 
 
 class Migrate(KubernetesModel):

@@ -32,7 +32,7 @@ def build_full() -> list[Manifest]:
         build_instance(
             "web",
             firewallRef={"name": "web"},
-            publicIP={"mode": "Auto", "poolName": "public"},
+            publicIP={"mode": "Auto", "poolName": "public", "ports": [{"name": "ssh", "port": 22}]},
             ssh={"authorizedKeys": ["ssh-ed25519 AAAA ada"]},
         )
     ]
@@ -45,7 +45,7 @@ def build_ending() -> list[Manifest]:
         build_instance(
             "ending",
             deletionPolicy=kept,
-            publicIP={"mode": "Auto", "poolName": "public"},
+            publicIP={"mode": "Auto", "poolName": "public", "ports": [{"name": "ssh", "port": 22}]},
         ),
     ]
 
@@ -75,7 +75,9 @@ class TestInstanceConformance(BlurredConformance):
         OPERATOR,
         crds=build_crds(),
         objects=build_full,
-        change={"spec": {"size": "large", "publicIP": {"mode": "None", "poolName": None}}},
+        change={
+            "spec": {"size": "large", "publicIP": {"mode": "None", "poolName": None, "ports": None}}
+        },
         children=(DATA_VOLUME, VIRTUAL_MACHINE, IP_CLAIM),
         rules=RULES,
         world=build_world,

@@ -8,21 +8,25 @@ from libs.common.actions import NEXT_SECONDS, Action, batches_of, refusals_of
 from libs.common.contracts.cdi import DATA_VOLUME
 from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
+from libs.common.contracts.launchers import LAUNCHER_SELECTOR, shrink_launcher
 from libs.common.contracts.network import FIREWALL, NETWORK
 from libs.common.contracts.volumes import DEMO_VOLUME
-from libs.common.kinds import NODE, PVC
-from libs.common.plan import Outcome, Patch
+from libs.common.kinds import NODE, POD, PVC, SECRET, Manifest
+from libs.common.plan import Apply, Outcome, Patch
 from libs.common.runtime import Context, Controller, Result
-from operators.compute.api.instance import INSTANCE, Instance
+from operators.compute.api.instance import INSTANCE, Instance, InstanceStatus
 from operators.compute.api.operation import OPERATION
 from operators.compute.api.reasons import ConditionType
 from operators.compute.api.size import INSTANCE_SIZE
+from operators.compute.instance.boot import seconds_to_deletion
 from operators.compute.instance.ending import plan_ending
 from operators.compute.instance.observe import (
     DISK_INDEXES,
     INSTANCE_INDEXES,
     OPERATION_INDEXES,
+    POD_INDEXES,
     map_disk,
+    map_launcher,
     map_named,
     map_operation,
     map_used,
@@ -30,7 +34,8 @@ from operators.compute.instance.observe import (
     shrink_claim,
     shrink_node,
 )
-from operators.compute.instance.reconcile import plan_instance
+from operators.compute.instance.reconcile import plan_instance, seconds_to_rerun
+from operators.compute.instance.resources import hash_cloud_init
 from operators.compute.instance.status import build_final_status, build_status
 from operators.compute.metrics import ACTIONS
 from operators.compute.naming import FINALIZER, INSTANCES
@@ -59,6 +64,14 @@ def build_instances(settings: Settings) -> Controller:
     )
     for kind in (IP_CLAIM, NETWORK, FIREWALL, DEMO_VOLUME):
         controller.watches(kind, map_used(kind), optional=True)
+    controller.watches(
+        POD,
+        map_launcher,
+        transform=shrink_launcher,
+        label_selector=LAUNCHER_SELECTOR,
+        source="reflector",
+        indexes=POD_INDEXES,
+    )
     controller.watches(INSTANCE_SIZE, map_used(INSTANCE_SIZE))
     controller.watches(NODE, map_used(NODE), transform=shrink_node, source="reflector")
     return controller.watches(OPERATION, map_operation, indexes=OPERATION_INDEXES)
@@ -79,7 +92,7 @@ class InstanceReconciler:
         """Make one pass over an Instance that is to be there."""
         instance = Instance.parse(ctx.primary)
         observed = observe(ctx, instance)
-        actions = plan_instance(instance, observed)
+        actions = plan_instance(instance, observed, ctx.now())
         if any(isinstance(action.step, Patch) for action in actions) and not await ctx.is_current():
             # The mark of an owner that is gone already would hand a child to the garbage collector.
             return Result(requeue_after=_STALE_SECONDS)
@@ -88,10 +101,18 @@ class InstanceReconciler:
         observed = observe(ctx, instance)
         refusals = refusals_of(actions, outcome)
         status = build_status(instance, observed, refusals, now=ctx.now())
+        _show_cloud_init(status, actions, outcome)
         ctx.tell_begun(status, ConditionType.BLOCKED)
         await ctx.apply_status(status)
-        poll = self._settings.missing_api_poll_seconds if observed.missing_apis else None
-        return Result.from_outcome(outcome, requeue_after=poll)
+        kept = InstanceStatus.from_manifest(status).kept_disks
+        waits = (
+            seconds_to_deletion(instance, kept, ctx.now()),
+            seconds_to_rerun(observed, ctx.now()),
+        )
+        again = min((seconds for seconds in waits if seconds is not None), default=None)
+        if observed.missing_apis:
+            again = self._settings.missing_api_poll_seconds
+        return Result.from_outcome(outcome, requeue_after=again)
 
     async def finalize(self, ctx: Context) -> Result | None:
         """Make one pass over an Instance that is being deleted; None lets it go."""
@@ -114,6 +135,20 @@ class InstanceReconciler:
         # A machine may be gone at once, and its disk is to follow.
         again = NEXT_SECONDS if rest.actions else None
         return Result.from_outcome(outcome, requeue_after=again)
+
+
+def _show_cloud_init(status: Manifest, actions: tuple[Action, ...], outcome: Outcome) -> None:
+    """Show which cloud-init Secret was written, if one was; it is not written again.
+
+    After a failure none is shown: the status names the run by then, and counts as proof that the
+    Secret was there for it.
+    """
+    steps = [action.step for action in actions]
+    written = [step for step in steps if isinstance(step, Apply) and step.kind == SECRET]
+    if written and outcome.ok:
+        status["cloudInitHash"] = hash_cloud_init(written[0].manifest)
+    elif written:
+        status.pop("cloudInitHash", None)
 
 
 def tell(ctx: Context, actions: tuple[Action, ...], outcome: Outcome) -> None:

@@ -6,10 +6,16 @@ from typing import Final
 
 from libs.common.conditions import Condition
 from libs.common.contracts.kubevirt import PrintableStatus, VmCondition
-from operators.compute.api.instance import Instance, Power, PublicIPMode
+from libs.common.contracts.network import NetworkView
+from operators.compute.api.addresses import PublicIPMode
+from operators.compute.api.instance import Instance, Power
 from operators.compute.api.reasons import ConditionType, Reason
+from operators.compute.instance.boot import judge_guest
 from operators.compute.instance.observed import (
+    Machine,
     Observed,
+    Run,
+    can_have_private_ip,
     find_current_disk,
     find_wanted_disk,
     has_network,
@@ -26,6 +32,10 @@ _TROUBLE: Final = frozenset(
     }
 )
 """Words of KubeVirt that a person has to do something about."""
+_HOTPLUG_ERRORS: Final = frozenset({"HotPlugCPUError", "HotPlugMemoryError"})
+"""Reasons of the condition Failure of a machine that KubeVirt cannot resize while it runs."""
+_NOT_SHARED: Final = "DisksNotLiveMigratable"
+"""Reason of KubeVirt for a guest with a disk that only one node can mount at a time."""
 _MANY_FAILURES: Final = 3
 """Runs in a row that never came to run, after which it is a loop and no accident."""
 
@@ -40,30 +50,44 @@ def judge_provisioned(instance: Instance, observed: Observed) -> Condition:
     if disk.failed:
         message = f"the disk {name} cannot be filled from {instance.spec.image}; see its events"
         return Condition.false(type_, Reason.IMPORT_FAILED, message)
-    if disk.succeeded:
+    if disk.filled:
         return Condition.true(type_, Reason.PROVISIONED, f"the disk {name} is filled")
-    if disk.usable:
-        message = f"the disk {name} is filled when the machine starts"
-        return Condition.false(type_, Reason.WAITING_FOR_FIRST_CONSUMER, message)
-    return Condition.false(type_, Reason.PROVISIONING, f"the disk {name} {disk.filling}")
+    reason = Reason.STORAGE_REFUSED if disk.refusal else Reason.PROVISIONING
+    if disk.trouble:
+        reason = Reason.IMPORT_RETRYING
+    return Condition.false(type_, reason, f"the disk {name} {disk.filling}")
 
 
 def judge_network(instance: Instance, observed: Observed) -> Condition:
     """State whether the network is there."""
     type_, reference = ConditionType.NETWORK_READY, instance.spec.network_ref
+    if instance.spec.private_ip is not None and not can_have_private_ip(instance, observed):
+        message = (
+            "spec.privateIP has no effect, since the machine has the address of its pod; use a "
+            "Network with backend Multus and spec.poolRef"
+        )
+        return Condition.false(type_, Reason.PRIVATE_IP_UNSUPPORTED, message)
     if reference is None:
-        return Condition.true(type_, Reason.NOT_REQUESTED, "on the network of pods")
+        return Condition.true(type_, Reason.NOT_REQUESTED, "on the pod network")
     network = observed.network
     if network is None:
         message = f"there is no Network {reference.name}, which spec.networkRef names"
         return Condition.false(type_, Reason.NETWORK_MISSING, message)
     if not has_network(instance, observed):
-        message = f"Network {reference.name} has no NetworkAttachmentDefinition yet"
-        return Condition.false(type_, Reason.NETWORK_NOT_READY, message)
+        return Condition.false(type_, Reason.NETWORK_NOT_READY, _explain_network(observed, network))
     if not network.isolated and instance.spec.firewall_ref is None:
         message = f"Network {reference.name} is not separated from others yet"
         return Condition.false(type_, Reason.NETWORK_NOT_READY, message)
     return Condition.true(type_, Reason.NETWORK_FOUND, f"on Network {reference.name}")
+
+
+def _explain_network(observed: Observed, network: NetworkView) -> str:
+    """Say what a Network lacks for a machine to be attached to it."""
+    if not network.attachment:
+        return f"Network {network.key.name} has no NetworkAttachmentDefinition yet"
+    claim = observed.private_claim
+    why = "it does not exist yet" if claim is None else claim.message or "it has no address yet"
+    return f"no private address from IPPool {network.pool}: the IPClaim says: {why}"
 
 
 def judge_firewall(instance: Instance, observed: Observed) -> Condition:
@@ -81,7 +105,7 @@ def judge_firewall(instance: Instance, observed: Observed) -> Condition:
 
 
 def judge_address(instance: Instance, observed: Observed) -> Condition:
-    """State whether the public address leads to the machine that runs."""
+    """State whether the public address is routed to the machine that runs."""
     type_, public = ConditionType.ADDRESS_READY, instance.spec.public_ip
     if public.mode is PublicIPMode.NONE:
         return Condition.true(type_, Reason.NOT_REQUESTED, "spec.publicIP asks for none")
@@ -98,13 +122,29 @@ def judge_address(instance: Instance, observed: Observed) -> Condition:
     if not claim.address:
         message = claim.message or f"IPClaim {claim.key.name} has no address yet"
         return Condition.false(type_, Reason.ADDRESS_PENDING, message)
+    if not claim.ports:
+        field = "spec.publicIP.ports"
+        if public.mode is PublicIPMode.CLAIM:
+            field = f"spec.ports of IPClaim {claim.key.name}"
+        message = f"{claim.address} is allocated, and no port is routed to the machine; set {field}"
+        return Condition.false(type_, Reason.NO_PORTS, message)
     run = observed.run
-    if run is None or claim.vmi_uid != run.view.uid or not claim.bound:
-        message = f"{claim.address} does not lead to the machine yet"
-        if run is None:
-            message = f"{claim.address} waits for the machine to run"
+    if run is None:
+        message = f"{claim.address} waits for the machine to run"
         return Condition.false(type_, Reason.ADDRESS_UNBOUND, message)
-    return Condition.true(type_, Reason.BOUND, f"{claim.address} leads to the machine")
+    if not claim.bound:
+        follows = claim.vmi_uid == run.view.uid
+        reason = Reason.ADDRESS_NOT_ROUTED if follows else Reason.ADDRESS_UNBOUND
+        message = claim.bound_message or "it does not say why"
+        message = (
+            f"{claim.address} is not routed to the machine; IPClaim {claim.key.name}: {message}"
+        )
+        return Condition.false(type_, reason, message)
+    if claim.vmi_uid != run.view.uid:
+        message = f"{claim.address} is not routed to the current run of the machine yet"
+        return Condition.false(type_, Reason.ADDRESS_UNBOUND, message)
+    ports = ", ".join(claim.ports)
+    return Condition.true(type_, Reason.BOUND, f"{claim.address} routes {ports} to the machine")
 
 
 def judge_running(instance: Instance, observed: Observed) -> Condition:
@@ -113,6 +153,9 @@ def judge_running(instance: Instance, observed: Observed) -> Condition:
     machine, run = observed.machine, observed.run
     if run is not None and run.view.ready and not run.view.deleting:
         return Condition.true(type_, Reason.RUNNING, f"on node {run.view.node_name}")
+    if run is not None and run.paused:
+        message = "the guest is paused; resume it with virtctl unpause vm"
+        return Condition.false(type_, Reason.PAUSED, message)
     if find_current_disk(instance, observed) != find_wanted_disk(instance, observed):
         message = "the machine is off to boot from another disk"
         return Condition.false(type_, Reason.REBUILDING, message)
@@ -122,6 +165,12 @@ def judge_running(instance: Instance, observed: Observed) -> Condition:
         return Condition.false(type_, Reason.STOPPING, "the guest shuts down")
     if machine is None:
         return Condition.false(type_, Reason.STARTING, "the machine is not made yet")
+    if observed.shut_down:
+        message = (
+            "the guest shut itself down, and spec.onGuestShutdown is Stop; create an Operation of "
+            "type Start to boot it again"
+        )
+        return Condition.false(type_, Reason.GUEST_SHUT_DOWN, message)
     if machine.view.start_failures >= _MANY_FAILURES:
         message = "the machine ended several times in a row before it ran; see its events"
         return Condition.false(type_, Reason.CRASH_LOOP, message)
@@ -133,12 +182,18 @@ def judge_running(instance: Instance, observed: Observed) -> Condition:
     return Condition.false(type_, Reason.STARTING, "the guest boots")
 
 
-def judge_extras(observed: Observed) -> list[Condition]:
+def judge_extras(instance: Instance, observed: Observed) -> list[Condition]:
     """State what is told only where it applies."""
     found = []
     run, machine = observed.run, observed.machine
     if run is not None and run.view.running:
-        found += [_judge_agent(observed), _judge_migratable(observed)]
+        found += [
+            judge_guest(instance, observed, run),
+            _judge_agent(observed),
+            _judge_migratable(observed),
+        ]
+    if machine is not None and run is not None and not run.view.final:
+        found += _judge_resize(machine, run)
     if machine is not None and machine.view.conditions.holds(VmCondition.RESTART_REQUIRED):
         message = "a change takes effect with the next start; make an Operation of type Reboot"
         found.append(
@@ -154,6 +209,27 @@ def judge_extras(observed: Observed) -> list[Condition]:
         )
         found.append(Condition.true(ConditionType.BLOCKED, Reason.NODE_SILENT, message))
     return found
+
+
+def _judge_resize(machine: Machine, run: Run) -> list[Condition]:
+    """State whether the guest waits for processors or memory; nothing if it does not."""
+    type_ = ConditionType.RESIZE_PENDING
+    failure = machine.view.conditions.find(VmCondition.FAILURE)
+    if failure is not None and failure.holds and failure.reason in _HOTPLUG_ERRORS:
+        message = f"KubeVirt cannot change the running guest: {failure.message}"
+        return [Condition.true(type_, Reason.HOTPLUG_REFUSED, message)]
+    states = run.view.conditions
+    if not (
+        states.holds(VmCondition.HOT_VCPU_CHANGE) or states.holds(VmCondition.HOT_MEMORY_CHANGE)
+    ):
+        return []
+    movable = states.find(VmCondition.LIVE_MIGRATABLE)
+    if movable is not None and not movable.holds:
+        why = movable.message or movable.reason
+        message = f"KubeVirt changes a running guest by moving it, and cannot move this one: {why}"
+        return [Condition.true(type_, Reason.HOTPLUG_BLOCKED, message)]
+    message = "KubeVirt is changing the running guest, which it does by moving it"
+    return [Condition.true(type_, Reason.HOTPLUG_IN_PROGRESS, message)]
 
 
 def _judge_agent(observed: Observed) -> Condition:
@@ -172,7 +248,10 @@ def _judge_migratable(observed: Observed) -> Condition:
         return Condition.unknown(type_, Reason.NOT_MIGRATABLE, "KubeVirt does not tell yet")
     if found.holds:
         return Condition.true(type_, Reason.MIGRATABLE)
-    return Condition.false(type_, Reason.NOT_MIGRATABLE, found.message or found.reason)
+    message = found.message or found.reason
+    if found.reason == _NOT_SHARED:
+        message += "; set spec.rootDisk.accessModes to ReadWriteMany and rebuild the machine"
+    return Condition.false(type_, Reason.NOT_MIGRATABLE, message)
 
 
 def _find_trouble(observed: Observed) -> str:

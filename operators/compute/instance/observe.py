@@ -5,29 +5,50 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from libs.common.contracts.cdi import DATA_VOLUME, DataVolumeView
+from libs.common.contracts.cdi import DATA_VOLUME, DataVolumePhase, DataVolumeView
 from libs.common.contracts.compute import INSTANCE_UID_LABEL, OperationView
 from libs.common.contracts.ip_claims import IP_CLAIM, IpClaimView
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
+from libs.common.contracts.kubevirt import (
+    VIRTUAL_MACHINE,
+    VIRTUAL_MACHINE_INSTANCE,
+    VmiPhase,
+)
+from libs.common.contracts.launchers import LauncherView
 from libs.common.contracts.network import FIREWALL, NETWORK, FirewallView, NetworkView
 from libs.common.contracts.reading import condition_at, maps_at, text_at, text_map_at
 from libs.common.contracts.volumes import DEMO_VOLUME, DemoVolumeView
 from libs.common.crd import ParseError
-from libs.common.kinds import NODE, PVC, Key, Kind, Manifest, describe, is_deleting, key_of, uid_of
+from libs.common.kinds import (
+    NODE,
+    POD,
+    PVC,
+    Key,
+    Kind,
+    Manifest,
+    describe,
+    is_deleting,
+    key_of,
+    uid_of,
+)
+from libs.common.ownership import controller_of
 from libs.common.quantity import parse_quantity
 from libs.common.runtime import Cache, Context
 from libs.common.runtime.controller import Mapper
 from libs.common.runtime.store import IndexFunction
+from operators.compute.api.addresses import PublicIPMode
 from operators.compute.api.directives import DirectiveKind
-from operators.compute.api.instance import INSTANCE, Instance, PublicIPMode
+from operators.compute.api.instance import INSTANCE, Instance, OnGuestShutdown
 from operators.compute.api.operation import OPERATION
+from operators.compute.api.reasons import Reason
 from operators.compute.api.size import INSTANCE_SIZE, InstanceSize
 from operators.compute.instance.observed import Capacity, DiskView, Machine, Observed, Run, Volumes
 from operators.compute.marks import is_ours
-from operators.compute.naming import public_claim_name, root_disk_name
+from operators.compute.naming import private_claim_name, public_claim_name, root_disk_name
 
 BY_UID: Final = "instance-uid"
 """Index of disks by the UID of the Instance that they carry."""
+BY_RUN: Final = "run"
+"""Index of launcher pods by the UID of their run."""
 BY_TARGET: Final = "target"
 """Index of Operations by the Instance that they are for."""
 BY_USE: Final = "use"
@@ -59,6 +80,9 @@ def observe(ctx: Context, instance: Instance) -> Observed:
         volumes=_find_volumes(ctx, instance),
         machine=Machine.parse(held) if held is not None and ours else None,
         run=run,
+        pod_address=_find_pod_address(ctx, run),
+        shut_down=_is_shut_down(ctx, instance, run),
+        private_claim=_find_private_claim(ctx),
         disks=_find_disks(ctx, instance),
         foreign=tuple(_find_foreign(ctx, instance, held)),
         silent_node=_find_silent_node(ctx, run),
@@ -78,6 +102,39 @@ def _find_run(ctx: Context) -> Run | None:
     if held is None or _instance_uid(held) != ctx.uid:
         return None
     return Run.parse(held)
+
+
+def _find_pod_address(ctx: Context, run: Run | None) -> str:
+    """Find the address of the pod that the guest runs in; a migration has a second pod."""
+    if run is None:
+        return ""
+    view = run.view
+    pods = [LauncherView.parse(held) for held in ctx.indexed(POD, BY_RUN, view.uid)]
+    found = [
+        pod.address
+        for pod in pods
+        if pod.node_name == view.node_name and pod.uid in view.active_pods and not pod.deleting
+    ]
+    return found[0] if len(found) == 1 else ""
+
+
+def _is_shut_down(ctx: Context, instance: Instance, run: Run | None) -> bool:
+    """Tell whether the guest shut itself down.
+
+    Its launcher pod then remains and has completed. A pod that was deleted, such as by a drain of
+    the node, makes the guest shut down as well, and is gone afterwards. What was seen once counts
+    for as long as the run remains: completed pods are collected some day.
+    """
+    if instance.spec.on_guest_shutdown is OnGuestShutdown.RESTART or run is None:
+        return False
+    if run.view.phase != VmiPhase.SUCCEEDED or run.view.deleting:
+        return False
+    status = instance.observed
+    known = any(each.reason == Reason.GUEST_SHUT_DOWN for each in status.conditions)
+    if known and status.vmi_uid == run.view.uid:
+        return True
+    pods = [LauncherView.parse(held) for held in ctx.indexed(POD, BY_RUN, run.view.uid)]
+    return any(not pod.deleting for pod in pods)
 
 
 def _find_network(ctx: Context, instance: Instance) -> NetworkView | None:
@@ -101,6 +158,11 @@ def _find_claim(ctx: Context, instance: Instance) -> Manifest | None:
         return None
     held = _get(ctx, IP_CLAIM, public_claim_name(instance.metadata.name))
     return held if held is not None and is_ours(held, ctx.uid) else None
+
+
+def _find_private_claim(ctx: Context) -> IpClaimView | None:
+    held = _get(ctx, IP_CLAIM, private_claim_name(ctx.key.name))
+    return IpClaimView.parse(held) if held is not None and is_ours(held, ctx.uid) else None
 
 
 def _find_own_claim(ctx: Context, claim: Manifest | None) -> Manifest | None:
@@ -160,11 +222,13 @@ def _show_volume(held: Manifest) -> DiskView:
         view.key.name,
         view.uid,
         view.deleting,
-        view.usable,
         view.succeeded,
         view.failed,
-        progress,
-        view.restarts,
+        unknown=view.phase == DataVolumePhase.UNKNOWN,
+        progress=progress,
+        restarts=view.restarts,
+        trouble=view.trouble,
+        refusal=view.refusal,
     )
 
 
@@ -176,8 +240,7 @@ def _show_claim(held: Manifest) -> DiskView:
         key_of(held).name,
         uid_of(held),
         is_deleting(held),
-        usable=bound,
-        succeeded=bound,
+        filled=bound,
         failed=False,
     )
 
@@ -190,8 +253,11 @@ def _find_foreign(ctx: Context, instance: Instance, machine: Manifest | None) ->
         held = _get(ctx, DATA_VOLUME, name)
         if held is not None and not is_ours(held, ctx.uid):
             yield describe(DATA_VOLUME, key_of(held))
+    names = [private_claim_name(ctx.key.name)] if instance.spec.network_ref is not None else []
     if instance.spec.public_ip.mode is PublicIPMode.AUTO:
-        held = _get(ctx, IP_CLAIM, public_claim_name(instance.metadata.name))
+        names.append(public_claim_name(ctx.key.name))
+    for name in names:
+        held = _get(ctx, IP_CLAIM, name)
         if held is not None and not is_ours(held, ctx.uid):
             yield describe(IP_CLAIM, key_of(held))
 
@@ -238,6 +304,12 @@ def index_by_uid(manifest: Manifest) -> Iterable[str]:
     return (uid,) if uid else ()
 
 
+def index_by_run(pod: Manifest) -> Iterable[str]:
+    """Index a launcher pod by its run; anybody can write the label, only KubeVirt the owner."""
+    uid = LauncherView.parse(pod).owner_uid
+    return (uid,) if uid else ()
+
+
 def index_by_target(operation: Manifest) -> Iterable[str]:
     """Index an Operation by the Instance that it is for."""
     return (str(Key(key_of(operation).namespace, text_at(operation, "spec", "targetRef", "name"))),)
@@ -251,6 +323,7 @@ def index_by_use(instance: Manifest) -> Iterable[str]:
     yield f"{FIREWALL.kind}/{text_at(spec, 'firewallRef', 'name')}"
     yield f"{IP_CLAIM.kind}/{text_at(spec, 'publicIP', 'claimName')}"
     yield f"{IP_CLAIM.kind}/{public_claim_name(name)}"
+    yield f"{IP_CLAIM.kind}/{private_claim_name(name)}"
     yield f"{NODE.kind}/{text_at(instance, 'status', 'nodeName')}"
     disks = [text_at(held, "disk") for held in maps_at(spec, "directives")]
     for disk in {root_disk_name(name), text_at(instance, "status", "rootDisk", "name"), *disks}:
@@ -292,6 +365,13 @@ def map_disk(kind: Kind) -> Mapper:
     return map_object
 
 
+def map_launcher(pod: Manifest, cache: Cache) -> Iterable[Key]:
+    """Name the Instance whose guest runs in a pod."""
+    owner = controller_of(pod) or {}
+    name = owner.get("name") if owner.get("kind") == VIRTUAL_MACHINE_INSTANCE.kind else None
+    return (Key(key_of(pod).namespace, str(name)),) if name else ()
+
+
 def map_operation(operation: Manifest, cache: Cache) -> Iterable[Key]:
     """Name the Instance that an Operation is for."""
     return (Key(key_of(operation).namespace, text_at(operation, "spec", "targetRef", "name")),)
@@ -329,6 +409,8 @@ def _shrink_metadata(manifest: Manifest) -> Manifest:
 
 INSTANCE_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_USE: index_by_use}
 """Indexes of the Instances in the cache."""
+POD_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_RUN: index_by_run}
+"""Indexes of the launcher pods in the cache."""
 DISK_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_UID: index_by_uid}
 """Indexes of the disks in the cache."""
 OPERATION_INDEXES: Final[Mapping[str, IndexFunction]] = {BY_TARGET: index_by_target}

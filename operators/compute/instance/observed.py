@@ -9,12 +9,12 @@ from typing import Any
 
 from libs.common.contracts.compute import OperationView
 from libs.common.contracts.ip_claims import IpClaimView
-from libs.common.contracts.kubevirt import RunStrategy, VmiView, VmView
+from libs.common.contracts.kubevirt import RunStrategy, VmCondition, VmiView, VmView
 from libs.common.contracts.network import FirewallView, NetworkView
 from libs.common.contracts.reading import map_at, maps_at, quantity_at, text_at
 from libs.common.kinds import Kind, Manifest
 from operators.compute.api.directives import Directive, DirectiveKind, DiskUse
-from operators.compute.api.instance import ROOT, Instance
+from operators.compute.api.instance import RESCUED, ROOT, Instance
 from operators.compute.naming import root_disk_name
 
 
@@ -29,6 +29,20 @@ class Capacity:
 
     cpus: int
     memory: Fraction | None
+
+    @classmethod
+    def of_run(cls, manifest: Manifest) -> Capacity:
+        """Read what the guest of a VirtualMachineInstance has.
+
+        KubeVirt changes the spec of an instance first and the guest later, or never.
+        """
+        asked = cls.of_domain(map_at(manifest, "spec", "domain"))
+        topology = map_at(manifest, "status", "currentCPUTopology")
+        memory = quantity_at(manifest, "status", "memory", "guestCurrent")
+        return cls(
+            cls.of_domain({"cpu": topology}).cpus if topology else asked.cpus,
+            asked.memory if memory is None else memory,
+        )
 
     @classmethod
     def of_domain(cls, domain: Mapping[str, Any]) -> Capacity:
@@ -51,11 +65,13 @@ class DiskView:
         name: Name of both.
         uid: UID of the object.
         deleting: Whether its deletion was asked for.
-        usable: Whether a machine can boot from it.
-        succeeded: Whether it is filled; a usable one may be filled when it is first used.
+        filled: Whether it holds all its data, so that a machine can boot from it.
         failed: Whether it can never be filled.
+        unknown: Whether CDI does not know its state now.
         progress: How far it is, for people: `40 %`; empty where nobody tells.
-        restarts: How often filling it began anew.
+        restarts: How often the importer was restarted.
+        trouble: What kept CDI from filling it last, in the words of CDI.
+        refusal: Why CDI does not create its claim, in the words of CDI.
     """
 
     kind: Kind
@@ -63,19 +79,28 @@ class DiskView:
     name: str
     uid: str
     deleting: bool
-    usable: bool
-    succeeded: bool
+    filled: bool
     failed: bool
+    unknown: bool = False
     progress: str = ""
     restarts: int = 0
+    trouble: str = ""
+    refusal: str = ""
 
     @property
     def filling(self) -> str:
-        """What is being done to one that is not usable yet, for people."""
+        """What is being done to one that is not filled yet, for people."""
+        if self.refusal:
+            return (
+                f"is not created by CDI: {self.refusal}; set spec.rootDisk.accessModes, or "
+                "complete the StorageProfile of its StorageClass"
+            )
         facts = [self.progress] if self.progress else []
         if self.restarts:
             times = "once" if self.restarts == 1 else f"{self.restarts} times"
-            facts.append(f"it began anew {times}, see the events of its importer pod")
+            facts.append(f"the importer was restarted {times}")
+        if self.trouble:
+            facts.append(f"CDI reports: {self.trouble}")
         return "is being filled" + (f" ({'; '.join(facts)})" if facts else "")
 
 
@@ -87,19 +112,38 @@ class Run:
         view: The VirtualMachineInstance.
         disk: Root disk that it was started with.
         capacity: How much it has.
+        probed: Whether KubeVirt checks it by a readiness probe.
+        rescued: Whether another root disk is attached to be repaired.
     """
 
     view: VmiView
     disk: str
     capacity: Capacity
+    probed: bool = False
+    rescued: bool = False
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Run:
         """Read a VirtualMachineInstance."""
         volumes = maps_at(manifest, "spec", "volumes")
         disks = [text_at(item, "dataVolume", "name") for item in volumes if item["name"] == ROOT]
-        domain = map_at(manifest, "spec", "domain")
-        return cls(VmiView.parse(manifest), "".join(disks), Capacity.of_domain(domain))
+        return cls(
+            VmiView.parse(manifest),
+            "".join(disks),
+            Capacity.of_run(manifest),
+            probed=bool(map_at(manifest, "spec", "readinessProbe")),
+            rescued=any(text_at(item, "name") == RESCUED for item in volumes),
+        )
+
+    @property
+    def paused(self) -> bool:
+        """Whether somebody paused the guest."""
+        return self.view.conditions.holds(VmCondition.PAUSED)
+
+    @property
+    def ready(self) -> bool:
+        """Whether KubeVirt calls it ready and nobody ends it."""
+        return self.view.ready and not self.view.deleting
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +155,14 @@ class Machine:
         disk: Root disk of its template.
         capacity: How much its template asks for.
         claims: Claims of the further volumes of its template, by volume name.
+        has_network_data: Whether its template configures the network of the guest.
     """
 
     view: VmView
     disk: str
     capacity: Capacity
     claims: Mapping[str, str]
+    has_network_data: bool = False
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Machine:
@@ -132,19 +178,21 @@ class Machine:
             view.disks.get(ROOT, ""),
             Capacity.of_domain(domain),
             {name: claim for name, claim in claims.items() if claim},
+            has_network_data=any(
+                map_at(item, "cloudInitNoCloud", "networkDataSecretRef")
+                for item in maps_at(manifest, "spec", "template", "spec", "volumes")
+            ),
         )
 
     @property
     def halted(self) -> bool:
-        """Whether KubeVirt knows that the machine is to be off, and has ended it."""
-        view = self.view
-        seen = not view.observed_generation or view.observed_generation >= view.generation
-        return view.run_strategy == RunStrategy.HALTED and seen and not view.created
+        """Whether KubeVirt has acted on the machine having to be off."""
+        return self.view.halted
 
     @property
     def kept_running(self) -> bool:
         """Whether KubeVirt is asked to keep the machine running."""
-        return self.view.run_strategy == RunStrategy.ALWAYS
+        return self.view.run_strategy in (RunStrategy.ALWAYS, RunStrategy.ONCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +223,9 @@ class Observed:
         volumes: Further volumes.
         machine: VirtualMachine of that name, when it is ours.
         run: Run of that machine; None while it is off.
+        pod_address: Address of the pod that the guest runs in; empty while it is not known.
+        shut_down: Whether the guest of the run shut itself down and the machine stays off.
+        private_claim: IPClaim of the private address; None when it is not there.
         disks: Root disks that are ours, by name.
         foreign: Objects of others whose names are needed, for people.
         silent_node: Node of the run, when it has not reported for a while; else empty.
@@ -191,6 +242,9 @@ class Observed:
     volumes: Volumes = Volumes()
     machine: Machine | None = None
     run: Run | None = None
+    pod_address: str = ""
+    shut_down: bool = False
+    private_claim: IpClaimView | None = None
     disks: Mapping[str, DiskView] = field(default_factory=dict)
     foreign: tuple[str, ...] = ()
     silent_node: str = ""
@@ -228,7 +282,7 @@ def _find_asked_disk(instance: Instance, observed: Observed) -> str:
     directive = find_boot(instance)
     name = "" if directive is None else directive.disk or ""
     disk = observed.disks.get(name)
-    return name if disk is not None and disk.usable and not disk.deleting else ""
+    return name if disk is not None and disk.filled and not disk.deleting else ""
 
 
 def find_boot(instance: Instance) -> Directive | None:
@@ -257,4 +311,16 @@ def has_network(instance: Instance, observed: Observed) -> bool:
     network = observed.network
     if network is None:
         return False
-    return network.backend != "Multus" or bool(network.attachment)
+    if network.backend != "Multus":
+        return True
+    claim = observed.private_claim
+    addressed = not network.pool or (claim is not None and bool(claim.address))
+    return bool(network.attachment) and addressed
+
+
+def can_have_private_ip(instance: Instance, observed: Observed) -> bool:
+    """Tell whether the Network gives addresses of its own; True while it is not known."""
+    if instance.spec.network_ref is None:
+        return False
+    network = observed.network
+    return network is None or bool(network.backend == "Multus" and network.pool)

@@ -9,18 +9,28 @@ a crash follows, the machine itself says how far it is.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from libs.common.actions import Action
+from libs.common.conditions import parse_time
 from libs.common.contracts.cdi import DATA_VOLUME
 from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
+from libs.common.contracts.kubevirt import (
+    VIRTUAL_MACHINE,
+    VIRTUAL_MACHINE_INSTANCE,
+    RunStrategy,
+)
 from libs.common.kinds import SECRET, Key, Kind, Manifest, describe, key_of, uid_of
 from libs.common.plan import Apply, Create, Delete, Patch
+from operators.compute.api.addresses import PublicIPMode
 from operators.compute.api.directives import DirectiveKind
-from operators.compute.api.instance import RESCUED, DeletionMode, Instance, Power, PublicIPMode
+from operators.compute.api.instance import RESCUED, DeletionMode, Instance, Power
 from operators.compute.api.reasons import Reason
+from operators.compute.instance.boot import find_retired_disks
+from operators.compute.instance.netdata import find_network_data
 from operators.compute.instance.observed import (
     Capacity,
+    DiskView,
     Observed,
     find_boot,
     find_current_disk,
@@ -32,7 +42,10 @@ from operators.compute.instance.resources import (
     build_cloud_init,
     build_disk,
     build_machine,
+    build_ports,
+    build_private_claim,
     build_public_claim,
+    hash_cloud_init,
 )
 from operators.compute.marks import build_mark_patch, build_release_patch, is_ours
 from operators.compute.naming import public_claim_name
@@ -51,18 +64,20 @@ class Decision:
     run: bool
 
 
-def plan_instance(instance: Instance, observed: Observed) -> tuple[Action, ...]:
+def plan_instance(instance: Instance, observed: Observed, now: datetime) -> tuple[Action, ...]:
     """Decide what brings the machine in line with the spec, one step after the other."""
     if observed.missing_apis:
         return ()
     return (
         *_plan_disks(instance, observed),
-        *_plan_settings(instance),
+        *_plan_settings(instance, observed),
         *_plan_machine(instance, observed),
         *_plan_restart(instance, observed),
+        *_plan_rerun(observed, now),
         *_plan_address(instance, observed),
+        *_plan_private_address(instance, observed),
         *_plan_marks(instance, observed),
-        *_plan_retirement(instance, observed),
+        *_plan_retirement(instance, observed, now),
     )
 
 
@@ -76,9 +91,12 @@ def decide_machine(instance: Instance, observed: Observed) -> Decision:
         find_current_disk(instance, observed),
         find_wanted_disk(instance, observed),
     )
-    machine = observed.machine
+    machine, run = observed.machine, observed.run
     if machine is not None and current != wanted:
-        return Decision(wanted if machine.halted and observed.run is None else current, run=False)
+        return Decision(wanted if machine.halted and run is None else current, run=False)
+    if find_boot(instance) is not None and run is not None and run.disk != current:
+        # KubeVirt started the run before it saw that the machine must be off.
+        return Decision(current, run=False)
     if instance.spec.power is Power.STOPPED:
         return Decision(current, run=False)
     running = machine is not None and machine.kept_running
@@ -90,7 +108,7 @@ def may_start(instance: Instance, observed: Observed) -> bool:
     disk = observed.disks.get(find_current_disk(instance, observed))
     return (
         disk is not None
-        and disk.usable
+        and disk.filled
         and not disk.deleting
         and has_network(instance, observed)
         and is_protected(instance, observed)
@@ -105,6 +123,17 @@ def find_capacity(observed: Observed) -> Capacity | None:
     return None if observed.machine is None else observed.machine.capacity
 
 
+def _replace_refused(disk: DiskView, wanted: Manifest) -> list[Action]:
+    """Delete a disk that CDI does not create, if the spec describes another by now."""
+    same = disk.manifest.get("spec", {}).get("storage") == wanted["spec"]["storage"]
+    if not disk.refusal or same or disk.deleting:
+        return []
+    what = describe(disk.kind, key_of(disk.manifest))
+    note = f"Deleting {what}, which CDI did not create, to create it as spec.rootDisk says now"
+    step = Delete(disk.kind, key_of(disk.manifest), disk.uid)
+    return [Action(step, Reason.DISK_REPLACED, note)]
+
+
 def _plan_disks(instance: Instance, observed: Observed) -> list[Action]:
     """Make the disk that the machine boots from, and the one that a directive asks for."""
     actions = []
@@ -115,9 +144,12 @@ def _plan_disks(instance: Instance, observed: Observed) -> list[Action]:
     uid = instance.metadata.uid
     for name, image in wanted.items():
         sized = bool(instance.spec.root_disk.size or observed.disk_size)
-        if name in observed.disks or not sized:
+        if not sized:
             continue
         manifest = build_disk(instance, name, image, observed.disk_size)
+        if name in observed.disks:
+            actions += _replace_refused(observed.disks[name], manifest)
+            continue
         step = Create(DATA_VOLUME, manifest, ours=lambda held: is_ours(held, uid))
         held = instance.observed.root_disk
         if held is not None and held.name == name:
@@ -129,10 +161,23 @@ def _plan_disks(instance: Instance, observed: Observed) -> list[Action]:
     return actions
 
 
-def _plan_settings(instance: Instance) -> list[Action]:
-    if instance.spec.user_data_secret_name is not None:
+def _plan_settings(instance: Instance, observed: Observed) -> list[Action]:
+    """Write the cloud-init Secret if its content changed, and once for each run that mounts it.
+
+    Secrets are not watched, so each look at one is a request.
+    """
+    network = find_network_data(instance, observed)
+    if network is None and observed.machine is not None and observed.machine.has_network_data:
+        # The Network is not seen at the moment.
         return []
-    return [Action(Apply(SECRET, build_cloud_init(instance)), Reason.WRITE_FAILED)]
+    secret = build_cloud_init(instance, network)
+    if secret is None:
+        return []
+    run = observed.run
+    new = run is not None and not run.view.running and run.view.uid != instance.observed.vmi_uid
+    if instance.observed.cloud_init_hash == hash_cloud_init(secret) and not new:
+        return []
+    return [Action(Apply(SECRET, secret), Reason.WRITE_FAILED)]
 
 
 def _plan_machine(instance: Instance, observed: Observed) -> list[Action]:
@@ -144,16 +189,22 @@ def _plan_machine(instance: Instance, observed: Observed) -> list[Action]:
         # A machine that cannot start yet is not made: what it is made of may still change.
         return []
     decision = decide_machine(instance, observed)
-    network = observed.network
     manifest = build_machine(
         instance,
         capacity,
         decision.disk,
         _choose_claims(instance, observed, decision.disk),
-        "" if network is None else network.attachment,
+        observed.network,
         run=decision.run,
+        network_data=_has_network_data(instance, observed),
     )
     return [Action(Apply(VIRTUAL_MACHINE, manifest), Reason.START_FAILED)]
+
+
+def _has_network_data(instance: Instance, observed: Observed) -> bool:
+    """Tell whether the guest gets network data; a machine that has it keeps it."""
+    held = observed.machine is not None and observed.machine.has_network_data
+    return held or find_network_data(instance, observed) is not None
 
 
 def _choose_claims(instance: Instance, observed: Observed, disk: str) -> dict[str, str]:
@@ -183,13 +234,71 @@ def _plan_restart(instance: Instance, observed: Observed) -> list[Action]:
     return [Action(step, Reason.RESTARTED, f"Ended the run {run.view.uid}")]
 
 
+def seconds_to_rerun(observed: Observed, now: datetime) -> float | None:
+    """Return after how many seconds a run that has ended must be followed by another.
+
+    KubeVirt does that by itself for `Always`, and never for `Once`.
+
+    Returns:
+        0 if it is due, None if the machine stays as it is.
+    """
+    machine, run = observed.machine, observed.run
+    if machine is None or run is None or machine.view.run_strategy != RunStrategy.ONCE:
+        return None
+    if not run.view.final or run.view.deleting or machine.view.deleting or observed.shut_down:
+        return None
+    # KubeVirt counts runs that never came to run and says when to try again, and waits for that
+    # itself only with other strategies.
+    if not machine.view.retry_after:
+        return 0.0
+    return max((parse_time(machine.view.retry_after) - now).total_seconds(), 0.0)
+
+
+def _plan_rerun(observed: Observed, now: datetime) -> list[Action]:
+    """Delete a run that crashed or that was evicted; KubeVirt starts the next."""
+    run = observed.run
+    if run is None or seconds_to_rerun(observed, now) != 0:
+        return []
+    step = Delete(VIRTUAL_MACHINE_INSTANCE, run.view.key, run.view.uid)
+    note = f"Deleting the run {run.view.uid}, which ended as {run.view.phase}"
+    return [Action(step, Reason.RERUN, note, warning=True)]
+
+
+def _plan_private_address(instance: Instance, observed: Observed) -> list[Action]:
+    """Ask for a private address if the Network has a pool; it stays until the Instance goes."""
+    network = observed.network
+    wanted = network is not None and network.backend == "Multus" and network.pool
+    if network is None or not wanted or observed.private_claim is not None:
+        return []
+    uid = instance.metadata.uid
+    manifest = build_private_claim(instance, network)
+    step = Create(IP_CLAIM, manifest, ours=lambda held: is_ours(held, uid))
+    return [Action(step, Reason.ADDRESS_PENDING, f"Created {describe(IP_CLAIM, step.key)}")]
+
+
+def _plan_ports(instance: Instance, held: Manifest) -> list[Action]:
+    """Bring the ports of our IPClaim in line with the spec; unset ports stay as they are."""
+    ports = instance.spec.public_ip.ports
+    if ports is None:
+        return []
+    wanted = build_ports(ports)
+    shown = [{"protocol": "TCP", **port} for port in held.get("spec", {}).get("ports") or ()]
+    if shown == wanted:
+        return []
+    operations = [{"op": "add", "path": "/spec/ports", "value": wanted}]
+    version = held["metadata"].get("resourceVersion", "")
+    step = Patch(IP_CLAIM, key_of(held), uid_of(held), operations, resource_version=version)
+    note = f"Changed the ports of {describe(IP_CLAIM, key_of(held))}"
+    return [Action(step, Reason.ADDRESS_PENDING, note)]
+
+
 def _plan_address(instance: Instance, observed: Observed) -> list[Action]:
     public = instance.spec.public_ip
     name = public_claim_name(instance.metadata.name)
     uid = instance.metadata.uid
     if public.mode is PublicIPMode.AUTO:
-        if observed.claim is not None:
-            return []
+        if observed.claim_manifest is not None:
+            return _plan_ports(instance, observed.claim_manifest)
         step = Create(IP_CLAIM, build_public_claim(instance), ours=lambda held: is_ours(held, uid))
         return [Action(step, Reason.ADDRESS_PENDING, f"Created {describe(IP_CLAIM, step.key)}")]
     held = observed.claim_manifest
@@ -238,28 +347,13 @@ def _plan_marks(instance: Instance, observed: Observed) -> list[Action]:
     return actions
 
 
-def _plan_retirement(instance: Instance, observed: Observed) -> list[Action]:
-    """Delete root disks that are used no more.
-
-    A directive keeps all disks: whoever wrote it may yet want to go back. So does an Operation that
-    is at work, whose directive somebody may have removed. Without them a disk goes when the machine
-    is seen to do without it.
-    """
-    kept = instance.spec.directive(DirectiveKind.ROOT_DISK) is not None or observed.operation
-    if kept or observed.machine is None:
-        return []
-    current = observed.machine.disk
-    run = observed.run
-    off = run is None and instance.spec.power is Power.STOPPED and observed.machine.halted
-    proven = run is not None and run.view.ready and run.disk == current
-    if not (off or proven) or current not in observed.disks:
-        return []
+def _plan_retirement(instance: Instance, observed: Observed, now: datetime) -> list[Action]:
+    """Delete root disks that are not needed any more."""
     return [
         Action(
             Delete(disk.kind, key_of(disk.manifest), disk.uid),
             Reason.DISK_RETIRED,
-            f"Deleting {describe(disk.kind, key_of(disk.manifest))}, which is used no more",
+            f"Deleting {describe(disk.kind, key_of(disk.manifest))}, which was replaced",
         )
-        for name, disk in sorted(observed.disks.items())
-        if name != current and not disk.deleting
+        for disk in find_retired_disks(instance, observed, now)
     ]

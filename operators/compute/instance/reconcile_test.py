@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,7 +16,11 @@ from libs.common.testing.fakeapi.patches import apply_json_patch
 from operators.compute.api.instance import Instance
 from operators.compute.instance.facts import judge_provisioned
 from operators.compute.instance.observed import Observed, Run, Volumes
-from operators.compute.instance.reconcile import decide_machine, plan_instance
+from operators.compute.instance.reconcile import (
+    decide_machine,
+    plan_instance,
+    seconds_to_rerun,
+)
 from operators.compute.instance.resources import build_public_claim
 from operators.compute.marks import is_ours
 from operators.compute.samples import (
@@ -29,12 +34,15 @@ from operators.compute.samples import (
     show_world,
 )
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FIREWALL = FirewallView(Key("default", "web"), "f", False, "", True, frozenset())
 
 
 def steps(instance: Instance, observed: Observed, kind: type) -> list[Any]:
     return [
-        action.step for action in plan_instance(instance, observed) if type(action.step) is kind
+        action.step
+        for action in plan_instance(instance, observed, NOW)
+        if type(action.step) is kind
     ]
 
 
@@ -51,31 +59,48 @@ def test_disk_comes_first_and_the_machine_once_it_is_filled() -> None:
         "create DataVolume default/web-root"
     ]
     assert machine_of(instance, nothing) is None
-    assert machine_of(instance, show_world(disks=[show_disk(usable=False)])) is None
+    assert machine_of(instance, show_world(disks=[show_disk(filled=False)])) is None
 
     made = machine_of(instance, show_world(disks=[show_disk()]))
     assert made is not None
-    assert made["runStrategy"] == "Always"
+    assert made["runStrategy"] == "Once"
+    # Soft reboots and shutdowns press the power button.
+    assert made["template"]["spec"]["domain"]["features"] == {"acpi": {"enabled": True}}
 
 
-ANEW = "it began anew 3 times, see the events of its importer pod"
+RESTARTED = "the importer was restarted 3 times"
+NOT_FOUND = "Unable to connect to http data source: expected status code 200, got 404"
+NO_MODE = "no accessMode specified in StorageProfile standard"
+REMEDY = "set spec.rootDisk.accessModes, or complete the StorageProfile of its StorageClass"
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("told", "reason", "words"),
     [
-        ({}, "the disk web-root is being filled"),
-        ({"progress": "40 %"}, "the disk web-root is being filled (40 %)"),
-        ({"progress": "0 %", "restarts": 3}, f"the disk web-root is being filled (0 %; {ANEW})"),
+        ({}, "Provisioning", "is being filled"),
+        ({"progress": "40 %"}, "Provisioning", "is being filled (40 %)"),
+        (
+            {"progress": "0 %", "restarts": 3},
+            "Provisioning",
+            f"is being filled (0 %; {RESTARTED})",
+        ),
+        (
+            {"restarts": 3, "trouble": NOT_FOUND},
+            "ImportRetrying",
+            f"is being filled ({RESTARTED}; CDI reports: {NOT_FOUND})",
+        ),
+        ({"refusal": NO_MODE}, "StorageRefused", f"is not created by CDI: {NO_MODE}; {REMEDY}"),
     ],
-    ids=["nothing told", "progress", "an image that cannot be had"],
+    ids=["nothing told", "progress", "restarts", "an image that cannot be had", "refused"],
 )
-def test_disk_that_is_filled_says_how_far_it_is(told: dict[str, Any], words: str) -> None:
-    world = show_world(disks=[show_disk(usable=False, **told)])
+def test_disk_that_is_filled_says_how_far_it_is(
+    told: dict[str, Any], reason: str, words: str
+) -> None:
+    world = show_world(disks=[show_disk(filled=False, **told)])
 
     provisioned = judge_provisioned(parse_instance(), world)
 
-    assert provisioned == Condition.false("Provisioned", "Provisioning", words)
+    assert provisioned == Condition.false("Provisioned", reason, f"the disk web-root {words}")
 
 
 def test_machine_is_not_started_before_its_firewall_protects_it() -> None:
@@ -132,6 +157,15 @@ def test_restart_ends_exactly_the_run_that_it_names() -> None:
         assert steps(instance, observe(later), Delete) == []
 
 
+OFF = (
+    # As recorded of KubeVirt after a change of the template that no run was started with.
+    {"desiredGeneration": 18, "observedGeneration": 17, "printableStatus": "Stopped"},
+    {"observedGeneration": 4, "printableStatus": "Stopped"},
+    # As releases before `status.runStrategy` say it.
+    {"runStrategy": None, "observedGeneration": 17, "printableStatus": "Stopped"},
+)
+
+
 def test_other_disk_is_swapped_in_only_while_the_machine_is_known_to_be_off() -> None:
     directive = build_directive("RootDisk", disk="web-root-2", use="Boot")
     instance = parse_instance(directives=[directive])
@@ -145,11 +179,16 @@ def test_other_disk_is_swapped_in_only_while_the_machine_is_known_to_be_off() ->
     halted = show_machine(strategy="Halted")
     assert decide(show_machine(), show_run()) == ("web-root", False), "halt first"
     assert decide(halted, show_run()) == ("web-root", False), "its run is still there"
-    unseen = show_machine(strategy="Halted", generation=3, observed_generation=2)
+    unseen = show_machine(strategy="Halted", status={"runStrategy": "Once"})
     assert decide(unseen, None) == ("web-root", False), "KubeVirt may yet start one"
     created = show_machine(strategy="Halted", created=True)
     assert decide(created, None) == ("web-root", False), "KubeVirt says there is one"
     assert decide(halted, None) == ("web-root-2", False), "swap while it is off"
+    for status in OFF:
+        off = show_machine(strategy="Halted", generation=18, status=status)
+        assert decide(off, None) == ("web-root-2", False), "whatever generation ran last"
+    early = show_machine(strategy="Halted", disk="web-root-2")
+    assert decide(early, show_run(disk="web-root")) == ("web-root-2", False), "a run too early"
     swapped = show_machine(strategy="Halted", disk="web-root-2")
     assert decide(swapped, None) == ("web-root-2", True), "and only then start"
 
@@ -157,7 +196,7 @@ def test_other_disk_is_swapped_in_only_while_the_machine_is_known_to_be_off() ->
 def test_disk_that_is_prepared_or_not_filled_changes_nothing_for_the_machine() -> None:
     prepare = parse_instance(directives=[build_directive("RootDisk", disk="new", use="Prepare")])
     boot = parse_instance(directives=[build_directive("RootDisk", disk="new", use="Boot")])
-    full, empty = show_disk("new"), show_disk("new", usable=False)
+    full, empty = show_disk("new"), show_disk("new", filled=False)
     machine, run = show_machine(), show_run()
 
     for instance, new in ((prepare, full), (prepare, empty), (boot, empty)):
@@ -177,26 +216,6 @@ def test_prepared_disk_is_made_of_the_image_of_the_directive() -> None:
     assert step.manifest["spec"]["source"] == {"registry": {"url": "docker://example.com/new"}}
 
 
-def test_old_disk_goes_only_when_the_machine_is_seen_to_run_without_it() -> None:
-    """The root of all rebuilds: the old disk is there until the new one is proven."""
-    instance = parse_instance()
-    disks = [show_disk(), show_disk("new")]
-    moved = show_machine(disk="new")
-
-    def retired(run: Any, machine: Any = moved, instance: Instance = instance) -> list[str]:
-        observed = show_world(disks=disks, machine=machine, run=run)
-        return [step.key.name for step in steps(instance, observed, Delete)]
-
-    assert retired(show_run(disk="new")) == ["web-root"]
-    assert retired(show_run(disk="new", ready=False)) == []
-    assert retired(show_run(disk="web-root")) == []
-    assert retired(None) == []
-    held = parse_instance(directives=[build_directive("RootDisk", disk="new", use="Boot")])
-    assert retired(show_run(disk="new"), instance=held) == [], "a directive may want to go back"
-    off = show_machine(disk="new", strategy="Halted")
-    assert retired(None, machine=off, instance=parse_instance(power="Stopped")) == ["web-root"]
-
-
 def test_machine_remembers_its_disk_when_directive_and_status_are_lost() -> None:
     """`kubectl replace` takes directives away, a restore from backup the status."""
     observed = show_world(disks=[show_disk("new")], machine=show_machine(disk="new"))
@@ -213,11 +232,11 @@ def test_change_of_size_is_a_change_of_the_machine() -> None:
 
     assert made is not None
     assert made["template"]["spec"]["domain"]["cpu"]["sockets"] == 4
-    assert made["runStrategy"] == "Always"
+    assert made["runStrategy"] == "Once"
 
 
 def test_nothing_is_done_where_kubevirt_is_not_served() -> None:
-    assert plan_instance(parse_instance(), Observed(missing_apis=("virtualmachines",))) == ()
+    assert plan_instance(parse_instance(), Observed(missing_apis=("virtualmachines",)), NOW) == ()
 
 
 def test_volume_that_is_not_ready_stays_as_the_machine_has_it() -> None:
@@ -249,3 +268,97 @@ def test_claim_that_mode_auto_made_is_kept_for_mode_claim() -> None:
 
     nothing = parse_instance(publicIP={"mode": "None"})
     assert [step.uid for step in steps(nothing, observed, Delete)] == ["claim-1"]
+
+
+def test_disk_says_how_nodes_may_mount_it() -> None:
+    disk = {"accessModes": ["ReadWriteMany"], "volumeMode": "Block", "storageClassName": "fast"}
+
+    (step,) = steps(parse_instance(rootDisk=disk), show_world(), Create)
+    (plain,) = steps(parse_instance(), show_world(), Create)
+
+    request = {"resources": {"requests": {"storage": "10Gi"}}}
+    assert step.manifest["spec"]["storage"] == {**request, **disk}
+    assert plain.manifest["spec"]["storage"] == request
+
+
+def test_disk_that_cdi_refuses_is_created_again_as_the_spec_says_by_now() -> None:
+    """CDI creates no claim for it, and the spec of a DataVolume never changes."""
+    before = {"resources": {"requests": {"storage": "10Gi"}}}
+    refused = show_disk(filled=False, refusal="no accessMode specified", storage=before)
+    going = show_disk(filled=False, storage=before)
+    fixed = parse_instance(rootDisk={"accessModes": ["ReadWriteOnce"]})
+
+    (step,) = steps(fixed, show_world(disks=[refused]), Delete)
+    assert (step.key.name, step.uid) == ("web-root", "uid-web-root")
+    assert steps(parse_instance(), show_world(disks=[refused]), Delete) == []
+    assert steps(fixed, show_world(disks=[going]), Delete) == []
+
+
+@pytest.mark.parametrize(
+    ("binding", "field", "annotations"),
+    [
+        ("Masquerade", "masquerade", None),
+        ("Bridge", "bridge", {"kubevirt.io/allow-pod-bridge-network-live-migration": "true"}),
+        ("Passt", "passtBinding", None),
+    ],
+)
+def test_machine_is_bound_to_the_pod_network_as_its_network_says(
+    binding: str, field: str, annotations: dict[str, str] | None
+) -> None:
+    view = NetworkView(
+        Key("default", "lan"), "n", False, "PodNetwork", True, "", (), binding=binding
+    )
+    instance = parse_instance(networkRef={"name": "lan"})
+
+    made = machine_of(instance, show_world(disks=[show_disk()], network=view))
+
+    assert made is not None
+    (interface,) = made["template"]["spec"]["domain"]["devices"]["interfaces"]
+    assert interface[field] == {}
+    assert made["template"]["metadata"].get("annotations") == annotations
+    assert made["template"]["metadata"]["labels"]["compute.slipway.dev/network"] == "lan"
+
+
+def test_machine_without_network_carries_no_label_of_one() -> None:
+    made = machine_of(parse_instance(), show_world(disks=[show_disk()]))
+
+    assert made is not None
+    assert "compute.slipway.dev/network" not in made["template"]["metadata"]["labels"]
+    (interface,) = made["template"]["spec"]["domain"]["devices"]["interfaces"]
+    assert interface["masquerade"] == {}
+    # A guest without ACPI never hears that it is to shut down.
+    assert made["template"]["spec"]["domain"]["features"]["acpi"] == {"enabled": True}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "phase", "shut_down", "retry_after", "deleted"),
+    [
+        ("Once", "Failed", False, "", True),
+        ("Once", "Succeeded", False, "", True),
+        ("Once", "Succeeded", True, "", False),
+        ("Once", "Running", False, "", False),
+        ("Once", "Failed", False, "2026-01-01T00:00:30Z", False),
+        ("Once", "Failed", False, "2025-12-31T23:59:59Z", True),
+        ("Always", "Failed", False, "", False),
+        ("Halted", "Succeeded", False, "", False),
+    ],
+)
+def test_run_that_ended_is_followed_by_another_unless_its_guest_chose_to_be_off(
+    strategy: str, phase: str, shut_down: bool, retry_after: str, deleted: bool
+) -> None:
+    failures = {"startFailure": {"consecutiveFailCount": 1, "retryAfterTimestamp": retry_after}}
+    machine = show_machine(strategy=strategy, status=failures if retry_after else None)
+    world = show_world(
+        disks=[show_disk()],
+        machine=machine,
+        run=show_run(ready=False, phase=phase),
+        shut_down=shut_down,
+    )
+    steps = [action.step for action in plan_instance(parse_instance(), world, NOW)]
+    ended = [
+        step for step in steps if isinstance(step, Delete) and step.kind == VIRTUAL_MACHINE_INSTANCE
+    ]
+
+    assert [step.uid for step in ended] == (["run-1"] if deleted else [])
+    waits = seconds_to_rerun(world, NOW)
+    assert waits == (0 if deleted else 30 if strategy == "Once" and "30Z" in retry_after else None)

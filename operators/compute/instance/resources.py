@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from libs.common.contracts.cdi import BIND_IMMEDIATELY, DATA_VOLUME, KEEP_AFTER_COMPLETION
+from libs.common.contracts.compute import NETWORK_LABEL
 from libs.common.contracts.images import Image
 from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, RunStrategy
+from libs.common.contracts.kubevirt import ALLOW_BRIDGE_MIGRATION, VIRTUAL_MACHINE, RunStrategy
+from libs.common.contracts.network import NetworkView
 from libs.common.kinds import SECRET, Kind, Manifest, build_object
 from libs.common.labels import INSTANCE as INSTANCE_NAME
 from libs.common.labels import MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.quantity import render_quantity
+from operators.compute.api.addresses import PublicPort
 from operators.compute.api.instance import (
     CLOUD_INIT,
     INSTANCE,
+    RESCUED,
     ROOT,
     DeletionMode,
     Instance,
+    OnGuestShutdown,
 )
 from operators.compute.instance.observed import Capacity
 from operators.compute.marks import build_mark, build_reference
@@ -34,8 +40,12 @@ from operators.compute.naming import (
     firmware_uuid,
     identity_labels,
     mac_address,
+    private_claim_name,
     public_claim_name,
 )
+
+_BINDINGS: Final = {"Masquerade": "masquerade", "Bridge": "bridge", "Passt": "passtBinding"}
+"""Field of an interface of KubeVirt by the binding of a Network."""
 
 
 def build_labels(instance: Instance) -> dict[str, str]:
@@ -60,6 +70,10 @@ def build_disk(instance: Instance, name: str, image: Image, default_size: str) -
     storage: Manifest = {"resources": {"requests": {"storage": wanted.size or default_size}}}
     if wanted.storage_class_name is not None:
         storage["storageClassName"] = wanted.storage_class_name
+    if wanted.access_modes:
+        storage["accessModes"] = [str(mode) for mode in wanted.access_modes]
+    if wanted.volume_mode is not None:
+        storage["volumeMode"] = str(wanted.volume_mode)
     spec: Manifest = {"storage": storage, **_build_source(instance, image)}
     owned = instance.spec.deletion_policy.root_disk is DeletionMode.DELETE
     manifest = _build(instance, DATA_VOLUME, name, build_mark(instance, owned=owned), spec=spec)
@@ -70,17 +84,35 @@ def build_disk(instance: Instance, name: str, image: Image, default_size: str) -
     return manifest
 
 
-def build_cloud_init(instance: Instance) -> Manifest:
-    """Build the Secret with the first settings of the guest.
+def build_cloud_init(instance: Instance, network: Manifest | None) -> Manifest | None:
+    """Build the Secret with the first settings of the guest; None if it would be empty.
 
     JSON is YAML, so whatever is in a name or a key stays a text and never becomes a setting.
+
+    Args:
+        instance: What is asked for.
+        network: Network data; None for a guest that configures its network by DHCP.
     """
-    text = f"#cloud-config\n{json.dumps(build_settings(instance), sort_keys=True)}\n"
-    data = {"userdata": base64.b64encode(text.encode()).decode()}
-    name = cloud_init_name(instance.metadata.name)
-    return _build(
-        instance, SECRET, name, build_mark(instance, owned=True), type="Opaque", data=data
-    )
+    parts: dict[str, str] = {}
+    if instance.spec.user_data_secret_name is None:
+        settings = build_settings(instance)
+        if network is not None:
+            # Routes of the Network may change: they are applied at each boot, not at the first.
+            settings["updates"] = {"network": {"when": ["boot"]}}
+        parts["userdata"] = f"#cloud-config\n{json.dumps(settings, sort_keys=True)}\n"
+    if network is not None:
+        parts["networkdata"] = f"{json.dumps(network, sort_keys=True)}\n"
+    if not parts:
+        return None
+    data = {name: base64.b64encode(text.encode()).decode() for name, text in parts.items()}
+    name, mark = cloud_init_name(instance.metadata.name), build_mark(instance, owned=True)
+    return _build(instance, SECRET, name, mark, type="Opaque", data=data)
+
+
+def hash_cloud_init(secret: Manifest) -> str:
+    """Return what identifies the content of the cloud-init Secret."""
+    text = json.dumps(secret["data"], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def build_settings(instance: Instance) -> Manifest:
@@ -102,14 +134,30 @@ def build_settings(instance: Instance) -> Manifest:
 
 
 def build_public_claim(instance: Instance) -> Manifest:
-    """Build the IPClaim of mode Auto, whose address leads to the Instance."""
+    """Build the IPClaim of mode Auto, whose target is the Instance."""
     owned = instance.spec.deletion_policy.public_ip is DeletionMode.DELETE
-    spec = {
+    spec: Manifest = {
         "poolRef": {"name": instance.spec.public_ip.pool_name},
         "target": {"kind": INSTANCE.kind, "name": instance.metadata.name},
     }
+    if instance.spec.public_ip.ports:
+        spec["ports"] = build_ports(instance.spec.public_ip.ports)
     name = public_claim_name(instance.metadata.name)
     return _build(instance, IP_CLAIM, name, build_mark(instance, owned=owned), spec=spec)
+
+
+def build_ports(ports: Iterable[PublicPort]) -> list[Manifest]:
+    """Build the ports of an IPClaim."""
+    return [port.to_manifest() for port in ports]
+
+
+def build_private_claim(instance: Instance, network: NetworkView) -> Manifest:
+    """Build the IPClaim of the address that the guest has on its Network; it has no target."""
+    spec: Manifest = {"poolRef": {"name": network.pool}}
+    if instance.spec.private_ip is not None:
+        spec["address"] = instance.spec.private_ip
+    name = private_claim_name(instance.metadata.name)
+    return _build(instance, IP_CLAIM, name, build_mark(instance, owned=True), spec=spec)
 
 
 def build_machine(
@@ -117,9 +165,10 @@ def build_machine(
     capacity: Capacity,
     disk: str,
     claims: Mapping[str, str],
-    attachment: str,
+    network: NetworkView | None,
     *,
     run: bool,
+    network_data: bool = False,
 ) -> Manifest:
     """Build the VirtualMachine.
 
@@ -128,28 +177,48 @@ def build_machine(
         capacity: How much the machine has.
         disk: Root disk to boot from.
         claims: Claims of further volumes, by volume name.
-        attachment: NetworkAttachmentDefinition; empty for the network of pods.
+        network: Network of the machine; None for the pod network.
         run: Whether KubeVirt is to keep it running.
+        network_data: Whether the cloud-init Secret configures the network of the guest.
     """
     spec = {
-        "runStrategy": str(RunStrategy.ALWAYS if run else RunStrategy.HALTED),
+        "runStrategy": str(choose_strategy(instance) if run else RunStrategy.HALTED),
         "template": {
-            "metadata": {"labels": _build_pod_labels(instance)},
-            "spec": _build_template(instance, capacity, disk, claims, attachment),
+            "metadata": _build_pod_metadata(instance, network),
+            "spec": _build_template(
+                instance, capacity, disk, claims, network, network_data=network_data
+            ),
         },
     }
     mark = {"ownerReferences": [build_reference(instance)]}
     return _build(instance, VIRTUAL_MACHINE, instance.metadata.name, mark, spec=spec)
 
 
+def choose_strategy(instance: Instance) -> RunStrategy:
+    """Choose how KubeVirt keeps a machine that must run.
+
+    With `Once` a run that has ended remains, so it shows for as long as it matters that the guest
+    shut itself down. `RerunOnFailure` deletes it, and leaves machines off whose node was drained.
+    """
+    restart = instance.spec.on_guest_shutdown is OnGuestShutdown.RESTART
+    return RunStrategy.ALWAYS if restart else RunStrategy.ONCE
+
+
 def _build_template(
-    instance: Instance, capacity: Capacity, disk: str, claims: Mapping[str, str], attachment: str
+    instance: Instance,
+    capacity: Capacity,
+    disk: str,
+    claims: Mapping[str, str],
+    network: NetworkView | None,
+    *,
+    network_data: bool,
 ) -> Manifest:
     spec, uid = instance.spec, instance.metadata.uid
     names = [ROOT, CLOUD_INIT, *claims]
     interface: Manifest = {"name": "default", "macAddress": mac_address(uid)}
-    interface |= {"bridge": {}} if attachment else {"masquerade": {}}
-    network: Manifest = {"multus": {"networkName": attachment}} if attachment else {"pod": {}}
+    interface |= {_BINDINGS["Masquerade" if network is None else network.binding]: {}}
+    attachment = "" if network is None else network.attachment
+    attached: Manifest = {"multus": {"networkName": attachment}} if attachment else {"pod": {}}
     template: Manifest = {
         "hostname": spec.hostname or instance.metadata.name,
         "evictionStrategy": str(spec.eviction_strategy),
@@ -166,16 +235,19 @@ def _build_template(
                 "rng": {},
             },
         },
-        "networks": [{"name": "default", **network}],
+        "networks": [{"name": "default", **attached}],
         "volumes": [
             {"name": ROOT, "dataVolume": {"name": disk}},
-            {"name": CLOUD_INIT, "cloudInitNoCloud": {"secretRef": {"name": _settings(instance)}}},
+            {"name": CLOUD_INIT, "cloudInitNoCloud": _refer_to_settings(instance, network_data)},
             *(
                 {"name": name, "persistentVolumeClaim": {"claimName": claim}}
                 for name, claim in claims.items()
             ),
         ],
     }
+    if spec.readiness_probe is not None and RESCUED not in claims:
+        # The rescue system does not serve what the own disk serves.
+        template["readinessProbe"] = spec.readiness_probe.to_manifest()
     if spec.placement.node_selector:
         template["nodeSelector"] = dict(spec.placement.node_selector)
     if spec.placement.spread_group is not None:
@@ -183,15 +255,26 @@ def _build_template(
     return template
 
 
-def _settings(instance: Instance) -> str:
-    """Name the Secret with the user data, which KubeVirt alone reads when it is the user's own."""
-    return instance.spec.user_data_secret_name or cloud_init_name(instance.metadata.name)
+def _refer_to_settings(instance: Instance, network_data: bool) -> Manifest:
+    """Name the Secrets with user data and network data; the user's own only KubeVirt reads."""
+    own = cloud_init_name(instance.metadata.name)
+    source: Manifest = {"secretRef": {"name": instance.spec.user_data_secret_name or own}}
+    return source | {"networkDataSecretRef": {"name": own}} if network_data else source
 
 
-def _build_pod_labels(instance: Instance) -> dict[str, str]:
+def _build_pod_metadata(instance: Instance, network: NetworkView | None) -> Manifest:
     labels = identity_labels(instance.metadata.name, instance.metadata.uid)
-    group = instance.spec.placement.spread_group
-    return labels if group is None else labels | {SPREAD_LABEL: group}
+    group, reference = instance.spec.placement.spread_group, instance.spec.network_ref
+    if group is not None:
+        labels[SPREAD_LABEL] = group
+    if reference is not None:
+        # Policies of the Network select by it, before the Network itself is seen here.
+        labels[NETWORK_LABEL] = label_value(reference.name)
+    metadata: Manifest = {"labels": labels}
+    if network is not None and not network.attachment and network.binding == "Bridge":
+        # Without it KubeVirt does not migrate a guest that has the address of its pod.
+        metadata["annotations"] = {ALLOW_BRIDGE_MIGRATION: "true"}
+    return metadata
 
 
 def _build_spread(group: str) -> Manifest:

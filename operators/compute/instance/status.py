@@ -18,8 +18,14 @@ from operators.compute.api.directives import (
     DirectiveStatus,
     DiskUse,
 )
-from operators.compute.api.instance import Instance, InstanceStatus, Phase, Power, RootDiskStatus
+from operators.compute.api.disks import KeptDisk, RootDiskStatus
+from operators.compute.api.instance import Instance, InstanceStatus, Phase, Power
 from operators.compute.api.reasons import ConditionType, Reason
+from operators.compute.instance.boot import (
+    find_verified_boot,
+    follow_kept_disks,
+    judge_kept_disks,
+)
 from operators.compute.instance.facts import (
     judge_address,
     judge_extras,
@@ -57,10 +63,11 @@ def build_status(
         refusals: Steps of this pass that failed.
         now: Time of the transitions that happen here.
     """
-    states = _judge(instance, observed)
+    kept = follow_kept_disks(instance, observed, now)
+    states = [*_judge(instance, observed), *judge_kept_disks(instance, kept)]
     ready = _judge_ready(instance, observed, states, refusals)
     phase = _find_phase(observed, [ready, *states])
-    return _build(instance, observed, [ready, *states], phase, now)
+    return _build(instance, observed, [ready, *states], phase, now, kept)
 
 
 def build_final_status(
@@ -73,7 +80,8 @@ def build_final_status(
         Condition.true(ConditionType.TERMINATING, ending.reason, message),
         *_judge(instance, observed),
     ]
-    return _build(instance, observed, conditions, Phase.DELETING, now)
+    kept = instance.observed.kept_disks
+    return _build(instance, observed, conditions, Phase.DELETING, now, kept)
 
 
 def build_directive_status(directive: Directive, observed: Observed) -> DirectiveStatus:
@@ -96,7 +104,7 @@ def _follow_disk(directive: Directive, observed: Observed) -> tuple[DirectiveSta
         return DirectiveState.IN_PROGRESS, "the disk is being created"
     if disk.failed:
         return DirectiveState.FAILED, "the disk cannot be filled; see the events of its DataVolume"
-    if not disk.usable:
+    if not disk.filled:
         return DirectiveState.IN_PROGRESS, f"the disk {disk.filling}"
     if directive.use is DiskUse.PREPARE:
         return DirectiveState.DONE, ""
@@ -116,7 +124,7 @@ def _judge(instance: Instance, observed: Observed) -> list[Condition]:
         judge_firewall(instance, observed),
         judge_address(instance, observed),
         judge_running(instance, observed),
-        *judge_extras(observed),
+        *judge_extras(instance, observed),
     ]
 
 
@@ -135,17 +143,22 @@ def _judge_ready(
         if running.reason == Reason.STOPPED:
             return Condition.true(ConditionType.READY, Reason.STOPPED, running.message)
         return _not_ready(running)
-    provisioned = by_type[ConditionType.PROVISIONED]
     needed = [
-        *([] if provisioned.reason == Reason.WAITING_FOR_FIRST_CONSUMER else [provisioned]),
+        by_type[ConditionType.PROVISIONED],
         by_type[ConditionType.NETWORK_READY],
         by_type[ConditionType.FIREWALL_APPLIED],
         running,
         by_type[ConditionType.ADDRESS_READY],
     ]
+    guest = by_type.get(ConditionType.GUEST_VERIFIED)
+    if guest is not None and guest.status == "False":
+        needed.append(guest)
     missing = next((state for state in needed if state.status != "True"), None)
     if missing is not None:
         return _not_ready(missing)
+    if guest is not None and guest.reason == Reason.NOT_VERIFIED:
+        message = f"{running.message}; {guest.message}"
+        return Condition.true(ConditionType.READY, Reason.NOT_VERIFIED, message)
     return Condition.true(ConditionType.READY, Reason.RUNNING, running.message)
 
 
@@ -187,12 +200,14 @@ def _find_phase(observed: Observed, states: list[Condition]) -> Phase:
     if {running.reason, by_type[ConditionType.PROVISIONED].reason} & _FAILURES:
         return Phase.FAILED
     match running.reason:
-        case Reason.STOPPED:
+        case Reason.STOPPED | Reason.GUEST_SHUT_DOWN:
             return Phase.STOPPED
         case Reason.STOPPING:
             return Phase.STOPPING
         case Reason.REBUILDING:
             return Phase.REBUILDING
+        case Reason.PAUSED:
+            return Phase.PAUSED
     if observed.machine is not None:
         return Phase.STARTING
     provisioned = by_type[ConditionType.PROVISIONED].status == "True"
@@ -205,6 +220,7 @@ def _build(
     conditions: list[Condition],
     phase: Phase,
     now: datetime,
+    kept: list[KeptDisk],
 ) -> Manifest:
     uid, run, machine = instance.metadata.uid, observed.run, observed.machine
     claim = observed.claim
@@ -217,6 +233,9 @@ def _build(
         vmi_uid=None if run is None else run.view.uid,
         node_name=(run.view.node_name or None) if run is not None else None,
         root_disk=_show_disk(instance, observed),
+        cloud_init_hash=instance.observed.cloud_init_hash,
+        kept_disks=kept,
+        verified_boot=find_verified_boot(instance, observed),
         mac_address=mac_address(uid),
         firmware_uuid=firmware_uuid(uid),
         private_ip=_find_private_ip(instance, observed),
@@ -233,9 +252,10 @@ def _build(
 
 def _find_size(instance: Instance, observed: Observed) -> str | None:
     """Find the size that the machine has now; a change may wait for its next start."""
-    held = observed.run.capacity if observed.run is not None else None
-    if held is None and observed.machine is not None:
-        held = observed.machine.capacity
+    run, machine = observed.run, observed.machine
+    held = run.capacity if run is not None and not run.view.final else None
+    if held is None and machine is not None:
+        held = machine.capacity
     if held is not None and held == observed.size:
         return instance.spec.size
     return instance.observed.size
@@ -257,12 +277,13 @@ def _show_operation(observed: Observed) -> ObjectReference | None:
 
 
 def _find_private_ip(instance: Instance, observed: Observed) -> str | None:
-    if instance.spec.private_ip is not None:
-        return instance.spec.private_ip
+    """Find the private address by what was allocated; a guest may report any address."""
+    network = observed.network
+    if network is not None and network.backend == "Multus":
+        claim = observed.private_claim
+        return (claim.address or None) if claim is not None else None
     if observed.run is None:
         return None
-    interfaces = observed.run.view.interfaces
-    first = [address for interface in interfaces[:1] for address in interface.addresses]
-    # Empty for a moment after a migration: what is known stays.
+    # Unknown for a moment after a migration: what is known stays.
     same = instance.observed.vmi_uid == observed.run.view.uid
-    return first[0] if first else (instance.observed.private_ip if same else None)
+    return observed.pod_address or (instance.observed.private_ip if same else None)

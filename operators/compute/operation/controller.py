@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from libs.common.actions import batches_of
+from libs.common.actions import batches_of, refusals_of
+from libs.common.client import ANY_ANSWER
 from libs.common.contracts.compute import INSTANCE_UID_LABEL
 from libs.common.contracts.kubevirt import (
     RUNNING_MACHINE_ACTIONS,
@@ -14,7 +15,7 @@ from libs.common.contracts.kubevirt import (
 )
 from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT
 from libs.common.contracts.reading import text_at
-from libs.common.errors import Conflict, Forbidden, SlipwayError, TransientError
+from libs.common.errors import BadRequest, Conflict, Forbidden, SlipwayError, TransientError
 from libs.common.kinds import LEASE, Key, Manifest, is_deleting, uid_of
 from libs.common.plan import Delete, Outcome
 from libs.common.runtime import Context, Controller, Result
@@ -41,13 +42,14 @@ from operators.compute.operation.observe import (
     map_target,
     observe_operation,
     observe_restorable,
+    observe_saved_disks,
     seconds_left,
     shrink_lease,
 )
 from operators.compute.operation.observed import Observed, Turn
 from operators.compute.operation.reboots import refuse_reboot
 from operators.compute.operation.reconcile import decide
-from operators.compute.operation.requests import BASELINE
+from operators.compute.operation.requests import BASELINE, TAKE
 from operators.compute.operation.status import build_operation_status
 from operators.compute.settings import Settings
 
@@ -158,9 +160,12 @@ async def _ask_guest(ctx: Context, operation: Operation, turn: Turn) -> None:
         return
     try:
         await ctx.client.raw(
-            "PUT", RUNNING_MACHINE_ACTIONS.path(key.namespace, key.name, "softreboot"), {}
+            "PUT",
+            RUNNING_MACHINE_ACTIONS.path(key.namespace, key.name, "softreboot"),
+            {},
+            accept=ANY_ANSWER,
         )
-    except (Conflict, Forbidden) as err:
+    except (BadRequest, Conflict, Forbidden) as err:
         refusal = refuse_reboot(err.message)
         await _write(ctx, Operation.parse(_held(ctx)), refusal, Outcome())
     except SlipwayError as err:
@@ -173,6 +178,9 @@ async def _observe(ctx: Context, operation: Operation) -> Observed:
     if await is_behind(ctx, operation, observed):
         raise TransientError(f"{ctx} is for what is not seen yet", retry_after=_LOOK_SECONDS)
     target = observed.target
+    if operation.observed.step == TAKE:
+        saved = await observe_saved_disks(ctx, observed.snapshot)
+        return replace(observed, saved=saved)
     if target is None or operation.observed.step != BASELINE:
         return observed
     observed = replace(observed, restorable=await observe_restorable(ctx, operation))
@@ -187,7 +195,7 @@ async def _observe(ctx: Context, operation: Operation) -> Observed:
 
 
 async def _write(ctx: Context, operation: Operation, turn: Turn, outcome: Outcome) -> None:
-    refusal = outcome.failures[0].message if outcome.failures else ""
+    refusal = next(iter(refusals_of(turn.actions, outcome).values()), "")
     if operation.observed.outcome is not None:
         # What became of the Operation is said; trouble with tidying up is said by the logs.
         refusal = ""

@@ -6,6 +6,7 @@ new disk, and it starts; the old one is never touched before it has.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from operators.compute.api.directives import DiskUse
@@ -42,9 +43,7 @@ def rebuild(operation: Operation, target: Target, observed: Observed, now: datet
         case "Prepare":
             return _prepare(operation, target)
         case _:
-            return _swap(operation, target) or succeed(
-                f"the machine boots from disk {operation.observed.facts.new_disk}"
-            )
+            return _swap(operation, target) or _conclude(operation, target)
 
 
 def restore(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
@@ -80,7 +79,7 @@ def rescue(operation: Operation, target: Target, observed: Observed, now: dateti
             return _hold(operation, now)
         case _:
             directive = build_boot(operation, facts.old_disk or "")
-            if is_done(target.answer(directive)) and (target.running or target.stopped):
+            if is_done(target.answer(directive)) and (target.runs or target.stopped):
                 return succeed(f"the machine boots from its own disk {facts.old_disk} again")
             what = explain_wait(target, f"waiting for the machine to run from {facts.old_disk}")
             return wait(what, *set_directive(target, directive))
@@ -103,7 +102,10 @@ def _prepare(operation: Operation, target: Target) -> Turn:
         return fail(OperationReason.DISK_FAILED, f"the machine is as before: {answer.message}")
     if is_done(answer):
         return proceed(SWAP)
-    return wait(f"filling disk {disk} while the machine runs", *set_directive(target, directive))
+    what = f"filling disk {disk} while the machine runs"
+    if answer is not None and answer.message:
+        what = f"{what}: {answer.message}"
+    return wait(what, *set_directive(target, directive))
 
 
 def _swap(operation: Operation, target: Target) -> Turn | None:
@@ -114,6 +116,19 @@ def _swap(operation: Operation, target: Target) -> Turn | None:
         return None
     what = explain_wait(target, f"waiting for the machine to run from {disk}")
     return wait(what, *set_directive(target, directive))
+
+
+def _conclude(operation: Operation, target: Target) -> Turn:
+    """Succeed, and say whether the guest has shown that it boots from the new disk."""
+    facts = operation.observed.facts
+    verb = "will boot" if target.stopped else "boots"
+    message = f"the machine {verb} from disk {facts.new_disk}"
+    if target.verified:
+        return succeed(message)
+    reason = str(OperationReason.UNVERIFIED)
+    message = f"{message}; nothing has shown that its guest does, so disk {facts.old_disk} is kept"
+    done = succeed(message)
+    return replace(done, changes={**done.changes, "reason": reason})
 
 
 def _hold(operation: Operation, now: datetime) -> Turn:

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from libs.common.contracts.compute import FINAL_PHASES
 from libs.common.contracts.kubevirt import (
+    VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
     VmCondition,
@@ -15,7 +16,8 @@ from libs.common.contracts.machine_snapshots import (
     MACHINE_SNAPSHOT,
     MACHINE_SNAPSHOT_CONTENT,
     MachineSnapshotView,
-    find_volume_snapshot,
+    find_snapshot_refusals,
+    find_volume_snapshots,
 )
 from libs.common.contracts.migrations import MigrationView
 from libs.common.contracts.reading import condition_at, map_at, text_at, text_map_at, time_at
@@ -24,7 +26,7 @@ from libs.common.kinds import LEASE, Key, Manifest, is_deleting, key_of, uid_of
 from libs.common.ownership import controller_uid
 from libs.common.runtime import Cache, Context
 from operators.compute.api.instance import INSTANCE, ROOT, Instance
-from operators.compute.api.operation import OPERATION, Operation
+from operators.compute.api.operation import OPERATION, Operation, OperationType
 from operators.compute.api.size import INSTANCE_SIZE
 from operators.compute.instance.observe import BY_TARGET
 from operators.compute.naming import MADE_IN, lease_name, migration_name
@@ -44,6 +46,7 @@ def observe_operation(ctx: Context, operation: Operation) -> Observed:
         migration=_find_migration(ctx, operation),
         size_known=size is not None,
         snapshot=_find_snapshot(ctx, operation),
+        unsavable=_find_unsavable(ctx, operation),
     )
 
 
@@ -81,7 +84,18 @@ async def observe_restorable(ctx: Context, operation: Operation) -> Restorable |
     if not view.ready or not view.content:
         return Restorable(ready=False, volume_snapshot="")
     content = await ctx.live_get(MACHINE_SNAPSHOT_CONTENT, Key(ctx.key.namespace, view.content))
-    return Restorable(True, "" if content is None else find_volume_snapshot(content, ROOT))
+    saved = {} if content is None else find_volume_snapshots(content)
+    return Restorable(True, saved.get(ROOT, ""))
+
+
+async def observe_saved_disks(
+    ctx: Context, snapshot: MachineSnapshotView | None
+) -> frozenset[str] | None:
+    """Look at which volumes of the machine a finished snapshot holds; None while unknown."""
+    if snapshot is None or not snapshot.ready or not snapshot.content:
+        return None
+    content = await ctx.live_get(MACHINE_SNAPSHOT_CONTENT, Key(ctx.key.namespace, snapshot.content))
+    return None if content is None else frozenset(find_volume_snapshots(content))
 
 
 def count_newer(ctx: Context, operation: Manifest) -> int:
@@ -164,6 +178,13 @@ def _find_snapshot(ctx: Context, operation: Operation) -> MachineSnapshotView | 
         return None
     held = ctx.get(MACHINE_SNAPSHOT, Key(ctx.key.namespace, name))
     return None if held is None else MachineSnapshotView.parse(held)
+
+
+def _find_unsavable(ctx: Context, operation: Operation) -> dict[str, str]:
+    if operation.spec.type is not OperationType.SNAPSHOT or not ctx.is_served(VIRTUAL_MACHINE):
+        return {}
+    machine = ctx.get(VIRTUAL_MACHINE, Key(ctx.key.namespace, operation.spec.target_ref.name))
+    return {} if machine is None else find_snapshot_refusals(machine)
 
 
 def _siblings(ctx: Context, operation: Manifest) -> list[Manifest]:

@@ -68,21 +68,60 @@ class Target:
 
     @property
     def running(self) -> bool:
-        """Whether the run that there is answers, under its public address where it has one."""
+        """Whether the guest has booted as far as that can be known, with its public address."""
+        return self.runs and not self.is_false(ConditionType.GUEST_VERIFIED)
+
+    @property
+    def verified(self) -> bool:
+        """Whether a probe or the guest agent has shown that the guest of this run has booted."""
+        return self.runs and holds_at(self.manifest, ConditionType.GUEST_VERIFIED)
+
+    @property
+    def runs(self) -> bool:
+        """Whether KubeVirt calls the current run ready, and the public address follows it."""
         status = self.instance.observed
         return (
             bool(self.run_uid)
             and not self.run_ending
             and status.vmi_uid == self.run_uid
             and holds_at(self.manifest, ConditionType.RUNNING)
-            and holds_at(self.manifest, ConditionType.ADDRESS_READY)
+            and self._address_follows
         )
+
+    @property
+    def _address_follows(self) -> bool:
+        """Whether the public address is not on its way to this run; other faults stay."""
+        condition = condition_at(self.manifest, ConditionType.ADDRESS_READY)
+        return bool(condition) and text_at(condition, "reason") != Reason.ADDRESS_UNBOUND
 
     @property
     def stopped(self) -> bool:
         """Whether the machine is off and stays so."""
         reason = text_at(condition_at(self.manifest, ConditionType.RUNNING), "reason")
-        return self.settled and not self.run_uid and reason == Reason.STOPPED
+        off = self.settled and not self.run_uid and reason == Reason.STOPPED
+        return off or self.shut_down
+
+    @property
+    def shut_down(self) -> bool:
+        """Whether the guest of the current run shut itself down, and the machine stays off."""
+        reason = text_at(condition_at(self.manifest, ConditionType.RUNNING), "reason")
+        same = bool(self.run_uid) and self.instance.observed.vmi_uid == self.run_uid
+        return self.settled and same and reason == Reason.GUEST_SHUT_DOWN
+
+    @property
+    def resize_refused(self) -> bool:
+        """Whether KubeVirt says that the running guest cannot have its size without a restart."""
+        pending = condition_at(self.manifest, ConditionType.RESIZE_PENDING)
+        refused = text_at(pending, "reason") in (Reason.HOTPLUG_BLOCKED, Reason.HOTPLUG_REFUSED)
+        return refused or self.holds(ConditionType.RESTART_REQUIRED)
+
+    @property
+    def resize_blocked(self) -> str:
+        """Why the running guest may not have its size yet; empty if nothing says so."""
+        for condition in (ConditionType.RESIZE_PENDING, ConditionType.RESTART_REQUIRED):
+            if self.holds(condition):
+                return self.message(condition)
+        return ""
 
     def holds(self, condition: ConditionType) -> bool:
         """Tell whether a condition holds for the spec as it is now."""
@@ -130,6 +169,8 @@ class Observed:
         migration: Migration of this Operation; None when there is none.
         size_known: Whether the InstanceSize that a Resize names exists.
         snapshot: Snapshot that a Snapshot takes; None when there is none of that name.
+        unsavable: Disks that KubeVirt cannot take a snapshot of, with its reason.
+        saved: Volumes that a finished snapshot holds; None while that is not known.
         restorable: Snapshot that a Restore names; None when there is none, or it was not asked for.
     """
 
@@ -139,6 +180,8 @@ class Observed:
     migration: MigrationView | None = None
     size_known: bool = True
     snapshot: MachineSnapshotView | None = None
+    unsavable: Mapping[str, str] = field(default_factory=dict)
+    saved: frozenset[str] | None = None
     restorable: Restorable | None = None
 
 

@@ -36,7 +36,6 @@ from operators.compute.api.operation import (
     OperationType,
     QueuePolicy,
 )
-from operators.compute.api.reasons import ConditionType
 from operators.compute.naming import MADE_BY, lease_name
 from operators.compute.operation.observed import (
     ROLL_BACK,
@@ -249,7 +248,7 @@ def _undo_rebuild(operation: Operation, target: Target) -> Turn | None:
     """Boot from the old disk again; None once the machine does."""
     disk = operation.observed.facts.old_disk or ""
     directive = build_boot(operation, disk)
-    if is_done(target.answer(directive)) and (target.running or target.stopped):
+    if is_done(target.answer(directive)) and (target.runs or target.stopped):
         return None
     what = operation.observed.message
     return wait(_explain(what, target), *set_directive(target, directive))
@@ -265,10 +264,10 @@ def _undo_resize(operation: Operation, target: Target) -> Turn | None:
     if not target.settled:
         return wait(what)
     off = target.instance.spec.power is Power.STOPPED and not target.run_uid
-    held = target.instance.observed.size == size
-    if held and (off or (target.running and not target.holds(ConditionType.RESTART_REQUIRED))):
+    held = target.instance.observed.size == size and not target.resize_blocked
+    if held and (off or target.runs):
         return None
-    stuck = not target.running or target.holds(ConditionType.RESTART_REQUIRED)
+    stuck = not target.runs or target.resize_refused
     if target.run_uid and stuck and not target.run_ending and not held:
         # A run that was begun with the other size, and may wait for room that there is not.
         return wait(what, *set_directive(target, build_restart(operation, target.run_uid)))

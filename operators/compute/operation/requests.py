@@ -60,9 +60,11 @@ def find_image(operation: Operation) -> Image | None:
 
 
 def explain_wait(target: Target, what: str) -> str:
-    """Say what is waited for, and what the Instance says is amiss."""
+    """Say what is waited for, and what the Instance says is wrong."""
     if target.holds(ConditionType.BLOCKED):
         return f"{what}; {target.message(ConditionType.BLOCKED)}"
+    if target.runs and target.is_false(ConditionType.GUEST_VERIFIED):
+        return f"{what}; {target.message(ConditionType.GUEST_VERIFIED)}"
     return what
 
 

@@ -7,20 +7,22 @@ and what must happen once has happened once.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from libs.common.contracts.cdi import DATA_VOLUME
+from libs.common.contracts.kubevirt import VIRTUAL_MACHINE
 from libs.common.kinds import LEASE, Key, Kind, Manifest, key_of, uid_of
+from libs.common.runtime import Context
 from libs.common.testing.fakeapi import FakeApi
 from operators.compute.api.instance import INSTANCE
-from operators.compute.api.operation import OPERATION
+from operators.compute.api.operation import OPERATION, Operation
 from operators.compute.api.size import INSTANCE_SIZE
 from operators.compute.life import NEW, OP, WEB, Life
-from operators.compute.samples import (
-    build_operation,
-)
+from operators.compute.operation.observe import observe_operation
+from operators.compute.samples import build_operation
+from operators.compute.world import WorldContext
 
 BROKEN = {"url": "https://example.com/broken.qcow2"}
 STRIDES = {"Restore": 3, "Rescue": 2}
@@ -66,7 +68,7 @@ async def test_reboot_is_one_new_run_and_nothing_else_changes() -> None:
         "phase": "",
         "reason": "Succeeded",
         "instance": "Running",
-        "strategy": "Always",
+        "strategy": "Once",
         "size": 2,
         "directives": [],
         "leases": 0,
@@ -95,6 +97,34 @@ async def test_rebuild_changes_the_disk_and_keeps_the_identity() -> None:
     assert disk["spec"]["source"] == {"registry": {"url": NEW["registry"]}}
     for field in ("macAddress", "firmwareUUID", "vmUID"):
         assert after[field] == before[field]
+
+
+@pytest.mark.parametrize("type_", ["Rebuild", "Restore", "Rescue"])
+@pytest.mark.parametrize("change", ["running", "stopped"])
+async def test_machine_whose_template_changed_gets_its_disk(type_: str, change: str) -> None:
+    """The generation that KubeVirt reports stays behind that of such a machine permanently."""
+    life = Life(build_operation(type_, **dict(TYPES)[type_]))
+    await life.begin()
+    api = life.world.api
+    if change == "running":
+        api.patch(INSTANCE, WEB, {"spec": {"evictionStrategy": "None"}})
+    else:
+        api.patch(INSTANCE, WEB, {"spec": {"power": "Stopped"}})
+        await life.world.settle()
+        api.patch(INSTANCE, WEB, {"spec": {"size": "large"}})
+    await life.world.settle()
+    machine = api.get(VIRTUAL_MACHINE, WEB)
+    assert machine["status"]["observedGeneration"] < machine["metadata"]["generation"]
+
+    api.create(life.operation)
+    await life.world.settle()
+    life.world.clock.advance(700)
+    await life.world.settle()
+
+    assert life.phase(OPERATION) == "Succeeded"
+    assert api.get(VIRTUAL_MACHINE, WEB)["spec"]["runStrategy"] == (
+        "Once" if change == "running" else "Halted"
+    )
 
 
 async def test_rebuild_of_an_image_that_cannot_be_had_does_not_touch_the_machine() -> None:
@@ -269,3 +299,23 @@ async def test_lease_of_an_operation_that_has_ended_is_taken_over() -> None:
     await life.world.settle()
 
     assert api.get(OPERATION, Key("default", "next"))["status"]["phase"] == "Succeeded"
+
+
+async def test_lease_of_an_operation_in_progress_is_not_taken_for_ownerless() -> None:
+    """Others on the same Instance may have ended already."""
+    life = Life(build_operation("Reboot", "done"))
+    await life.begin()
+    api = life.world.api
+    api.create(life.operation)
+    await life.world.settle()
+    api.patch(VIRTUAL_MACHINE, WEB, {"metadata": {"annotations": {"pretend/dead-disks": "true"}}})
+    api.create(build_operation("Rebuild", "op"))
+    await life.world.settle()
+    assert life.phase(OPERATION) == "Running"
+    waiting = api.create(build_operation("Reboot", "next"))
+
+    ctx = WorldContext(life.world, OPERATION, waiting)
+    observed = observe_operation(cast(Context, ctx), Operation.parse(waiting))
+
+    assert observed.lock is not None
+    assert (observed.lock.holder, observed.lock.alive) == (uid_of(api.get(OPERATION, OP)), True)

@@ -8,8 +8,13 @@ from __future__ import annotations
 from datetime import datetime
 
 from libs.common.actions import Action
-from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT, SnapshotIndication
+from libs.common.contracts.machine_snapshots import (
+    MACHINE_SNAPSHOT,
+    MachineSnapshotView,
+    SnapshotIndication,
+)
 from libs.common.plan import Create
+from operators.compute.api.instance import ROOT
 from operators.compute.api.operation import Facts, Operation, OperationReason
 from operators.compute.operation.observed import (
     Observed,
@@ -29,6 +34,9 @@ def snapshot(operation: Operation, target: Target, observed: Observed, now: date
     if operation.observed.step == BASELINE:
         if target.instance.observed.vm_uid is None:
             return fail(OperationReason.NOT_RUNNING, "there is no machine yet")
+        for volume, why in sorted(observed.unsavable.items()):
+            message = f"KubeVirt cannot take a snapshot of disk {volume}: {why}"
+            return fail(OperationReason.SNAPSHOT_UNSUPPORTED, message)
         wanted = operation.spec.snapshot
         name = (None if wanted is None else wanted.name) or operation.metadata.name
         return proceed(TAKE, facts=Facts(snapshot=name))
@@ -48,9 +56,27 @@ def snapshot(operation: Operation, target: Target, observed: Observed, now: date
     if held.failed or held.deleting:
         why = held.error or "KubeVirt does not say why"
         return fail(OperationReason.SNAPSHOT_FAILED, f"snapshot {name}: {why}")
-    if held.ready:
-        return succeed(f"snapshot {name} is ready{_describe(held.indications)}")
-    return wait(explain_wait(target, f"waiting for snapshot {name}"))
+    if not held.ready or observed.saved is None:
+        return wait(explain_wait(target, f"waiting for snapshot {name}"))
+    lacking = _list_disks(target, held) - observed.saved
+    if lacking:
+        message = (
+            f"VirtualMachineSnapshot {name} is incomplete: KubeVirt left out disk "
+            f"{', '.join(sorted(lacking))}; delete it, and look for a VolumeSnapshotClass of the "
+            "storage"
+        )
+        return fail(OperationReason.SNAPSHOT_INCOMPLETE, message)
+    return succeed(f"snapshot {name} is ready{_describe(held.indications)}")
+
+
+def _list_disks(target: Target, held: MachineSnapshotView) -> set[str]:
+    """List the disks that must be in a snapshot.
+
+    A volume that was added to the spec is a disk of the machine only after its next start; that it
+    is one is known from KubeVirt, which lists what it left out.
+    """
+    asked = {volume.name for volume in target.instance.spec.volumes}
+    return {ROOT} | (asked & set(held.excluded))
 
 
 def _describe(indications: tuple[str, ...]) -> str:

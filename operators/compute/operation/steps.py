@@ -7,7 +7,7 @@ before in this process. So the same step decided twice, by two processes, asks f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from libs.common.actions import Action
@@ -76,7 +76,12 @@ def _start(operation: Operation, target: Target, observed: Observed, now: dateti
         actions = set_field(target, "power", Power.RUNNING)
         if actions:
             return wait("setting spec.power to Running", *actions)
+        if target.shut_down:
+            # The run that has ended is what keeps the machine off.
+            return proceed(RESTART, facts=Facts(vmi_uid=target.run_uid))
         return proceed(WAIT_RUNNING)
+    if operation.observed.step == RESTART:
+        return reboot(operation, target, observed, now)
     if target.settled and target.running:
         return succeed("the machine runs")
     return wait(explain_wait(target, "waiting for the machine to run"))
@@ -108,23 +113,37 @@ def _resize(operation: Operation, target: Target, observed: Observed, now: datet
         case "WaitSize":
             if _has_size(target, size):
                 return succeed(f"the machine has size {size}")
-            if target.settled and target.holds(ConditionType.RESTART_REQUIRED) and target.run_uid:
-                changed = facts.model_copy(update={"restart_uid": target.run_uid})
-                return proceed(RESTART, facts=changed)
-            return wait(explain_wait(target, f"waiting for the machine to have size {size}"))
+            return _wait_for_size(operation, target, size, now)
         case _:
             directive = build_restart(operation, facts.restart_uid or "")
             ended = is_done(target.answer(directive)) and target.run_uid != facts.restart_uid
             if ended and _has_size(target, size):
                 return succeed(f"the machine has size {size} since its restart")
-            what = explain_wait(target, f"restarting the machine to have size {size}")
+            what = f"restarting the machine to have size {size}"
+            if target.run_uid == facts.restart_uid and target.resize_blocked:
+                what = f"{what}: {target.resize_blocked}"
+            what = explain_wait(target, what)
             return wait(what, *set_directive(target, directive))
 
 
 def _has_size(target: Target, size: str) -> bool:
     same = target.settled and target.instance.observed.size == size
-    restart = target.holds(ConditionType.RESTART_REQUIRED)
-    return same and not restart and (target.running or target.stopped)
+    return same and not target.resize_blocked and (target.running or target.stopped)
+
+
+def _wait_for_size(operation: Operation, target: Target, size: str, now: datetime) -> Turn:
+    """Wait while KubeVirt changes the running guest; restart it if KubeVirt cannot, or is slow."""
+    wanted, since = operation.spec.resize, operation.observed.step_started_at or now
+    patience = timedelta(seconds=0 if wanted is None else wanted.live_seconds)
+    left = (since + patience - now).total_seconds()
+    blocked = target.resize_blocked
+    if target.settled and target.run_uid and (target.resize_refused or left <= 0):
+        uid = target.run_uid
+        facts = operation.observed.facts.model_copy(update={"restart_uid": uid})
+        return proceed(RESTART, f"restarting the machine to resize it: {blocked}", facts=facts)
+    what = f"waiting for the machine to have size {size}"
+    what = f"{what}: {blocked}" if blocked else what
+    return Turn(message=explain_wait(target, what), look_again=max(left, 0.1))
 
 
 def _migrate(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -46,3 +46,63 @@ def test_machine_that_does_not_run_is_not_moved(run_uid: str, power: str, why: s
 
     assert (turn.changes["outcome"], turn.changes["reason"]) == ("Failed", "NotRunning")
     assert turn.message == f"the machine does not run: {why}"
+
+
+RESIZE_OP = build_operation("Resize", resize={"size": "large", "liveSeconds": 60})
+BLOCKED = "KubeVirt changes a running guest by moving it, and cannot move this one: no"
+REFUSED = "KubeVirt cannot change the running guest: another CPU hotplug is in progress"
+
+
+def resize(*conditions: Condition, seconds: float = 0, size: str = "small") -> Turn:
+    """Take the step in which a Resize waits for the guest, some seconds after it began."""
+    manifest = build_instance("web", size="large")
+    manifest["metadata"] |= {"uid": "u1", "generation": 2}
+    stated = [Condition.true("Running", "Running"), Condition.true("AddressReady", "NotRequested")]
+    manifest["status"] = {
+        "observedGeneration": 2,
+        "size": size,
+        "vmiUID": "run-1",
+        "conditions": build_conditions([], [*stated, *conditions], generation=2, now=NOW),
+    }
+    operation = {**RESIZE_OP, "metadata": {**RESIZE_OP["metadata"], "uid": "u2"}}
+    operation["status"] = {
+        "phase": OperationPhase.RUNNING,
+        "step": "WaitSize",
+        "stepStartedAt": NOW.isoformat(),
+    }
+    target = Target(manifest, Instance.parse(manifest), "run-1")
+    later = NOW + timedelta(seconds=seconds)
+    return take_step(Operation.parse(operation), target, Observed(target), later)
+
+
+def test_resize_ends_when_the_guest_has_the_size() -> None:
+    assert resize(size="large").changes["outcome"] == "Succeeded"
+    pending = Condition.true("ResizePending", "HotplugInProgress", "KubeVirt is changing it")
+
+    turn = resize(pending, size="large")
+
+    assert "outcome" not in turn.changes
+    assert turn.message == "waiting for the machine to have size large: KubeVirt is changing it"
+    assert turn.look_again == 60
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        Condition.true("ResizePending", "HotplugBlocked", BLOCKED),
+        Condition.true("ResizePending", "HotplugRefused", REFUSED),
+        Condition.true("RestartRequired", "RestartRequired", "a change takes effect later"),
+    ],
+    ids=["no migration", "another hotplug", "restart required"],
+)
+def test_resize_restarts_a_machine_that_kubevirt_cannot_change(condition: Condition) -> None:
+    turn = resize(condition)
+
+    assert turn.changes["step"] == "Restart"
+    assert turn.changes["facts"].restart_uid == "run-1"
+    assert turn.message == f"restarting the machine to resize it: {condition.message}"
+
+
+def test_resize_restarts_a_machine_that_kubevirt_changes_too_slowly() -> None:
+    assert "step" not in resize(seconds=59).changes
+    assert resize(seconds=60).changes["step"] == "Restart"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from libs.common.contracts.cdi import DATA_VOLUME
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT
@@ -89,6 +91,19 @@ async def test_soft_reboot_without_an_agent_says_that_nobody_can_tell() -> None:
     assert (status["phase"], status["reason"]) == ("Succeeded", "Unverified")
 
 
+async def test_guest_is_not_asked_before_that_is_written_down() -> None:
+    """A process that asks and dies would have the next one ask again."""
+    life = await begin(Life(build_operation("SoftReboot")), deaf="true")
+    life.world.writes.clear()
+    life.world.writable = False
+    await pass_time(life, 130)
+    assert "softreboot" not in life.world.writes
+
+    life.world.writable = True
+    await pass_time(life, 1)
+    assert life.world.writes.count("softreboot") == 1
+
+
 # Snapshot and Restore.
 
 
@@ -108,6 +123,33 @@ async def test_snapshot_that_cannot_be_taken_says_why() -> None:
     status = status_of(life)
     assert (status["phase"], status["reason"]) == ("Failed", "SnapshotFailed")
     assert "the driver cannot take snapshots" in status["message"]
+
+
+async def test_snapshot_without_the_disk_is_a_failure_though_kubevirt_calls_it_ready() -> None:
+    life = await begin(Life(build_operation("Snapshot", snapshot={"name": "partial"})))
+
+    status = status_of(life)
+    assert (status["phase"], status["reason"]) == ("Failed", "SnapshotIncomplete")
+    assert "KubeVirt left out disk root" in status["message"]
+
+
+async def test_snapshot_that_kubevirt_cannot_take_is_not_asked_for() -> None:
+    life = Life(build_operation("Snapshot", snapshot={"name": "before"}))
+    await life.begin()
+    why = "No VolumeSnapshotClass: Volume snapshots are not configured for this StorageClass"
+    states = [
+        {"enabled": False, "name": "root", "reason": why},
+        {"enabled": False, "name": "cloud-init", "reason": "Snapshot is not supported"},
+    ]
+    api = life.world.api
+    api.patch_status(VIRTUAL_MACHINE, WEB, {"volumeSnapshotStatuses": states})
+    life.world.api.create(life.operation)
+    await life.world.settle()
+
+    status = status_of(life)
+    assert (status["phase"], status["reason"]) == ("Failed", "SnapshotUnsupported")
+    assert status["message"] == f"KubeVirt cannot take a snapshot of disk root: {why}"
+    assert life.world.api.objects(MACHINE_SNAPSHOT) == []
 
 
 async def test_snapshot_of_somebody_else_is_left_alone() -> None:
@@ -218,3 +260,47 @@ async def test_rebuild_mends_an_instance_whose_first_image_cannot_be_had() -> No
     assert (status_of(life)["phase"], life.phase(INSTANCE)) == ("Succeeded", "Running")
     (disk,) = api.objects(DATA_VOLUME)
     assert disk["spec"]["source"] == {"http": IMAGE}
+
+
+# A disk that does not boot.
+
+
+@pytest.mark.parametrize("type_", ["Rebuild", "Restore"])
+async def test_disk_of_an_agentless_guest_that_is_replaced_is_kept(type_: str) -> None:
+    """The machine runs, which is all that can be seen: the guest may not boot."""
+    spec: dict[str, Any] = {"restore": {"snapshot": "kept"}} if type_ == "Restore" else {}
+    life = Life(build_operation(type_, **spec), dead_disks=True)
+    await life.begin()
+    life.world.api.patch(INSTANCE, WEB, {"spec": {"bootCheck": "Running"}})
+    life.world.api.create(life.operation)
+    await life.world.settle()
+
+    status = status_of(life)
+    assert (status["phase"], status["reason"]) == ("Succeeded", "Unverified")
+    assert "disk web-root is kept" in status["message"]
+    shown = life.world.api.get(INSTANCE, WEB)["status"]
+    assert [disk["name"] for disk in shown["keptDisks"]] == ["web-root"]
+
+    await pass_time(life, 86_399)
+    assert len(life.world.api.objects(DATA_VOLUME)) == 2
+    await pass_time(life, 1)
+    (disk,) = life.world.api.objects(DATA_VOLUME)
+    assert key_of(disk).name == shown["rootDisk"]["name"] != "web-root"
+
+
+async def test_user_goes_back_to_a_kept_disk_by_a_directive() -> None:
+    life = Life(build_operation("Rebuild"), dead_disks=True)
+    await life.begin()
+    life.world.api.patch(INSTANCE, WEB, {"spec": {"bootCheck": "Running"}})
+    life.world.api.create(life.operation)
+    await life.world.settle()
+
+    back = {"kind": "RootDisk", "token": "back", "disk": "web-root", "use": "Boot"}
+    life.world.api.patch(INSTANCE, WEB, {"spec": {"directives": [back]}})
+    await life.world.settle()
+    life.world.api.patch(INSTANCE, WEB, {"spec": {"directives": None}})
+    await life.world.settle()
+
+    assert life.phase(INSTANCE) == "Running"
+    (disk,) = life.world.api.objects(DATA_VOLUME)
+    assert key_of(disk).name == "web-root", "its agent answers, so the other one is deleted"

@@ -27,7 +27,7 @@ from operators.ipam.api.v1alpha1.allocations import (
 )
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
-from operators.ipam.book import Book, list_requests
+from operators.ipam.book import Book
 from operators.ipam.naming import ALLOCATION_CONTROLLER, FINALIZER
 from operators.ipam.settings import Settings
 
@@ -103,16 +103,17 @@ async def _find_hold(ctx: Context, entry: IPAllocation) -> Hold:
     key = Key(spec.claim_ref.namespace, spec.claim_ref.name)
     pool, uid = spec.pool_ref.name, spec.claim_ref.uid
     cached = ctx.get(IP_CLAIM, key)
-    if judge_hold(pool, spec.address, uid, _show(cached)) is Hold.HELD and cached is not None:
+    if judge_hold(pool, spec.address, uid, _show(ctx, cached)) is Hold.HELD and cached is not None:
         # The cache may be late, but not about what is there: at worst the release comes later.
         return Hold.HELD
-    return judge_hold(pool, spec.address, uid, _show(await ctx.live_get(IP_CLAIM, key)))
+    return judge_hold(pool, spec.address, uid, _show(ctx, await ctx.live_get(IP_CLAIM, key)))
 
 
-def _show(claim: Manifest | None) -> Holder | None:
+def _show(ctx: Context, claim: Manifest | None) -> Holder | None:
     if claim is None:
         return None
-    return Holder(uid_of(claim), {request.pool: request.held for request in list_requests(claim)})
+    requests = ctx.projection(Book).list_requests(claim)
+    return Holder(uid_of(claim), {request.pool: request.held for request in requests})
 
 
 def _find_grace(ctx: Context, entry: IPAllocation) -> int:
@@ -169,7 +170,7 @@ def map_claim(claim: Manifest, cache: Cache) -> Iterable[Key]:
     """Name the entries of a claim that is gone, or that shows another address."""
     held = cache.store(IP_CLAIM).get(key_of(claim))
     gone = held is None or uid_of(held) != uid_of(claim)
-    shown = {request.held for request in list_requests(claim)}
+    shown = {request.held for request in cache.projection(Book).list_requests(claim)}
     for entry in cache.store(IP_ALLOCATION).indexed(BY_CLAIM, uid_of(claim)):
         if gone or (any(shown) and text_at(entry, "spec", "address") not in shown):
             yield key_of(entry)

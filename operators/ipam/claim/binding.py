@@ -120,29 +120,30 @@ def find_machine(
         pods: Launcher pods of the namespace that may be of this run.
         families: Families that the claim has addresses of: whether it is IPv6.
     """
+    # One message for every stage on the way up or down: a stage is no news for the claim.
+    off = ClaimReason.TARGET_NOT_RUNNING
+    message = f"{target.target} is not running; the address waits for it"
     if vmi is None:
-        message = "no machine runs; the address waits for it"
-        return Finding(Sight.NOWHERE, target, ClaimReason.TARGET_NOT_RUNNING, message)
+        return Finding(Sight.NOWHERE, target, off, message)
     run = replace(target, vmi_uid=vmi.uid, vmi_created=vmi.created)
-    if vmi.final:
-        message = f"the machine has ended ({vmi.phase})"
-        return Finding(Sight.NOWHERE, run, ClaimReason.TARGET_NOT_RUNNING, message)
     own = [pod for pod in pods if pod.owner_uid == vmi.uid]
-    if vmi.deleting and not any(pod.live for pod in own):
-        message = "the machine is being stopped"
-        return Finding(Sight.NOWHERE, run, ClaimReason.TARGET_NOT_RUNNING, message)
+    if vmi.final or (vmi.deleting and not any(pod.live for pod in own)):
+        return Finding(Sight.NOWHERE, run, off, message)
+    if not vmi.on_pod_network:
+        message = (
+            f"{target.target} has no interface on the pod network, so no Service can reach it; "
+            "give the address to a machine on the pod network"
+        )
+        return Finding(Sight.NOWHERE, run, ClaimReason.NO_POD_NETWORK, message)
     if not vmi.running:
-        message = f"the machine is {vmi.phase or 'about to start'}"
-        return Finding(Sight.UNCLEAR, run, ClaimReason.TARGET_NOT_RUNNING, message)
-    node = _find_node(vmi)
-    pod = _find_pod(vmi, own, node)
+        return Finding(Sight.UNCLEAR, run, off, message)
+    pod = _find_pod(vmi, own, _find_node(vmi))
     places = () if pod is None else _list_places(pod, families)
     if pod is None or not places:
-        message = f"no launcher pod of the machine with an address is known on node {node}"
-        return Finding(Sight.UNCLEAR, run, ClaimReason.TARGET_NOT_RUNNING, message)
+        return Finding(Sight.UNCLEAR, run, off, message)
     there = replace(run, places=places)
     if vmi.migrating:
-        message = f"the machine is moving; the address stays on {pod.node_name} until it has"
+        message = f"{target.target} is migrating; the address stays on {pod.node_name} until then"
         return Finding(Sight.THERE, there, ClaimReason.MIGRATING, message)
     return Finding(Sight.THERE, there, ClaimReason.BOUND)
 

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final
 
 from libs.common.conditions import Condition, conditions_of
 from libs.common.contracts.compute import INSTANCE
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
 from libs.common.contracts.launchers import LAUNCHER_SELECTOR, shrink_launcher
-from libs.common.contracts.reading import text_at
-from libs.common.errors import Conflict, UnknownOutcome, Unreachable
-from libs.common.kinds import ENDPOINT_SLICE, POD, SERVICE, Key, Manifest, key_of, uid_of
+from libs.common.contracts.reading import map_at, text_at, time_at
+from libs.common.errors import Conflict, Forbidden, UnknownOutcome, Unreachable
+from libs.common.finalizers import has_finalizer
+from libs.common.kinds import (
+    CORE_EVENT,
+    ENDPOINT_SLICE,
+    POD,
+    SERVICE,
+    Key,
+    Manifest,
+    key_of,
+    uid_of,
+)
+from libs.common.ownership import controller_uid
 from libs.common.plan import Apply, Delete, Outcome, Step
 from libs.common.runtime import Cache, Context, Controller, ForeignObject, Result
 from operators.ipam import metrics
@@ -26,12 +40,19 @@ from operators.ipam.api.v1alpha1.claims import (
 )
 from operators.ipam.api.v1alpha1.pools import IP_POOL
 from operators.ipam.book import Book
+from operators.ipam.claim.announcement import (
+    ANNOUNCERS,
+    Announcer,
+    judge_announced,
+    require_announced,
+)
 from operators.ipam.claim.binding import Binding, BindingPlan, plan_binding
 from operators.ipam.claim.observe import (
     BY_TARGET,
     CLAIM_INDEXES,
     POD_INDEXES,
     SLICE_INDEXES,
+    Target,
     has_target,
     map_launcher,
     map_machine,
@@ -46,15 +67,21 @@ from operators.ipam.claim.reconcile import (
     build_status,
     check_reach,
     may_publish,
+    plan_lingering,
     plan_unpublished,
+    require_ports,
     take_grip,
 )
-from operators.ipam.claim.resources import PortMap, Publication, build_children
-from operators.ipam.naming import CLAIM_CONTROLLER, FINALIZER, service_name, slice_name
+from operators.ipam.claim.resources import SERVICE_OF, PortMap, Publication, build_children
+from operators.ipam.naming import CLAIM_CONTROLLER, FINALIZER, service_name
 from operators.ipam.pool.reconcile import Verdict
 from operators.ipam.settings import Settings
 
 _CHILDREN: Final = (SERVICE, ENDPOINT_SLICE)
+_PATIENCE: Final = timedelta(seconds=5)
+"""How long a load balancer may take for a new Service before its Events are read."""
+_REFUSED_SECONDS: Final = 60.0
+"""Seconds between two looks at the Events of a Service that no load balancer announces."""
 _PASSING: Final = (Conflict, UnknownOutcome, Unreachable)
 """Errors that say nothing of the object that was written."""
 
@@ -69,6 +96,7 @@ def build_controller(settings: Settings) -> Controller:
             reconcile=reconciler.reconcile,
             finalize=reconciler.finalize,
             finalizer=FINALIZER,
+            needs_finalizer=needs_finalizer,
             source="reflector",
         )
         .owns(SERVICE, source="reflector")
@@ -92,6 +120,29 @@ def build_controller(settings: Settings) -> Controller:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What was seen of the announcement of a Service.
+
+    Attributes:
+        announced: Whether its addresses are announced; None without a Service.
+        again: Seconds until another look; None to wait for an event.
+    """
+
+    announced: Condition | None = None
+    again: float | None = None
+
+
+def needs_finalizer(claim: Mapping[str, Any]) -> bool:
+    """Tell whether there is something to withdraw before a claim may go.
+
+    A claim without a target has nothing but its entry in the ledger, which is released once the
+    claim is gone, by its UID.
+    """
+    state = text_at(claim, "status", "binding", "state")
+    return bool(map_at(claim, "spec", "target")) or state not in ("", BindingState.UNBOUND)
+
+
 class Reconciler:
     """Lead addresses to their targets.
 
@@ -110,17 +161,33 @@ class Reconciler:
         if not all(grip.settled for grip in grips):
             # The pools have not looked yet, and wake this claim once they have.
             return None
-        plan, ports = self._plan(ctx, claim, grips)
-        outcome = await self._publish(ctx, claim, grips, plan, ports)
+        plan, target = self._plan(ctx, claim, grips)
+        outcome = await self._publish(ctx, claim, grips, plan, target)
         if isinstance(outcome.first_error(), _PASSING):
             # What became of it is told by the next pass, which looks.
             return Result.from_outcome(outcome)
         if not outcome.ok:
             plan = _explain(observe_binding(ctx, claim), outcome)
-        status = build_status(claim, grips, plan, current=conditions_of(ctx.primary), now=ctx.now())
+        elif claim.spec.target is None and (left := ctx.children(SERVICE)):
+            # A load balancer may keep the Service until it has cleaned up, and this the finalizer.
+            plan = plan_lingering(plan, key_of(left[0]).name)
+        sighting = await self._look(ctx, grips)
+        if sighting.announced is not None:
+            plan = require_announced(plan, sighting.announced)
+        status = build_status(
+            claim,
+            grips,
+            plan,
+            current=conditions_of(ctx.primary),
+            now=ctx.now(),
+            announced=sighting.announced,
+        )
         if await ctx.apply_status(status):
-            _tell(ctx, claim, grips, plan)
-        return Result.from_outcome(outcome, requeue_after=0 if plan.again else None)
+            _report_move(ctx, claim, plan)
+        # Our own status asks for no pass, and the next one takes the finalizer off.
+        idle = claim.spec.target is None and plan.state is BindingState.UNBOUND
+        again = plan.again or (idle and has_finalizer(ctx.primary, FINALIZER))
+        return Result.from_outcome(outcome, requeue_after=0 if again else sighting.again)
 
     async def finalize(self, ctx: Context) -> Result | None:
         """Take the address off its target and let the claim go; its entry is then released."""
@@ -143,19 +210,20 @@ class Reconciler:
 
     def _plan(
         self, ctx: Context, claim: IPClaim, grips: Sequence[Grip]
-    ) -> tuple[BindingPlan, tuple[PortMap, ...]]:
+    ) -> tuple[BindingPlan, Target]:
         families = {":" in grip.address for grip in grips if grip.address}
         target = observe_target(ctx, claim, families)
-        ports = tuple(PortMap.of(port) for port in claim.spec.ports) or target.ports
+        ports = _choose_ports(claim, target)
         current = observe_binding(ctx, claim)
         finding = target.finding
         if finding is None:
-            return plan_binding(current, None), ports
+            return plan_binding(current, None), target
         if not may_publish(grips):
-            return plan_unpublished(current, grips), ports
+            return plan_unpublished(current, grips), target
         if not ports:
             finding = narrow_unserved(claim, finding, v6=":" in grips[0].address)
-        return check_reach(plan_binding(current, finding), grips[0].address), ports
+            return require_ports(plan_binding(current, finding)), target
+        return check_reach(plan_binding(current, finding), grips[0].address), target
 
     async def _publish(
         self,
@@ -163,8 +231,9 @@ class Reconciler:
         claim: IPClaim,
         grips: Sequence[Grip],
         plan: BindingPlan,
-        ports: tuple[PortMap, ...],
+        target: Target,
     ) -> Outcome:
+        ports = _choose_ports(claim, target)
         if not may_publish(grips) or not ports or claim.spec.target is None:
             return await ctx.execute(_plan_withdrawal(ctx))
         shown = Publication(
@@ -173,9 +242,34 @@ class Reconciler:
             ports,
             self._settings.announcement,
             self._settings.load_balancer_class,
+            {} if claim.spec.ports else target.ports_at,
         )
         children = build_children(claim, shown)
-        return await ctx.execute(*([Apply(kind, manifest)] for kind, manifest in children))
+        kept = {key_of(manifest) for kind, manifest in children if kind == ENDPOINT_SLICE}
+        surplus = [each for each in ctx.children(ENDPOINT_SLICE) if key_of(each) not in kept]
+        return await ctx.execute(
+            *([Apply(kind, manifest)] for kind, manifest in children),
+            [Delete.of(ENDPOINT_SLICE, each) for each in surplus],
+        )
+
+    async def _look(self, ctx: Context, grips: Sequence[Grip]) -> Sighting:
+        """Look whether the Service of a claim is announced, and when to look again."""
+        name = service_name(ctx.key.name)
+        service = ctx.get(SERVICE, Key(ctx.key.namespace, name))
+        if service is None or controller_uid(service) != ctx.uid or not may_publish(grips):
+            return Sighting()
+        addresses = [grip.address for grip in grips if grip.address]
+        judge = partial(judge_announced, self._settings.announcement, name, service, addresses)
+        announced = judge()
+        if announced.reason != ClaimReason.WAITING_FOR_LOAD_BALANCER:
+            # Whatever changes this changes the Service, whose event asks for another pass.
+            refused = announced.reason == ClaimReason.REFUSED
+            return Sighting(announced, _REFUSED_SECONDS if refused else None)
+        age = ctx.now() - (time_at(service, "metadata", "creationTimestamp") or ctx.now())
+        if age < _PATIENCE:
+            return Sighting(announced, _PATIENCE.total_seconds())
+        refusal = await _read_refusal(ctx, ANNOUNCERS[self._settings.announcement], service)
+        return Sighting(judge(refusal), _REFUSED_SECONDS)
 
     async def _show_end(
         self, ctx: Context, claim: IPClaim, reason: ClaimReason, message: str
@@ -191,6 +285,20 @@ class Reconciler:
             terminating=Condition.true(ClaimCondition.TERMINATING, reason, message),
         )
         await ctx.apply_status(status)
+
+
+async def _read_refusal(ctx: Context, announcer: Announcer, service: Manifest) -> str:
+    """Read the newest Event in which a load balancer refuses a Service; empty for none."""
+    if not announcer.refusal_event:
+        return ""
+    selector = f"involvedObject.uid={uid_of(service)},reason={announcer.refusal_event}"
+    try:
+        listing = await ctx.client.list(CORE_EVENT, ctx.key.namespace, field_selector=selector)
+    except Forbidden:
+        # Roles of an earlier release do not allow it; only the reason is missing then.
+        return ""
+    newest = max(listing.items, key=lambda event: text_at(event, "lastTimestamp"), default={})
+    return text_at(newest, "message")
 
 
 def _take_grips(ctx: Context, claim: IPClaim) -> list[Grip]:
@@ -214,6 +322,10 @@ def _take(ctx: Context, pool: str, held: str) -> Grip:
     return take_grip(pool, held, entries, verdict)
 
 
+def _choose_ports(claim: IPClaim, target: Target) -> tuple[PortMap, ...]:
+    return tuple(PortMap.of(port) for port in claim.spec.ports) or target.ports
+
+
 def _plan_withdrawal(ctx: Context) -> list[Step]:
     # The Service first: what is not announced needs no endpoint.
     return [Delete.of(kind, child) for kind in _CHILDREN for child in ctx.children(kind)]
@@ -221,18 +333,20 @@ def _plan_withdrawal(ctx: Context) -> list[Step]:
 
 async def _find_children(ctx: Context) -> list[str]:
     """Look for children at the API server: what is released may be somebody else's at once."""
-    name = ctx.key.name
-    names = (
-        (SERVICE, service_name(name)),
-        *((ENDPOINT_SLICE, slice_name(name, v6=v6)) for v6 in (False, True)),
+    name, namespace = service_name(ctx.key.name), ctx.key.namespace
+    service = await ctx.live_get(SERVICE, Key(namespace, name))
+    listing = await ctx.client.list(
+        ENDPOINT_SLICE, namespace, label_selector=f"{SERVICE_OF}={name}"
     )
-    left = []
-    for kind, child in names:
-        live = await ctx.live_get(kind, Key(ctx.key.namespace, child))
-        owners = (live or {}).get("metadata", {}).get("ownerReferences") or ()
-        if any(owner.get("uid") == ctx.uid for owner in owners):
-            left.append(f"{kind.kind} {child}")
-    return left
+    found = [(SERVICE, service)] if service is not None else []
+    found += [(ENDPOINT_SLICE, each) for each in listing.items]
+    return [
+        f"{kind.kind} {key_of(each).name}"
+        for kind, each in found
+        if any(
+            owner.get("uid") == ctx.uid for owner in each["metadata"].get("ownerReferences") or ()
+        )
+    ]
 
 
 def _explain(held: Binding, outcome: Outcome) -> BindingPlan:
@@ -243,23 +357,22 @@ def _explain(held: Binding, outcome: Outcome) -> BindingPlan:
     return BindingPlan(held, BindingState.PENDING, reason, str(error))
 
 
-def _tell(ctx: Context, claim: IPClaim, grips: Sequence[Grip], plan: BindingPlan) -> None:
+def _report_move(ctx: Context, claim: IPClaim, plan: BindingPlan) -> None:
+    """Report that an address changed places; its first place is told by the condition alone."""
     before = claim.status
-    if (before is None or not before.address) and grips[0].address:
-        addresses = " and ".join(grip.address for grip in grips if grip.address)
-        ctx.event("Normal", ClaimReason.ALLOCATED, f"Got {addresses}")
     shown = before.binding if before is not None else None
     epoch = shown.epoch if shown is not None else 0
     if plan.binding.epoch == epoch:
         return
     places = plan.binding.places
-    if places:
-        ctx.metrics.counter(metrics.MOVES).inc()
+    if not places:
+        ctx.event("Normal", plan.reason, plan.message or "The address routes traffic nowhere")
+        return
+    ctx.metrics.counter(metrics.MOVES).inc()
+    if plan.binding.epoch > 1:
         where = f"{places[0].address} on {places[0].node}" if places[0].node else places[0].address
-        note = f"Leads to {plan.binding.target} at {where}"
+        note = f"The address routes traffic to {plan.binding.target} at {where}"
         ctx.event("Normal", ClaimReason.BOUND, note)
-    else:
-        ctx.event("Normal", plan.reason, plan.message or "Leads nowhere")
 
 
 # Whose business a change is.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from libs.common.contracts.compute import INSTANCE, INSTANCE_UID_LABEL
@@ -59,10 +59,12 @@ class Target:
     Attributes:
         finding: Where it is; None when the claim leads to nothing.
         ports: Ports that the target has of itself.
+        ports_at: Ports of places that differ from these.
     """
 
     finding: Finding | None
     ports: tuple[PortMap, ...] = ()
+    ports_at: Mapping[Place, tuple[PortMap, ...]] = field(default_factory=dict)
 
 
 def observe_target(ctx: Context, claim: IPClaim, families: Collection[bool]) -> Target:
@@ -128,7 +130,7 @@ def observe_binding(ctx: Context, claim: IPClaim) -> Binding:
 
 
 def narrow_unserved(claim: IPClaim, finding: Finding, *, v6: bool) -> Finding:
-    """Narrow a finding to what can be told without a Service, that is, without a port.
+    """Narrow a finding to what the status of a claim without ports has room for.
 
     Args:
         claim: The claim.
@@ -136,14 +138,10 @@ def narrow_unserved(claim: IPClaim, finding: Finding, *, v6: bool) -> Finding:
         v6: The family of its first address.
     """
     is_machine = claim.spec.target is not None and claim.spec.target.kind is TargetKind.INSTANCE
-    if finding.sight is Sight.THERE and not is_machine:
-        # Others read where a machine is; nobody leads traffic to what has neither port nor Service.
-        off = replace(finding.binding, places=())
-        message = "neither spec.ports nor the target names a port"
-        return Finding(Sight.NOWHERE, off, ClaimReason.NO_PORTS, message)
-    # The status has room for one place, that of the first address.
+    # Operators that read the claim of a machine see where it runs; other targets do not move.
     places = tuple(each for each in finding.binding.places if (":" in each.address) == v6)
-    return replace(finding, binding=replace(finding.binding, places=places[:1]))
+    kept = places[:1] if is_machine else ()
+    return replace(finding, binding=replace(finding.binding, places=kept))
 
 
 def _observe_machine(
@@ -181,20 +179,21 @@ def _observe_service(
         for each in ctx.indexed(ENDPOINT_SLICE, BY_SERVICE, str(key))
         if (text_at(each, "addressType") == "IPv6") in families
     ]
-    places = sort_places(
-        parse_place(endpoint, address)
+    found = {
+        parse_place(endpoint, address): read_ports(service, [each])
         for each in slices
         for endpoint in maps_at(each, "endpoints")
         if map_at(endpoint, "conditions").get("ready") is not False
         for address in texts_at(endpoint, "addresses")[:1]
-    )[:_ENDPOINTS_LIMIT]
-    ports = _read_ports(service, slices)
+    }
+    places = sort_places(found)[:_ENDPOINTS_LIMIT]
+    ports = read_ports(service, slices)
     if not places:
         message = f"{target} has no ready endpoint"
         finding = Finding(Sight.NOWHERE, named, ClaimReason.TARGET_NOT_RUNNING, message)
         return Target(finding, ports)
-    found = replace(named, places=places)
-    return Target(Finding(Sight.THERE, found, ClaimReason.BOUND), ports)
+    there = Finding(Sight.THERE, replace(named, places=places), ClaimReason.BOUND)
+    return Target(there, ports, {place: found[place] for place in places})
 
 
 def _observe_address(
@@ -216,21 +215,24 @@ def _observe_address(
     return Finding(Sight.THERE, found, ClaimReason.BOUND)
 
 
-def _read_ports(service: Manifest, slices: Sequence[Manifest]) -> tuple[PortMap, ...]:
+def read_ports(service: Manifest, slices: Sequence[Manifest]) -> tuple[PortMap, ...]:
+    """Read on which of their ports the endpoints of a Service answer which port of the Service.
+
+    Pods of one Service may give a named port different numbers, or lack it: then they are in
+    different slices. Without slices the Service itself tells, as far as it can.
+    """
     numbers = {
         text_at(port, "name"): number
-        for each in slices
+        for each in reversed(slices)
         for port in maps_at(each, "ports")
         if isinstance(number := port.get("port"), int)
     }
     ports = []
     for port in maps_at(service, "spec", "ports"):
-        number, wanted = port.get("port"), port.get("targetPort")
-        if not isinstance(number, int):
-            continue
-        name = text_at(port, "name")
-        goal = numbers.get(name, wanted if isinstance(wanted, int) else number)
-        ports.append(PortMap(name, text_at(port, "protocol") or "TCP", number, goal))
+        number, wanted, name = port.get("port"), port.get("targetPort"), text_at(port, "name")
+        goal = numbers.get(name) if numbers else (wanted if isinstance(wanted, int) else number)
+        if isinstance(number, int) and isinstance(goal, int):
+            ports.append(PortMap(name, text_at(port, "protocol") or "TCP", number, goal))
     return tuple(ports)
 
 

@@ -87,6 +87,14 @@ def plan_unpublished(current: Binding, grips: Sequence[Grip]) -> BindingPlan:
     return BindingPlan(off, state, ClaimReason.NO_ADDRESS, message)
 
 
+def plan_lingering(plan: BindingPlan, service: str) -> BindingPlan:
+    """Call no address unbound while its Service is still there."""
+    message = f"Service {service} is being deleted; the address is announced until it is gone"
+    return replace(
+        plan, state=BindingState.WITHDRAWN, reason=ClaimReason.WITHDRAWING, message=message
+    )
+
+
 def check_reach(plan: BindingPlan, address: str) -> BindingPlan:
     """Call no address bound whose target has none of its family."""
     v6 = ":" in address
@@ -100,6 +108,16 @@ def check_reach(plan: BindingPlan, address: str) -> BindingPlan:
     )
 
 
+def require_ports(plan: BindingPlan) -> BindingPlan:
+    """Call no address bound without a port: no Service routes traffic to its target."""
+    if plan.state is not BindingState.BOUND:
+        return plan
+    message = f"spec.ports is empty, so nothing routes traffic to {plan.binding.target}"
+    return replace(
+        plan, state=BindingState.PENDING, reason=ClaimReason.NO_PORTS, message=f"{message}; set it"
+    )
+
+
 def build_status(
     claim: IPClaim,
     grips: Sequence[Grip],
@@ -107,6 +125,7 @@ def build_status(
     *,
     current: Iterable[Mapping[str, Any]],
     now: datetime,
+    announced: Condition | None = None,
     terminating: Condition | None = None,
 ) -> Manifest:
     """Build the status of a claim.
@@ -117,6 +136,7 @@ def build_status(
         binding: Where its address leads.
         current: Conditions as the object shows them.
         now: Time of the transitions that happen here.
+        announced: Whether its address is announced; None while it has no Service.
         terminating: What a deleted claim waits for.
     """
     waiting = [grip.verdict.position for grip in grips if grip.verdict and not grip.address]
@@ -133,7 +153,7 @@ def build_status(
     conditions = [
         terminating_ready(terminating) or judge_ready(grips),
         judge_bound(binding),
-        *([terminating] if terminating is not None else []),
+        *(each for each in (announced, terminating) if each is not None),
     ]
     status["conditions"] = build_conditions(
         current, conditions, generation=claim.metadata.generation, now=now
@@ -162,7 +182,7 @@ def judge_ready(grips: Sequence[Grip]) -> Condition:
 
 
 def judge_bound(binding: BindingPlan) -> Condition:
-    """State whether the address leads to its target."""
+    """State whether the address routes traffic to its target."""
     if binding.state is BindingState.BOUND:
         return Condition.true(ClaimCondition.BOUND, binding.reason, binding.message)
     return Condition.false(ClaimCondition.BOUND, binding.reason, binding.message)

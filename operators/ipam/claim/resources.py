@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at, texts_at
 from libs.common.kinds import ENDPOINT_SLICE, POD, SERVICE, Key, Kind, Manifest, build_object
 from libs.common.labels import INSTANCE, MANAGED_BY
-from libs.common.naming import label_value
+from libs.common.naming import build_name, label_value, short_hash
 from libs.common.ownership import build_owner_reference
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM, ClaimPort, IPClaim, TargetKind
+from operators.ipam.claim.announcement import ANNOUNCERS, build_annotations, build_fields
 from operators.ipam.claim.binding import Binding, Place, sort_places
 from operators.ipam.naming import (
     EPOCH,
@@ -29,7 +30,6 @@ from operators.ipam.settings import Announcement
 SERVICE_OF: Final = "kubernetes.io/service-name"
 """Label on an EndpointSlice: the Service that it belongs to."""
 _SLICE_MANAGER: Final = "endpointslice.kubernetes.io/managed-by"
-_METALLB: Final = "metallb.io/loadBalancerIPs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,9 @@ class Publication:
     Attributes:
         addresses: The addresses of the claim.
         binding: Where they lead.
-        ports: What they answer on.
+        ports: Ports of the Service.
+        ports_at: Ports of places that differ from these, as those of a Service may whose pods name
+            a port differently.
         announcement: How the Service makes them known.
         load_balancer_class: Class of the load balancer; empty for the default.
     """
@@ -69,8 +71,9 @@ class Publication:
     addresses: tuple[str, ...]
     binding: Binding
     ports: tuple[PortMap, ...]
-    announcement: Announcement = Announcement.LOAD_BALANCER
+    announcement: Announcement = Announcement.METALLB
     load_balancer_class: str = ""
+    ports_at: Mapping[Place, tuple[PortMap, ...]] = field(default_factory=dict)
 
 
 def build_children(claim: IPClaim, shown: Publication) -> list[tuple[Kind, Manifest]]:
@@ -78,9 +81,10 @@ def build_children(claim: IPClaim, shown: Publication) -> list[tuple[Kind, Manif
 
     The slices come first: a Service that is announced before it leads anywhere drops traffic.
     """
-    slices: list[tuple[Kind, Manifest]] = [
-        (ENDPOINT_SLICE, build_slice(claim, shown, v6=":" in address))
+    slices = [
+        (ENDPOINT_SLICE, built)
         for address in shown.addresses
+        for built in build_slices(claim, shown, v6=":" in address)
     ]
     return [*slices, (SERVICE, build_service(claim, shown))]
 
@@ -88,13 +92,13 @@ def build_children(claim: IPClaim, shown: Publication) -> list[tuple[Kind, Manif
 def build_service(claim: IPClaim, shown: Publication) -> Manifest:
     """Build the Service of a claim: without a selector, so that nobody else fills it."""
     families = ["IPv6" if ":" in address else "IPv4" for address in shown.addresses]
-    # Only a machine has a node of its own; there the announcing node is that of the endpoint, and
-    # so the address really moves with it.
-    on_node = claim.spec.target is not None and claim.spec.target.kind is TargetKind.INSTANCE
+    # Only a machine has a node of its own. If the announcing node is always the one with the
+    # endpoint, the guest sees the addresses of its clients.
+    is_machine = claim.spec.target is not None and claim.spec.target.kind is TargetKind.INSTANCE
+    local = is_machine and ANNOUNCERS[shown.announcement].follows_endpoint
     spec: Manifest = {
         "ipFamilies": families,
         "ipFamilyPolicy": "SingleStack" if len(families) == 1 else "RequireDualStack",
-        "externalTrafficPolicy": "Local" if on_node else "Cluster",
         "ports": [
             {
                 "name": each.name,
@@ -105,20 +109,48 @@ def build_service(claim: IPClaim, shown: Publication) -> Manifest:
             for each in shown.ports
         ],
     }
+    spec |= build_fields(shown.announcement, shown.addresses, shown.load_balancer_class)
+    if spec["type"] == "LoadBalancer" or "externalIPs" in spec:
+        # The API server allows the policy only where there is traffic from outside.
+        spec["externalTrafficPolicy"] = "Local" if local else "Cluster"
     metadata = _build_metadata(claim)
-    if shown.announcement is Announcement.EXTERNAL_IPS:
-        spec |= {"type": "ClusterIP", "externalIPs": list(shown.addresses)}
-    else:
-        spec |= {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": False}
-        if shown.load_balancer_class:
-            spec["loadBalancerClass"] = shown.load_balancer_class
-        metadata["annotations"] = {_METALLB: ",".join(shown.addresses)}
+    annotations = build_annotations(shown.announcement, shown.addresses)
+    if annotations:
+        metadata["annotations"] = annotations
     name = service_name(claim.metadata.name)
     return build_object(SERVICE, name, claim.metadata.namespace, metadata=metadata, spec=spec)
 
 
-def build_slice(claim: IPClaim, shown: Publication, *, v6: bool) -> Manifest:
-    """Build the EndpointSlice of one family; it is written as a whole, so never in between."""
+def build_slices(claim: IPClaim, shown: Publication, *, v6: bool) -> list[Manifest]:
+    """Build the EndpointSlices of one family: one for each set of ports that its places have.
+
+    The first has a name of its own and is always there. It comes last, so that a place which moves
+    to another slice is in two for a moment, and never in none.
+    """
+    groups: dict[tuple[PortMap, ...], list[Place]] = {}
+    for place in shown.binding.places:
+        if (":" in place.address) == v6:
+            groups.setdefault(shown.ports_at.get(place, shown.ports), []).append(place)
+    (ports, places), *others = sorted(
+        groups.items(), key=lambda item: [(each.name, each.target_port) for each in item[0]]
+    ) or [(shown.ports, [])]
+    name = slice_name(claim.metadata.name, v6=v6)
+    further = [
+        _build_slice(claim, shown, build_name(name, short_hash(str(each))), each, there, v6=v6)
+        for each, there in others
+    ]
+    return [*further, _build_slice(claim, shown, name, ports, places, v6=v6)]
+
+
+def _build_slice(
+    claim: IPClaim,
+    shown: Publication,
+    name: str,
+    ports: Sequence[PortMap],
+    places: Sequence[Place],
+    *,
+    v6: bool,
+) -> Manifest:
     binding = shown.binding
     metadata = _build_metadata(claim)
     metadata["labels"] |= {
@@ -133,17 +165,16 @@ def build_slice(claim: IPClaim, shown: Publication, *, v6: bool) -> Manifest:
         VMI_CREATED: binding.vmi_created,
     }
     metadata["annotations"] = {name: value for name, value in marks.items() if value}
-    endpoints = [_build_endpoint(each) for each in binding.places if (":" in each.address) == v6]
     return build_object(
         ENDPOINT_SLICE,
-        slice_name(claim.metadata.name, v6=v6),
+        name,
         claim.metadata.namespace,
         metadata=metadata,
         addressType="IPv6" if v6 else "IPv4",
-        endpoints=endpoints,
+        endpoints=[_build_endpoint(each) for each in places],
         ports=[
             {"name": each.name, "protocol": each.protocol, "port": each.target_port}
-            for each in shown.ports
+            for each in ports
         ],
     )
 

@@ -19,7 +19,7 @@ from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM, ClaimReason
 from operators.ipam.api.v1alpha1.fields import Family
 from operators.ipam.api.v1alpha1.pools import IP_POOL, IPPool, PoolMode
-from operators.ipam.book import Book, list_requests, parse_entry
+from operators.ipam.book import Book, parse_entry
 from operators.ipam.ledger import Entry, Request
 from operators.ipam.naming import FINALIZER, POOL_CONTROLLER, POOL_LABEL
 from operators.ipam.pool.reconcile import (
@@ -124,6 +124,8 @@ def build_view(ctx: Context, pool: IPPool) -> PoolView:
         last=None if last is None else parse_address(last),
         refusal=refusal if draining else None,
         judge=lambda request: _judge(ctx, pool, request),
+        quota=spec.quota_per_namespace,
+        max_priority=spec.max_priority,
     )
 
 
@@ -220,11 +222,11 @@ def map_pool(pool: Manifest, cache: Cache) -> Iterable[Key]:
 
 def map_claim(claim: Manifest, cache: Cache) -> Iterable[Key]:
     """Name the pools that a claim waits for, or waited for before it went."""
-    ledger = cache.projection(Book).ledger
+    book = cache.projection(Book)
     held = cache.store(IP_CLAIM).get(key_of(claim))
     gone = held is None or uid_of(held) != uid_of(claim)
-    for request in list_requests(claim):
-        waits = request.uid in ledger.open.get(request.pool, {})
+    for request in book.list_requests(claim):
+        waits = request.uid in book.ledger.open.get(request.pool, {})
         # Whoever has an entry is told by that.
         if waits or (gone and not request.held) or text_at(claim, "metadata", "deletionTimestamp"):
             yield Key("", request.pool)

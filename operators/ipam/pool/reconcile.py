@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, assert_never
@@ -65,6 +66,8 @@ class PoolView:
         last: The number that was given last; None for none.
         refusal: Why nobody is served; None when claims are.
         judge: Tells why a request is not for this pool; None where it is.
+        quota: Most addresses that the claims of a namespace can have; None for no limit.
+        max_priority: Highest priority that counts; None for no limit.
     """
 
     name: str
@@ -73,6 +76,8 @@ class PoolView:
     last: int | None = None
     refusal: Verdict | None = None
     judge: Callable[[Request], Verdict | None] = field(default=lambda _: None)
+    quota: int | None = None
+    max_priority: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +135,14 @@ class _Planner:
         self._refused = refused
         self._used = ledger.copy_used(pool.range.space)
         self._granted: set[int] = set()
+        self._granted_in: Counter[str] = Counter()
         self._last = pool.last
         self._grants: list[Grant] = []
         self._verdicts: dict[str, Verdict] = {}
         self._full = False
 
     def plan(self) -> PoolPlan:
-        requests = self._ledger.list_open(self._pool.name)
+        requests = self._ledger.list_open(self._pool.name, self._pool.max_priority)
         # What a claim was told that it has comes before what anybody wishes for.
         for request in requests:
             if request.held:
@@ -147,15 +153,26 @@ class _Planner:
         return PoolPlan(tuple(self._grants), self._place())
 
     def _restore(self, request: Request) -> None:
+        """Make the lost entry of an address again, if the address can be that of the claim.
+
+        A status alone proves nothing: a restore from a backup may bring any. The address must be
+        one of the pool, or have an entry that an earlier claim of this name left behind.
+        """
         refused = self._refused.get(request.uid)
         if refused is not None:
             self._verdicts[request.uid] = refused
-        elif self._find(request.held) is None:
-            self._grant(request, parse_address(request.held))
+            return
+        number, entry = parse_address(request.held), self._find(request.held)
+        if entry is not None and entry.released and _is_of(entry, request):
+            self._grant(request, number, entry)
+        elif entry is None and self._has(request.held) and number not in self._granted:
+            self._grant(request, number)
         else:
+            taken = entry is not None or number in self._granted
+            why = "has another entry" if taken else f"is not in IPPool {self._pool.name}"
             self._verdicts[request.uid] = Verdict(
                 ClaimReason.ADDRESS_LOST,
-                f"the entry of {request.held} was lost and the address has another entry; "
+                f"the ledger has no entry of {request.held} for this claim, and the address {why}; "
                 "delete the claim to get another address",
             )
 
@@ -171,6 +188,11 @@ class _Planner:
         if tombstone is not None:
             self._grant(request, tombstone.number, tombstone)
             return
+        earlier = self._ledger.find_predecessor(request) if request.sticky else None
+        if earlier is not None:
+            message = f"{earlier.address} is being released by an earlier claim of this name"
+            self._verdicts[request.uid] = Verdict(ClaimReason.RECLAIMING, message)
+            return
         number = self._choose(request)
         if number is None:
             message = f"IPPool {self._pool.name} has no free address"
@@ -181,12 +203,26 @@ class _Planner:
     def _judge(self, request: Request) -> Verdict | None:
         if self._pool.refusal is not None:
             return self._pool.refusal
-        return self._pool.judge(request) or self._refused.get(request.uid)
+        return (
+            self._pool.judge(request)
+            or self._refused.get(request.uid)
+            or self._check_quota(request.claim.namespace)
+        )
+
+    def _check_quota(self, namespace: str) -> Verdict | None:
+        quota, name = self._pool.quota, self._pool.name
+        used = self._ledger.count_in_namespace(name, namespace) + self._granted_in[namespace]
+        if quota is None or used < quota:
+            return None
+        message = (
+            f"namespace {namespace} has all {quota} addresses that spec.quotaPerNamespace of "
+            f"IPPool {name} allows; delete a claim or raise the quota"
+        )
+        return Verdict(ClaimReason.QUOTA_EXCEEDED, message)
 
     def _serve_wish(self, request: Request) -> None:
         number = parse_address(request.wish)
-        space = self._pool.range
-        if space.v6 != (":" in request.wish) or number not in space.addresses:
+        if not self._has(request.wish):
             self._verdicts[request.uid] = Verdict(
                 ClaimReason.ADDRESS_OUT_OF_RANGE,
                 f"IPPool {self._pool.name} does not have {request.wish}, the address wished for",
@@ -237,10 +273,16 @@ class _Planner:
         address = render_address(number, v6=self._pool.range.v6)
         self._grants.append(Grant(request, address, tombstone))
         self._granted.add(number)
+        self._granted_in[request.claim.namespace] += 1
         if tombstone is None:
             insort(self._used, number)
         if not request.held and not request.wish:
             self._last = number
+
+    def _has(self, address: str) -> bool:
+        """Tell whether the pool has an address."""
+        range_ = self._pool.range
+        return range_.v6 == (":" in address) and parse_address(address) in range_.addresses
 
     def _find(self, address: str) -> Entry | None:
         return self._ledger.find_at(self._pool.range.realm, address)

@@ -199,7 +199,6 @@ def test_claim_whose_entry_was_lost_gets_the_same_address_before_anybody_else() 
     requests = [
         build_request("new", priority=1000),
         build_request("old", held="203.0.113.0"),
-        build_request("outside", held="198.51.100.1"),
         build_request("robbed", held="203.0.113.1"),
     ]
 
@@ -207,7 +206,6 @@ def test_claim_whose_entry_was_lost_gets_the_same_address_before_anybody_else() 
 
     assert {grant.request.claim.name: grant.address for grant in plan.grants} == {
         "old": "203.0.113.0",
-        "outside": "198.51.100.1",
         "new": "203.0.113.2",
     }
     assert plan.verdicts["uid-robbed"].reason is ClaimReason.ADDRESS_LOST
@@ -301,9 +299,9 @@ def test_queue_is_served_from_its_head(world: tuple[PoolView, Ledger]) -> None:
     pool, ledger = world
     plan = plan_pool(pool, ledger)
 
-    ranks = {request.uid: request.rank for request in ledger.list_open(POOL)}
+    ranks = {request.uid: request.rank(None) for request in ledger.list_open(POOL)}
     served = [
-        grant.request.rank
+        grant.request.rank(None)
         for grant in plan.grants
         if not (grant.request.held or grant.request.wish or grant.tombstone)
     ]
@@ -312,6 +310,108 @@ def test_queue_is_served_from_its_head(world: tuple[PoolView, Ledger]) -> None:
     assert waiting == sorted(waiting)
     if served and waiting:
         assert max(served) < min(waiting)
+
+
+# Quotas and limits.
+
+
+def test_namespace_gets_no_more_addresses_than_its_quota() -> None:
+    ledger = build_ledger(
+        [build_entry(0, "old")],
+        [
+            *(build_request(f"mine-{number}", created=f"2026-01-0{number}") for number in (1, 2)),
+            build_request("theirs", "shop", created="2026-01-03"),
+        ],
+    )
+    plan = plan_pool(replace(build_view(size=4), quota=2), ledger)
+
+    assert {grant.request.claim.name for grant in plan.grants} == {"mine-1", "theirs"}
+    verdict = plan.verdicts["uid-mine-2"]
+    assert (verdict.reason, verdict.position) == (ClaimReason.QUOTA_EXCEEDED, None)
+    assert "namespace default has all 2 addresses" in verdict.message
+
+
+def test_released_address_does_not_count_against_the_quota() -> None:
+    ledger = build_ledger([build_entry(0, "old", released=True)], [build_request("new")])
+
+    assert list_grants(replace(build_view(), quota=1), ledger) == {"new": "203.0.113.1"}
+    ledger.remove_entry("public-ip4-203-0-113-0")
+    ledger.put_entry(build_entry(0, "old"))
+    assert list_grants(replace(build_view(), quota=1), ledger) == {}
+
+
+def test_quota_never_takes_away_what_a_claim_has() -> None:
+    requests = [build_request(f"c{number}", held=f"203.0.113.{number}") for number in range(2)]
+    granted = list_grants(replace(build_view(), quota=1), build_ledger((), requests))
+
+    assert granted == {"c0": "203.0.113.0", "c1": "203.0.113.1"}
+
+
+def test_priority_beyond_the_limit_of_the_pool_does_not_count() -> None:
+    requests = [
+        build_request("first", created="2026-01-01T00:00:00Z"),
+        build_request("pushy", created="2026-01-02T00:00:00Z", priority=1000),
+    ]
+    ledger = build_ledger((), requests)
+
+    assert list_grants(build_view(size=1), ledger) == {"pushy": "203.0.113.0"}
+    assert list_grants(replace(build_view(size=1), max_priority=0), ledger) == {
+        "first": "203.0.113.0"
+    }
+
+
+# What a status says.
+
+
+@pytest.mark.parametrize("held", ["8.8.8.8", "203.0.113.4", "2001:db8::1"])
+def test_address_that_the_pool_does_not_have_is_not_restored_for_a_status(held: str) -> None:
+    """A restore from a backup, or somebody with the right to write statuses, may bring any."""
+    plan = plan_pool(build_view(size=4), build_ledger((), [build_request("a", held=held)]))
+
+    assert plan.grants == ()
+    assert plan.verdicts["uid-a"].reason is ClaimReason.ADDRESS_LOST
+    assert f"{held} for this claim" in plan.verdicts["uid-a"].message
+
+
+def test_status_with_an_ipv4_address_gets_nothing_of_an_ipv6_pool() -> None:
+    """As numbers, 8.8.8.8 is ::808:808."""
+    everything = AddressSet.of([(0, 2**128 - 1)])
+    pool = PoolView(POOL, Range("public", v6=True, addresses=everything))
+
+    assert list_grants(pool, build_ledger((), [build_request("a", held="8.8.8.8")])) == {}
+
+
+def test_one_address_in_two_statuses_is_restored_once() -> None:
+    requests = [build_request(name, held="203.0.113.1") for name in ("a", "b")]
+    plan = plan_pool(build_view(), build_ledger((), requests))
+
+    assert [grant.request.claim.name for grant in plan.grants] == ["a"]
+    assert plan.verdicts["uid-b"].reason is ClaimReason.ADDRESS_LOST
+
+
+def test_entry_that_an_earlier_claim_of_the_name_left_proves_its_address() -> None:
+    entry = replace(build_entry(9, "a", released=True), claim_uid="before")
+    plan = plan_pool(
+        build_view(size=4), build_ledger([entry], [build_request("a", held="203.0.113.9")])
+    )
+
+    (grant,) = plan.grants
+    assert (grant.address, grant.tombstone) == ("203.0.113.9", entry)
+
+
+def test_claim_waits_for_the_address_of_its_predecessor() -> None:
+    entry = replace(build_entry(2, "a"), claim_uid="before")
+    requests = [build_request("a"), build_request("b")]
+
+    plan = plan_pool(build_view(), build_ledger([entry], requests))
+    assert [grant.address for grant in plan.grants] == ["203.0.113.0"]
+    assert plan.verdicts["uid-a"].reason is ClaimReason.RECLAIMING
+
+    plan = plan_pool(build_view(), build_ledger([replace(entry, released=True)], requests))
+    assert {each.request.claim.name: each.address for each in plan.grants}["a"] == "203.0.113.2"
+
+    going = build_ledger([replace(entry, deleting=True)], requests)
+    assert len(plan_pool(build_view(), going).grants) == 2, "an entry on its way out is no reason"
 
 
 # Small things.

@@ -6,7 +6,7 @@ Manifests with nothing but `labelSelector`, `config` and `port` mean what they a
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
@@ -19,11 +19,13 @@ from libs.common.crd import (
     DnsSubdomain,
     KubernetesModel,
     LabelMap,
+    LabelSelector,
     ListAtomic,
     ListSet,
     ObservedGeneration,
     Port,
     PrinterColumn,
+    Quantity,
     Rule,
     ShortText,
     Timestamp,
@@ -31,6 +33,8 @@ from libs.common.crd import (
     kind_of,
 )
 from libs.common.kinds import Kind
+from operators.jmxexporter.api.monitors import Monitor, ServiceMonitor
+from operators.jmxexporter.api.reasons import ConditionType, Reason
 
 GROUP: Final = "banzaicloud.com"
 """API group of the operator, kept from the one that it succeeds."""
@@ -60,146 +64,65 @@ class Startup(StrEnum):
     NEW_PODS = "NewPods"
 
 
+class HostNetwork(StrEnum):
+    """HostNetwork says whether pods that use the network of their node are served."""
+
+    REFUSE = "Refuse"
+    ALLOW = "Allow"
+
+
+class Preset(StrEnum):
+    """Preset names rules that come with the operator."""
+
+    KAFKA = "Kafka"
+    TOMCAT = "Tomcat"
+    CASSANDRA = "Cassandra"
+    SPRING_BOOT = "SpringBoot"
+
+
+class Annotations(StrEnum):
+    """Annotations says which annotations pods get."""
+
+    PROMETHEUS = "Prometheus"
+    NONE = "None"
+
+
+class ClientCertificates(StrEnum):
+    """ClientCertificates says whether clients must show a certificate."""
+
+    IGNORE = "Ignore"
+    REQUIRE = "Require"
+
+
 class EndpointState(StrEnum):
     """EndpointState says what is known of an endpoint."""
 
     SERVING = "Serving"
     WOULD_INJECT = "WouldInject"
     STARTED_WITH = "StartedWith"
+    NOT_VERIFIED = "NotVerified"
 
 
-class ConditionType(StrEnum):
-    """Conditions of a PrometheusJmxExporter."""
-
-    READY = "Ready"
-    """Ready is True when each JVM of the selected pods serves its metrics."""
-    CONFIG_VALID = "ConfigValid"
-    """ConfigValid is True when the configuration can be used."""
-    CONFLICTING = "Conflicting"
-    """Conflicting is True when an older PrometheusJmxExporter selects some of the pods; it has
-    them."""
-    DEGRADED = "Degraded"
-    """Degraded is True when a JVM ended during an injection. No other is touched until the spec
-    is changed."""
-
-
-class Reason(StrEnum):
-    """Reasons of the conditions, failures and events of a PrometheusJmxExporter."""
-
-    ALL_SERVING = "AllServing"
-    """AllServing means that each JVM of the selected pods serves its metrics."""
-    NO_PODS = "NoPods"
-    """NoPods means that spec.labelSelector selects no running pod."""
-    INJECTING = "Injecting"
-    """Injecting means that JVMs are still to be seen to; failures tell what they wait for."""
-    TARGETS_FAILED = "TargetsFailed"
-    """TargetsFailed means that some containers have no endpoint; status.failures says why."""
-    DRY_RUN = "DryRun"
-    """DryRun means that spec.mode is DryRun: status says what would be done."""
-    PAUSED = "Paused"
-    """Paused means that spec.mode is Paused: what is stays as it is."""
-    CONFIG_ACCEPTED = "ConfigAccepted"
-    """ConfigAccepted means that the configuration can be used."""
-    CONFIG_MISSING = "ConfigMissing"
-    """ConfigMissing means that the ConfigMap or its key does not exist."""
-    CONFIG_INVALID = "ConfigInvalid"
-    """ConfigInvalid means that the configuration cannot be used; the message says why."""
-    NO_CONFLICT = "NoConflict"
-    """NoConflict means that no other PrometheusJmxExporter has a claim on the pods."""
-    OLDER_EXPORTER = "OlderExporter"
-    """OlderExporter means that an older PrometheusJmxExporter selects the pod and has it."""
-    HEALTHY = "Healthy"
-    """Healthy means that no JVM ended during an injection."""
-    STARTED = "Started"
-    """Started means that an injector was put into a pod."""
-    ANNOTATED = "Annotated"
-    """Annotated means that a pod was annotated for Prometheus, or annotations were taken away."""
-    REFUSED = "Refused"
-    """Refused means that the API server refused an ephemeral container or an annotation."""
-    POD_NOT_READY = "PodNotReady"
-    """PodNotReady means that the pod is not ready for spec.minReadySeconds yet."""
-    POD_BUSY = "PodBusy"
-    """PodBusy means that another container of the pod has its turn."""
-    WAITING = "Waiting"
-    """Waiting means that spec.maxConcurrent injectors run, or a retry is not due yet."""
-    STARTING = "Starting"
-    """Starting means that the injector is not running yet; the message says what it waits for."""
-    RUNNING = "Running"
-    """Running means that the injector is at work."""
-    NO_REPORT = "NoReport"
-    """NoReport means that the injector ended without a word."""
-    BUDGET_EXHAUSTED = "EphemeralContainerBudgetExhausted"
-    """EphemeralContainerBudgetExhausted means that the pod has had spec.maxEphemeralContainers
-    injectors; they cannot be removed, so only a new pod gets more."""
-    FOREIGN_ANNOTATIONS = "ForeignAnnotations"
-    """ForeignAnnotations means that the pod carries annotations for Prometheus that are not ours;
-    they are left alone."""
-    STOPPING = "Stopping"
-    """Stopping means that endpoints are being ended."""
-    RESTART_REQUIRED = "RestartRequired"
-    """RestartRequired means that the pod began with another port, path or ConfigMap than the spec
-    names now; a new pod takes what it says."""
-    MONITOR_UNAVAILABLE = "MonitorUnavailable"
-    """MonitorUnavailable means that spec.service.monitor is set and the cluster has no
-    ServiceMonitors."""
-    PUBLISHED = "Published"
-    """Published means that the Service, its EndpointSlices or the ServiceMonitor were changed."""
-    INVALID_SPEC = "InvalidSpec"
-    """InvalidSpec means that the spec cannot be read; the message names the field."""
-    NO_JVM_FOUND = "NoJvmFound"
-    """NoJvmFound means that the container runs no JVM."""
-    ALREADY_INSTRUMENTED = "AlreadyInstrumented"
-    """AlreadyInstrumented means that the JVM has a JMX exporter that is not ours to change."""
-    ATTACH_DISABLED = "AttachDisabled"
-    """AttachDisabled means that the JVM was told not to listen for commands."""
-    DYNAMIC_AGENTS_DISABLED = "DynamicAgentLoadingDisabled"
-    """DynamicAgentLoadingDisabled means that the JVM loads no agents; start it with
-    -XX:+EnableDynamicAgentLoading."""
-    SECURITY_MANAGER = "SecurityManagerPresent"
-    """SecurityManagerPresent means that a SecurityManager would stop the endpoint."""
-    TMP_NOT_WRITABLE = "TmpNotWritable"
-    """TmpNotWritable means that /tmp cannot be written, where a JVM listens; mount an emptyDir."""
-    NO_WRITABLE_PATH = "NoWritablePath"
-    """NoWritablePath means that there is no place for the agent."""
-    PORT_IN_USE = "PortInUse"
-    """PortInUse means that each port from spec.port to spec.lastPort is taken."""
-    CONFIG_CHANGED = "ConfigChanged"
-    """ConfigChanged means that the ConfigMap changed between two looks; it is tried again."""
-    UID_MISMATCH = "UidMismatch"
-    """UidMismatch means that the JVM runs as another user than the injector; it is tried again."""
-    PTRACE_DENIED = "PtraceDenied"
-    """PtraceDenied means that the kernel does not let the injector look at the JVM."""
-    MISSING_MODULES = "MissingModules"
-    """MissingModules means that the Java runtime lacks modules that the exporter needs."""
-    UNSUPPORTED_JVM = "UnsupportedJvm"
-    """UnsupportedJvm means that the JVM is not HotSpot."""
-    NOT_READY = "NotReady"
-    """NotReady means that the JVM does not handle signals yet; it is tried again."""
-    TOO_LITTLE_MEMORY = "TooLittleMemory"
-    """TooLittleMemory means that the JVM has too little metaspace left for the exporter."""
-    FOREIGN_SOCKET = "ForeignSocket"
-    """ForeignSocket means that the socket of another process is in the JVM's place in /tmp."""
-    ATTACH_REFUSED = "AttachRefused"
-    """AttachRefused means that the JVM refused the agent; the message has its words."""
-    AGENT_ERROR = "AgentError"
-    """AgentError means that the agent failed inside the JVM, which goes on without it."""
-    NOT_SERVING = "NotServing"
-    """NotServing means that the endpoint does not serve what was put in."""
-    JVM_TERMINATED = "JvmTerminated"
-    """JvmTerminated means that the JVM ended during an injection."""
-    TIMEOUT = "Timeout"
-    """Timeout means that the JVM did not answer in time."""
-
-
-class ConfigSource(KubernetesModel):
+class ConfigSource(
+    KubernetesModel,
+    rules=(
+        Rule(
+            "has(self.configMapName) != has(self.preset)",
+            "exactly one of configMapName and preset must be set",
+        ),
+    ),
+):
     """ConfigSource names the configuration of the exporter."""
 
-    config_map_name: DnsSubdomain
+    config_map_name: DnsSubdomain | None = None
     """configMapName is the name of a ConfigMap in the same namespace."""
     config_map_key: Annotated[
         str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")
     ] = "config.yaml"
     """configMapKey is the key of the ConfigMap that holds the configuration."""
+    preset: Preset | None = None
+    """preset names rules that come with the operator, instead of a ConfigMap: Kafka, Tomcat,
+    Cassandra or SpringBoot. A newer version of the operator may change them."""
 
 
 class ContainerFilter(KubernetesModel):
@@ -211,13 +134,39 @@ class ContainerFilter(KubernetesModel):
     """exclude names the containers to leave alone."""
 
 
-class ServiceMonitor(KubernetesModel):
-    """ServiceMonitor lets the Prometheus operator find the endpoints."""
+class EndpointTls(KubernetesModel):
+    """EndpointTls has the metrics served by HTTPS."""
 
-    labels: LabelMap = {}
-    """labels are those by which Prometheus picks ServiceMonitors."""
-    interval_seconds: Annotated[int, Field(ge=1, le=3600)] = 30
-    """intervalSeconds is the time between scrapes."""
+    secret_name: DnsSubdomain
+    """secretName is the name of a Secret with the keys tls.crt and tls.key, such as cert-manager
+    creates. Injectors read it; the operator does not."""
+    server_name: Annotated[str, Field(max_length=253)] = ""
+    """serverName is the name that Prometheus expects in the certificate. Defaults to the name of
+    the Service."""
+    client_certificates: ClientCertificates = ClientCertificates.IGNORE
+    """clientCertificates is Ignore; or Require to serve the metrics only to clients with a
+    certificate that an authority in ca.crt of the Secret signed."""
+
+
+class BasicAuth(KubernetesModel):
+    """BasicAuth has the endpoint ask for user and password."""
+
+    secret_name: DnsSubdomain
+    """secretName is the name of a Secret with the keys username and password. Injectors read it;
+    the operator does not."""
+
+
+class PodSelector(
+    LabelSelector,
+    rules=(
+        Rule(
+            "(has(self.matchLabels) && size(self.matchLabels) > 0) || "
+            "(has(self.matchExpressions) && size(self.matchExpressions) > 0)",
+            "an empty selector would select every pod of the namespace",
+        ),
+    ),
+):
+    """PodSelector selects pods by their labels."""
 
 
 class MetricsService(KubernetesModel):
@@ -238,6 +187,20 @@ class PrometheusJmxExporterSpec(
             field_path=".startup",
         ),
         Rule(
+            "has(self.labelSelector) != has(self.selector)",
+            "exactly one of labelSelector and selector must be set",
+        ),
+        Rule(
+            "(!has(self.tls) && !has(self.basicAuth)) || "
+            "(self.agent == 'Guard' && self.startup == 'Never')",
+            "tls and basicAuth need agent Guard and startup Never",
+        ),
+        Rule(
+            "self.path != '/-/config'",
+            "path /-/config is reserved for the operator",
+            field_path=".path",
+        ),
+        Rule(
             "!has(self.lastPort) || "
             "(self.lastPort >= self.port && self.lastPort <= self.port + 99)",
             "lastPort must be from port to port + 99",
@@ -247,8 +210,12 @@ class PrometheusJmxExporterSpec(
 ):
     """PrometheusJmxExporterSpec is what a user asks for."""
 
-    label_selector: Annotated[LabelMap, Field(min_length=1)]
-    """labelSelector selects pods of the same namespace, by equal labels."""
+    label_selector: Annotated[LabelMap, Field(min_length=1)] | None = None
+    """labelSelector selects pods of the same namespace, by equal labels. Pods with the annotation
+    banzaicloud.com/jmx-opt-out: "true" are never selected."""
+    selector: PodSelector | None = None
+    """selector selects pods of the same namespace by matchLabels and matchExpressions, instead of
+    labelSelector."""
     config: ConfigSource
     """config names the configuration of the exporter."""
     port: Annotated[Port, Field(ge=1024)]
@@ -263,9 +230,20 @@ class PrometheusJmxExporterSpec(
     """agent is Guard; or Upstream, which ends its JVM when it cannot start, and stays for good."""
     startup: Startup = Startup.NEVER
     """startup is Never; or NewPods, by which the JVMs of pods that are created from now on begin
-    with the exporter and are not attached to. The namespace must allow it by a label."""
+    with the exporter and are not attached to. The namespace must allow it by a label. Defaults to
+    Never."""
     service: MetricsService | None = None
     """service makes a headless Service with an EndpointSlice for each port (default: none)."""
+    pod_monitor: Monitor | None = None
+    """podMonitor creates a PodMonitor, which scrapes the first endpoint of each pod. The cluster
+    must have the Prometheus operator."""
+    annotations: Annotations = Annotations.PROMETHEUS
+    """annotations is Prometheus for the annotations prometheus.io/... on pods; or None, for
+    clusters that find the endpoints by spec.service or spec.podMonitor. Defaults to Prometheus."""
+    tls: EndpointTls | None = None
+    """tls has the metrics served by HTTPS. Defaults to HTTP."""
+    basic_auth: BasicAuth | None = None
+    """basicAuth has the endpoint ask for user and password. Defaults to no login."""
     containers: ContainerFilter = ContainerFilter()
     """containers picks the containers to look at."""
     main_class: ShortText = ""
@@ -273,7 +251,8 @@ class PrometheusJmxExporterSpec(
     exclude_main_class: ShortText = ""
     """excludeMainClass is a regular expression of the main classes to leave alone."""
     max_jvms: Annotated[int, Field(ge=1, le=8)] = 5
-    """maxJvms is the most JVMs to take in one container."""
+    """maxJvms is the most JVMs to take in one container. With startup NewPods each JVM takes a port
+    of the range from port to lastPort instead."""
     min_ready_seconds: Annotated[int, Field(ge=0, le=3600)] = 10
     """minReadySeconds is how long a pod must be ready before it is touched."""
     timeout_seconds: Annotated[int, Field(ge=1, le=300)] = 40
@@ -285,7 +264,21 @@ class PrometheusJmxExporterSpec(
     backoff_seconds: Annotated[int, Field(ge=1, le=3600)] = 30
     """backoffSeconds is the time before a second attempt; it doubles with each further one."""
     max_ephemeral_containers: Annotated[int, Field(ge=1, le=100)] = 10
-    """maxEphemeralContainers is the most injectors that a pod ever gets."""
+    """maxEphemeralContainers limits the injectors of a pod, counting those of all
+    PrometheusJmxExporters. An injector that stops endpoints is always allowed."""
+    min_free_memory: Quantity = "96Mi"
+    """minFreeMemory is the memory that a container must have left below its limit; a container
+    with less is not touched. Defaults to 96Mi: an endpoint takes up to 50 MiB, an injector 22."""
+    host_network: HostNetwork = HostNetwork.REFUSE
+    """hostNetwork is Refuse; or Allow to serve pods that use the network of their node. The metrics
+    are then served without login on the addresses of the node."""
+
+    @property
+    def pod_selector(self) -> dict[str, Any]:
+        """The selector of pods, as a manifest."""
+        if self.selector is not None:
+            return self.selector.to_manifest()
+        return {"matchLabels": self.label_selector or {}}
 
     @property
     def ports(self) -> tuple[int, int]:
@@ -317,10 +310,10 @@ class MetricsEndpoint(KubernetesModel):
     state: Annotated[
         EndpointState, Waive("no-phase", "an endpoint that is shown has no further conditions")
     ] = EndpointState.SERVING
-    """state is Serving; WouldInject in a dry run; StartedWith where the JVM began with the
-    exporter, which is not verified."""
+    """state is Serving; WouldInject in a dry run; StartedWith if the JVM began with the exporter
+    and its endpoint answered; NotVerified if it did not answer the operator yet."""
     last_verified_time: Timestamp | None = None
-    """lastVerifiedTime is when the metrics were last seen."""
+    """lastVerifiedTime is when an injector last saw the metrics."""
 
 
 class Failure(KubernetesModel):

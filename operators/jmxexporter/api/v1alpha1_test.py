@@ -8,7 +8,7 @@ import yaml
 
 from libs.common.crd import lint_crd
 from operators.jmxexporter.api import PrometheusJmxExporter
-from operators.jmxexporter.api.v1alpha1 import Reason
+from operators.jmxexporter.api.reasons import Reason
 from operators.jmxexporter.injector import messages
 
 PREDECESSOR = """

@@ -1,7 +1,8 @@
 """Where files are put for a JVM, and what is known of one that was seen before.
 
-/dev/shm is writable also below a read-only root, and is shared by the containers of a pod; so the
-directory carries the user's id, and one that somebody else made is not used.
+Files are in /tmp, which a JVM needs anyway to be attached to. They are not in /dev/shm: the
+containers of a pod share it, so that a neighbor of the same user could replace a jar before the JVM
+opens it, and its pages count against the memory limit of the pod.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ from typing import Final
 
 from operators.jmxexporter.injector.processes import Process
 
+_RECORD_PREFIX: Final = "jvm-"
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
-_PLACES: Final = ("/dev/shm", "/tmp")  # noqa: S108 - only what belongs to us is used.
+_PLACE: Final = "/tmp"  # noqa: S108 - only a directory that belongs to us is used.
+_FORMER_PLACE: Final = "/dev/shm"  # noqa: S108 - it is only read.
+"""Where version 0.1 kept its files; the records of JVMs that it instrumented are still read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,16 @@ class Place:
         digest = hashlib.sha256(content).hexdigest()[:12]
         return self.put(f"{jar.stem}-{digest}.jar", content)
 
+    def clear(self) -> None:
+        """Remove everything unless another JVM still has a record here.
+
+        A JVM that has a jar open keeps it: only the name disappears.
+        """
+        with contextlib.suppress(OSError):
+            names = [entry.name for entry in self.outside.iterdir()]
+            if not any(name.startswith(_RECORD_PREFIX) for name in names):
+                self.remove(*names)
+
     def remove(self, *names: str) -> None:
         """Remove files that may be there."""
         for name in names:
@@ -71,10 +85,16 @@ class Record:
     Attributes:
         port: Port that it serves at.
         config_hash: Hash of its configuration.
+        path: Path that it serves at.
+        encrypted: Whether it serves HTTPS.
+        closed: Whether the metrics need a login or a certificate.
     """
 
     port: int
     config_hash: str
+    path: str = "/metrics"
+    encrypted: bool = False
+    closed: bool = False
 
 
 def find_place(process: Process, name: str, *, dry: bool = False) -> Place | None:
@@ -85,35 +105,54 @@ def find_place(process: Process, name: str, *, dry: bool = False) -> Place | Non
         name: Name of the directory; our user's id is added.
         dry: Name the place where the directory would be made, and make none.
     """
-    for parent in _PLACES:
-        inside = f"{parent}/{name}-{os.geteuid()}"
-        try:
-            directory = process.root.resolve(parent)
-            outside = directory / f"{name}-{os.geteuid()}"
-            if dry and not outside.exists():
-                if not os.access(directory, os.W_OK | os.X_OK):
-                    continue
-                return Place(inside, outside)
-            outside.mkdir(mode=0o700, exist_ok=True)
-            mode = outside.lstat()
-        except OSError:
-            continue
-        if stat.S_ISDIR(mode.st_mode) and mode.st_uid == os.geteuid() and not mode.st_mode & 0o022:
-            return Place(inside, outside)
-    return None
+    inside = f"{_PLACE}/{name}-{os.geteuid()}"
+    try:
+        directory = process.root.resolve(_PLACE)
+        outside = directory / f"{name}-{os.geteuid()}"
+        if dry and not outside.exists():
+            return Place(inside, outside) if os.access(directory, os.W_OK | os.X_OK) else None
+        outside.mkdir(mode=0o700, exist_ok=True)
+        return Place(inside, outside) if _is_ours(outside) else None
+    except OSError:
+        return None
+
+
+def _is_ours(directory: Path) -> bool:
+    mode = directory.lstat()
+    owned = stat.S_ISDIR(mode.st_mode) and mode.st_uid == os.geteuid()
+    return owned and not mode.st_mode & 0o022
 
 
 def record_name(process: Process) -> str:
     """Name the record of one JVM; its start tells it from another with the same id."""
-    return f"jvm-{process.pid}-{process.start}.json"
+    return f"{_RECORD_PREFIX}{process.pid}-{process.start}.json"
 
 
 def read_record(place: Place, process: Process) -> Record | None:
     """Return what was put into a JVM before; None for nothing."""
+    return _parse_record(place.outside, process) or _read_former(place, process)
+
+
+def _read_former(place: Place, process: Process) -> Record | None:
     try:
-        raw = json.loads((place.outside / record_name(process)).read_text())
-        return Record(int(raw["port"]), str(raw["config_hash"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        directory = process.root.resolve(_FORMER_PLACE) / place.outside.name
+        return _parse_record(directory, process) if _is_ours(directory) else None
+    except OSError:
+        return None
+
+
+def _parse_record(directory: Path, process: Process) -> Record | None:
+    try:
+        raw = json.loads((directory / record_name(process)).read_text())
+        path = str(raw.get("path", "/metrics"))
+        return Record(
+            int(raw["port"]),
+            str(raw["config_hash"]),
+            path,
+            encrypted=raw.get("encrypted") is True,
+            closed=raw.get("closed") is True,
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

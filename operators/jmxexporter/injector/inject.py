@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from operators.jmxexporter.injector.access import Access
 from operators.jmxexporter.injector.attach import AttachError, Attachment
 from operators.jmxexporter.injector.delivery import (
     Place,
@@ -34,12 +35,19 @@ from operators.jmxexporter.injector.messages import (
 from operators.jmxexporter.injector.preflight import (
     Refusal,
     check_identity,
+    check_memory,
     check_process,
     check_upstream,
     find_port,
 )
 from operators.jmxexporter.injector.processes import PROC, Process, find_processes
-from operators.jmxexporter.injector.scrape import Scrape, await_scrape, scrape
+from operators.jmxexporter.injector.scrape import (
+    CONTROL_PATH,
+    Address,
+    Scrape,
+    await_scrape,
+    scrape,
+)
 
 _PAUSE: Final = 0.05
 _LOOPBACK: Final = "127.0.0.1"
@@ -68,25 +76,50 @@ class Kit:
         return cls(*(directory / f"{name}.jar" for name in ("agent", "engine", "upstream")))
 
 
-def run(request: Request, config: str, kit: Kit) -> Report:
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What is put into a JVM.
+
+    Attributes:
+        config: Configuration of the exporter.
+        kit: What there is to load.
+        access: Who may use the endpoint.
+    """
+
+    config: str
+    kit: Kit
+    access: Access
+
+
+def run(request: Request, config: str, kit: Kit, access: Access = Access()) -> Report:  # noqa: B008
     """Do what is asked with each JVM of the container."""
+    if request.not_after and time.time() > request.not_after:
+        message = "the injector started too late; the operator has given it up"
+        return Report(reason=Reason.NOT_STARTED, message=message)
     if request.action is not Action.STOP:
         found = hashlib.sha256(config.encode()).hexdigest()
         if found != request.config_hash:
             message = "the ConfigMap has changed since the operator read it"
             return Report(reason=Reason.CONFIG_CHANGED, message=message)
+        if missing := access.find_missing(request):
+            return Report(reason=Reason.SECRET_MISSING, message=missing)
     candidates = find_candidates(request, kit.proc)
     if not candidates:
         return Report(reason=Reason.NO_JVM_FOUND, message="no process here is a JVM")
+    # Endpoints are stopped wherever they are: the limit may have been higher once.
+    limit = len(candidates) if request.action is Action.STOP else request.max_jvms
     taken: set[int] = set()
     reports = []
-    for process in candidates[: request.max_jvms]:
-        report = _handle(process, request, config, kit, taken)
+    for process in candidates[:limit]:
+        report = _handle(process, request, Material(config, kit, access), taken)
         taken.add(report.port)
         reports.append(report)
         if report.reason == Reason.JVM_TERMINATED:
             # Whatever has ended this one may end the others.
-            break
+            return Report(tuple(reports))
+    if len(candidates) > limit:
+        message = f"{len(candidates)} JVMs run here, spec.maxJvms is {limit}; raise it"
+        return Report(tuple(reports), Reason.TOO_MANY_JVMS, message)
     return Report(tuple(reports))
 
 
@@ -118,9 +151,7 @@ def _is_wanted(process: Process, request: Request) -> bool:
     return not (request.exclude_main_class and re.search(request.exclude_main_class, main))
 
 
-def _handle(
-    process: Process, request: Request, config: str, kit: Kit, taken: set[int]
-) -> JvmReport:
+def _handle(process: Process, request: Request, material: Material, taken: set[int]) -> JvmReport:
     """Handle one JVM; whatever goes wrong is in the report."""
     blank = JvmReport(process.pid)
     try:
@@ -135,7 +166,7 @@ def _handle(
             refusal = check_upstream(process, request)
         if refusal is not None:
             return _refuse(blank, refusal)
-        return Job(process, request, config, kit, blank, frozenset(taken)).run()
+        return Job(process, request, material, blank, frozenset(taken)).run()
     except AttachError as error:
         alive = process.is_alive()
         reason = error.reason if alive else Reason.JVM_TERMINATED
@@ -158,16 +189,14 @@ class Job:
     Attributes:
         process: The JVM.
         request: What is asked for.
-        config: Configuration of the exporter.
-        kit: What there is to load.
+        material: What is put into it.
         blank: Report to fill in.
         taken: Ports that were given to JVMs before this one.
     """
 
     process: Process
     request: Request
-    config: str
-    kit: Kit
+    material: Material
     blank: JvmReport
     taken: frozenset[int]
 
@@ -176,7 +205,7 @@ class Job:
         dry = self.request.action is Action.CHECK
         place = find_place(self.process, f"slipway-jmx-{self.request.id[:8]}", dry=dry)
         if place is None:
-            message = "neither /dev/shm nor /tmp can be written"
+            message = "the directory for the jars cannot be made in /tmp"
             return _refuse(self.blank, Refusal(Reason.NO_WRITABLE_PATH, message))
         record = read_record(place, self.process)
         if self.request.action is Action.STOP:
@@ -185,6 +214,9 @@ class Job:
         if port is None:
             message = f"no port from {self.request.port} to {self.request.last_port} is free"
             return _refuse(self.blank, Refusal(Reason.PORT_IN_USE, message))
+        refusal = None if record else check_memory(self.process, self.request)
+        if refusal is not None:
+            return _refuse(self.blank, refusal)
         if self.request.action is Action.CHECK:
             return replace(self.blank, state=State.WOULD_INJECT, port=port)
         if self.request.agent is Agent.UPSTREAM:
@@ -194,7 +226,7 @@ class Job:
     def _choose_port(self, record: Record | None) -> int | None:
         """Keep the port that the JVM serves at while it is among those that are asked for."""
         ports = range(self.request.port, self.request.last_port + 1)
-        if record is not None and record.port in ports and self._scrape_once(record.port):
+        if record is not None and record.port in ports and self._scrape_record(record):
             return record.port
         return find_port(self.request.host, [port for port in ports if port not in self.taken])
 
@@ -202,31 +234,36 @@ class Job:
         request = self.request
         # Written first: a guard whose answer comes too late for us serves all the same. By this the
         # next injector knows whose port it is, and the last one that there is something to stop.
-        write_record(place, self.process, Record(port, request.config_hash))
+        write_record(place, self.process, self._build_record(port, request.config_hash))
         answer = self._ask(
             place,
             {
                 "command": "ensure",
-                "engine": place.put_jar(self.kit.engine),
+                "engine": place.put_jar(self.material.kit.engine),
+                "engineHash": hashlib.sha256(self.material.kit.engine.read_bytes()).hexdigest(),
+                # Half of the time is for the injector to see what came of it.
+                "limitMillis": str(request.timeout_seconds * 500),
                 "config": place.put(
-                    f"config-{request.config_hash[:16]}.yaml", self.config.encode()
+                    f"config-{request.config_hash[:16]}.yaml", self.material.config.encode()
                 ),
                 "configHash": request.config_hash,
                 "host": request.host,
                 "port": str(port),
                 "path": request.path,
+                **self.material.access.render(request),
             },
         )
         late = answer.get("reason") == Reason.TIMEOUT
         if answer.get("outcome") != "ok" and not late:
             self._write_back(place, record)
-            return self._fail(answer)
-        found = await_scrape(self._target, port, request.path, request.timeout_seconds)
+            return self._fail(answer, record)
+        made = self._build_record(port, request.config_hash)
+        found = await_scrape(self._address(made), request.timeout_seconds)
         if found is None or found.config_hash != request.config_hash:
             message = f"port {port} does not serve what was put in"
-            return self._fail(
-                answer if late else {"reason": Reason.NOT_SERVING, "message": message}
-            )
+            now = record if found is None else replace(made, config_hash=found.config_hash)
+            refused = {"reason": Reason.NOT_SERVING, "message": message}
+            return self._fail(answer if late else refused, now)
         return self._report(port, found, changed=answer.get("changed") == "true")
 
     def _write_back(self, place: Place, record: Record | None) -> None:
@@ -241,6 +278,7 @@ class Job:
         if answer.get("outcome") != "ok":
             return self._fail(answer)
         place.remove(record_name(self.process))
+        place.clear()
         changed = answer.get("changed") == "true"
         return replace(self.blank, state=State.STOPPED, changed=changed)
 
@@ -249,14 +287,16 @@ class Job:
         if record is not None:
             message = "was loaded before, and cannot be changed without a restart"
             return _refuse(self.blank, Refusal(Reason.ALREADY_INSTRUMENTED, message))
-        config = place.put("config.yaml", self.config.encode())
-        jar = place.put_jar(self.kit.upstream)
+        config = place.put("config.yaml", self.material.config.encode())
+        jar = place.put_jar(self.material.kit.upstream)
         # A second attempt would end the JVM, so it is remembered before the first one.
         write_record(place, self.process, Record(port, request.config_hash))
         Attachment(self.process, request.timeout_seconds).load(
             jar, f"{request.host}:{port}:{config}"
         )
-        found = await_scrape(self._target, port, "/metrics", request.timeout_seconds)
+        found = await_scrape(
+            Address(self._target, port, "/metrics", encrypted=False), request.timeout_seconds
+        )
         if found is None:
             message = f"port {port} does not serve"
             return self._fail({"reason": Reason.NOT_SERVING, "message": message})
@@ -270,7 +310,7 @@ class Job:
         name = f"request-{stem}.properties"
         path = place.put(name, render_properties(request))
         try:
-            agent = place.put_jar(self.kit.agent)
+            agent = place.put_jar(self.material.kit.agent)
             Attachment(self.process, self.request.timeout_seconds).load(agent, path)
             return self._await_answer(place.outside / answer)
         finally:
@@ -282,7 +322,8 @@ class Job:
             if not self.process.is_alive():
                 raise AttachError(Reason.JVM_TERMINATED, "the JVM ended during the request")
             if time.monotonic() > deadline:
-                raise AttachError(Reason.TIMEOUT, "the agent was loaded and gave no answer")
+                message = "the agent was loaded and did not respond"
+                return {"outcome": "error", "reason": Reason.TIMEOUT, "message": message}
             time.sleep(_PAUSE)
         return parse_properties(path.read_bytes())
 
@@ -290,13 +331,39 @@ class Job:
     def _target(self) -> str:
         return _LOOPBACK if self.request.host in _ANY else self.request.host
 
-    def _scrape_once(self, port: int) -> Scrape | None:
-        return scrape(self._target, port, self.request.path, self.request.timeout_seconds)
+    def _scrape_record(self, record: Record) -> Scrape | None:
+        return scrape(self._address(record), self.request.timeout_seconds)
 
-    def _fail(self, answer: dict[str, str]) -> JvmReport:
+    def _build_record(self, port: int, config_hash: str) -> Record:
+        request = self.request
+        return Record(
+            port,
+            config_hash,
+            request.path,
+            encrypted=bool(request.tls_secret),
+            closed=request.client_certificates or bool(request.login_secret),
+        )
+
+    def _address(self, record: Record) -> Address:
+        # The guard says what it serves without a login, too.
+        path = CONTROL_PATH if record.closed else record.path
+        return Address(self._target, record.port, path, encrypted=record.encrypted)
+
+    def _fail(self, answer: dict[str, str], before: Record | None = None) -> JvmReport:
+        """Report a failure, and what the JVM serves in spite of it.
+
+        Args:
+            answer: What the guard said.
+            before: Where the JVM may still serve what it had before; it is looked at.
+        """
         reason = answer.get("reason", Reason.AGENT_ERROR)
-        return replace(
+        report = replace(
             self.blank, state=State.FAILED, reason=reason, message=answer.get("message", "")
+        )
+        if before is None or (found := self._scrape_record(before)) is None:
+            return report
+        return replace(
+            report, port=before.port, config_hash=found.config_hash, version=found.version
         )
 
     def _report(self, port: int, found: Scrape, *, changed: bool) -> JvmReport:

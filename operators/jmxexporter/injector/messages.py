@@ -14,12 +14,24 @@ START_VARIABLE: Final = "JMX_START"
 """Environment variable of the init container with what JVMs begin with, as JSON."""
 CONFIG_VARIABLE: Final = "JMX_CONFIG"
 """Environment variable with the configuration of the exporter, as YAML."""
+KEY_VARIABLE: Final = "JMX_PUBLIC_KEY"
+"""Environment variable with the key of the operator, as base64 of a SubjectPublicKeyInfo."""
+TLS_VARIABLES: Final = {"tls.crt": "JMX_TLS_CERTIFICATE", "tls.key": "JMX_TLS_KEY"}
+"""Environment variables with the certificate of the endpoint, by key of the Secret."""
+CLIENTS_VARIABLE: Final = "JMX_TLS_CLIENTS"
+"""Environment variable with the authorities of client certificates: `ca.crt` of the Secret."""
+LOGIN_VARIABLES: Final = {"username": "JMX_USERNAME", "password": "JMX_PASSWORD"}
+"""Environment variables with who may read the metrics, by key of the Secret."""
 MESSAGE_LIMIT: Final = 4096
 """Bytes of a termination message that the kubelet keeps."""
 _TEXT_LIMIT: Final = 160
 _JVMS_SHOWN: Final = 8
 _STATUS_LIMIT: Final = 256
 _LAST_PORT: Final = 65_535
+_TUNING: Final = ("max_jvms", "min_uptime_seconds", "timeout_seconds", "memory_bytes")
+"""Fields of a request that say how an injector works, not which endpoint it makes."""
+_FILTERS: Final = ("container_id", "shared_processes", "main_class", "exclude_main_class")
+"""Fields of a request that decide which processes an injector looks at."""
 
 
 class Action(StrEnum):
@@ -73,11 +85,15 @@ class Reason(StrEnum):
     UNSUPPORTED_JVM = "UnsupportedJvm"
     NOT_READY = "NotReady"
     TOO_LITTLE_MEMORY = "TooLittleMemory"
+    TOO_MANY_JVMS = "TooManyJvms"
+    NOT_STARTED = "InjectorNotStarted"
     FOREIGN_SOCKET = "ForeignSocket"
     ATTACH_REFUSED = "AttachRefused"
     AGENT_ERROR = "AgentError"
     NOT_SERVING = "NotServing"
     JVM_TERMINATED = "JvmTerminated"
+    SECRET_MISSING = "SecretMissing"  # noqa: S105 - a reason.
+    TLS_INVALID = "TlsInvalid"
     TIMEOUT = "Timeout"
 
 
@@ -101,6 +117,12 @@ class Request:
         max_jvms: Most JVMs to take in the container.
         min_uptime_seconds: Age below which a JVM is left alone.
         timeout_seconds: Time for one JVM.
+        memory_bytes: Memory that the container must have left below its limit, 0 for any.
+        not_after: Time after which the injector does nothing, in seconds since the epoch; 0 for
+            no limit. An image that is pulled late must not inject for an object that is gone.
+        tls_secret: Name of the Secret with the certificate of the endpoint; empty for HTTP.
+        client_certificates: Whether only clients with a certificate may read the metrics.
+        login_secret: Name of the Secret with user and password; empty for no login.
         generation: Generation of the custom resource that asks.
     """
 
@@ -119,15 +141,34 @@ class Request:
     max_jvms: int = 5
     min_uptime_seconds: int = 5
     timeout_seconds: int = 40
+    memory_bytes: int = 0
+    not_after: int = 0
+    tls_secret: str = ""
+    client_certificates: bool = False
+    login_secret: str = ""
     generation: int = 0
 
     def render(self) -> str:
         """Return the request as text."""
         return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
 
-    def asks_like(self, other: Request) -> bool:
-        """Tell whether two requests ask for the same, whatever the resource said beside it."""
-        return replace(self, generation=0) == replace(other, generation=0)
+    def wants_like(self, other: Request) -> bool:
+        """Return whether two requests want the same endpoint, however an injector gets there.
+
+        An endpoint that serves needs no further injector because, say, a timeout was raised.
+        """
+        return self.is_like(replace(other, **{name: getattr(self, name) for name in _TUNING}))
+
+    def is_like(self, other: Request) -> bool:
+        """Return whether two requests are one: they differ in no more than when they were made."""
+        return self._undated() == other._undated()
+
+    def looks_like(self, other: Request) -> bool:
+        """Return whether two requests look for the same JVMs in the same container."""
+        return all(getattr(self, name) == getattr(other, name) for name in _FILTERS)
+
+    def _undated(self) -> Request:
+        return replace(self, generation=0, not_after=0)
 
     @classmethod
     def parse(cls, text: str) -> Request:
@@ -156,6 +197,11 @@ class Start:
         last_port: Last port to serve at.
         path: Path of the metrics.
         host: Address to listen at.
+        answer: Path of a file for the outcome, as the JVM sees it. Not in `directory`, which is
+            mounted read-only: containers could otherwise replace the jars of one another.
+        config_text: The configuration itself, if no volume brings it.
+        main_class: Pattern of the main classes to take, empty for all.
+        exclude_main_class: Pattern of the main classes to leave.
         delay_millis: How long the agent leaves the application to itself.
         poll_millis: Time between two looks at the configuration.
     """
@@ -165,8 +211,12 @@ class Start:
     config: str
     port: int
     last_port: int
+    answer: str
     path: str = "/metrics"
     host: str = "0.0.0.0"  # noqa: S104 - the endpoint is for the network of the pod.
+    config_text: str = ""
+    main_class: str = ""
+    exclude_main_class: str = ""
     delay_millis: int = 5_000
     poll_millis: int = 5_000
 
@@ -195,8 +245,9 @@ class JvmReport:
         state: What became of it.
         reason: Why it was refused or failed, as a value of `Reason`.
         message: The same for people.
-        port: Port that it serves at, 0 for none.
-        config_hash: Hash of the configuration that it serves.
+        port: Port that it serves at, 0 for none. With state Failed, the port of an earlier endpoint
+            that was seen to serve after the failure.
+        config_hash: Hash of the configuration that it serves at `port`.
         version: Version of the exporter.
         changed: Whether this run has changed something.
         uid: Effective user of the process.
@@ -223,13 +274,18 @@ class Report:
 
     Attributes:
         jvms: One report a JVM.
-        reason: Why there is none, or why the run ended early.
+        reason: Why there is none, why the run ended early, or why JVMs were left out.
         message: The same for people.
     """
 
     jvms: tuple[JvmReport, ...] = ()
     reason: str = ""
     message: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the report has every JVM that was in the container."""
+        return not self.reason and all(jvm.reason != Reason.JVM_TERMINATED for jvm in self.jvms)
 
     def render(self) -> str:
         """Return the report as text that fits into a termination message."""

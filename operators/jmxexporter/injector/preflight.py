@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from operators.jmxexporter.injector.attach import Attachment
+from operators.jmxexporter.injector.memory import read_free_memory
 from operators.jmxexporter.injector.messages import Action, Agent, Reason, Request
 from operators.jmxexporter.injector.processes import Process
 
@@ -147,6 +148,21 @@ def _check_name(attachment: Attachment) -> Refusal | None:
         message = f"{blocker}, has the name that the JVM would listen at; delete it"
         return Refusal(Reason.FOREIGN_SOCKET, message)
     return None
+
+
+def check_memory(process: Process, request: Request) -> Refusal | None:
+    """Refuse a container that is near its memory limit: the kernel would kill the application.
+
+    An endpoint takes up to 50 MiB of resident memory, and the injector 22 MiB beside it.
+    """
+    free = read_free_memory(process)
+    if free is None or free >= request.memory_bytes:
+        return None
+    message = (
+        f"the container has {free >> 20} MiB left below its memory limit, and "
+        f"{request.memory_bytes >> 20} MiB are required (spec.minFreeMemory); raise the limit"
+    )
+    return Refusal(Reason.TOO_LITTLE_MEMORY, message)
 
 
 def check_upstream(process: Process, request: Request) -> Refusal | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import sys
@@ -24,15 +25,20 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
     values = {
         "id": start.id,
         "engine": f"{start.directory}/engine.jar",
+        "engineHash": hashlib.sha256((kit / "engine.jar").read_bytes()).hexdigest(),
         "config": start.config,
         "host": start.host,
         "port": str(start.port),
         "lastPort": str(start.last_port),
         "path": start.path,
+        "mainClass": start.main_class,
+        "excludeMainClass": start.exclude_main_class,
         "delayMillis": str(start.delay_millis),
         "pollMillis": str(start.poll_millis),
-        "answer": f"{start.directory}/answer.properties",
+        "answer": start.answer,
     }
+    if start.config_text:
+        (directory / Path(start.config).name).write_text(start.config_text)
     (directory / "start.properties").write_bytes(render_properties(values))
     for name in ("engine.jar", "agent.jar"):
         # Under its own name once it is whole.

@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
+CONTROL_PATH: Final = "/-/config"
+"""Path at which a guard says what it serves."""
 _LIMIT: Final = 64 << 20
 _PAUSE: Final = 0.1
 _HASH: Final = re.compile(r'^jmx_guard_config_info\{hash="([0-9a-f]*)"\} 1', re.MULTILINE)
@@ -32,6 +34,23 @@ class Scrape:
     healthy: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where an endpoint serves.
+
+    Attributes:
+        host: Its address.
+        port: Its port.
+        path: Path of the metrics, or `CONTROL_PATH`.
+        encrypted: Whether it serves HTTPS.
+    """
+
+    host: str
+    port: int
+    path: str
+    encrypted: bool
+
+
 def parse_scrape(text: str) -> Scrape | None:
     """Read metrics; None when they are not those of an exporter."""
     version = _VERSION.search(text)
@@ -43,25 +62,46 @@ def parse_scrape(text: str) -> Scrape | None:
     return Scrape(found[1] if found else "", version[1], healthy)
 
 
-def scrape(host: str, port: int, path: str, timeout: float) -> Scrape | None:
-    """Scrape an endpoint once; None when there is none, or another one."""
-    connection = http.client.HTTPConnection(host, port, timeout=timeout)
+def parse_control(text: str) -> Scrape | None:
+    """Read what a guard says of itself at `CONTROL_PATH`; None when it is no guard."""
+    values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    if "id" not in values or "configHash" not in values:
+        return None
+    return Scrape(values["configHash"], values.get("version", ""), healthy=True)
+
+
+def scrape(address: Address, timeout: float) -> Scrape | None:
+    """Ask an endpoint once; None when there is none, or another one."""
+    connection = _connect(address, timeout)
     try:
-        connection.request("GET", path)
+        connection.request("GET", address.path)
         response = connection.getresponse()
         body = response.read(_LIMIT)
     except (OSError, http.client.HTTPException):
         return None
     finally:
         connection.close()
-    return parse_scrape(body.decode(errors="replace")) if response.status == 200 else None
+    parse = parse_control if address.path == CONTROL_PATH else parse_scrape
+    return parse(body.decode(errors="replace")) if response.status == 200 else None
 
 
-def await_scrape(host: str, port: int, path: str, timeout: float) -> Scrape | None:
-    """Scrape until somebody answers; None when nobody does in time."""
+def _connect(address: Address, timeout: float) -> http.client.HTTPConnection:
+    if not address.encrypted:
+        return http.client.HTTPConnection(address.host, address.port, timeout=timeout)
+    import ssl  # It takes memory beside the application, so only where it is needed.
+
+    context = ssl.create_default_context()
+    # It is asked for what it serves, in the pod itself, and its certificate names a Service.
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return http.client.HTTPSConnection(address.host, address.port, timeout=timeout, context=context)
+
+
+def await_scrape(address: Address, timeout: float) -> Scrape | None:
+    """Ask until somebody answers; None when nobody does in time."""
     deadline = time.monotonic() + timeout
     while True:
-        found = scrape(host, port, path, timeout)
+        found = scrape(address, timeout)
         if found is not None or time.monotonic() > deadline:
             return found
         time.sleep(_PAUSE)

@@ -6,6 +6,7 @@ import socket
 import urllib.error
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,9 @@ def prepared(tmp_path: Path) -> Path:
     return directory
 
 
-def prepare(directory: Path, kit: Path, port: int, last_port: int = 0) -> Mapping[str, str]:
+def prepare(
+    directory: Path, kit: Path, port: int, last_port: int = 0, **rest: str
+) -> Mapping[str, str]:
     """Fill the directory as an init container does, and return variables of the container."""
     start = Start(
         id="shop",
@@ -37,9 +40,13 @@ def prepare(directory: Path, kit: Path, port: int, last_port: int = 0) -> Mappin
         config=str(directory / "config.yaml"),
         port=port,
         last_port=last_port or port,
+        answer=str(directory / "answer.properties"),
         host="127.0.0.1",
         delay_millis=200,
         poll_millis=100,
+        main_class=rest.get("main_class", ""),
+        exclude_main_class=rest.get("exclude_main_class", ""),
+        config_text=rest.get("config_text", ""),
     )
     assert main({START_VARIABLE: start.render(), KIT_VARIABLE: str(kit)}) == 0
     agent = f"-javaagent:{directory}/agent.jar={directory}/start.properties"
@@ -87,6 +94,26 @@ def test_configuration_is_followed_and_a_bad_one_left_out(
 
     (prepared / "config.yaml").write_text(CONFIG.replace("shop_orders", "shop_sales"))
     wait_until(lambda: is_served(port, "shop_sales"))
+
+
+def test_launcher_that_the_filters_leave_out_takes_no_port(
+    start_jvm: StartJvm, jvm_kit: Path, prepared: Path
+) -> None:
+    first = find_free_port()
+    filters: dict[str, Any] = {"main_class": r"sample\.", "exclude_main_class": "Other$"}
+    variables = prepare(prepared, jvm_kit, first, config_text=CONFIG, **filters)
+    start_jvm(environ=variables)
+    # The one that is wanted serves; by then the other one has had as much time.
+    wait_until(lambda: is_served(first, "shop_orders"), 60)
+
+    other = prepared.parent / "other"
+    other.mkdir()
+    port = find_free_port()
+    launcher = prepare(other, jvm_kit, port, config_text=CONFIG, exclude_main_class=r"Shop$")
+    jvm = start_jvm(environ=launcher)
+
+    wait_until(lambda: "jmx-guard-startup" not in jvm.list_threads(), 60)
+    assert not is_served(port, "shop_orders")
 
 
 def test_second_jvm_of_a_container_takes_the_next_port(

@@ -1,7 +1,7 @@
 """Kinds of the group network.slipway.dev, in every version."""
 
 from libs.common.crd import CustomResource
-from operators.network.api.v1alpha1 import Firewall, Network
+from operators.network.api.v1alpha1 import Firewall, Network, ProviderNetwork
 
-RESOURCES: tuple[type[CustomResource], ...] = (Network, Firewall)
+RESOURCES: tuple[type[CustomResource], ...] = (Network, Firewall, ProviderNetwork)
 """What the generator makes CRDs of."""

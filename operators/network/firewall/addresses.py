@@ -46,6 +46,15 @@ class AddressSet:
             spans[block.version].append((first, first + block.num_addresses))
         return cls(join(spans[4]), join(spans[6]))
 
+    def meets(self, other: AddressSet) -> bool:
+        """Tell whether two sets have an address in common."""
+        return any(
+            first < there_end and there < end
+            for family in BITS
+            for first, end in self.spans(family)
+            for there, there_end in other.spans(family)
+        )
+
     def spans(self, family: int) -> Spans:
         """Return the spans of one family, 4 or 6."""
         return self.v4 if family == 4 else self.v6
@@ -53,6 +62,9 @@ class AddressSet:
 
 EVERYWHERE: Final = AddressSet(((0, 1 << BITS[4]),), ((0, 1 << BITS[6]),))
 """Every address of both families."""
+
+NOWHERE: Final = AddressSet()
+"""No address."""
 
 
 def join(spans: Iterable[Span]) -> Spans:

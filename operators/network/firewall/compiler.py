@@ -23,8 +23,9 @@ from operators.network.api.v1alpha1.firewall import (
     FirewallSpec,
     Protocol,
 )
-from operators.network.firewall.addresses import AddressSet, Span, join
+from operators.network.firewall.addresses import EVERYWHERE, NOWHERE, AddressSet, Span, join
 from operators.network.firewall.cover import Block, plan_cover
+from operators.network.firewall.peers import CLUSTER_DNS, NEIGHBORS, Peer
 from operators.network.firewall.traffic import (
     ALL_PORTS,
     PORTED,
@@ -32,12 +33,16 @@ from operators.network.firewall.traffic import (
     Ruleset,
     Stretch,
     Traffic,
+    Zone,
+    build_peer_ruleset,
     build_ruleset,
     find_traffic,
+    list_peers,
 )
 
 ENTRIES_LIMIT: Final = 2_500
 """Most openings, blocks, exceptions and ports of one direction; etcd takes four times as many."""
+_DROPPED: Final = "the policy would be too large; what this allows is closed"
 DEFAULT_FIELDS: Final = {
     Direction.INGRESS: "defaultIngress",
     Direction.EGRESS: "defaultEgress",
@@ -58,6 +63,9 @@ class PortRange:
     ports: Span | None = None
 
 
+_DNS_PORTS: Final = (PortRange(Protocol.UDP, (53, 53)), PortRange(Protocol.TCP, (53, 53)))
+
+
 @dataclass(frozen=True, slots=True)
 class Opening:
     """Let some packets pass.
@@ -65,15 +73,18 @@ class Opening:
     Attributes:
         blocks: Addresses at the other end; empty for every address.
         ports: Ports at the receiver; empty for every packet, of whatever protocol.
+        peers: Pods at the other end, in place of blocks; empty for an opening by address.
     """
 
     blocks: tuple[Block, ...] = ()
     ports: tuple[PortRange, ...] = ()
+    peers: tuple[Peer, ...] = ()
 
     @property
     def cost(self) -> int:
         """Number of entries that it takes in a policy."""
-        return 1 + len(self.ports) + sum(block.cost for block in self.blocks)
+        blocks = sum(block.cost for block in self.blocks)
+        return 1 + len(self.ports) + len(self.peers) + blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,31 +117,124 @@ class Compiled:
     shortfalls: tuple[Shortfall, ...]
 
 
-def compile_firewall(spec: FirewallSpec, *, limit: int = ENTRIES_LIMIT) -> Compiled:
-    """Compile the rules of a firewall; exact but for what `shortfalls` tells.
+def compile_firewall(
+    spec: FirewallSpec, *, limit: int = ENTRIES_LIMIT, protected: AddressSet = NOWHERE
+) -> Compiled:
+    """Compile the rules of a firewall; exact except for what `shortfalls` tells.
 
     Args:
         spec: The rules.
         limit: Most entries of one direction.
+        protected: Addresses that nothing may be sent to.
     """
-    ingress, in_short = _compile(build_ruleset(spec, Direction.INGRESS), limit)
-    egress, out_short = _compile(build_ruleset(spec, Direction.EGRESS), limit)
-    return Compiled(ingress, egress, (*in_short, *out_short))
+    found: dict[Direction, tuple[Opening, ...]] = {}
+    shortfalls: list[Shortfall] = []
+    for direction in Direction:
+        closed = protected if direction is Direction.EGRESS else NOWHERE
+        openings, short = _compile(build_ruleset(spec, direction), limit, closed)
+        groups = tuple(
+            (peer, build_peer_ruleset(spec, direction, peer))
+            for peer in list_peers(spec, direction)
+        )
+        by_peer, peers_short = _compile_peers(groups, limit)
+        found[direction] = (*openings, *by_peer)
+        shortfalls += [*short, *peers_short]
+    told = {(each.rule, each.reason): each for each in reversed(shortfalls)}
+    return Compiled(
+        found[Direction.INGRESS], found[Direction.EGRESS], tuple(reversed(told.values()))
+    )
+
+
+type _Part = tuple[tuple[Opening, ...], tuple[Shortfall, ...]]
+
+
+def compile_open_egress(protected: AddressSet) -> tuple[Opening, ...]:
+    """Compile what an instance without firewall may send: anything, except to what is protected."""
+    openings, _ = _compile(Ruleset(Direction.EGRESS, (), allows=True), ENTRIES_LIMIT, protected)
+    return openings
 
 
 @lru_cache(maxsize=1024)
-def _compile(ruleset: Ruleset, limit: int) -> tuple[tuple[Opening, ...], tuple[Shortfall, ...]]:
+def _compile(ruleset: Ruleset, limit: int, protected: AddressSet) -> _Part:
     """Compile one direction; remembered, since each pass over a firewall asks for it."""
+    kept = ruleset
+    if not _fits(_protect(ruleset, protected), limit):
+        kept = _shrink(ruleset, lambda each: _fits(_protect(each, protected), limit))
+    traffic = find_traffic(_protect(kept, protected))
+    shortfalls = [*_tell_dropped(ruleset, kept), *_find_shortfalls(kept, traffic)]
+    if protected == NOWHERE:
+        return tuple(_find_openings(traffic)), tuple(shortfalls)
+    shortfalls += _tell_protected(kept, protected)
+    return (*_find_openings(traffic), *_keep_reachable(kept)), tuple(shortfalls)
 
-    def attempt(kept: Ruleset) -> tuple[tuple[Opening, ...], tuple[Shortfall, ...]]:
-        traffic = find_traffic(kept)
-        return tuple(_find_openings(traffic)), tuple(_find_shortfalls(kept, traffic))
 
-    if _fits(ruleset, limit):
-        return attempt(ruleset)
-    kept = _shrink(ruleset, lambda each: _fits(each, limit))
-    openings, shortfalls = attempt(kept)
-    return openings, (*_tell_dropped(ruleset, kept), *shortfalls)
+@lru_cache(maxsize=1024)
+def _compile_peers(groups: tuple[tuple[Peer, Ruleset], ...], limit: int) -> _Part:
+    """Compile what the peers of one direction may do; equal ones share an opening."""
+    sharing: dict[tuple[Opening, ...], list[Peer]] = {}
+    shortfalls: list[Shortfall] = []
+    for peer, ruleset in groups:
+        traffic = find_traffic(ruleset)
+        openings = tuple(_find_openings(traffic))
+        limit -= sum(opening.cost for opening in openings)
+        if limit < 0:
+            names = (rule.name for rule in ruleset.rules if rule.allows)
+            shortfalls += [Shortfall(name, FirewallReason.TOO_LARGE, _DROPPED) for name in names]
+            continue
+        sharing.setdefault(openings, []).append(peer)
+        shortfalls += _find_shortfalls(ruleset, traffic)
+    found = tuple(
+        replace(opening, peers=tuple(peers))
+        for openings, peers in sharing.items()
+        for opening in openings
+    )
+    return found, tuple(shortfalls)
+
+
+# What administrators protect.
+
+
+def _protect(ruleset: Ruleset, protected: AddressSet) -> Ruleset:
+    """Deny everything to the protected addresses, before any rule is tried."""
+    if protected == NOWHERE:
+        return ruleset
+    first = PacketRule("", False, Protocol.ALL, (), protected)
+    return replace(ruleset, rules=(first, *ruleset.rules))
+
+
+def _keep_reachable(ruleset: Ruleset) -> Iterable[Opening]:
+    """Open what is allowed to every address to the pods that protected addresses must not cut off.
+
+    These are the pods of the same namespace and the DNS service of the cluster: the addresses of
+    both may be among those that are protected, and some network plugins apply no block to pods.
+    """
+    traffic = find_traffic(ruleset)
+    everywhere = (1 << len(traffic.stretches)) - 1
+    for zone in traffic.zones:
+        everywhere &= zone.allowed
+    common = Traffic(traffic.stretches, (Zone(EVERYWHERE, everywhere, ()),))
+    for opening in _find_openings(common):
+        yield replace(opening, peers=(NEIGHBORS,))
+        lookups = tuple(port for port in _DNS_PORTS if _holds(opening, port))
+        if lookups:
+            yield Opening(ports=lookups, peers=(CLUSTER_DNS,))
+
+
+def _holds(opening: Opening, wanted: PortRange) -> bool:
+    """Tell whether an opening is about the ports that are wanted."""
+    first, last = wanted.ports or ALL_PORTS
+    return not opening.ports or any(
+        each.protocol is wanted.protocol
+        and (each.ports is None or (each.ports[0] <= first and last <= each.ports[1]))
+        for each in opening.ports
+    )
+
+
+def _tell_protected(ruleset: Ruleset, protected: AddressSet) -> Iterable[Shortfall]:
+    message = "some of its cidrs are protected by the administrator and stay closed"
+    for rule in ruleset.rules:
+        if rule.allows and rule.addresses != EVERYWHERE and rule.addresses.meets(protected):
+            yield Shortfall(rule.name, FirewallReason.PROTECTED, message)
 
 
 # What may pass, as openings.
@@ -254,10 +358,9 @@ def _keep(ruleset: Ruleset, allowing: list[int], count: int) -> Ruleset:
 
 
 def _tell_dropped(ruleset: Ruleset, kept: Ruleset) -> Iterable[Shortfall]:
-    message = "the policy would be too large; what this allows is closed"
     left = {rule.name for rule in kept.rules}
     names = [rule.name for rule in ruleset.rules if rule.name not in left]
     if ruleset.allows and not kept.allows:
         names.append(DEFAULT_FIELDS[ruleset.direction])
     for name in names:
-        yield Shortfall(name, FirewallReason.TOO_LARGE, message)
+        yield Shortfall(name, FirewallReason.TOO_LARGE, _DROPPED)

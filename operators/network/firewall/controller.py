@@ -9,13 +9,21 @@ from libs.common.conditions import conditions_of
 from libs.common.contracts.compute import INSTANCE, InstanceView
 from libs.common.contracts.multus import MULTI_NETWORK_POLICY
 from libs.common.contracts.network import NetworkView
-from libs.common.kinds import NETWORK_POLICY, Key
+from libs.common.kinds import NETWORK_POLICY, POD, Key
 from libs.common.runtime import Context, Controller, Result
 from operators.network.api.v1alpha1 import FIREWALL, NETWORK, Firewall
 from operators.network.api.v1alpha1.firewall import FirewallReason
 from operators.network.api.v1alpha1.network import Backend
+from operators.network.firewall.addresses import AddressSet
 from operators.network.firewall.compiler import Compiled, compile_firewall
-from operators.network.firewall.reconcile import Observed, build_status, plan_firewall
+from operators.network.firewall.peers import Surroundings
+from operators.network.firewall.reconcile import (
+    Observed,
+    build_status,
+    list_users,
+    plan_firewall,
+    plan_release,
+)
 from operators.network.metrics import COMPILE_SECONDS
 from operators.network.naming import FINALIZER, FIREWALL_CONTROLLER
 from operators.network.observe import (
@@ -23,19 +31,27 @@ from operators.network.observe import (
     INSTANCE_INDEXES,
     POLICY_INDEXES,
     POLICY_KINDS,
+    UNLABELLED_PODS,
     find_networks,
+    list_closed_elsewhere,
     list_live,
+    list_movers,
     list_objects,
     list_open_elsewhere,
     list_owned,
     list_served,
+    list_unlabelled,
+    map_closing_policy,
+    map_instance_to_firewalls,
     map_network_to_firewalls,
+    map_pod_to_firewalls,
     map_policy_to_firewalls,
     map_to_firewall,
     shrink_instance,
+    shrink_pod,
 )
 from operators.network.passes import explain_refusal, take_steps
-from operators.network.settings import Settings
+from operators.network.settings import Enforcement, Settings
 
 
 def build_controller(settings: Settings) -> Controller:
@@ -52,14 +68,22 @@ def build_controller(settings: Settings) -> Controller:
         .owns(NETWORK_POLICY, indexes=POLICY_INDEXES)
         .owns(MULTI_NETWORK_POLICY, optional=True, indexes=POLICY_INDEXES)
         .watches(NETWORK_POLICY, map_policy_to_firewalls)
+        .watches(NETWORK_POLICY, map_closing_policy)
         .watches(MULTI_NETWORK_POLICY, map_policy_to_firewalls, optional=True)
         .watches(NETWORK, map_network_to_firewalls)
         .watches(
             INSTANCE,
-            map_to_firewall,
+            map_instance_to_firewalls,
             transform=shrink_instance,
             optional=True,
             indexes=INSTANCE_INDEXES,
+        )
+        .watches(
+            POD,
+            map_pod_to_firewalls,
+            transform=shrink_pod,
+            label_selector=UNLABELLED_PODS,
+            source="reflector",
         )
     )
 
@@ -74,21 +98,22 @@ class Reconciler:
     def __init__(self, settings: Settings) -> None:
         """Keep the settings; there is no other state."""
         self._settings = settings
+        self._protected = AddressSet.of(settings.protected_blocks)
 
     async def reconcile(self, ctx: Context) -> Result | None:
         """Make one pass over a Firewall, which may be in use while it is being deleted."""
         firewall = Firewall.parse(ctx.primary)
-        compiled = await _compile(ctx, firewall)
+        compiled = await self._compile(ctx, firewall)
         outcome = await take_steps(
             ctx,
-            plan_firewall(firewall, compiled, _observe(ctx, firewall)),
+            plan_firewall(firewall, compiled, self._observe(ctx, firewall)),
             reason=FirewallReason.APPLIED,
             repaired=FirewallReason.REPAIRED,
         )
         refusal = explain_refusal(
             outcome, taken=FirewallReason.NAME_TAKEN, refused=FirewallReason.WRITE_REFUSED
         )
-        observed = _observe(ctx, firewall)
+        observed = self._observe(ctx, firewall)
         status = build_status(
             firewall, compiled, observed, refusal, current=conditions_of(ctx.primary), now=ctx.now()
         )
@@ -97,12 +122,14 @@ class Reconciler:
 
     async def finalize(self, ctx: Context) -> Result | None:
         """Keep a Firewall that is being deleted in force while any instance names it."""
-        if ctx.indexed(INSTANCE, BY_FIREWALL, str(ctx.key)):
+        firewall = Firewall.parse(ctx.primary)
+        if list_users(self._observe(ctx, firewall)):
             return await self.reconcile(ctx)
         live = await list_live(ctx, INSTANCE)
         if any(ctx.key in map_to_firewall(each, None) for each in live):
             return Result(requeue_after=1)
-        return None
+        outcome = await ctx.execute(*plan_release(firewall, self._observe(ctx, firewall)))
+        return None if outcome.ok else Result.from_outcome(outcome)
 
     def _next_look(self, observed: Observed) -> float | None:
         """Return when to look again though nothing happens: a kind that appears is no event."""
@@ -111,24 +138,36 @@ class Reconciler:
         waits = attached and MULTI_NETWORK_POLICY not in observed.served
         return self._settings.multus_poll_seconds if waits else None
 
+    async def _compile(self, ctx: Context, firewall: Firewall) -> Compiled:
+        started = time.perf_counter()
+        # Rules without number may take seconds, in which the Lease has to be kept.
+        compiled = await asyncio.to_thread(
+            compile_firewall, firewall.spec, protected=self._protected
+        )
+        ctx.metrics.histogram(COMPILE_SECONDS).observe(time.perf_counter() - started)
+        return compiled
 
-async def _compile(ctx: Context, firewall: Firewall) -> Compiled:
-    started = time.perf_counter()
-    # Rules without number may take seconds, in which the Lease has to be kept.
-    compiled = await asyncio.to_thread(compile_firewall, firewall.spec)
-    ctx.metrics.histogram(COMPILE_SECONDS).observe(time.perf_counter() - started)
-    return compiled
+    def _observe(self, ctx: Context, firewall: Firewall) -> Observed:
+        network = ctx.get(NETWORK, Key(ctx.key.namespace, firewall.spec.network_ref.name))
+        members = tuple(map(InstanceView.parse, ctx.indexed(INSTANCE, BY_FIREWALL, str(ctx.key))))
+        movers = list_movers(ctx)
+        return Observed(
+            network=None if network is None else NetworkView.parse(network),
+            members=members,
+            objects=list_objects(ctx, POLICY_KINDS),
+            owned=list_owned(ctx, POLICY_KINDS),
+            served=list_served(ctx),
+            open_elsewhere=list_open_elsewhere(ctx, members),
+            movers=movers,
+            closed_elsewhere=list_closed_elsewhere(ctx, movers),
+            others=find_networks(ctx, {member.network for member in members}),
+            around=_look_around(ctx, firewall),
+            enforces_attached=self._settings.multi_network_policy is Enforcement.ENFORCED,
+        )
 
 
-def _observe(ctx: Context, firewall: Firewall) -> Observed:
-    network = ctx.get(NETWORK, Key(ctx.key.namespace, firewall.spec.network_ref.name))
-    members = tuple(map(InstanceView.parse, ctx.indexed(INSTANCE, BY_FIREWALL, str(ctx.key))))
-    return Observed(
-        network=None if network is None else NetworkView.parse(network),
-        members=members,
-        objects=list_objects(ctx, POLICY_KINDS),
-        owned=list_owned(ctx, POLICY_KINDS),
-        served=list_served(ctx),
-        open_elsewhere=list_open_elsewhere(ctx, members),
-        others=find_networks(ctx, {member.network for member in members}),
-    )
+def _look_around(ctx: Context, firewall: Firewall) -> Surroundings:
+    if not any(rule.peers for rule in firewall.spec.rules):
+        return Surroundings()
+    instances = tuple(map(InstanceView.parse, ctx.list(INSTANCE)))
+    return Surroundings(instances, list_unlabelled(ctx))

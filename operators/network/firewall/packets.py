@@ -6,17 +6,38 @@ documentation says; the other reads a NetworkPolicy as the documentation of Kube
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, ip_network
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 
+from libs.common.labels import matches_selector
 from operators.network.api.v1alpha1.firewall import (
     Direction,
+    FirewallRule,
     FirewallSpec,
     Protocol,
     Verdict,
 )
+from operators.network.api.v1alpha1.peers import FirewallPeer
+
+type Belongs = Callable[[FirewallPeer], bool]
+"""Tells whether the other end of a packet is among the machines that a peer names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod at the other end.
+
+    Attributes:
+        labels: Labels of the pod.
+        namespace_labels: Labels of its namespace.
+        is_neighbor: Whether it is in the namespace of the policy.
+    """
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    is_neighbor: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,28 +49,90 @@ class Packet:
         protocol: Its protocol; ALL stands for one that has no name here, such as ESP.
         port: Port at the receiver; 0 where the protocol has none.
         address: Address at the other end.
+        pod: Pod at the other end; None for an end outside the cluster.
     """
 
     direction: Direction
     protocol: Protocol
     port: int
     address: IPv4Address | IPv6Address
+    pod: Pod | None = None
 
 
-def find_decider(spec: FirewallSpec, packet: Packet) -> tuple[bool, str]:
-    """Walk the rules of a firewall; tell whether a packet passes, and the name of who says so."""
+def is_allowed(
+    spec: FirewallSpec, packet: Packet, belongs: Belongs, protected: Sequence[str] = ()
+) -> bool:
+    """Tell whether a packet passes: by its address, as a peer, or as one who must be reachable.
+
+    Args:
+        spec: The rules.
+        packet: The packet.
+        belongs: Tells which peers its other end is.
+        protected: Addresses that nothing may be sent to.
+    """
+    sent = packet.direction is Direction.EGRESS
+    if not (sent and _is_in(protected, packet)) and find_decider(spec, packet)[0]:
+        return True
+    peers = [peer for rule in spec.rules for peer in rule.peers if belongs(peer)]
+    if any(_passes_as(spec, packet, peer) for peer in peers):
+        return True
+    if not (sent and protected and packet.pod is not None):
+        return False
+    lookup = packet.port == 53 and packet.protocol in (Protocol.UDP, Protocol.TCP)
+    resolver = packet.pod.namespace_labels.get("kubernetes.io/metadata.name") == "kube-system"
+    return (packet.pod.is_neighbor or (lookup and resolver)) and _reaches_every_address(
+        spec, packet
+    )
+
+
+def _passes_as(spec: FirewallSpec, packet: Packet, peer: FirewallPeer) -> bool:
+    for rule in _in_order(spec):
+        named = peer in rule.peers
+        everyone = rule.action is Verdict.DENY and not rule.cidrs and not rule.peers
+        if (named or everyone) and _is_about(rule, packet):
+            return named
+    return False
+
+
+def _reaches_every_address(spec: FirewallSpec, packet: Packet) -> bool:
+    """Try each address at which some rule begins or ends; between these nothing changes."""
+    numbers = {4: {0, (1 << 32) - 1}, 6: {0, (1 << 128) - 1}}
+    for rule in spec.rules:
+        for block in map(ip_network, rule.cidrs):
+            first, last = int(block[0]), int(block[-1])
+            top = (1 << block.max_prefixlen) - 1
+            numbers[block.version] |= {first, last, max(first - 1, 0), min(last + 1, top)}
+    addresses = [IPv4Address(each) for each in numbers[4]] + [
+        IPv6Address(each) for each in numbers[6]
+    ]
+    return all(
+        find_decider(spec, replace(packet, address=ip_address(each)))[0] for each in addresses
+    )
+
+
+def _in_order(spec: FirewallSpec) -> Iterable[FirewallRule]:
     for priority in sorted({rule.priority for rule in spec.rules}):
         for action in (Verdict.DENY, Verdict.ALLOW):
             for rule in sorted(spec.rules, key=lambda each: each.name):
-                if rule.priority != priority or rule.action is not action:
-                    continue
-                if (
-                    rule.direction is packet.direction
-                    and rule.protocol in (Protocol.ALL, packet.protocol)
-                    and _is_in(rule.cidrs, packet)
-                    and _names(rule.ports, packet.port)
-                ):
-                    return action is Verdict.ALLOW, rule.name
+                if rule.priority == priority and rule.action is action:
+                    yield rule
+
+
+def _is_about(rule: FirewallRule, packet: Packet) -> bool:
+    return (
+        rule.direction is packet.direction
+        and rule.protocol in (Protocol.ALL, packet.protocol)
+        and _names(rule.ports, packet.port)
+    )
+
+
+def find_decider(spec: FirewallSpec, packet: Packet) -> tuple[bool, str]:
+    """Walk the rules about addresses; tell whether a packet passes, and who says so."""
+    for rule in _in_order(spec):
+        about_addresses = bool(rule.cidrs) or not rule.peers
+        everyone = not rule.cidrs
+        if about_addresses and _is_about(rule, packet) and (everyone or _is_in(rule.cidrs, packet)):
+            return rule.action is Verdict.ALLOW, rule.name
     if packet.direction is Direction.INGRESS:
         return spec.default_ingress is Verdict.ALLOW, "defaultIngress"
     return spec.default_egress is Verdict.ALLOW, "defaultEgress"
@@ -69,8 +152,8 @@ def passes_policy(policy: Mapping[str, Any], packet: Packet) -> bool:
     )
 
 
-def _is_in(cidrs: list[str], packet: Packet) -> bool:
-    return not cidrs or any(packet.address in ip_network(cidr) for cidr in cidrs)
+def _is_in(cidrs: Sequence[str], packet: Packet) -> bool:
+    return any(packet.address in ip_network(cidr) for cidr in cidrs)
 
 
 def _names(ports: list[int | str], port: int) -> bool:
@@ -84,12 +167,23 @@ def _names(ports: list[int | str], port: int) -> bool:
 def _reaches(peers: list[Any] | None, packet: Packet) -> bool:
     if not peers:
         return True
-    for peer in peers:
-        block = peer["ipBlock"]
-        left_out = any(packet.address in ip_network(each) for each in block.get("except") or ())
-        if packet.address in ip_network(block["cidr"]) and not left_out:
-            return True
-    return False
+    return any(
+        _is_in_block(peer["ipBlock"], packet) if "ipBlock" in peer else _selects(peer, packet.pod)
+        for peer in peers
+    )
+
+
+def _is_in_block(block: Mapping[str, Any], packet: Packet) -> bool:
+    left_out = any(packet.address in ip_network(each) for each in block.get("except") or ())
+    return packet.address in ip_network(block["cidr"]) and not left_out
+
+
+def _selects(peer: Mapping[str, Any], pod: Pod | None) -> bool:
+    if pod is None:
+        return False
+    where = peer.get("namespaceSelector")
+    there = pod.is_neighbor if where is None else matches_selector(where, pod.namespace_labels)
+    return there and matches_selector(peer.get("podSelector") or {}, pod.labels)
 
 
 def _opens(ports: list[Any] | None, packet: Packet) -> bool:

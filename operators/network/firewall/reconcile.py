@@ -12,8 +12,8 @@ from libs.common.conditions import Condition, build_conditions
 from libs.common.contracts.compute import InstanceView
 from libs.common.contracts.multus import MULTI_NETWORK_POLICY
 from libs.common.contracts.network import NetworkView
-from libs.common.kinds import Key, Kind, Manifest, uid_of
-from libs.common.plan import Step
+from libs.common.kinds import NETWORK_POLICY, Key, Kind, Manifest, key_of, uid_of
+from libs.common.plan import Delete, Step
 from operators.network.api.v1alpha1 import Firewall
 from operators.network.api.v1alpha1.firewall import (
     MEMBERS_LIMIT,
@@ -29,12 +29,20 @@ from operators.network.children import (
     show_users,
 )
 from operators.network.firewall.compiler import Compiled, Shortfall
-from operators.network.firewall.resources import build_firewall_policy
+from operators.network.firewall.peers import UIDS_LIMIT, Peer, Surroundings
+from operators.network.firewall.resources import (
+    build_closing_policy,
+    build_firewall_policy,
+    select_peers,
+)
 from operators.network.resources import Carrier, list_selected
 
 type Refusal = tuple[FirewallReason, str]
 """Why a step failed: the reason, and the words of the API server."""
 
+_MANY_PEERS: Final = (
+    f"its peers are more instances than a policy can name ({UIDS_LIMIT}); they stay closed"
+)
 _SECONDARY: Final = (
     f"the network is attached by Multus and the cluster does not serve "
     f"{MULTI_NETWORK_POLICY.resource}: no rule can be in force, and no machine starts"
@@ -52,7 +60,11 @@ class Observed:
         owned: Policies that the firewall controls.
         served: Optional kinds that the cluster serves.
         open_elsewhere: UIDs of instances that a policy of another owner opens still.
+        movers: Instances of the namespace that named this firewall before and name another one now.
+        closed_elsewhere: UIDs of movers that a policy of another firewall selects.
         others: Other networks that members are on, by name; one that does not exist is left out.
+        around: Instances that the peers of rules may be.
+        enforces_attached: Whether the cluster is known to enforce MultiNetworkPolicies.
     """
 
     network: NetworkView | None = None
@@ -61,7 +73,11 @@ class Observed:
     owned: tuple[tuple[Kind, Manifest], ...] = ()
     served: frozenset[Kind] = frozenset()
     open_elsewhere: frozenset[str] = frozenset()
+    movers: tuple[InstanceView, ...] = ()
+    closed_elsewhere: frozenset[str] = frozenset()
     others: Mapping[str, NetworkView] = field(default_factory=dict)
+    around: Surroundings = field(default_factory=Surroundings)
+    enforces_attached: bool = False
 
 
 def find_carrier(observed: Observed) -> Carrier | None:
@@ -94,27 +110,58 @@ def choose_members(observed: Observed) -> list[InstanceView]:
     return sorted(ranked[:MEMBERS_LIMIT], key=lambda each: each.key)
 
 
+def list_movers(observed: Observed) -> list[InstanceView]:
+    """List the instances that only this firewall keeps closed, although they name another one.
+
+    Between two firewalls an instance without Network would be selected by no policy, which means
+    open. The old firewall therefore keeps it closed until the new one selects it.
+    """
+    return [each for each in observed.movers if each.uid not in observed.closed_elsewhere]
+
+
+def build_closing_child(firewall: Firewall, observed: Observed) -> Child:
+    """Build the policy that closes instances without Network; it may select nobody."""
+    bare = [each for each in observed.members if not each.network]
+    uids = [each.uid for each in (*bare, *list_movers(observed))]
+    manifest = build_closing_policy(firewall, uids)
+    live = observed.objects.get((NETWORK_POLICY, key_of(manifest)))
+    return Child(NETWORK_POLICY, manifest, live)
+
+
 def build_child(firewall: Firewall, compiled: Compiled, observed: Observed) -> Child | None:
-    """Build the policy; None where there is nothing to write it as."""
+    """Build the policy that opens; None where there is nothing to write it as."""
     carrier = find_carrier(observed)
     if carrier is None:
         return None
     uids = [member.uid for member in choose_members(observed)]
-    manifest = build_firewall_policy(firewall, compiled, uids, carrier)
+    manifest = build_firewall_policy(firewall, compiled, uids, carrier, observed.around)
     key = Key(manifest["metadata"]["namespace"], manifest["metadata"]["name"])
     return Child(carrier.kind, manifest, observed.objects.get((carrier.kind, key)))
 
 
 def plan_firewall(firewall: Firewall, compiled: Compiled, observed: Observed) -> list[list[Step]]:
-    """Plan the steps that bring the policy in line."""
+    """Plan the steps that bring the policies in line: what closes comes first."""
     child = build_child(firewall, compiled, observed)
+    closing = build_closing_child(firewall, observed)
+    closes = bool(list_selected(closing.wanted))
     wanted = None if child is None else (child.kind, child.key)
     surplus = [
         (kind, manifest)
         for kind, manifest in observed.owned
         if (kind, Key(manifest["metadata"]["namespace"], manifest["metadata"]["name"])) != wanted
     ]
-    return plan_children([] if child is None else [child], surplus)
+    wanted_children = [*([closing] if closes else []), *([child] if child is not None else [])]
+    if not closes and closing.is_ours and closing.live is not None:
+        surplus.append((closing.kind, closing.live))
+    return plan_children(wanted_children, surplus)
+
+
+def plan_release(firewall: Firewall, observed: Observed) -> list[list[Step]]:
+    """Plan to delete what Kubernetes does not delete with a Firewall that nothing uses any more."""
+    closing = build_closing_child(firewall, observed)
+    if closing.live is None or not closing.is_ours:
+        return []
+    return [[Delete.of(closing.kind, closing.live)]]
 
 
 def build_status(
@@ -137,12 +184,13 @@ def build_status(
         now: Time of the transitions that happen here.
     """
     child = build_child(firewall, compiled, observed)
-    shortfalls = _list_shortfalls(compiled, child)
-    covered = _list_covered(firewall, observed, child)
-    users = [f"Instance {member.key.name}" for member in observed.members]
+    closing = build_closing_child(firewall, observed)
+    shortfalls = _list_shortfalls(firewall, compiled, observed, child)
+    covered = _list_covered(firewall, observed, child, closing)
+    users = list_users(observed)
     conditions = [
-        _judge_ready(firewall, observed, child, covered, shortfalls, refusal),
-        _judge_enforced(shortfalls),
+        _judge_ready(firewall, observed, child, closing, covered, shortfalls, refusal),
+        _judge_enforced(observed, child, shortfalls),
         *_judge_terminating(firewall, users),
     ]
     generation = firewall.metadata.generation
@@ -163,23 +211,39 @@ def build_status(
     return drop_empty(status)
 
 
-def _list_shortfalls(compiled: Compiled, child: Child | None) -> list[Shortfall]:
+def _list_shortfalls(
+    firewall: Firewall, compiled: Compiled, observed: Observed, child: Child | None
+) -> list[Shortfall]:
     if child is None:
         return [Shortfall("networkRef", FirewallReason.SECONDARY_INTERFACE, _SECONDARY)]
-    return list(compiled.shortfalls)
+    left_out = select_peers(compiled, observed.around).too_many
+    closed = [
+        Shortfall(rule.name, FirewallReason.TOO_LARGE, _MANY_PEERS)
+        for rule in firewall.spec.rules
+        if not left_out.isdisjoint(map(Peer.of, rule.peers))
+    ]
+    return [*compiled.shortfalls, *closed]
+
+
+def list_users(observed: Observed) -> list[str]:
+    """List who needs the firewall: members, and movers that nothing else closes yet."""
+    return [f"Instance {each.key.name}" for each in (*observed.members, *list_movers(observed))]
 
 
 def _list_covered(
-    firewall: Firewall, observed: Observed, child: Child | None
+    firewall: Firewall, observed: Observed, child: Child | None, closing: Child
 ) -> list[InstanceView]:
     """List the instances for which nothing but the rules holds: their machines may start."""
     if child is None or not child.stands or child.live is None:
         return []
     held = set(list_selected(child.live)) - observed.open_elsewhere
+    closed = set(list_selected(closing.live or {})) if closing.stands else set()
     return [
         member
         for member in choose_members(observed)
-        if member.uid in held and is_reached(firewall, observed, member)
+        if member.uid in held
+        and is_reached(firewall, observed, member)
+        and (member.network or member.uid in closed)
     ]
 
 
@@ -187,6 +251,7 @@ def _judge_ready(
     firewall: Firewall,
     observed: Observed,
     child: Child | None,
+    closing: Child,
     covered: Sequence[InstanceView],
     shortfalls: Sequence[Shortfall],
     refusal: Refusal | None,
@@ -198,8 +263,11 @@ def _judge_ready(
         return lack(FirewallReason.IN_USE, "the Firewall is being deleted")
     if child is None:
         return lack(FirewallReason.SECONDARY_INTERFACE, _SECONDARY)
-    if not child.stands:
-        return lack(*(refusal or (FirewallReason.POLICY_MISSING, f"{child} is not there yet")))
+    needed = [closing, child] if list_selected(closing.wanted) else [child]
+    for policy in needed:
+        if not policy.stands:
+            message = f"{policy} does not exist yet"
+            return lack(*(refusal or (FirewallReason.POLICY_MISSING, message)))
     if len(observed.members) > MEMBERS_LIMIT:
         message = (
             f"{len(observed.members)} instances name the firewall, {MEMBERS_LIMIT} can; "
@@ -224,8 +292,17 @@ def _judge_ready(
     return Condition.true(FirewallCondition.READY, reason, message)
 
 
-def _judge_enforced(shortfalls: Sequence[Shortfall]) -> Condition:
+def _judge_enforced(
+    observed: Observed, child: Child | None, shortfalls: Sequence[Shortfall]
+) -> Condition:
     type_ = FirewallCondition.ENFORCED
+    attached = child is not None and child.kind == MULTI_NETWORK_POLICY
+    if not shortfalls and attached and not observed.enforces_attached:
+        message = (
+            f"nothing tells whether the cluster enforces {child}; see the setting "
+            "multiNetworkPolicy"
+        )
+        return Condition.unknown(type_, FirewallReason.IMPLEMENTATION_UNKNOWN, message)
     if not shortfalls:
         return Condition.true(type_, FirewallReason.EXPRESSIBLE)
     names = render_users(dict.fromkeys(each.rule for each in shortfalls))

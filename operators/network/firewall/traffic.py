@@ -9,7 +9,7 @@ are one zone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
@@ -23,6 +23,7 @@ from operators.network.api.v1alpha1.firewall import (
     parse_ports,
 )
 from operators.network.firewall.addresses import BITS, EVERYWHERE, AddressSet, Span, cut, join
+from operators.network.firewall.peers import Peer
 
 PORTED: Final = (Protocol.TCP, Protocol.UDP, Protocol.SCTP)
 """Protocols whose packets name ports; those that NetworkPolicy knows."""
@@ -107,14 +108,32 @@ class Traffic:
 
 
 def build_ruleset(spec: FirewallSpec, direction: Direction) -> Ruleset:
-    """Build the rules of one direction, in their order: priority, Deny before Allow, name."""
-    ordered = sorted(
-        (rule for rule in spec.rules if rule.direction is direction),
-        key=lambda rule: (rule.priority, rule.action is Verdict.ALLOW, rule.name),
-    )
+    """Build the rules about addresses of one direction, in their order."""
+    ordered = [rule for rule in _order(spec, direction) if rule.cidrs or not rule.peers]
     default = spec.default_ingress if direction is Direction.INGRESS else spec.default_egress
     rules = tuple(map(_build_rule, ordered))
     return Ruleset(direction, rules, default is Verdict.ALLOW)
+
+
+def build_peer_ruleset(spec: FirewallSpec, direction: Direction, peer: Peer) -> Ruleset:
+    """Build what decides about one peer, whatever its address.
+
+    These are the rules that name the peer, and those that deny everyone. A peer adds to what its
+    address may do: neither a rule about addresses nor the default decides about it.
+    """
+    rules = tuple(
+        replace(_build_rule(rule), addresses=EVERYWHERE)
+        for rule in _order(spec, direction)
+        if peer in map(Peer.of, rule.peers)
+        or (rule.action is Verdict.DENY and not rule.cidrs and not rule.peers)
+    )
+    return Ruleset(direction, rules, allows=False)
+
+
+def list_peers(spec: FirewallSpec, direction: Direction) -> tuple[Peer, ...]:
+    """List the peers of the rules of one direction, each once, in the order of the rules."""
+    found = (Peer.of(peer) for rule in _order(spec, direction) for peer in rule.peers)
+    return tuple(dict.fromkeys(found))
 
 
 def find_traffic(ruleset: Ruleset) -> Traffic:
@@ -136,6 +155,14 @@ def find_traffic(ruleset: Ruleset) -> Traffic:
         for (allowed, deciders), spans in found.items()
     )
     return Traffic(stretches, tuple(zones))
+
+
+def _order(spec: FirewallSpec, direction: Direction) -> list[FirewallRule]:
+    """Order the rules of one direction: by priority, Deny before Allow, then by name."""
+    return sorted(
+        (rule for rule in spec.rules if rule.direction is direction),
+        key=lambda rule: (rule.priority, rule.action is Verdict.ALLOW, rule.name),
+    )
 
 
 def _build_rule(rule: FirewallRule) -> PacketRule:

@@ -7,10 +7,19 @@ from typing import Final
 from libs.common.conditions import conditions_of
 from libs.common.contracts.compute import INSTANCE, InstanceView
 from libs.common.contracts.multus import MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION
-from libs.common.kinds import NETWORK_POLICY, key_of
+from libs.common.contracts.reading import text_map_at
+from libs.common.crd import ParseError
+from libs.common.kinds import NAMESPACE, NETWORK_POLICY, POD, Key, key_of
 from libs.common.runtime import Context, Controller, Result
-from operators.network.api.v1alpha1 import FIREWALL, NETWORK, Network
+from operators.network.api.v1alpha1 import (
+    FIREWALL,
+    NETWORK,
+    PROVIDER_NETWORK,
+    Network,
+    ProviderNetwork,
+)
 from operators.network.api.v1alpha1.network import Backend, NetworkReason
+from operators.network.firewall.addresses import AddressSet
 from operators.network.naming import FINALIZER, NETWORK_CONTROLLER
 from operators.network.network.reconcile import (
     Observed,
@@ -25,14 +34,21 @@ from operators.network.observe import (
     INSTANCE_INDEXES,
     NETWORK_INDEXES,
     POLICY_INDEXES,
+    UNLABELLED_PODS,
     list_live,
     list_objects,
     list_owned,
     list_served,
+    list_unlabelled,
     map_deny_policy,
     map_instance_to_networks,
+    map_namespace_to_networks,
+    map_pod_to_networks,
+    map_provider_to_networks,
     map_to_network,
     shrink_instance,
+    shrink_namespace,
+    shrink_pod,
 )
 from operators.network.passes import explain_refusal, take_steps
 from operators.network.settings import Settings
@@ -65,6 +81,15 @@ def build_controller(settings: Settings) -> Controller:
             optional=True,
             indexes=INSTANCE_INDEXES,
         )
+        .watches(PROVIDER_NETWORK, map_provider_to_networks)
+        .watches(NAMESPACE, map_namespace_to_networks, transform=shrink_namespace)
+        .watches(
+            POD,
+            map_pod_to_networks,
+            transform=shrink_pod,
+            label_selector=UNLABELLED_PODS,
+            source="reflector",
+        )
     )
 
 
@@ -78,20 +103,21 @@ class Reconciler:
     def __init__(self, settings: Settings) -> None:
         """Keep the settings; there is no other state."""
         self._settings = settings
+        self._protected = AddressSet.of(settings.protected_blocks)
 
     async def reconcile(self, ctx: Context) -> Result | None:
         """Make one pass over a Network, which may be in use while it is being deleted."""
         network = Network.parse(ctx.primary)
         outcome = await take_steps(
             ctx,
-            plan_network(network, _observe(ctx)),
+            plan_network(network, self._observe(ctx, network)),
             reason=NetworkReason.APPLIED,
             repaired=NetworkReason.REPAIRED,
         )
         refusal = explain_refusal(
             outcome, taken=NetworkReason.NAME_TAKEN, refused=NetworkReason.WRITE_REFUSED
         )
-        observed = _observe(ctx)
+        observed = self._observe(ctx, network)
         status = build_status(
             network, observed, refusal, current=conditions_of(ctx.primary), now=ctx.now()
         )
@@ -101,7 +127,7 @@ class Reconciler:
     async def finalize(self, ctx: Context) -> Result | None:
         """Keep a Network that is being deleted as it is while anything names it."""
         network = Network.parse(ctx.primary)
-        if list_users(network, _observe(ctx)):
+        if list_users(network, self._observe(ctx, network)):
             return await self.reconcile(ctx)
         instances = map(InstanceView.parse, await list_live(ctx, INSTANCE))
         firewalls = [
@@ -112,7 +138,7 @@ class Reconciler:
         if list_users(network, Observed(tuple(instances), tuple(firewalls))):
             return Result(requeue_after=1)
         # What closes goes last, when there is nothing left to close.
-        outcome = await ctx.execute(*plan_release(network, _observe(ctx)))
+        outcome = await ctx.execute(*plan_release(network, self._observe(ctx, network)))
         return None if outcome.ok else Result.from_outcome(outcome)
 
     def _next_look(self, network: Network, observed: Observed) -> float | None:
@@ -121,13 +147,26 @@ class Reconciler:
         waits = network.spec.backend is Backend.MULTUS and not needed <= observed.served
         return self._settings.multus_poll_seconds if waits else None
 
+    def _observe(self, ctx: Context, network: Network) -> Observed:
+        namespace = ctx.get(NAMESPACE, Key("", ctx.key.namespace)) or {}
+        firewalls = ctx.indexed(FIREWALL, BY_NETWORK, str(ctx.key))
+        return Observed(
+            instances=tuple(map(InstanceView.parse, ctx.list(INSTANCE))),
+            firewalls=tuple(sorted(key_of(each).name for each in firewalls)),
+            objects=list_objects(ctx, _KINDS),
+            owned=list_owned(ctx, _KINDS),
+            served=list_served(ctx),
+            unlabelled=list_unlabelled(ctx),
+            provider=_find_provider(ctx, network),
+            namespace_labels=text_map_at(namespace, "metadata", "labels"),
+            protected=self._protected,
+        )
 
-def _observe(ctx: Context) -> Observed:
-    firewalls = ctx.indexed(FIREWALL, BY_NETWORK, str(ctx.key))
-    return Observed(
-        instances=tuple(map(InstanceView.parse, ctx.list(INSTANCE))),
-        firewalls=tuple(sorted(key_of(each).name for each in firewalls)),
-        objects=list_objects(ctx, _KINDS),
-        owned=list_owned(ctx, _KINDS),
-        served=list_served(ctx),
-    )
+
+def _find_provider(ctx: Context, network: Network) -> ProviderNetwork | None:
+    reference = network.spec.provider_network_ref
+    held = None if reference is None else ctx.get(PROVIDER_NETWORK, Key("", reference.name))
+    try:
+        return None if held is None else ProviderNetwork.parse(held)
+    except ParseError:
+        return None

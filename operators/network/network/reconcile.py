@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +15,7 @@ from libs.common.contracts.multus import (
 )
 from libs.common.kinds import NETWORK_POLICY, Key, Kind, Manifest, uid_of
 from libs.common.plan import Delete, Step
-from operators.network.api.v1alpha1 import Network
+from operators.network.api.v1alpha1 import Network, ProviderNetwork
 from operators.network.api.v1alpha1.network import (
     Backend,
     Isolation,
@@ -30,14 +30,21 @@ from operators.network.children import (
     render_users,
     show_users,
 )
+from operators.network.firewall.addresses import NOWHERE, AddressSet
+from operators.network.firewall.compiler import compile_open_egress
+from operators.network.firewall.peers import Surroundings, resolve_peers
+from operators.network.firewall.resources import build_rules
 from operators.network.naming import KEPT_FOR
+from operators.network.network.provider import Objection, find_objection
 from operators.network.network.resources import (
     build_attachment,
     build_deny_policy,
     build_open_policy,
+    build_unlabelled_policy,
+    find_mtu,
 )
-from operators.network.network.routes import is_resolved, resolve_routes
-from operators.network.resources import Carrier
+from operators.network.network.routes import find_obstacle, is_resolved, resolve_routes
+from operators.network.resources import Carrier, opens_anything
 
 type Refusal = tuple[NetworkReason, str]
 """Why a step failed: the reason, and the words of the API server."""
@@ -53,6 +60,11 @@ class Observed:
         objects: Objects of the kinds that are made, by kind and key, whosever they are.
         owned: Those that the network controls.
         served: Optional kinds that the cluster serves.
+        unlabelled: UIDs of the instances of the namespace with a pod that lacks the label of a
+            network.
+        provider: What spec.providerNetworkRef names.
+        namespace_labels: Labels of the namespace.
+        protected: Addresses that no instance may send to.
     """
 
     instances: tuple[InstanceView, ...] = ()
@@ -60,6 +72,10 @@ class Observed:
     objects: Mapping[tuple[Kind, Key], Manifest] | None = None
     owned: tuple[tuple[Kind, Manifest], ...] = ()
     served: frozenset[Kind] = frozenset()
+    unlabelled: frozenset[str] = frozenset()
+    provider: ProviderNetwork | None = None
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    protected: AddressSet = NOWHERE
 
     def find(self, kind: Kind, key: Key) -> Manifest | None:
         """Return an object of a name, whosever it is."""
@@ -85,15 +101,24 @@ def build_children(network: Network, observed: Observed) -> list[Child]:
     """Build the children: what closes comes first, and what opens last."""
     manifests: list[tuple[Kind, Manifest]] = []
     carrier = find_carrier(network, observed)
+    members = _members(network, observed)
+    unlabelled = [each.uid for each in members if each.uid in observed.unlabelled]
+    if carrier is not None and unlabelled:
+        # Before the policy below, whose selector once covered these machines as well.
+        policy = build_unlabelled_policy(network, unlabelled, carrier)
+        manifests.append((carrier.kind, policy))
     if carrier is not None:
         manifests.append((carrier.kind, build_deny_policy(network, carrier)))
-    if network.spec.backend is Backend.MULTUS and NETWORK_ATTACHMENT_DEFINITION in observed.served:
-        manifests.append((NETWORK_ATTACHMENT_DEFINITION, build_attachment(network)))
-    members = _members(network, observed)
+    provider = _find_provider(network, observed)
+    if provider is not None and NETWORK_ATTACHMENT_DEFINITION in observed.served:
+        manifests.append((NETWORK_ATTACHMENT_DEFINITION, build_attachment(network, provider)))
     bare = [each.uid for each in members if not each.firewall]
     if carrier is not None and bare:
-        uids = [each.uid for each in members]
-        manifests.append((carrier.kind, build_open_policy(network, bare, uids, carrier)))
+        openings = compile_open_egress(observed.protected)
+        peers = {peer for opening in openings for peer in opening.peers}
+        egress = build_rules(openings, "to", resolve_peers(sorted(peers), Surroundings()))
+        policy = build_open_policy(network, bare, unlabelled, carrier, egress)
+        manifests.append((carrier.kind, policy))
     return [
         Child(kind, manifest, observed.find(kind, _key(manifest))) for kind, manifest in manifests
     ]
@@ -139,7 +164,7 @@ def build_status(
     facts = [
         _judge_isolated(network, observed, children, refusal),
         *_judge_attachable(network, observed, children, refusal),
-        *_judge_routes(routes),
+        *_judge_routes(network, routes),
     ]
     users = list_users(network, observed)
     ready = _judge_ready(network, facts, children, refusal)
@@ -156,6 +181,7 @@ def build_status(
             if child.is_ours and child.kind != NETWORK_ATTACHMENT_DEFINITION
         ],
         "routes": [route.to_manifest() for route in routes],
+        "mtu": find_mtu(network, observed.provider),
         **show_users(users),
     }
     for child in children:
@@ -176,9 +202,12 @@ def _judge_isolated(
             "attached interface; install it, or set spec.isolation to None"
         )
         return Condition.false(type_, NetworkReason.MULTI_POLICY_MISSING, message)
-    if children[0].stands:
-        return Condition.true(type_, NetworkReason.IN_PLACE, f"{children[0]} closes every instance")
-    return _lack(type_, children[0], refusal)
+    closing = [child for child in children if _closes(child)]
+    for child in closing:
+        if not child.stands:
+            return _lack(type_, child, refusal)
+    message = f"{closing[-1]} closes every instance of the network"
+    return Condition.true(type_, NetworkReason.IN_PLACE, message)
 
 
 def _judge_attachable(
@@ -187,6 +216,9 @@ def _judge_attachable(
     type_ = NetworkCondition.ATTACHABLE
     if network.spec.backend is not Backend.MULTUS:
         return []
+    objection = _find_objection(network, observed)
+    if objection is not None:
+        return [Condition.false(type_, *objection)]
     for child in children:
         if child.kind == NETWORK_ATTACHMENT_DEFINITION:
             if child.stands:
@@ -196,12 +228,15 @@ def _judge_attachable(
     return [Condition.false(type_, NetworkReason.MULTUS_MISSING, message)]
 
 
-def _judge_routes(routes: Sequence[RouteStatus]) -> list[Condition]:
+def _judge_routes(network: Network, routes: Sequence[RouteStatus]) -> list[Condition]:
     type_ = NetworkCondition.ROUTES_RESOLVED
     if not routes:
         return []
+    obstacle = find_obstacle(network)
+    if obstacle:
+        return [Condition.false(type_, NetworkReason.ROUTES_NOT_APPLIED, obstacle)]
     if is_resolved(routes):
-        message = f"{len(routes)} routes have a next hop; guests set them up"
+        message = f"guests receive {len(routes)} routes at their next start"
         return [Condition.true(type_, NetworkReason.RESOLVED, message)]
     lacking = [each for each in routes if each.reason is not NetworkReason.RESOLVED]
     words = "; ".join(f"{each.destination}: {each.message}" for each in lacking[:3])
@@ -238,9 +273,24 @@ def _lack(type_: NetworkCondition, child: Child, refusal: Refusal | None) -> Con
     return Condition.false(type_, reason, message)
 
 
+def _find_objection(network: Network, observed: Observed) -> Objection | None:
+    return find_objection(network, observed.provider, observed.namespace_labels)
+
+
+def _find_provider(network: Network, observed: Observed) -> ProviderNetwork | None:
+    """Return the provider of a network that may attach machines; None for any other network."""
+    if network.spec.backend is not Backend.MULTUS or _find_objection(network, observed):
+        return None
+    return observed.provider
+
+
 def _members(network: Network, observed: Observed) -> list[InstanceView]:
     name = network.metadata.name
     return [instance for instance in observed.instances if instance.network == name]
+
+
+def _closes(child: Child) -> bool:
+    return child.kind != NETWORK_ATTACHMENT_DEFINITION and not opens_anything(child.wanted)
 
 
 def _marks(child: Child) -> Mapping[str, str]:

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from libs.common.contracts.multus import NETWORK_ATTACHMENT_DEFINITION
 from libs.common.kinds import Manifest, build_object
-from operators.network.api.v1alpha1 import NETWORK, Network
+from operators.network.api.v1alpha1 import NETWORK, Network, ProviderNetwork
 from operators.network.api.v1alpha1.network import Isolation
-from operators.network.naming import attachment_name, deny_policy_name, open_policy_name
+from operators.network.naming import (
+    attachment_name,
+    deny_policy_name,
+    open_policy_name,
+    unlabelled_policy_name,
+)
 from operators.network.resources import (
     Carrier,
     Owner,
     build_metadata,
+    build_network_peers,
     build_policy,
-    select_every_instance,
     select_instances,
+    select_network,
 )
 
 _CNI_VERSION: Final = "0.4.0"
 
 
 def build_deny_policy(network: Network, carrier: Carrier) -> Manifest:
-    """Build the policy that closes every instance, whatever its network or firewall.
+    """Build the policy that closes every instance of the network, whatever its firewall.
 
     Policies add up, so it takes nothing away from what a firewall opens; but an instance that no
     other policy names yet is closed, from its first moment.
@@ -32,49 +38,73 @@ def build_deny_policy(network: Network, carrier: Carrier) -> Manifest:
     return build_policy(
         _owner_of(network),
         deny_policy_name(network.metadata.name),
-        select_every_instance(),
+        select_network(network.metadata.name),
         carrier=carrier,
         outlasts=True,
     )
 
 
+def build_unlabelled_policy(
+    network: Network, unlabelled: Iterable[str], carrier: Carrier
+) -> Manifest:
+    """Build the policy that closes instances whose pods lack the label of the network.
+
+    Their machines were started before pods carried it, and KubeVirt labels no pod later.
+    """
+    return build_policy(
+        _owner_of(network),
+        unlabelled_policy_name(network.metadata.name),
+        select_instances(unlabelled),
+        carrier=carrier,
+    )
+
+
 def build_open_policy(
-    network: Network, bare: Iterable[str], members: Iterable[str], carrier: Carrier
+    network: Network,
+    bare: Iterable[str],
+    unlabelled: Iterable[str],
+    carrier: Carrier,
+    egress: Sequence[Manifest],
 ) -> Manifest:
     """Build the policy that opens the instances without firewall as far as `isolation` says.
 
     Args:
         network: Whose policy it is.
         bare: UIDs of the instances of the network that name no firewall.
-        members: UIDs of all instances of the network.
+        unlabelled: UIDs of the instances of the network whose pods lack its label.
         carrier: Kind of policy.
+        egress: What they may send, as rules of a policy.
     """
     return build_policy(
         _owner_of(network),
         open_policy_name(network.metadata.name),
         select_instances(bare),
-        ingress=[_build_entrance(network.spec.isolation, members)],
-        egress=[{}],
+        ingress=[_build_entrance(network, unlabelled)],
+        egress=egress,
         carrier=carrier,
     )
 
 
-def build_attachment(network: Network) -> Manifest:
+def build_attachment(network: Network, provider: ProviderNetwork) -> Manifest:
     """Build the NetworkAttachmentDefinition of a network that Multus attaches.
 
-    It has no addresses to give: machines get theirs from cloud-init, which is told of them.
+    It has no addresses to give: guests receive theirs in the network data of cloud-init.
+
+    Args:
+        network: Whose attachment it is; the provider permits what it asks for.
+        provider: Bridge that it is attached to.
     """
     name = attachment_name(network.metadata.name)
     config: Manifest = {
         "cniVersion": _CNI_VERSION,
         "name": f"{network.metadata.namespace}-{name}",
         "type": "bridge",
-        "bridge": network.spec.bridge,
+        "bridge": provider.spec.bridge,
         # A guest may not use the hardware address of another one.
         "macspoofchk": True,
         "ipam": {},
     }
-    for field, value in (("vlan", network.spec.vlan), ("mtu", network.spec.mtu)):
+    for field, value in (("vlan", network.spec.vlan), ("mtu", find_mtu(network, provider))):
         if value is not None:
             config[field] = value
     return build_object(
@@ -86,14 +116,19 @@ def build_attachment(network: Network) -> Manifest:
     )
 
 
-def _build_entrance(isolation: Isolation, members: Iterable[str]) -> Manifest:
-    match isolation:
+def find_mtu(network: Network, provider: ProviderNetwork | None) -> int | None:
+    """Return the largest packet that guests may send; None if nothing says."""
+    return network.spec.mtu or (provider.spec.mtu if provider is not None else None)
+
+
+def _build_entrance(network: Network, unlabelled: Iterable[str]) -> Manifest:
+    match network.spec.isolation:
         case Isolation.NONE:
             return {}
         case Isolation.NAMESPACE:
             return {"from": [{"podSelector": {}}]}
         case Isolation.NETWORK:
-            return {"from": [{"podSelector": select_instances(members)}]}
+            return {"from": build_network_peers(network.metadata.name, unlabelled)}
 
 
 def _owner_of(network: Network) -> Owner:

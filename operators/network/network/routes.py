@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from libs.common.contracts.compute import InstanceView
 from operators.network.api.v1alpha1 import Network
 from operators.network.api.v1alpha1.fields import parse_address, parse_block
-from operators.network.api.v1alpha1.network import NetworkReason, Route, RouteStatus
+from operators.network.api.v1alpha1.network import Backend, NetworkReason, Route, RouteStatus
+
+_BLACKHOLE: Final = (
+    "guests receive no route without a next hop, because cloud-init has no form for it that all "
+    "guests read; deny the destination with an Egress rule of a Firewall"
+)
 
 
 def resolve_routes(network: Network, instances: Mapping[str, InstanceView]) -> list[RouteStatus]:
@@ -26,6 +32,21 @@ def list_hops(network: Network) -> list[str]:
     return sorted({hop.name for hop in hops if hop is not None})
 
 
+def find_obstacle(network: Network) -> str:
+    """Say why no guest receives the routes, and what to do; empty if guests receive them."""
+    if network.spec.backend is not Backend.MULTUS:
+        return (
+            "on backend PodNetwork the network plugin configures guests, so no guest receives "
+            "spec.routes; remove them, or use a Network of backend Multus"
+        )
+    if network.spec.pool_ref is None:
+        return (
+            "without spec.poolRef guests receive no network configuration, so no guest receives "
+            "spec.routes; set spec.poolRef to an IPPool"
+        )
+    return ""
+
+
 def is_resolved(routes: Iterable[RouteStatus]) -> bool:
     """Tell whether every route can be used."""
     return all(route.reason is NetworkReason.RESOLVED for route in routes)
@@ -33,6 +54,8 @@ def is_resolved(routes: Iterable[RouteStatus]) -> bool:
 
 def _resolve(network: Network, route: Route, instances: Mapping[str, InstanceView]) -> RouteStatus:
     hop = route.next_hop
+    if hop.blackhole is not None:
+        return _missing(route, NetworkReason.ROUTES_NOT_APPLIED, _BLACKHOLE)
     if hop.instance_ref is None:
         return _found(route, hop.ip or "")
     name = hop.instance_ref.name
@@ -50,12 +73,17 @@ def _resolve(network: Network, route: Route, instances: Mapping[str, InstanceVie
     if address.version != parse_block(route.destination).version:
         message = f"Instance {name} has {address}, of the other family than the destination"
         return _missing(route, NetworkReason.FAMILY_MISMATCH, message)
+    if not any(address in parse_block(block) for block in network.spec.cidrs):
+        message = f"Instance {name} has {address}, which is not in spec.cidrs"
+        return _missing(route, NetworkReason.OFF_LINK, message)
     return _found(route, str(address))
 
 
 def _found(route: Route, next_hop: str) -> RouteStatus:
     return RouteStatus(
-        destination=route.destination, next_hop=next_hop, reason=NetworkReason.RESOLVED
+        destination=route.destination,
+        next_hop=next_hop,
+        reason=NetworkReason.RESOLVED,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, assert_never
 
 from pydantic import Field
 
@@ -12,6 +12,7 @@ from libs.common.crd import (
     Conditions,
     Count,
     CustomResource,
+    DnsLabel,
     DnsSubdomain,
     Immutable,
     IntOrString,
@@ -53,13 +54,15 @@ class ConditionType(StrEnum):
     the update strategy lets be missing."""
 
     PROGRESSING = "Progressing"
-    """Progressing is True while pods are being made, deleted, replaced or waited for."""
+    """Progressing is True while pods are created, deleted, replaced or waited for; False with
+    reason ProgressDeadlineExceeded if that leads nowhere."""
 
     REPLICA_FAILURE = "ReplicaFailure"
     """ReplicaFailure is True when the API server refused to create or delete a pod."""
 
     STALLED = "Stalled"
-    """Stalled is True while slots wait to be filled again since their pods keep ending at once."""
+    """Stalled is True while pods keep ending immediately and are replaced after a delay, and once
+    the progress deadline is exceeded."""
 
     CONFLICT = "Conflict"
     """Conflict is True while pods of others have names that belong to slots of the set."""
@@ -80,6 +83,9 @@ class Reason(StrEnum):
     """PodsNotReady means that all pods exist, and some are not ready or not yet for long enough."""
     TERMINATING = "WaitingForTermination"
     """WaitingForTermination means that pods on their way out are in the place of new ones."""
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    """ProgressDeadlineExceeded means that for spec.progressDeadlineSeconds no pod was created or
+    became ready; the message of Ready names the pod that is waited for."""
     BACK_OFF = "BackOff"
     """BackOff means that pods ended at once, and new ones come after a delay."""
     PAUSED = "Paused"
@@ -117,8 +123,10 @@ class UpdateType(StrEnum):
 
     ON_DELETE = "OnDelete"
     """OnDelete leaves running pods alone; a pod that is replaced gets the new template."""
+    ROLLING_UPDATE = "RollingUpdate"
+    """RollingUpdate replaces the pods step by step."""
     RECREATE = "Recreate"
-    """Recreate replaces the pods step by step."""
+    """Recreate is the former name of RollingUpdate, with the defaults of version 0.1."""
 
 
 class PodReplacementPolicy(StrEnum):
@@ -130,39 +138,77 @@ class PodReplacementPolicy(StrEnum):
     """TerminationComplete waits until the pod is gone and fills its slot again."""
 
 
-class RecreateUpdate(KubernetesModel):
-    """RecreateUpdate bounds the replacement of pods of an older template."""
+class RollingUpdate(KubernetesModel):
+    """RollingUpdate limits how many pods are replaced at a time."""
 
     max_unavailable: Share = "25%"
-    """maxUnavailable is how many pods, or which percentage of spec.replicas rounded down, may be
-    unavailable; it counts as 1 when maxSurge is 0 too."""
+    """maxUnavailable is the number of pods, or the percentage of spec.replicas rounded down, that
+    may be unavailable during the update. It counts as 1 if maxSurge is 0 as well. Defaults to
+    25%."""
 
-    max_surge: Share = 0
-    """maxSurge is how many pods, or which percentage of spec.replicas rounded up, may exist beyond
-    spec.replicas; more than spec.replicas counts as that many."""
+    max_surge: Share = "25%"
+    """maxSurge is the number of pods, or the percentage of spec.replicas rounded up, that may exist
+    in addition to spec.replicas during the update. More than spec.replicas counts as spec.replicas.
+    Defaults to 25%, so that a set of one pod has its new pod before the old one is deleted."""
 
     partition: Share = 0
-    """partition is how many pods, or which percentage of spec.replicas rounded up, keep their older
-    template; lower it step by step to try a template on a few pods first."""
+    """partition is the number of pods, or the percentage of spec.replicas rounded up, that keep
+    their older template; lower it step by step to try a template on a few pods first. Defaults to
+    0."""
+
+
+class RecreateUpdate(RollingUpdate):
+    """RecreateUpdate is the former name of RollingUpdate."""
+
+    max_surge: Share = 0
+    """maxSurge is the number of pods, or the percentage of spec.replicas rounded up, that may exist
+    in addition to spec.replicas during the update. More than spec.replicas counts as spec.replicas.
+    Defaults to 0."""
 
 
 class UpdateStrategy(
     KubernetesModel,
     rules=(
         Rule(
+            "!has(self.rollingUpdate) || self.type == 'RollingUpdate'",
+            "rollingUpdate may be set only if type is RollingUpdate",
+            field_path=".rollingUpdate",
+        ),
+        Rule(
             "!has(self.recreate) || self.type == 'Recreate'",
-            "recreate may be set only when type is Recreate",
+            "recreate may be set only if type is Recreate",
             field_path=".recreate",
         ),
     ),
 ):
-    """UpdateStrategy tells how pods of an older template are replaced."""
+    """UpdateStrategy determines how pods of an older template are replaced."""
 
     type: UpdateType = UpdateType.ON_DELETE
-    """type is OnDelete to leave running pods alone, Recreate to replace them step by step."""
+    """type is OnDelete to leave running pods alone, or RollingUpdate to replace them step by step.
+    Recreate is the former name of RollingUpdate and still works. Defaults to OnDelete."""
+
+    rolling_update: RollingUpdate | None = None
+    """rollingUpdate limits the replacement if type is RollingUpdate."""
 
     recreate: RecreateUpdate | None = None
-    """recreate bounds the replacement when type is Recreate."""
+    """recreate limits the replacement if type is Recreate. Use type RollingUpdate and rollingUpdate
+    in new manifests."""
+
+    @property
+    def rolling(self) -> tuple[str, RollingUpdate] | None:
+        """The name of the field with the limits of a step-by-step update, and the limits.
+
+        None if running pods are left alone.
+        """
+        match self.type:
+            case UpdateType.ROLLING_UPDATE:
+                return "rollingUpdate", self.rolling_update or RollingUpdate()
+            case UpdateType.RECREATE:
+                return "recreate", self.recreate or RecreateUpdate()
+            case UpdateType.ON_DELETE:
+                return None
+            case unknown:
+                assert_never(unknown)
 
 
 class PodBackoff(
@@ -217,11 +263,29 @@ class PodSetSpec(
     template: PodTemplate | None = None
     """template is the pod to make; without it a busybox that sleeps for an hour."""
 
+    service_name: Annotated[DnsLabel | None, Immutable()] = None
+    """serviceName is the name of a headless Service that gives each pod the DNS name
+    <pod>.<serviceName>.<namespace>.svc. The Service has to be created separately. It overrides
+    hostname and subdomain of the template. Immutable."""
+
     min_ready_seconds: Seconds = 0
     """minReadySeconds is how long a pod must have been ready to count as available."""
 
+    progress_deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000)] = 600
+    """progressDeadlineSeconds is the time in seconds without progress after which Progressing is
+    False and Stalled is True. Pods are not touched by it. Defaults to 600."""
+
     update_strategy: UpdateStrategy = UpdateStrategy()
     """updateStrategy tells how pods of an older template are replaced."""
+
+    revision_history_limit: Annotated[int, Field(ge=0, le=100)] = 10
+    """revisionHistoryLimit is the number of earlier templates to keep, each as a ControllerRevision
+    in addition to the templates of running pods. Defaults to 10."""
+
+    template_revision: DnsSubdomain | None = None
+    """templateRevision is the name of a ControllerRevision of the set whose template is used in
+    place of spec.template for as long as this field is set. Set it to roll back, and unset it to
+    use spec.template again. Running pods are replaced according to updateStrategy."""
 
     pod_replacement_policy: PodReplacementPolicy = PodReplacementPolicy.TERMINATION_STARTED
     """podReplacementPolicy is TerminationStarted to replace a pod as soon as it is being deleted,
@@ -265,10 +329,18 @@ class PodSetStatus(KubernetesModel):
     """availableReplicas is the number of pods that have been ready for minReadySeconds."""
 
     updated_replicas: Count = 0
-    """updatedReplicas is the number of pods that were made from the template as it is now."""
+    """updatedReplicas is the number of pods that were made from the template of the update
+    revision."""
 
     terminating_replicas: Count = 0
     """terminatingReplicas is the number of pods that are being deleted and still exist."""
+
+    current_revision: DnsSubdomain | None = None
+    """currentRevision is the name of the last ControllerRevision that all pods had while they were
+    available. Pods that a partition protects are recreated from it."""
+
+    update_revision: DnsSubdomain | None = None
+    """updateRevision is the name of the ControllerRevision from which new pods are made."""
 
     selector: Selector = ""
     """selector is the label selector of the pods as text, for autoscalers."""
@@ -306,12 +378,19 @@ class PodSet(
             "Why the set is ready, or why not.",
         ),
         AGE,
+        PrinterColumn("Revision", "string", ".status.updateRevision", "Revision of new pods.", 1),
         PrinterColumn("Selector", "string", ".status.selector", "Selector of the pods.", 1),
     ),
     rules=(
         Rule(
             "size(self.metadata.name) <= 63",
             "name must have at most 63 characters: it becomes the value of a label",
+        ),
+        Rule(
+            "!has(self.spec.serviceName) || size(self.metadata.name) <= 52",
+            "name must have at most 52 characters if spec.serviceName is set: names of pods "
+            "become host names",
+            field_path=".spec.serviceName",
         ),
     ),
     conditions=ConditionType,

@@ -38,6 +38,16 @@ def test_manifest_of_the_predecessor_means_what_it_meant() -> None:
     assert podset.spec.pod_replacement_policy is PodReplacementPolicy.TERMINATION_STARTED
 
 
+def test_former_name_of_rolling_updates_is_kept_as_it_was_written() -> None:
+    strategy = {
+        "type": "Recreate",
+        "recreate": {"maxUnavailable": 1, "maxSurge": 0, "partition": 2},
+    }
+    podset = PodSet.parse(build_manifest(updateStrategy=strategy))
+
+    assert podset.to_manifest()["spec"]["updateStrategy"] == strategy
+
+
 def test_field_that_does_not_fit_is_named() -> None:
     with pytest.raises(ParseError, match=r"PodSet default/web: spec\.replicas: must be"):
         PodSet.parse(build_manifest(replicas=-1))

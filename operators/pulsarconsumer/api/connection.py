@@ -34,15 +34,17 @@ TopicName = Annotated[
     Field(
         min_length=1,
         max_length=512,
-        pattern=r"^((persistent|non-persistent)://[^/,\s]+/[^/,\s]+/)?[^/,\s]+$",
+        pattern=r"^(((persistent|non-persistent)://)?[^/,\s]+/[^/,\s]+/)?[^/,\s]+$",
     ),
 ]
-"""A topic, whole (`persistent://tenant/namespace/name`) or as a name in `public/default`."""
+"""A topic: `persistent://tenant/namespace/name`, `tenant/namespace/name`, or a name in
+`public/default`."""
 
 TopicPattern = Annotated[
-    str, Field(min_length=1, max_length=512, pattern=r"^persistent://[^/\s]+/[^/\s]+/[^\s]+$")
+    str, Field(min_length=1, max_length=512, pattern=r"^(persistent://)?[^/:\s]+/[^/\s]+/[^\s]+$")
 ]
-"""A regular expression for the names of topics in one namespace of Pulsar."""
+"""A regular expression for the names of topics in one namespace of Pulsar, with or without
+`persistent://`."""
 
 SubscriptionName = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\s/]+$")]
 """The name of a subscription."""
@@ -86,8 +88,8 @@ class TokenAuthentication(KubernetesModel):
 class OAuth2Authentication(KubernetesModel):
     """OAuth2Authentication logs in by the client credentials flow."""
 
-    issuer_url: IssuerUrl
-    """issuerUrl is the URL of the issuer, under which its configuration is found."""
+    issuer_url: Annotated[IssuerUrl, Field(alias="issuerURL")]
+    """issuerURL is the URL of the issuer, under which its configuration is found."""
     audience: ShortText = ""
     """audience is what the token is for, such as urn:pulsar:cluster."""
     scope: ShortText = ""
@@ -147,8 +149,8 @@ class Authentication(
 class TransportSecurity(KubernetesModel):
     """TransportSecurity tells how the certificate of the broker is checked."""
 
-    trusted_ca_secret_ref: KeyReference | None = None
-    """trustedCaSecretRef names certificates to trust, as PEM (default: those of the image)."""
+    trusted_ca_secret_ref: Annotated[KeyReference | None, Field(alias="trustedCASecretRef")] = None
+    """trustedCASecretRef names certificates to trust, as PEM (default: those of the image)."""
     hostname_verification: Switch = Switch.ENABLED
     """hostnameVerification checks that the certificate is for the host that is connected to."""
     certificate_verification: Switch = Switch.ENABLED

@@ -40,6 +40,13 @@ class SubscriptionType(StrEnum):
     """KeyShared gives messages of one key to one consumer, in order."""
 
 
+class KeyOrder(StrEnum):
+    """KeyOrder says whether messages of a key stay in order."""
+
+    STRICT = "Strict"
+    RELAXED = "Relaxed"
+
+
 class InitialPosition(StrEnum):
     """InitialPosition is where a new subscription begins."""
 
@@ -144,8 +151,9 @@ class Subscription(KubernetesModel):
     since without it no backlog would wait while there are no consumers."""
     deletion_policy: DeletionPolicy = DeletionPolicy.RETAIN
     """deletionPolicy is Delete to delete the subscription with the PulsarConsumer."""
-    key_order: Annotated[str, Field(pattern="^(Strict|Relaxed)$", max_length=7)] = "Strict"
-    """keyOrder is Relaxed to let messages of a key overtake each other; for type KeyShared."""
+    key_order: KeyOrder = KeyOrder.STRICT
+    """keyOrder says whether messages of a key stay in order, for type KeyShared. Relaxed is
+    allowOutOfOrderDelivery of Pulsar's clients. Defaults to Strict."""
     replicate_state: Switch = Switch.DISABLED
     """replicateState keeps the position in all clusters of a replicated topic."""
     read_compacted: Switch = Switch.DISABLED
@@ -182,7 +190,9 @@ class Consumption(KubernetesModel):
     """Consumption bounds how fast messages are taken."""
 
     receiver_queue_size: Annotated[int, Field(ge=1, le=100_000)] = 100
-    """receiverQueueSize is how many messages a consumer fetches ahead."""
+    """receiverQueueSize is the number of messages that a consumer prefetches from each partition,
+    and from each partition of the retry topic (receiverQueueSize of Pulsar's clients). No other
+    consumer gets these: use a small number for slow handlers and many partitions."""
     max_in_flight: Annotated[int, Field(ge=1, le=1000)] = 1
     """maxInFlight is how many messages a consumer handles at a time; 1 keeps them in order."""
     ack_timeout_seconds: Annotated[
@@ -216,7 +226,8 @@ class Retry(
     strategy: RetryStrategy = RetryStrategy.RETRY_TOPIC
     """strategy is RetryTopic or NegativeAck."""
     max_attempts: Annotated[int, Field(ge=1, le=1000)] = 5
-    """maxAttempts is how often a message is tried, the first time included."""
+    """maxAttempts is the number of attempts for a message, including the first: one more than
+    maxRedeliverCount of Pulsar's clients. Without deadLetter, attempts are not limited."""
     initial_delay_seconds: Seconds = 1
     """initialDelaySeconds is the delay before the second try."""
     max_delay_seconds: Seconds = 600
@@ -233,7 +244,8 @@ class DeadLetter(KubernetesModel):
     topic: TopicName | None = None
     """topic is where such messages go (default: topic-subscription-DLQ)."""
     subscription_name: SubscriptionName | None = None
-    """subscriptionName is made on that topic first, so that what goes there is kept."""
+    """subscriptionName is the subscription that keeps the dead letters: it is created before the
+    first of them is sent. Defaults to the subscriptionName of the spec."""
 
 
 class SchemaReference(KubernetesModel):
@@ -298,8 +310,9 @@ class MessageLog(KubernetesModel):
         Field(max_length=64),
     ] = []
     """redactProperties are properties of messages whose values are not logged."""
-    sample_percent: Annotated[int, IntFormat("int32"), Field(ge=0, le=100)] = 100
-    """samplePercent is the share of the messages that are logged."""
+    sample_percent: Annotated[int, IntFormat("int32"), Field(ge=0, le=100)] | None = None
+    """samplePercent is the percentage of messages that are logged. Defaults to 100 without a
+    handler and to 0 with one."""
 
 
 class Drain(KubernetesModel):

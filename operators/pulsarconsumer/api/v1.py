@@ -7,23 +7,18 @@ a manifest of these alone means what it always meant. All others are additions.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from libs.common.crd import (
     AGE,
-    Conditions,
-    Count,
     CustomResource,
     KubernetesModel,
     ListSet,
-    ObservedGeneration,
     PrinterColumn,
     Rule,
     Scale,
-    Selector,
-    Timestamp,
     Waive,
     kind_of,
 )
@@ -50,13 +45,12 @@ from operators.pulsarconsumer.api.consuming import (
 )
 from operators.pulsarconsumer.api.scaling import (
     Autoscaling,
-    Backlog,
     ConsumerTemplate,
     DisruptionBudget,
     Metrics,
     Replicas,
-    ScalingStatus,
 )
+from operators.pulsarconsumer.api.status import PulsarConsumerStatus
 
 GROUP: Final = "consumer.pulsarconsumer.krvarma.com"
 """API group, as the kind always had it."""
@@ -85,6 +79,9 @@ class ConditionType(StrEnum):
     spec.autoscaling."""
     PAUSED = "Paused"
     """Paused is True while spec.paused keeps all consumers from running; shown then."""
+    SUBSCRIPTIONS_ABANDONED = "SubscriptionsAbandoned"
+    """SubscriptionsAbandoned is True while the broker has subscriptions that an earlier spec named
+    and this spec does not; shown then."""
     TERMINATING = "Terminating"
     """Terminating is True while a deletion waits; the reason says for what."""
 
@@ -146,6 +143,12 @@ class Reason(StrEnum):
     """SubscriptionBlocked means that consumers hold too many messages; more would not help."""
     DELEGATED = "Delegated"
     """Delegated means that an object of KEDA or a HorizontalPodAutoscaler decides."""
+    ENGINE_SILENT = "EngineSilent"
+    """EngineSilent means that KEDA, or the controller of HorizontalPodAutoscalers, has not reported
+    on its object yet; if that lasts, it does not run."""
+    ENGINE_FAILING = "EngineFailing"
+    """EngineFailing means that KEDA, or the controller of HorizontalPodAutoscalers, reports that it
+    cannot scale; the message has its words."""
     ENGINE_MISSING = "EngineMissing"
     """EngineMissing means that the cluster does not have what spec.autoscaling.engine names."""
     SCALED = "Scaled"
@@ -163,10 +166,19 @@ class Reason(StrEnum):
     DELETING_SUBSCRIPTION = "DeletingSubscription"
     """DeletingSubscription means that a deletion waits for the broker to delete the
     subscription."""
+    SPEC_CHANGED = "SpecChanged"
+    """SpecChanged means that a change of topics, subscriptionName or retry left subscriptions
+    behind, which keep a backlog that nobody consumes."""
+    TOPIC_MISSING = "TopicMissing"
+    """TopicMissing means that a topic does not exist and the broker does not create topics."""
+    REPLICAS_IGNORED = "ReplicasIgnored"
+    """ReplicasIgnored means that spec.replicas was changed although the engine Native sets the
+    number of consumers."""
     SUBSCRIPTION_DELETED = "SubscriptionDeleted"
     """SubscriptionDeleted means that the broker deleted the subscription."""
     INVALID_SPEC = "InvalidSpec"
-    """InvalidSpec means that the spec cannot be read; the message names the field."""
+    """InvalidSpec means that the consumers cannot run the spec, or that it cannot be read; the
+    message names the field. Pods of the spec before keep running."""
 
 
 class PulsarConsumerSpec(
@@ -207,18 +219,26 @@ class PulsarConsumerSpec(
         ),
         Rule(
             "!has(self.autoscaling) || self.autoscaling.engine != 'KEDA' || "
-            "!has(self.tls) || !has(self.tls.trustedCaSecretRef) || has(self.authentication) || "
+            "!has(self.tls) || !has(self.tls.trustedCASecretRef) || has(self.authentication) || "
             "(has(self.adminAddress) && self.adminAddress.startsWith('http:'))",
-            "engine KEDA looks at tls.trustedCaSecretRef only with an authentication; "
+            "engine KEDA looks at tls.trustedCASecretRef only with an authentication; "
             "use engine Native",
             field_path=".autoscaling",
         ),
         Rule(
-            "!has(self.autoscaling) || self.autoscaling.engine != 'KEDA' || "
+            "!has(self.autoscaling) || self.autoscaling.engine == 'HPA' || "
             "((!has(self.topic) || !self.topic.startsWith('non-persistent:')) && "
             "(!has(self.topics) || !self.topics.exists(t, t.startsWith('non-persistent:'))))",
-            "engine KEDA knows persistent topics only",
+            "autoscaling by backlog needs persistent topics: others have no backlog",
             field_path=".autoscaling",
+        ),
+        Rule(
+            "(self.subscription.create == 'Consumer' && "
+            "self.subscription.deletionPolicy == 'Retain' && !has(self.subscription.seek)) || "
+            "((!has(self.topic) || !self.topic.startsWith('non-persistent:')) && "
+            "(!has(self.topics) || !self.topics.exists(t, t.startsWith('non-persistent:'))))",
+            "the operator can create, delete or seek subscriptions of persistent topics only",
+            field_path=".subscription",
         ),
         Rule(
             "!has(self.encryption) || has(self.encryption.publicKeySecretRef) || "
@@ -256,8 +276,9 @@ class PulsarConsumerSpec(
     replicas: Replicas | None = None
     """replicas is the number of consumers; with autoscaling, what it begins with."""
     admin_address: HttpAddress | None = None
-    """adminAddress is the URL of the broker's admin API (default: the first host of serverAddress,
-    on port 8080 or, for pulsar+ssl, 8443)."""
+    """adminAddress is the URL of the broker's admin API (Pulsar's webServiceUrl, KEDA's adminURL).
+    A host of one word is a Service in the namespace of the PulsarConsumer. Defaults to the first
+    host of serverAddress, on port 8080 or, for pulsar+ssl, 8443."""
     authentication: Authentication | None = None
     """authentication tells how to log in (default: not at all)."""
     tls: TransportSecurity | None = None
@@ -294,63 +315,6 @@ class PulsarConsumerSpec(
     """template is laid over the pods that the operator builds."""
 
 
-class SeekStatus(KubernetesModel):
-    """SeekStatus tells of the last seek."""
-
-    id: Annotated[str, Field(max_length=63)]
-    """id is that of spec.subscription.seek."""
-    target_time: Timestamp
-    """targetTime is where the subscription is moved to; noted before it is moved."""
-    outcome: Literal["Pending", "Done", "Failed"]
-    """outcome is Pending, Done or Failed."""
-
-
-class DeadLetterStatus(KubernetesModel):
-    """DeadLetterStatus tells of the messages that failed in every try."""
-
-    topic: Annotated[str, Field(max_length=1024)]
-    """topic is where they are."""
-    backlog: Annotated[int, Field(ge=0, le=2**53)] = 0
-    """backlog is how many entries wait there, in the subscription that has most."""
-
-
-class PulsarConsumerStatus(KubernetesModel):
-    """PulsarConsumerStatus is what the operator observed."""
-
-    conditions: Conditions = []
-    """conditions tell how the consumers are doing."""
-    observed_generation: ObservedGeneration = 0
-    """observedGeneration is the generation of the spec that this status is about."""
-    server: Annotated[str, Field(max_length=2048)] = ""
-    """server is spec.serverAddress."""
-    topic: Annotated[str, Field(max_length=1024)] = ""
-    """topic is spec.topic, the first of spec.topics, or spec.topicPattern."""
-    subscription: Annotated[str, Field(max_length=255)] = ""
-    """subscription is spec.subscriptionName."""
-    replicas: Count = 0
-    """replicas is the number of consumers that exist."""
-    ready_replicas: Count = 0
-    """readyReplicas is the number of consumers that are ready."""
-    updated_replicas: Count = 0
-    """updatedReplicas is the number of consumers of the present spec."""
-    selector: Selector = ""
-    """selector is the label selector of the pods as text, for autoscalers."""
-    admin_address: Annotated[str, Field(max_length=2048)] = ""
-    """adminAddress is where the broker is asked."""
-    backlog: Backlog | None = None
-    """backlog is what waits in the subscription."""
-    oldest_message_time: Timestamp | None = None
-    """oldestMessageTime is when the oldest message that waits was published."""
-    connected_consumers: Count = 0
-    """connectedConsumers is the number of consumers that the broker has, of any origin."""
-    dead_letter: DeadLetterStatus | None = None
-    """deadLetter tells of the messages that failed in every try."""
-    autoscaling: ScalingStatus | None = None
-    """autoscaling is what the engine Native decided."""
-    last_seek: SeekStatus | None = None
-    """lastSeek tells of the last seek."""
-
-
 class PulsarConsumer(
     CustomResource,
     group=GROUP,
@@ -368,7 +332,7 @@ class PulsarConsumer(
         PrinterColumn("Topic", "string", ".status.topic"),
         PrinterColumn("Subscription", "string", ".status.subscription"),
         PrinterColumn("Replicas", "integer", ".status.replicas"),
-        PrinterColumn("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
+        PrinterColumn("Ready", "string", ".status.ready"),
         PrinterColumn("Backlog", "integer", ".status.backlog.entries"),
         PrinterColumn("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', "", 1),
         PrinterColumn("Oldest", "date", ".status.oldestMessageTime", "Age of what waits.", 1),

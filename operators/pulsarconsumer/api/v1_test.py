@@ -51,7 +51,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             "autoscaling": {**AUTOSCALING, "engine": "KEDA"},
             "authentication": {
                 "type": "OAuth2",
-                "oauth2": {"issuerUrl": "https://issuer", "credentialsSecretRef": SECRET},
+                "oauth2": {"issuerURL": "https://issuer", "credentialsSecretRef": SECRET},
             },
         },
         "engine KEDA cannot log in",
@@ -60,9 +60,20 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {
             "autoscaling": {**AUTOSCALING, "engine": "KEDA"},
             "serverAddress": "pulsar+ssl://pulsar:6651",
-            "tls": {"trustedCaSecretRef": SECRET},
+            "tls": {"trustedCASecretRef": SECRET},
         },
         "only with an authentication",
+    ),
+    "native engine on a topic in memory": (
+        {"topic": "non-persistent://public/default/b", "autoscaling": {"maxReplicas": 2}},
+        "autoscaling by backlog needs persistent topics",
+    ),
+    "subscription of a topic in memory": (
+        {
+            "topic": "non-persistent://public/default/b",
+            "subscription": {"create": "Operator"},
+        },
+        "subscriptions of persistent topics only",
     ),
     "keda on a topic in memory": (
         {
@@ -70,7 +81,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             "topic": None,
             "topics": ["a", "non-persistent://public/default/b"],
         },
-        "knows persistent topics only",
+        "autoscaling by backlog needs persistent topics",
     ),
     "pattern and backlog": (
         {"topic": None, "topicPattern": "persistent://a/b/c-.*", "autoscaling": AUTOSCALING},

@@ -9,6 +9,11 @@ What a handler needs is here; it is named by PULSAR_CONSUMER_HANDLER as `module:
             raise Reject("empty")
 """
 
-from operators.pulsarconsumer.app.core.message import Message, Reject, RetryLater
+from operators.pulsarconsumer.app.core.message import (
+    Message,
+    PartialFailure,
+    Reject,
+    RetryLater,
+)
 
-__all__ = ["Message", "Reject", "RetryLater"]
+__all__ = ["Message", "PartialFailure", "Reject", "RetryLater"]

@@ -23,7 +23,7 @@ def build_client(settings: ConnectionSettings) -> pulsar.Client:
     Raises:
         CredentialsMissing: A file cannot be read.
     """
-    tls = settings.server.startswith("pulsar+ssl://")
+    tls = settings.uses_tls
     return pulsar.Client(
         settings.server,
         authentication=build_authentication(settings),

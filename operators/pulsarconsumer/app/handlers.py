@@ -6,14 +6,22 @@ import asyncio
 import difflib
 import importlib
 import inspect
+import threading
 import traceback
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
+
+import structlog
 
 from operators.pulsarconsumer.app.core.message import Message
 
 type Handler = Callable[[Any], object]
-"""Takes a Message, or a list of them; what it returns is not looked at."""
+"""Takes a Message, or a list of them; what it returns is ignored."""
+_HOOK_SECONDS: Final = 60.0
+"""Time that `open` of a handler may take."""
+
+
+log = structlog.get_logger("handler")
 
 
 class HandlerInvalid(Exception):
@@ -21,7 +29,7 @@ class HandlerInvalid(Exception):
 
 
 def load_handler(name: str) -> Handler:
-    """Return the function that `module:function` names.
+    """Return the function that `module:function` names, or an instance of the class.
 
     Raises:
         HandlerInvalid: There is none, or it does not take one argument.
@@ -35,6 +43,8 @@ def load_handler(name: str) -> Handler:
         found = getattr(parent, part, None)
         if found is None:
             raise HandlerInvalid(_describe_absence(name, parent, part))
+    if inspect.isclass(found) and any("__call__" in base.__dict__ for base in found.__mro__):
+        found = _instantiate(name, found)
     if not callable(found):
         raise HandlerInvalid(f"Handler {name}: is a {type(found).__name__}, which is not callable")
     _check_signature(name, found)
@@ -45,7 +55,35 @@ def accept(_message: Message) -> None:
     """Do nothing: the line in the log is all."""
 
 
-def adapt(handler: Handler, loop: asyncio.AbstractEventLoop) -> Handler:
+class HandlerLoop:
+    """An event loop in a thread of its own: a handler that blocks it holds up no probe.
+
+    The thread starts with the first coroutine.
+    """
+
+    def __init__(self) -> None:
+        """Prepare."""
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, coroutine: Coroutine[Any, Any, object], seconds: float | None = None) -> object:
+        """Run a coroutine to its end.
+
+        Raises:
+            TimeoutError: It did not end in time.
+        """
+        return asyncio.run_coroutine_threadsafe(coroutine, self._find()).result(seconds)
+
+    def _find(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                run = self._loop.run_forever
+                threading.Thread(target=run, name="handler-loop", daemon=True).start()
+            return self._loop
+
+
+def adapt(handler: Handler, loop: HandlerLoop) -> Handler:
     """Return a handler that can be called from any thread and has ended when it returns.
 
     Args:
@@ -57,9 +95,48 @@ def adapt(handler: Handler, loop: asyncio.AbstractEventLoop) -> Handler:
 
     def call(argument: Any) -> object:
         coroutine: Coroutine[Any, Any, object] = handler(argument)  # type: ignore[assignment]  # As _is_async said.
-        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+        return loop.run(coroutine)
 
     return call
+
+
+def open_handler(handler: Handler, loop: HandlerLoop) -> None:
+    """Call `open` of a handler, if it has one.
+
+    Raises:
+        HandlerInvalid: It failed.
+    """
+    try:
+        _call_hook(handler, "open", loop, _HOOK_SECONDS)
+    except Exception as err:
+        raise HandlerInvalid(f"open() of the handler failed: {type(err).__name__}: {err}") from err
+
+
+def close_handler(handler: Handler, loop: HandlerLoop, seconds: float) -> None:
+    """Call `close` of a handler, if it has one; what it raises is logged."""
+    try:
+        _call_hook(handler, "close", loop, seconds)
+    except Exception:
+        log.exception("close() of the handler failed")
+
+
+def _call_hook(handler: Handler, name: str, loop: HandlerLoop, seconds: float) -> None:
+    # A function may have attributes as well, but none that are meant as hooks.
+    hook = None if inspect.isroutine(handler) else getattr(handler, name, None)
+    if not callable(hook):
+        return
+    result = hook()
+    if inspect.iscoroutine(result):
+        loop.run(result, seconds)
+
+
+def _instantiate(name: str, found: type) -> object:
+    try:
+        return found()
+    except Exception as err:
+        raise HandlerInvalid(
+            f"Handler {name}: cannot be instantiated: {type(err).__name__}: {err}"
+        ) from err
 
 
 def _is_async(handler: Handler) -> bool:

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from operators.pulsarconsumer.app.handlers import HandlerInvalid, accept, adapt, load_handler
+from operators.pulsarconsumer.app.handlers import (
+    HandlerInvalid,
+    HandlerLoop,
+    accept,
+    adapt,
+    close_handler,
+    load_handler,
+    open_handler,
+)
 
 MODULE = """
 import asyncio
@@ -28,6 +36,19 @@ class Called:
         return message
 called = Called()
 number = 3
+class Opened:
+    def __init__(self):
+        self.calls = []
+    def open(self):
+        self.calls.append("open")
+    def __call__(self, message):
+        self.calls.append(message)
+    async def close(self):
+        self.calls.append("close")
+class Fails:
+    def open(self):
+        raise OSError("no database")
+    def __call__(self, message): ...
 """
 
 
@@ -70,20 +91,34 @@ def test_fault_is_told(name: str, expected: str) -> None:
 
 @pytest.mark.parametrize("name", ["later", "called"])
 async def test_async_handler_has_ended_when_the_call_returns(name: str) -> None:
-    loop = asyncio.get_running_loop()
-    called = adapt(load_handler(f"mine_of_test:{name}"), loop)
+    called = adapt(load_handler(f"mine_of_test:{name}"), HandlerLoop())
 
     assert await asyncio.to_thread(called, "message") == "message"
 
 
 async def test_error_of_an_async_handler_reaches_the_caller() -> None:
-    called = adapt(load_handler("mine_of_test:fails"), asyncio.get_running_loop())
+    called = adapt(load_handler("mine_of_test:fails"), HandlerLoop())
 
     with pytest.raises(KeyError):
         await asyncio.to_thread(called, "message")
 
 
 async def test_plain_handler_stays_in_its_thread() -> None:
-    called = adapt(lambda _: threading.get_ident(), asyncio.get_running_loop())
+    called = adapt(lambda _: threading.get_ident(), HandlerLoop())
 
     assert called("message") == threading.get_ident()
+
+
+def test_class_is_instantiated_opened_and_closed() -> None:
+    handler, loop = load_handler("mine_of_test:Opened"), HandlerLoop()
+
+    open_handler(handler, loop)
+    handler("message")
+    close_handler(handler, loop, 10)
+
+    assert getattr(handler, "calls") == ["open", "message", "close"]  # noqa: B009
+
+
+def test_handler_that_cannot_be_opened_is_invalid() -> None:
+    with pytest.raises(HandlerInvalid, match="OSError: no database"):
+        open_handler(load_handler("mine_of_test:Fails"), HandlerLoop())

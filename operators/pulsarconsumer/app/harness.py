@@ -22,15 +22,23 @@ import pulsar
 
 from libs.common.metrics import Metrics
 from libs.common.telemetry import NO_TELEMETRY, Telemetry
+from operators.pulsarconsumer.app.core.message import Message
 from operators.pulsarconsumer.app.meters import Meters
 from operators.pulsarconsumer.app.metrics import GAUGES
 from operators.pulsarconsumer.app.settings import PREFIX, load_settings
+from operators.pulsarconsumer.app.source import Source
 from operators.pulsarconsumer.app.streams import MessageStream
 from operators.pulsarconsumer.app.worker import Worker
 
 SUBSCRIPTION: Final = "sub"
 """The subscription of all tests; each has topics of its own."""
 _POLL_SECONDS: Final = 0.02
+
+
+def fail_first_attempt(message: Message) -> None:
+    """Handle a message in its second attempt; for the app as a process."""
+    if message.attempt == 1:
+        raise ValueError("the first attempt fails")
 
 
 def new_topic() -> str:
@@ -51,7 +59,7 @@ def build_environment(server: str, topic: str, /, **values: object) -> dict[str,
     return {f"{PREFIX}{name.upper()}": str(value) for name, value in chosen.items()}
 
 
-def wait_until(probe: Callable[[], object], what: str, seconds: float = 20.0) -> None:
+def wait_until(probe: Callable[[], object], what: str, seconds: float = 60.0) -> None:
     """Wait in a thread until a probe returns something true.
 
     Raises:
@@ -82,6 +90,11 @@ class RunningWorker:
         self.worker = Worker(self.settings, handler, stream, Meters(self.metrics), telemetry)
         self._thread = threading.Thread(target=self.worker.run, daemon=True)
         self._thread.start()
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The consumers, one a topic."""
+        return self.worker.sources
 
     def value(self, name: str, **labels: str) -> float:
         """Return a metric without the prefix that all have; 0 where it is not there."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import pulsar
 
+from operators.pulsarconsumer.app.received import RawMessage
 from operators.pulsarconsumer.app.settings import Settings
 
 POLL_MILLISECONDS: Final = 200
@@ -18,18 +19,18 @@ _RUN_SECONDS: Final = 0.1
 """A run that took less is one of a consumer that many messages wait for."""
 _BURST: Final = 100
 _BURST_MILLISECONDS: Final = 1
+_FEW: Final = 1
+"""A burst of no more messages is one of a consumer that no messages wait for."""
 
 
 def build_batch_policy(settings: Settings) -> pulsar.ConsumerBatchReceivePolicy:
     """Build how the client makes batches: as the settings ask, or for bursts."""
-    if settings.batch_max_messages:
-        return pulsar.ConsumerBatchReceivePolicy(
-            settings.batch_max_messages,
-            settings.batch_max_bytes,
-            settings.batch_timeout_milliseconds,
-        )
+    # The client asks the broker for more only when half of its queue was taken, so that a batch
+    # which waits for its last messages may wait in vain. The time to wait is kept in `Intake`.
     return pulsar.ConsumerBatchReceivePolicy(
-        _burst_of(settings), settings.batch_max_bytes, _BURST_MILLISECONDS
+        settings.batch_max_messages or _burst_of(settings),
+        settings.batch_max_bytes,
+        _BURST_MILLISECONDS,
     )
 
 
@@ -42,33 +43,37 @@ class Intake:
 
     def __init__(
         self,
-        consumer: pulsar.Consumer,
+        consumer: Any,
         settings: Settings,
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take the consumer, which was subscribed with the policy of `build_batch_policy`."""
+        """Take the native consumer, subscribed with the policy of `build_batch_policy`."""
         self._consumer = consumer
-        self._batched = settings.batch_max_messages > 0
+        self._most = settings.batch_max_messages
+        self._most_bytes = settings.batch_max_bytes
+        self._batch_seconds = settings.batch_timeout_milliseconds / 1000
+        self._left: list[RawMessage] = []
         # A message of a burst waits for the others, and the time of an acknowledgment runs.
         self._bursts = not settings.ack_timeout_seconds
-        self._full = _burst_of(settings)
         self._monotonic = monotonic
-        self._many = self._batched
+        self._many = False
         self._run = 0
         self._since = monotonic()
 
-    def receive(self) -> Sequence[pulsar.Message]:
-        """Return what came, at least one message, or a batch that may be empty.
+    def receive(self) -> Sequence[RawMessage]:
+        """Return what came: at least one message, or a burst or batch, which may be empty.
 
         Raises:
             pulsar.Timeout: Nothing came.
             pulsar.PulsarException: The connection is broken.
         """
+        if self._most:
+            return self._receive_batch()
         if self._many:
-            batch: Sequence[pulsar.Message] = self._consumer.batch_receive()
-            self._many = self._batched or len(batch) == self._full
-            return batch
+            burst: Sequence[RawMessage] = self._consumer.batch_receive()
+            self._many = len(burst) > _FEW
+            return burst
         message = self._consumer.receive(POLL_MILLISECONDS)
         self._run += 1
         if self._run == _RUN:
@@ -76,6 +81,27 @@ class Intake:
             self._many = self._bursts and now - self._since < _RUN_SECONDS
             self._run, self._since = 0, now
         return (message,)
+
+    def _receive_batch(self) -> Sequence[RawMessage]:
+        """Return as many messages as were asked for, or what came in the time to wait for them."""
+        come = self._left or list(self._consumer.batch_receive())
+        if not self._left and len(come) == self._most:
+            return come
+        if not come:
+            come = [self._consumer.receive(POLL_MILLISECONDS)]
+        batch: list[RawMessage] = []
+        size, until = 0, self._monotonic() + self._batch_seconds
+        while True:
+            for number, message in enumerate(come):
+                size += message.length()
+                if batch and (len(batch) == self._most or size > self._most_bytes):
+                    self._left = come[number:]
+                    return batch
+                batch.append(message)
+            self._left = []
+            if len(batch) == self._most or self._monotonic() >= until:
+                return batch
+            come = list(self._consumer.batch_receive())
 
 
 def _burst_of(settings: Settings) -> int:

@@ -1,71 +1,202 @@
-"""Work runs as many pieces at a time as there are lanes, and keeps the order of a key."""
+"""Work runs as many pieces at a time as there are lanes, and keeps the order of a group."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators.pulsarconsumer.app.lanes import build_lanes
+from operators.pulsarconsumer.app.core.slot import Slot
+from operators.pulsarconsumer.app.harness import wait_until
+from operators.pulsarconsumer.app.lanes import Blocked, Lanes
+
+type Item = tuple[str, int]
 
 
-def run(work: Callable[[], object]) -> None:
-    work()
+@contextmanager
+def stopping[T](lanes: Lanes[T]) -> Iterator[Lanes[T]]:
+    try:
+        yield lanes
+    finally:
+        lanes.stop()
 
 
-@settings(max_examples=20)
-@given(st.integers(1, 5), st.lists(st.sampled_from("abcdef"), max_size=60))
-def test_work_of_a_key_stays_in_order(count: int, keys: list[str]) -> None:
-    lanes = build_lanes(run, count, ordered=True)
-    done: dict[str, list[int]] = {}
-    for number, key in enumerate(keys):
-        lanes.submit(partial(done.setdefault(key, []).append, number), key)
-
-    assert lanes.wait_idle(10)
-    for key, numbers in done.items():
-        assert numbers == [number for number, other in enumerate(keys) if other == key]
+def group(item: Item) -> str:
+    return item[0]
 
 
-def test_unordered_work_runs_in_all_lanes_at_once() -> None:
-    lanes = build_lanes(run, 3, ordered=False)
+@settings(max_examples=20, deadline=None)
+@given(
+    st.integers(1, 5),
+    st.lists(st.sampled_from("abcdef"), max_size=60),
+    st.sets(st.integers(0, 59), max_size=5),
+)
+def test_work_of_a_group_stays_in_order_even_if_some_of_it_is_tried_again(
+    count: int, groups: list[str], failing: set[int]
+) -> None:
+    done: list[Item] = []
+    again: list[Item] = []
+
+    def work(item: Item, _slot: object) -> Blocked[Item] | None:
+        if item[1] in failing:
+            failing.remove(item[1])
+            again.append(item)
+            return Blocked(item)
+        done.append(item)
+        return None
+
+    with stopping(Lanes(work, count, group)) as lanes:
+        lanes.submit([(name, number) for number, name in enumerate(groups)])
+        wait_until(lambda: len(done) + len(again) + len(lanes.pending()) >= len(groups), "begun")
+
+        def is_done() -> bool:
+            lanes.nudge()
+            while again:
+                lanes.submit([again.pop()])
+            return len(done) == len(groups)
+
+        wait_until(is_done, "all is done")
+
+    for name in set(groups):
+        mine = [number for other, number in done if other == name]
+        assert mine == [number for number, other in enumerate(groups) if other == name]
+
+
+def test_independent_work_runs_in_all_lanes_at_once() -> None:
     met = threading.Barrier(3, timeout=10)
-    for _ in range(3):
-        lanes.submit(met.wait, "")
+    passed: list[int] = []
 
-    assert lanes.wait_idle(10)
+    def work(_: Item, _slot: object) -> None:
+        passed.append(met.wait())
 
+    with stopping(Lanes(work, 3)) as lanes:
+        lanes.submit([("", 0), ("", 1), ("", 2)])
 
-def test_no_more_is_taken_than_there_are_lanes() -> None:
-    lanes = build_lanes(run, 2, ordered=False)
-    go = threading.Event()
-    for _ in range(2):
-        lanes.submit(partial(go.wait, 10), "")
-    third = threading.Thread(target=lanes.submit, args=(lambda: None, ""))
-    third.start()
+        def are_done() -> bool:
+            lanes.nudge()
+            return len(passed) == 3
 
-    assert not lanes.wait_idle(0.05)
-    assert third.is_alive()
-    go.set()
-    third.join(10)
-    assert lanes.wait_idle(10)
+        wait_until(are_done, "all three met")
 
 
-def test_one_lane_waits_for_the_other_source() -> None:
-    lanes = build_lanes(run, 1, ordered=True)
-    go, began = threading.Event(), threading.Event()
+def test_no_more_is_worked_on_than_there_are_lanes() -> None:
+    go, running = threading.Event(), threading.Semaphore(0)
+    most: list[int] = []
 
-    def work() -> None:
-        began.set()
+    def work(_: Item, _slot: object) -> None:
+        running.release()
+        most.append(len(lanes.pending()))
         go.wait(10)
 
-    thread = threading.Thread(target=lanes.submit, args=(work, "k"))
-    thread.start()
-    assert began.wait(10)
+    with stopping(Lanes(work, 2)) as lanes:
+        lanes.submit([("", number) for number in range(5)])
 
-    assert not lanes.wait_idle(0.05)
+        def two_run() -> bool:
+            lanes.nudge()
+            return len(most) == 2
+
+        wait_until(two_run, "two run")
+        lanes.nudge()
+        assert not lanes.wait_idle(0.05)
+        assert len(most) == 2
+        go.set()
+        wait_until(lambda: len(most) == 5, "all ran")
+        assert lanes.wait_idle(10)
+
+
+def test_group_that_is_blocked_stops_no_other() -> None:
+    done: list[Item] = []
+
+    def work(item: Item, _slot: object) -> Blocked[Item] | None:
+        if item == ("a", 0) and not done:
+            done.append(item)
+            return Blocked(item)
+        done.append(item)
+        return None
+
+    with stopping(Lanes(work, 1, group)) as lanes:
+        lanes.submit([("a", 0), ("a", 1), ("b", 2)])
+        wait_until(lambda: len(done) == 2, "the other group is done")
+        assert done == [("a", 0), ("b", 2)]
+        lanes.submit([("a", 0)])
+        wait_until(lambda: len(done) == 4, "the first is done")
+        assert done[2:] == [("a", 0), ("a", 1)]
+
+
+def test_thread_that_is_lent_works_on_quick_items_itself() -> None:
+    threads: list[int] = []
+
+    def work(_: Item, _slot: object) -> None:
+        threads.append(threading.get_ident())
+
+    with stopping(Lanes(work, 1)) as lanes:
+        lanes.submit([("", number) for number in range(5)], lend=True)
+
+    assert threads == [threading.get_ident()] * 5
+
+
+def test_thread_that_is_lent_is_given_back_when_calls_are_slow() -> None:
+    threads: list[int] = []
+
+    def work(_: Item, slot: Slot[Item]) -> None:
+        threads.append(threading.get_ident())
+        slot.seconds = 0.01
+
+    with stopping(Lanes(work, 1)) as lanes:
+        lanes.submit([("", number) for number in range(5)], lend=True)
+        wait_until(lambda: len(threads) == 5, "the others are done")
+
+    mine = threading.get_ident()
+    assert [thread == mine for thread in threads] == [True] + [False] * 4
+
+
+def test_thread_is_not_lent_where_several_are_worked_on_at_a_time() -> None:
+    met = threading.Barrier(2, timeout=60)
+
+    def work(_: Item, _slot: object) -> None:
+        met.wait()
+
+    with stopping(Lanes(work, 2)) as lanes:
+        lanes.submit([("", 0)], lend=True)
+        lanes.submit([("", 1)], lend=True)
+        lanes.nudge()
+        wait_until(lambda: not lanes.pending(), "both met")
+
+
+def test_purged_item_is_not_worked_on() -> None:
+    done: list[Item] = []
+    go = threading.Event()
+
+    def work(item: Item, _slot: object) -> None:
+        go.wait(60)
+        done.append(item)
+
+    with stopping(Lanes(work, 1)) as lanes:
+        lanes.submit([("", number) for number in range(5)])
+        wait_until(lambda: len(lanes.slots()) == 1 and lanes.slots()[0].item is not None, "begun")
+        lanes.purge(lambda item: item[1] in (2, 3))
+        go.set()
+        wait_until(lambda: len(done) == 3, "the others are done")
+
+    assert [number for _, number in done] == [0, 1, 4]
+
+
+def test_nothing_is_begun_after_the_stop() -> None:
+    began: list[Item] = []
+    go = threading.Event()
+
+    def work(item: Item, _slot: object) -> None:
+        began.append(item)
+        go.wait(10)
+
+    lanes = Lanes(work, 1)
+    lanes.submit([("", 0), ("", 1)])
+    wait_until(lambda: bool(began), "the first has begun")
+    lanes.stop()
     go.set()
+
     assert lanes.wait_idle(10)
-    thread.join(10)
+    assert began == [("", 0)]

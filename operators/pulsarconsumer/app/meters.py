@@ -11,7 +11,7 @@ import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -19,6 +19,7 @@ from prometheus_client.metrics_core import Metric
 from libs.common.metric_specs import MetricSpec
 from libs.common.metrics import Metrics
 from operators.pulsarconsumer.app import metrics as specs
+from operators.pulsarconsumer.app.core.slot import Slot
 
 _SOURCES: Final = ("topic", "retry")
 _COUNTED: Final = (
@@ -46,8 +47,16 @@ class Meters:
         self._new_seconds: list[float] = []
         self._new_results: list[str] = []
         self._new_errors: list[str] = []
-        self._running: dict[int, float] = {}
-        metrics.gauge(specs.IN_FLIGHT).set_function(lambda: len(self._running))
+        self.took = self._new_seconds.append
+        """Notes the seconds that a call of the handler took."""
+        self.settle = self._new_results.append
+        """Notes what became of a message."""
+        self.fail = self._new_errors.append
+        """Notes a request to the broker that failed."""
+        self.slots: Callable[[], Iterable[Slot[Any]]] = tuple
+        """Returns what threads work on."""
+        metrics.gauge(specs.IN_FLIGHT).set_function(lambda: len(self.running()))
+        metrics.gauge(specs.OLDEST_CALL).set_function(self.longest_call)
         self.connected = metrics.gauge(specs.CONNECTED)
         self.waiting = metrics.gauge(specs.WAITING)
         metrics.registry.register(_Collector(self))
@@ -56,27 +65,13 @@ class Meters:
         """Note messages of a source, each by the seconds since it was published."""
         self._new_ages[source].extend(ages)
 
-    def settle(self, result: str) -> None:
-        """Note what became of a message."""
-        self._new_results.append(result)
-
-    def fail(self, operation: str) -> None:
-        """Note a request to the broker that failed."""
-        self._new_errors.append(operation)
-
-    def call[T](self, handler: Callable[[T], object], argument: T) -> None:
-        """Call the handler, and note how long it takes; it raises what the handler raises."""
-        thread, started = threading.get_ident(), time.monotonic()
-        self._running[thread] = started
-        try:
-            handler(argument)
-        finally:
-            del self._running[thread]
-            self._new_seconds.append(time.monotonic() - started)
+    def running(self) -> list[float]:
+        """Return when the calls of the handler began that are under way."""
+        return [began for slot in self.slots() if (began := slot.began)]
 
     def longest_call(self) -> float:
         """Return the seconds that the oldest call of the handler has been under way; 0 for none."""
-        started = min(self._running.copy().values(), default=None)
+        started = min(self.running(), default=None)
         return 0.0 if started is None else time.monotonic() - started
 
     def count(self) -> None:

@@ -42,20 +42,27 @@ IN_FLIGHT: Final = MetricSpec(
 WAITING: Final = MetricSpec(
     "pulsar_consumer_waiting_retries",
     MetricKind.GAUGE,
-    "Number of messages held here until they are negatively acknowledged.",
+    "Number of messages in memory that wait for their next attempt, or behind one that does.",
+)
+OLDEST_CALL: Final = MetricSpec(
+    "pulsar_consumer_oldest_call_seconds",
+    MetricKind.GAUGE,
+    "Seconds that the oldest call of the handler has been under way; 0 for none.",
 )
 CONNECTED: Final = MetricSpec(
-    "pulsar_consumer_connected", MetricKind.GAUGE, "Whether the subscription is connected, 1 or 0."
+    "pulsar_consumer_connected",
+    MetricKind.GAUGE,
+    "Whether a topic of the subscription is connected, 1 or 0.",
 )
 BROKER_ERRORS: Final = MetricSpec(
     "pulsar_consumer_broker_errors_total",
     MetricKind.COUNTER,
     "Total number of requests to the broker that failed: subscribe, receive, acknowledge, retry,"
-    " dead_letter.",
+    " dead_letter, schema.",
     ("operation",),
 )
 
-GAUGES: Final[tuple[MetricSpec, ...]] = (IN_FLIGHT, WAITING, CONNECTED)
+GAUGES: Final[tuple[MetricSpec, ...]] = (IN_FLIGHT, OLDEST_CALL, WAITING, CONNECTED)
 """What the process registers as it is; the rest is counted in meters.py."""
 METRICS: Final[tuple[MetricSpec, ...]] = (
     RECEIVED,
@@ -63,10 +70,11 @@ METRICS: Final[tuple[MetricSpec, ...]] = (
     HANDLE_TIME,
     MESSAGE_AGE,
     IN_FLIGHT,
+    OLDEST_CALL,
     WAITING,
     CONNECTED,
     BROKER_ERRORS,
 )
 """What the contract lists."""
 RESULTS: Final = ("acknowledged", "retried", "dead_lettered", "skipped")
-OPERATIONS: Final = ("subscribe", "receive", "acknowledge", "retry", "dead_letter")
+OPERATIONS: Final = ("subscribe", "receive", "acknowledge", "retry", "dead_letter", "schema")

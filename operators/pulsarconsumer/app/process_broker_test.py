@@ -120,7 +120,11 @@ def test_kill_while_handling_loses_nothing(
     pulsar_broker: Broker, peer: Peer, topic: str, notes: Notes, tmp_path: Path
 ) -> None:
     environ = notes.environ | build_environment(
-        pulsar_broker.service_url, topic, handler="own_handlers:slow", max_in_flight=4
+        pulsar_broker.service_url,
+        topic,
+        handler="own_handlers:slow",
+        max_in_flight=4,
+        log_sample_ratio=1,
     )
     sent = [f"m{number}" for number in range(20)]
     peer.send(topic, [text.encode() for text in sent])
@@ -147,6 +151,7 @@ def test_consumers_killed_while_consuming_lose_nothing_and_repeat_little(
         pulsar_broker.service_url,
         topic,
         handler="own_handlers:quick",
+        log_sample_ratio=1,
         rate_limit_per_second=rate,
         receiver_queue_size=20,
     )
@@ -172,7 +177,11 @@ def test_sigterm_finishes_what_is_begun_and_leaves_the_rest(
     handler: str, pulsar_broker: Broker, peer: Peer, topic: str, notes: Notes, tmp_path: Path
 ) -> None:
     environ = notes.environ | build_environment(
-        pulsar_broker.service_url, topic, handler=f"own_handlers:{handler}", max_in_flight=2
+        pulsar_broker.service_url,
+        topic,
+        handler=f"own_handlers:{handler}",
+        max_in_flight=2,
+        log_sample_ratio=1,
     )
     peer.send(topic, [f"m{number}".encode() for number in range(10)])
     with app(environ, tmp_path) as process:
@@ -188,26 +197,6 @@ def test_sigterm_finishes_what_is_begun_and_leaves_the_rest(
     assert len(begun) <= 3
     assert sorted(notes.of("end")) == sorted(begun)
     wait_until(lambda: backlog(pulsar_broker, topic) == 10 - len(begun), "these alone are acked")
-
-
-def test_handler_that_does_not_end_is_left_behind_unacknowledged(
-    pulsar_broker: Broker, peer: Peer, topic: str, notes: Notes, tmp_path: Path
-) -> None:
-    environ = notes.environ | build_environment(
-        pulsar_broker.service_url,
-        topic,
-        handler="own_handlers:slow",
-        handler_timeout_seconds=0.1,
-        drain_timeout_seconds=0.5,
-    )
-    peer.send(topic, [b"stuck"])
-    with app(environ, tmp_path) as process:
-        wait_until(lambda: notes.of("begin"), "it is being handled")
-        wait_until(lambda: process.get("/healthz")[0] == 500, "it is not alive")
-        assert process.terminate(10) == 0
-
-    assert "Leaving messages to the broker" in process.errors
-    assert backlog(pulsar_broker, topic) == 1
 
 
 def test_broker_that_is_killed_and_comes_back_is_survived(
@@ -227,19 +216,23 @@ def test_broker_that_is_killed_and_comes_back_is_survived(
         pulsar_broker.start()
         sender.send(topic, [text.encode() for text in second])
         wait_until(lambda: set(process.payloads) == {*first, *second}, "all are shown", 60)
+        # Messages whose acknowledgment was lost come again, perhaps after the others were shown.
+        wait_until(lambda: backlog(pulsar_broker, topic) == 0, "nothing is left")
         assert process.terminate() == 0
     sender.close()
 
     # What was not acknowledged when the broker went came again, and no more.
     assert len(process.payloads) < 600 + 150
-    wait_until(lambda: backlog(pulsar_broker, topic) == 0, "nothing is left")
 
 
 def test_what_a_handler_prints_is_not_between_the_lines(
     pulsar_broker: Broker, peer: Peer, topic: str, notes: Notes, tmp_path: Path
 ) -> None:
     environ = notes.environ | build_environment(
-        pulsar_broker.service_url, topic, handler="own_handlers:print_and_fail_once"
+        pulsar_broker.service_url,
+        topic,
+        handler="own_handlers:print_and_fail_once",
+        log_sample_ratio=1,
     )
     peer.send(topic, [b"x"])
     with app(environ, tmp_path) as process:
@@ -287,6 +280,7 @@ def test_handler_of_the_example_books_retries_and_rejects(
         pulsar_broker.service_url,
         topic,
         handler="orders:handle",
+        log_sample_ratio=1,
         schema_type="JSON",
         retry_strategy="RetryTopic",
         retry_max_attempts=2,

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from time import monotonic
+from typing import Any
 
-import pulsar
-
-from libs.common.telemetry import MessageSpan, Telemetry
+from libs.common.telemetry import Telemetry
 from operators.pulsarconsumer.app.core.lines import is_sampled, render_lines
+from operators.pulsarconsumer.app.core.message import HandlerCrash, HandlerTimeout, PartialFailure
 from operators.pulsarconsumer.app.core.message import Mismatch as MismatchError
+from operators.pulsarconsumer.app.core.slot import Slot
+from operators.pulsarconsumer.app.held import Held
+from operators.pulsarconsumer.app.journal import Journal
+from operators.pulsarconsumer.app.lanes import Blocked
 from operators.pulsarconsumer.app.meters import Meters
 from operators.pulsarconsumer.app.received import (
+    RawMessage,
     Received,
+    is_decoded,
     read_for_log,
     receive_message,
     set_value,
 )
-from operators.pulsarconsumer.app.schemas import DecodeFailed
-from operators.pulsarconsumer.app.session import Source
+from operators.pulsarconsumer.app.schemas import DecodeFailed, Payloads, SchemaUnavailable
 from operators.pulsarconsumer.app.settings import Mismatch, Settings
 from operators.pulsarconsumer.app.settle import Settler
+from operators.pulsarconsumer.app.source import Source
 from operators.pulsarconsumer.app.streams import MessageStream
 
 SPAN_ATTRIBUTES = (
@@ -30,6 +39,9 @@ SPAN_ATTRIBUTES = (
     "messaging.message.id",
 )
 """Attributes of spans that are exported, in the words of OpenTelemetry."""
+
+type Unit = list[Received]
+"""Messages that are handled by one call: one, or the list for a handler of lists."""
 
 
 class Fatal(Exception):
@@ -42,9 +54,12 @@ class Processor:
     def __init__(
         self,
         settings: Settings,
-        handler: Callable[[object], object],
+        handler: Callable[[Any], object],
         stream: MessageStream,
+        payloads: Payloads,
         settler: Settler,
+        held: Held,
+        journal: Journal,
         meters: Meters,
         telemetry: Telemetry,
         *,
@@ -53,104 +68,240 @@ class Processor:
         """Take what does the work, see Worker, and what tells the seconds since 1970."""
         self._settings = settings
         self._handler = handler
+        self._whole = settings.handler_batch
         self._stream = stream
+        self._payloads, self._decodes = payloads, payloads.decodes
         self._settler = settler
-        self._meters = meters
+        self._held = held
+        self._journal = journal
+        self._meters, self._took = meters, meters.took
         self._telemetry = telemetry
         self._lines = settings.line_options
         self._logs = self._lines.sample_ratio > 0
         self._traced = telemetry.enabled
         self._time = time
+        self._timed_out: set[str] = set()
 
-    def accept(self, source: Source, batch: Sequence[pulsar.Message]) -> list[Received]:
+    def accept(self, source: Source, batch: Sequence[RawMessage]) -> list[Received]:
         """Make messages of what was received, and write their lines before any is handled.
 
         Raises:
             OSError: Nobody reads the lines any more.
         """
-        now, count_tries = self._time(), self._settler.count_tries
-        times = [raw.publish_timestamp() for raw in batch]
-        self._meters.receive(source.name, [now - time / 1000 for time in times])
-        taken = [
-            receive_message(source, raw, count_tries, time)
-            for raw, time in zip(batch, times, strict=True)
-        ]
-        if source.session.payloads.decodes:
-            for message in taken:
-                self._decode(message)
+        now = self._time()
+        self._meters.receive(source.label, [now - raw.publish_timestamp() / 1000 for raw in batch])
+        taken = [receive_message(source, raw) for raw in batch]
         if self._logs:
             self._log(source, taken, now)
         return taken
 
-    def process(self, message: Received) -> None:
-        """Handle one message and settle it.
+    def process(self, message: Received, slot: Slot[Any]) -> Blocked[Received] | None:
+        """Handle one message and settle it; return it if it waits for its next attempt.
 
         Raises:
             Fatal: A payload is not what the schema says, and schema_on_mismatch is Fail.
         """
-        if message.mismatch:
-            self._settle_mismatch(message)
+        # Each call costs about 0.1 us, so what few messages need is checked before it is called.
+        journal = self._journal
+        if self._held.is_watching or journal.careful or journal.unsettled:
+            done, waits = self._prepare(message)
+            if done:
+                return Blocked(waits) if waits is not None else None
+        if self._decodes and not self._decode(message):
+            waits = self._settle_undecoded(message)
+        elif self._traced or self._timed_out:
+            waits = self._handle(message, message, slot)
         else:
-            self._handle(message, (message,))
+            error = self._attempt(message, slot)
+            if error is None:
+                self._settler.succeed(message)
+                return None
+            waits = self._fail(message, error, {})
+        return None if waits is None else Blocked(waits)
 
-    def process_list(self, batch: Sequence[Received]) -> None:
+    def process_list(self, unit: Unit, slot: Slot[Any]) -> Blocked[Unit] | None:
         """Handle messages by one call of the handler and settle each of them; raises likewise."""
-        for message in batch:
-            if message.mismatch:
-                self._settle_mismatch(message)
-        if fit := [message for message in batch if not message.mismatch]:
-            self._handle(fit, fit)
+        if not (self._decodes or self._held.is_watching or self._journal.is_watching):
+            fit, blocked = unit, None
+        else:
+            fit, blocked = self._sort_out(unit)
+        if not fit:
+            return None if blocked is None else Blocked([blocked])
+        if len(fit) == 1:
+            waits = self._handle(fit, fit[0], slot)
+            blocked = blocked or waits
+            return None if blocked is None else Blocked([blocked])
+        found = self._handle_several(fit, slot)
+        if blocked is None:
+            return found
+        return Blocked([blocked], [found.owner, *found.rest] if found else ())
+
+    def time_out(self, message: Received, seconds: float) -> Received | None:
+        """Settle a message whose handler does not end; return it if that was not possible now.
+
+        The process has to end soon.
+        """
+        self._timed_out.add(message.id)
+        error = HandlerTimeout(f"not ended after {seconds:.0f} s")
+        return self._settler.fail(message, error, {})
+
+    def _sort_out(self, unit: Unit) -> tuple[Unit, Received | None]:
+        """Return the messages of a list that the handler gets, and what the others wait for."""
+        fit: Unit = []
+        blocked: Received | None = None
+        for message in unit:
+            done, waits = False, None
+            if self._held.is_watching or self._journal.is_watching:
+                done, waits = self._prepare(message)
+            if not done and self._decodes and not self._decode(message):
+                done, waits = True, self._settle_undecoded(message)
+            if not done:
+                fit.append(message)
+            blocked = blocked or waits
+        return fit, blocked
+
+    def _prepare(self, message: Received) -> tuple[bool, Received | None]:
+        """Tell whether a message was settled without its handler, and what waits instead."""
+        self._held.take(message)
+        unsent = self._settler.take_unsent(message)
+        if unsent is not None:
+            return True, unsent()
+        crashes = self._journal.settle(message.id) if self._journal.unsettled else 0
+        if crashes:
+            # The process ended at it before, which nobody could settle then.
+            attempt = message.origin.attempt + crashes - 1
+            if not message.source.is_retry:
+                # The broker may have counted the redelivery after a crash as well.
+                known = self._held.attempts(message.id) + crashes
+                attempt = max(message.origin.attempt - 1, known)
+            object.__setattr__(message, "origin", replace(message.origin, attempt=attempt))
+            object.__setattr__(message, "attempt", attempt)
+            error = HandlerCrash("the process ended while it handled this message")
+            return True, self._settler.fail(message, error, {})
+        if self._journal.careful:
+            self._journal.begin(threading.get_ident(), message.id)
+        return False, None
 
     def _log(self, source: Source, taken: Sequence[Received], now: float) -> None:
         """Write the lines of messages; those that are not sampled have none."""
         options = self._lines
         if options.sample_ratio < 1:
             taken = [one for one in taken if is_sampled(options, one.message_id)]
+        if self._decodes and options.redacted:
+            for message in taken:
+                self._decode(message)
         read_for_log(source, taken)
         self._stream.write(render_lines(options, taken, now))
 
-    def _decode(self, message: Received) -> None:
-        """Set the value of a message, or say why it has none."""
-        origin = message.origin
+    def _decode(self, message: Received) -> bool:
+        """Set the value of a message once, and tell whether it has one."""
+        if is_decoded(message):
+            return not message.mismatch and message.error is None
+        payloads = self._payloads
         try:
-            payloads = message.source.session.payloads
-            value = payloads.decode(message.raw, origin.topic, origin.schema_version)
+            if payloads.needs_writer:
+                origin = message.origin
+                value = payloads.decode(message.data, origin.topic, origin.schema_version)
+            else:
+                value = payloads.decode(message.data)
         except DecodeFailed as err:
-            set_value(message, None, str(err))
-        else:
-            set_value(message, value)
+            set_value(message, None, mismatch=str(err))
+            return False
+        except SchemaUnavailable as err:
+            self._meters.fail("schema")
+            set_value(message, None, error=err)
+            return False
+        set_value(message, value)
+        return True
 
-    def _settle_mismatch(self, message: Received) -> None:
+    def _settle_undecoded(self, message: Received) -> Received | None:
+        if message.error is not None:
+            return self._settler.fail(message, message.error, {})
         where, error = f"{message.topic} {message.message_id}", message.mismatch
         expected = self._settings.schema_type
         match self._settings.schema_on_mismatch:
             case Mismatch.SKIP:
                 self._settler.succeed(message, "skipped")
+                return None
             case Mismatch.DEAD_LETTER:
-                self._settler.fail(message, MismatchError(f"is not {expected}: {error}"), {})
+                fault = MismatchError(f"is not {expected}: {error}")
+                return self._settler.fail(message, fault, {})
             case Mismatch.FAIL:
                 raise Fatal(f"Message {where}: is not {expected}: {error}")
 
-    def _handle(self, argument: object, taken: Sequence[Received]) -> None:
-        """Call the handler for messages, in a span where there are any, and settle them."""
-        if not self._traced:
-            self._call(argument, taken, None)
-            return
-        first = taken[0]
-        name = f"process {first.topic.rpartition('/')[2]}"
-        values = ("pulsar", first.topic, self._settings.subscription_name, first.message_id)
-        attributes = dict(zip(SPAN_ATTRIBUTES, values, strict=True))
-        with self._telemetry.message_span(name, first.properties, attributes) as span:
-            self._call(argument, taken, span)
-
-    def _call(self, argument: object, taken: Sequence[Received], span: MessageSpan | None) -> None:
-        try:
-            self._meters.call(self._handler, argument)
-        except (Exception, SystemExit) as err:  # noqa: BLE001  # Whatever it raises, it failed.
-            if span:
-                span.set_error(err)
-            for message in taken:
-                self._settler.fail(message, err, span.properties() if span else {})
-            return
-        for message in taken:
+    def _handle(self, argument: object, message: Received, slot: Slot[Any]) -> Received | None:
+        """Call the handler for a message, in a span if there are any, and settle the message."""
+        error, headers = self._call(argument, message, slot)
+        if self._timed_out and message.id in self._timed_out:
+            return None
+        if error is None:
             self._settler.succeed(message)
+            return None
+        return self._settler.fail(message, error, headers)
+
+    def _fail(
+        self, message: Received, error: BaseException, headers: dict[str, str]
+    ) -> Received | None:
+        """Settle a message whose handler raised, unless that was done when its time was over."""
+        if self._timed_out and message.id in self._timed_out:
+            return None
+        return self._settler.fail(message, error, headers)
+
+    def _handle_several(self, unit: Unit, slot: Slot[Any]) -> Blocked[Unit] | None:
+        error, headers = self._call(unit, unit[0], slot)
+        if error is None:
+            for message in unit:
+                self._settler.succeed(message)
+            return None
+        if isinstance(error, PartialFailure):
+            failed = {id(message) for message in error.failed}
+            waiting = []
+            for message in unit:
+                if id(message) not in failed:
+                    self._settler.succeed(message)
+                elif (waits := self._settler.fail(message, error, headers)) is not None:
+                    waiting.append(waits)
+            return Blocked([waiting[0]], [[each] for each in waiting[1:]]) if waiting else None
+        # One of them may be the only one that fails, so each is handled by itself.
+        blocked: Blocked[Unit] | None = None
+        for number, message in enumerate(unit):
+            waits = self._handle([message], message, slot)
+            if waits is not None and self._is_ordered(message):
+                rest = unit[number + 1 :]
+                return Blocked([waits], [rest] if rest else ())
+            if waits is not None and blocked is None:
+                blocked = Blocked([waits])
+        return blocked
+
+    def _is_ordered(self, message: Received) -> bool:
+        return self._settings.keeps_order and not message.source.is_retry
+
+    def _call(
+        self, argument: object, message: Received, slot: Slot[Any]
+    ) -> tuple[BaseException | None, dict[str, str]]:
+        """Call the handler; return what it raised, and properties that join copies to the trace."""
+        if not self._traced:
+            return self._attempt(argument, slot), {}
+        name = f"process {message.topic.rpartition('/')[2]}"
+        values = ("pulsar", message.topic, self._settings.subscription_name, message.message_id)
+        attributes = dict(zip(SPAN_ATTRIBUTES, values, strict=True))
+        with self._telemetry.message_span(name, message.properties, attributes) as span:
+            error = self._attempt(argument, slot)
+            if error is not None:
+                span.set_error(error)
+            return error, span.properties()
+
+    def _attempt(self, argument: object, slot: Slot[Any]) -> BaseException | None:
+        """Call the handler and return what it raised; its time goes to the slot and to metrics."""
+        slot.began = began = monotonic()
+        error: BaseException | None = None
+        try:
+            self._handler(argument)
+        except (Exception, SystemExit) as err:  # noqa: BLE001  # Whatever it raises, it failed.
+            error = err
+        slot.began = 0.0
+        slot.seconds = seconds = monotonic() - began
+        self._took(seconds)
+        if self._journal.has_entries:
+            self._journal.end(slot.thread)
+        return error

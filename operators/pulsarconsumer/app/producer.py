@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
+from typing import Final
 
 import pulsar
 from pydantic import Field
@@ -20,6 +21,9 @@ from operators.pulsarconsumer.app.settings import (
     SettingsInvalid,
     load,
 )
+
+_BATCH: Final = 10
+"""Most messages of one batch."""
 
 
 class ProducerSettings(ConnectionSettings):
@@ -51,8 +55,13 @@ def send_messages(settings: ProducerSettings) -> int:
             stored += result == pulsar.Result.Ok
 
     try:
+        # In small batches: brokers dispatch a batch as a whole, so one large batch would keep one
+        # consumer busy and leave the others without work.
         producer = client.create_producer(
-            settings.topic, batching_enabled=settings.count > 1, block_if_queue_full=True
+            settings.topic,
+            batching_enabled=settings.count > 1,
+            batching_max_messages=_BATCH,
+            block_if_queue_full=True,
         )
         for number in range(settings.count):
             text = f"{settings.message} {number}" if settings.count > 1 else settings.message

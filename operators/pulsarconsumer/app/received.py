@@ -1,4 +1,4 @@
-"""Messages as the client has them: each field is read when it is first asked for.
+"""Messages as the client has them: fields that few handlers look at are read when asked for.
 
 Each field is a call into the client. A handler looks at one or two of them, and a message that is
 handled and acknowledged needs none of the rest; to read them all takes longer than its receipt.
@@ -7,19 +7,15 @@ handled and acknowledged needs none of the rest; to read them all takes longer t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Final
-
-import pulsar
 
 from operators.pulsarconsumer.app.core.headers import Origin, parse_origin, strip_own
 from operators.pulsarconsumer.app.core.message import Message
 from operators.pulsarconsumer.app.core.topics import without_partition
-from operators.pulsarconsumer.app.schemas import version_of
-from operators.pulsarconsumer.app.session import Source
 
-type CountTries = Callable[[str, str, int], int]
-"""Returns which try a message is, from its topic, its id and the broker's count."""
+type RawMessage = Any
+"""A message of the client's native part, which has no types; its Python wrapper costs time."""
 
 
 class Received(Message):
@@ -28,19 +24,21 @@ class Received(Message):
     Attributes:
         source: The consumer that received it.
         raw: The message of the client.
-        origin: Where it was first sent, and which try this is.
-        count_tries: Says which try a message of the topic itself is.
-        mismatch: Why it is not what the schema says; empty where it is.
+        origin: Where it was first sent, and which attempt this is.
+        id: Its id in the topic that it was received from.
+        mismatch: Why it is not what the schema says; empty if it is.
+        error: Why its value could not be read now; None if it was.
     """
 
     # No dictionary: to make one for each message takes longer than the handler of most.
-    __slots__ = ("count_tries", "mismatch", "origin", "raw", "source")
+    __slots__ = ("error", "id", "mismatch", "origin", "raw", "source")
 
-    source: Source
-    raw: pulsar.Message
+    source: Any
+    raw: RawMessage
     origin: Origin
-    count_tries: CountTries
+    id: str
     mismatch: str
+    error: Exception | None
 
     def __getattr__(self, name: str) -> Any:
         """Read a field that was not asked for before, and keep it."""
@@ -56,58 +54,81 @@ class Received(Message):
         return Message, tuple(getattr(self, field.name) for field in fields(Message))
 
 
-def receive_message(
-    source: Source, raw: pulsar.Message, count_tries: CountTries, publish_time: int
-) -> Received:
-    """Return what a source received; its value is the payload until `set_value`."""
+def receive_message(source: Any, raw: RawMessage) -> Received:
+    """Return what a source received; its value is the payload until `set_value`.
+
+    Args:
+        source: The consumer; its `count_attempts` tells which attempt a message of the topic is,
+            from its id and the count of the broker.
+        raw: The message of the client.
+    """
     message = _NEW(Received)
     _SET_SOURCE(message, source)
     _SET_RAW(message, raw)
-    _SET_COUNT(message, count_tries)
-    _SET_PUBLISH_TIME(message, publish_time)
-    _SET_MISMATCH(message, "")
+    _SET_DATA(message, raw.data())
     return message
 
 
-def set_value(message: Received, value: object, mismatch: str = "") -> None:
+def next_attempt(message: Received) -> Received:
+    """Return the same message for its next attempt; handlers may have kept the one before."""
+    origin = message.origin
+    again = receive_message(message.source, message.raw)
+    object.__setattr__(again, "id", message.id)
+    object.__setattr__(again, "origin", replace(origin, attempt=origin.attempt + 1))
+    return again
+
+
+def set_value(
+    message: Received, value: object, mismatch: str = "", error: Exception | None = None
+) -> None:
     """Set what the schema made of a message, before anybody else has seen it."""
-    object.__setattr__(message, "value", value)
-    object.__setattr__(message, "mismatch", mismatch)
+    _SET_VALUE(message, value)
+    if mismatch:
+        object.__setattr__(message, "mismatch", mismatch)
+    if error is not None:
+        object.__setattr__(message, "error", error)
 
 
-def read_for_log(source: Source, messages: Iterable[Received]) -> None:
+def is_decoded(message: Received) -> bool:
+    """Tell whether `set_value` was called."""
+    try:
+        _GET_VALUE(message)
+    except AttributeError:
+        return False
+    return True
+
+
+def read_for_log(source: Any, messages: Iterable[Received]) -> None:
     """Read what lines of the log show, in one go: in half the time of one after the other."""
     is_retry = source.is_retry
     for message in messages:
-        # Each method of the client's wrapper is one call more.
-        raw = message.raw._message  # noqa: SLF001
+        raw = message.raw
         if is_retry:
             origin = message.origin
             topic, shown, attempt = origin.topic, origin.message_id, origin.attempt
         else:
-            topic, shown = without_partition(raw.topic_name()), _render_id(raw)
-            attempt = message.count_tries(topic, shown, raw.redelivery_count())
+            topic, shown = without_partition(raw.topic_name()), message.id
+            attempt = message.source.count_attempts(shown, raw.redelivery_count())
             _SET_PROPERTIES(message, raw.properties())
         _SET_TOPIC(message, topic)
         _SET_ID(message, shown)
         _SET_ATTEMPT(message, attempt)
         _SET_KEY(message, raw.partition_key())
-        _SET_DATA(message, raw.data())
 
 
-def _render_id(raw: pulsar.Message) -> str:
+def render_id(raw: RawMessage) -> str:
+    """Return the id of a message, such as `12:3:-1:0` (ledger, entry, partition, batch)."""
     # The client shows (ledger,entry,partition,batch), in one call instead of four.
     return str(raw.message_id())[1:-1].replace(",", ":")
 
 
 def _read_origin(message: Received) -> Origin:
-    raw = message.raw
-    shown = _render_id(raw)
+    raw, shown = message.raw, message.id
     topic = without_partition(raw.topic_name())
     if message.source.is_retry:
         return parse_origin(raw.properties(), Origin(topic, shown))
-    tries = message.count_tries(topic, shown, raw.redelivery_count())
-    return Origin(topic, shown, version_of(raw), tries)
+    attempt = message.source.count_attempts(shown, raw.redelivery_count())
+    return Origin(topic, shown, raw.int_schema_version(), attempt)
 
 
 def _read_properties(message: Received) -> dict[str, str]:
@@ -116,14 +137,17 @@ def _read_properties(message: Received) -> dict[str, str]:
 
 
 _READERS: Final[Mapping[str, Callable[[Received], object]]] = {
+    "id": lambda message: render_id(message.raw),
     "origin": _read_origin,
-    "data": lambda message: message.raw.data(),
+    "mismatch": lambda message: "",
+    "error": lambda message: None,
     "value": lambda message: message.data,
     "topic": lambda message: message.origin.topic,
     "message_id": lambda message: message.origin.message_id,
     "key": lambda message: message.raw.partition_key(),
     "ordering_key": lambda message: message.raw.ordering_key(),
     "properties": _read_properties,
+    "publish_time": lambda message: message.raw.publish_timestamp(),
     "event_time": lambda message: message.raw.event_timestamp(),
     "attempt": lambda message: message.origin.attempt,
 }
@@ -131,9 +155,8 @@ _READERS: Final[Mapping[str, Callable[[Received], object]]] = {
 _NEW: Final = object.__new__
 _SET_SOURCE: Final = Received.__dict__["source"].__set__
 _SET_RAW: Final = Received.__dict__["raw"].__set__
-_SET_COUNT: Final = Received.__dict__["count_tries"].__set__
-_SET_MISMATCH: Final = Received.__dict__["mismatch"].__set__
-_SET_PUBLISH_TIME: Final = Message.__dict__["publish_time"].__set__
+_GET_VALUE: Final = Message.__dict__["value"].__get__
+_SET_VALUE: Final = Message.__dict__["value"].__set__
 _SET_TOPIC: Final = Message.__dict__["topic"].__set__
 _SET_ID: Final = Message.__dict__["message_id"].__set__
 _SET_ATTEMPT: Final = Message.__dict__["attempt"].__set__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import signal
 import sys
@@ -17,7 +18,15 @@ from libs.common.health import HealthServer
 from libs.common.logs import configure_logs, install_excepthooks
 from libs.common.metrics import Metrics
 from libs.common.telemetry import build_telemetry
-from operators.pulsarconsumer.app.handlers import Handler, HandlerInvalid, adapt, load_handler
+from operators.pulsarconsumer.app.handlers import (
+    Handler,
+    HandlerInvalid,
+    HandlerLoop,
+    adapt,
+    close_handler,
+    load_handler,
+    open_handler,
+)
 from operators.pulsarconsumer.app.meters import Meters
 from operators.pulsarconsumer.app.metrics import GAUGES
 from operators.pulsarconsumer.app.processing import SPAN_ATTRIBUTES
@@ -32,11 +41,13 @@ from operators.pulsarconsumer.app.streams import MessageStream, take_standard_ou
 from operators.pulsarconsumer.app.worker import Worker
 
 MISCONFIGURED: Final = 2
-"""Exit status when settings, handler or schema are wrong: a restart mends nothing."""
+"""Exit status when settings, handler or schema are wrong: a restart fixes nothing."""
 FAILED: Final = 1
 """Exit status when the app ended by itself."""
 _CLOSE_SECONDS: Final = 5.0
 """Time to close the connection after the drain; less than the pod's grace period leaves."""
+_HOOKS_SECONDS: Final = 5.0
+"""Time for `close` of the handler and for atexit, after that."""
 
 log = structlog.get_logger("app")
 
@@ -72,8 +83,13 @@ async def serve(settings: Settings, handler: Handler, stream: MessageStream) -> 
         resource={"service.instance.id": settings.name} if settings.name else {},
         allowed_attributes=SPAN_ATTRIBUTES,
     )
-    loop = asyncio.get_running_loop()
-    worker = Worker(settings, adapt(handler, loop), stream, Meters(metrics), telemetry)
+    loop, handlers = asyncio.get_running_loop(), HandlerLoop()
+    try:
+        await asyncio.to_thread(open_handler, handler, handlers)
+    except HandlerInvalid as err:
+        log.error("Refusing to start", reason=str(err))
+        return MISCONFIGURED
+    worker = Worker(settings, adapt(handler, handlers), stream, Meters(metrics), telemetry)
     health = HealthServer(metrics, f":{settings.metrics_port}", f":{settings.health_port}")
     health.add_health_check("worker", worker.check_alive)
     health.add_ready_check("broker", worker.check_ready)
@@ -92,6 +108,11 @@ async def serve(settings: Settings, handler: Handler, stream: MessageStream) -> 
         await _drain(settings, worker, ended)
         for task in waits:
             task.cancel()
+    closing = threading.Thread(
+        target=close_handler, args=(handler, handlers, _HOOKS_SECONDS), daemon=True
+    )
+    closing.start()
+    await asyncio.to_thread(closing.join, _HOOKS_SECONDS)
     await telemetry.close()
     if worker.failure:
         log.error("Ending with an error", reason=worker.failure)
@@ -117,7 +138,14 @@ async def _drain(settings: Settings, worker: Worker, ended: asyncio.Event) -> No
 
 
 def end(status: int) -> None:
-    """End the process now: a handler that hangs, or a thread of the client, would hold it up."""
+    """Run what is registered by atexit, then end the process.
+
+    A handler that hangs, or a thread of the client, would hold up an ordinary end.
+    """
+    # There is no public function that runs these without ending the interpreter.
+    hooks = threading.Thread(target=atexit._run_exitfuncs, daemon=True)  # noqa: SLF001
+    hooks.start()
+    hooks.join(_HOOKS_SECONDS)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import fastavro
 import orjson
 import pulsar
 from pulsar.schema import AvroSchema, BytesSchema, Schema
@@ -39,83 +41,95 @@ class JsonSchema(Schema):  # type: ignore[misc]  # The client ships no types.
         return orjson.loads(data)
 
 
+class SchemaUnavailable(Exception):
+    """The schema that a message was written with cannot be read now."""
+
+
+class SchemaClient(Protocol):
+    """What asks the broker for schemas: the native client."""
+
+    def get_schema_info(self, topic: str, version: int) -> Any:
+        """Return a version of the schema of a topic."""
+
+
 class Payloads:
     """Take payloads out of messages."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Read the definition, where there is one.
+    def __init__(
+        self, settings: Settings, client: Callable[[], SchemaClient] | None = None
+    ) -> None:
+        """Read the definition, if there is one.
+
+        Args:
+            settings: What payloads are.
+            client: Returns what asks for the schemas of writers; None for none.
 
         Raises:
             SchemaInvalid: schema_file cannot be read, or is no Avro definition.
         """
         self._type = settings.schema_type
+        self._client = client
+        self._writers: dict[tuple[str, int], object] = {}
         self.decodes = self._type is not SchemaType.BYTES
         """Whether a value is anything but the payload itself."""
-        self.schema = _build_schema(settings)
+        self.needs_writer = self._type is SchemaType.AVRO
+        """Whether topic and version tell how a payload is read."""
+        self._definition = _read_definition(settings.schema_file) if settings.schema_file else None
+        self.schema = _build_schema(self._type, self._definition)
 
-    def decode(self, message: pulsar.Message, topic: str, version: int) -> object:
-        """Return what a message holds.
+    def decode(self, data: bytes, topic: str = "", version: int = -1) -> object:
+        """Return what a payload holds.
 
         Args:
-            message: As received, perhaps a copy from the retry topic.
-            topic: The topic that it was first sent to.
-            version: The version of that topic's schema that it was written with.
+            data: The payload.
+            topic: The topic that the message was first sent to.
+            version: The version of that topic's schema that it was written with; -1 for none.
 
         Raises:
             DecodeFailed: The payload is not what the schema says.
+            SchemaUnavailable: The schema that it was written with cannot be read now.
         """
+        writer = None
+        if self._type is SchemaType.AVRO and version >= 0:
+            writer = self._find_writer(topic, version)
         try:
             match self._type:
                 case SchemaType.BYTES:
-                    return message.data()
+                    return data
                 case SchemaType.STRING:
-                    return message.data().decode()
+                    return data.decode()
                 case SchemaType.JSON:
-                    return orjson.loads(message.data())
+                    return orjson.loads(data)
                 case SchemaType.AVRO:
-                    # By the definition that the producer had, which the client asks for.
-                    written = Written(message.data(), topic, version, message.message_id())
-                    return self.schema.decode_message(written)
+                    return self._decode_avro(data, writer)
         except Exception as err:  # noqa: BLE001  # Whatever a parser raises.
             # What a parser says may quote the payload, which may be secret.
             raise DecodeFailed(type(err).__name__) from None
 
+    def _decode_avro(self, data: bytes, writer: Any) -> object:
+        reader: Any = self._definition
+        # Records of other names do not match, and producers name theirs as they like.
+        written = reader if writer is None else {**writer, "name": reader["name"]}
+        return fastavro.schemaless_reader(BytesIO(data), written, reader)
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """Show the client's decoder a message as it was first written."""
-
-    payload: bytes
-    topic: str
-    version: int
-    id: object
-
-    def data(self) -> bytes:
-        """Return the payload."""
-        return self.payload
-
-    def topic_name(self) -> str:
-        """Return the topic that it was first sent to."""
-        return self.topic
-
-    def int_schema_version(self) -> int:
-        """Return the version of that topic's schema."""
-        return self.version
-
-    def message_id(self) -> object:
-        """Return the id, which the decoder shows in its log."""
-        return self.id
+    def _find_writer(self, topic: str, version: int) -> object:
+        """Return the definition that a message was written with; never another one."""
+        key = (topic, version)
+        if key not in self._writers:
+            if self._client is None:
+                raise SchemaUnavailable(f"version {version} of the schema of {topic}: no client")
+            try:
+                info = self._client().get_schema_info(topic, version)
+                self._writers[key] = json.loads(info.schema())
+            except Exception as err:
+                raise SchemaUnavailable(
+                    f"version {version} of the schema of {topic}: {type(err).__name__}: {err}"
+                ) from err
+        return self._writers[key]
 
 
-def version_of(message: pulsar.Message) -> int:
-    """Return the version of the topic's schema that a message was written with; -1 for none."""
-    version: int = message._message.int_schema_version()  # noqa: SLF001  # Only as text elsewhere.
-    return version
-
-
-def _build_schema(settings: Settings) -> Schema:
-    definition = _read_definition(settings.schema_file) if settings.schema_file else None
-    match settings.schema_type:
+def _build_schema(kind: SchemaType, definition: dict[str, Any] | None) -> Schema:
+    match kind:
         case SchemaType.JSON if definition:
             return JsonSchema(definition)
         case SchemaType.AVRO if definition:

@@ -1,8 +1,8 @@
 """Receives, has handled and settles messages, in threads, until it is told to stop.
 
-A thread for each consumer receives; lanes handle. On `stop` nothing more is begun, what is begun is
-finished, and the rest is unacknowledged, so that the broker gives it to others. A session that is
-broken for long, or whose credentials no longer hold, is replaced as a whole.
+A thread for each topic subscribes and receives; lanes handle. A topic that cannot be reached does
+not stop the others. On `stop` nothing more is begun, what is begun is finished, and the rest is
+unacknowledged, so that the broker gives it to others.
 """
 
 from __future__ import annotations
@@ -10,34 +10,43 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Final
 
 import pulsar
 import structlog
 
 from libs.common.telemetry import Telemetry
-from operators.pulsarconsumer.app.client import CredentialsMissing
+from operators.pulsarconsumer.app.connection import Connection
 from operators.pulsarconsumer.app.core.rate import RateLimit
-from operators.pulsarconsumer.app.intake import Intake
-from operators.pulsarconsumer.app.lanes import build_lanes
+from operators.pulsarconsumer.app.core.retry import Strategy
+from operators.pulsarconsumer.app.held import Held
+from operators.pulsarconsumer.app.journal import Journal
+from operators.pulsarconsumer.app.lanes import Lanes
 from operators.pulsarconsumer.app.meters import Meters
 from operators.pulsarconsumer.app.processing import Fatal, Processor
-from operators.pulsarconsumer.app.received import Received
-from operators.pulsarconsumer.app.session import Session, Source
-from operators.pulsarconsumer.app.settings import Settings, SubscriptionType
+from operators.pulsarconsumer.app.received import RawMessage, Received
+from operators.pulsarconsumer.app.schemas import Payloads
+from operators.pulsarconsumer.app.settings import Settings
 from operators.pulsarconsumer.app.settle import Settler
+from operators.pulsarconsumer.app.source import (
+    SUBSCRIBE_ERRORS,
+    Source,
+    build_sources,
+    describe,
+)
 from operators.pulsarconsumer.app.streams import MessageStream
 
-_WATCH_SECONDS: Final = 0.2
-_BROKEN_SECONDS: Final = 30.0
-"""A session that is not connected for so long is replaced; the client retries by itself before."""
+_WATCH_SECONDS: Final = 0.05
 _FIRST_RETRY_SECONDS: Final = 0.5
 _LAST_RETRY_SECONDS: Final = 15.0
-_UNEXPECTED: Final = "Ending on an error that nobody expected"
-
-type Unit = Received | Sequence[Received]
-"""What is handled by one call: a message, or the list that a handler of lists is given."""
+_PAUSE_SECONDS: Final = 0.1
+_LONG_CALL_SECONDS: Final = 0.2
+"""A call that takes longer is recorded in the journal."""
+_CAREFUL_SECONDS: Final = 600.0
+"""How long each call is recorded after a crash."""
+_REDELIVERY_SECONDS: Final = 60.0
+"""How long after a lost connection messages may come again that were acknowledged meanwhile."""
+_UNEXPECTED: Final = "Unhandled error, exiting"
 
 log = structlog.get_logger("worker")
 
@@ -48,7 +57,7 @@ class Worker:
     def __init__(
         self,
         settings: Settings,
-        handler: Callable[[object], object],
+        handler: Callable[[Any], object],
         stream: MessageStream,
         meters: Meters,
         telemetry: Telemetry,
@@ -64,200 +73,300 @@ class Worker:
         """
         self._settings = settings
         self._meters = meters
-        self._settler = Settler(settings, meters)
-        processor = Processor(settings, handler, stream, self._settler, meters, telemetry)
-        self._accept = processor.accept
-        self._handle: Callable[[Any], None] = (
-            processor.process_list if settings.handler_batch else processor.process
+        self._connection = Connection(settings)
+        self._held = Held(settings.held_messages, settings.held_bytes)
+        self._journal = Journal(settings.journal_folder)
+        payloads = Payloads(settings, lambda: self._connection.client()._client)  # noqa: SLF001
+        for id_, attempts in self._journal.attempts.items():
+            self._held.remember(id_, attempts)
+        settler = Settler(
+            settings,
+            meters,
+            self._held,
+            self._journal,
+            self._connection,
+            pending=self._pending,
         )
-        ordered = settings.subscription_type is not SubscriptionType.SHARED
-        self._lanes = build_lanes(self._process, settings.max_in_flight, ordered=ordered)
-        self._keyed = ordered and settings.max_in_flight > 1
+        self._processor = Processor(
+            settings,
+            handler,
+            stream,
+            payloads,
+            settler,
+            self._held,
+            self._journal,
+            meters,
+            telemetry,
+        )
+        self._whole = settings.handler_batch
+        self._lanes = Lanes[Any](
+            self._processor.process_list if self._whole else self._processor.process,
+            settings.max_in_flight,
+            self._group_of if settings.keeps_order else None,
+            head=_head if self._whole else lambda unit: unit,
+            park=self._park,
+            fail=self._fail,
+        )
+        meters.slots = self._lanes.slots
+        self.sources = build_sources(settings, self._connection, payloads, settler.count_attempts)
+        """The consumers, one a topic."""
         rate = settings.rate_limit_per_second
         self._rate = RateLimit(rate, time.monotonic()) if rate else None
         self._rate_lock = threading.Lock()
+        self._renewal = threading.Lock()
         self._stopping = threading.Event()
         self._deadline = 0.0
-        self._session: Session | None = None
-        self._waiting_for = "the first subscription"
         self.failure = ""
         """Why the process has to end with an error; empty while it has not."""
         meters.connected.set_function(lambda: self.check_ready() is None)
 
     def run(self) -> None:
-        """Consume until `stop`, or until something fails for good: see `failure`."""
+        """Consume until `stop`, or until something fails permanently: see `failure`."""
+        pumps = [
+            threading.Thread(target=self._pump, args=(source,), name=source.name, daemon=True)
+            for source in self.sources
+        ]
+        for pump in pumps:
+            pump.start()
         try:
-            while not self._stopping.is_set():
-                session = self._open()
-                if session is not None:
-                    self._serve(session)
+            started = time.monotonic()
+            while not self._stopping.wait(_WATCH_SECONDS):
+                self._watch(started)
         except Exception as err:
             log.exception(_UNEXPECTED)
-            self.failure = f"{type(err).__name__}: {err}"
+            self._end(f"{type(err).__name__}: {err}")
+        self._finish(pumps)
 
     def stop(self, deadline: float) -> None:
         """Begin nothing more; what is begun has until a time of the monotonic clock to end."""
         self._deadline = deadline
+        self._lanes.stop()
         self._stopping.set()
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a session, which may hold messages."""
-        return self._session is not None
+        """Whether there is a consumer, which may hold messages."""
+        return any(source.is_open for source in self.sources)
 
     def check_ready(self) -> str | None:
-        """Say why messages cannot be received, or nothing when they can."""
+        """Say why no messages can be received, or nothing if some can."""
         if self._stopping.is_set():
             return "the app is stopping"
-        session = self._session
-        if session is None:
-            return f"not subscribed: {self._waiting_for}"
-        return None if session.is_connected() else "the broker is not connected"
+        topics = [source for source in self.sources if not source.is_retry]
+        if any(source.is_connected for source in topics):
+            return None
+        return "; ".join(f"{source.name}: {source.problem}" for source in topics)
 
     def check_alive(self) -> str | None:
-        """Say why the process has to be restarted, or nothing when it has not."""
-        limit = self._settings.handler_timeout_seconds
-        longest = self._meters.longest_call()
-        if limit and longest > limit:
-            return f"the handler has not ended for {longest:.0f} s"
+        """Say why the process has to be restarted, or nothing if it has not."""
         return self.failure or None
 
-    def _open(self) -> Session | None:
+    # Threads of topics.
+
+    def _pump(self, source: Source) -> None:
+        """Receive messages of a topic, and have them handled, until the app stops."""
+        try:
+            while not self._stopping.is_set():
+                if self._open(source):
+                    self._receive(source)
+                if not self._stopping.is_set():
+                    self._close(source)
+        except Exception as err:
+            log.exception(_UNEXPECTED)
+            self._end(f"{type(err).__name__}: {err}")
+
+    def _open(self, source: Source) -> bool:
         """Subscribe, again and again until it succeeds or the app stops."""
         delay = _FIRST_RETRY_SECONDS
         while not self._stopping.is_set():
-            session: Session | None = None
             try:
-                session = Session(self._settings)
-                session.open()
-            except (pulsar.PulsarException, CredentialsMissing) as err:
+                source.open()
+            except SUBSCRIBE_ERRORS as err:
                 self._meters.fail("subscribe")
-                self._waiting_for = _describe(err)
-                log.warning("Failing to subscribe", error=self._waiting_for, retry_seconds=delay)
-                if session:
-                    session.close()
+                source.mark_refused(f"not subscribed: {describe(err)}")
+                log.warning(
+                    "Cannot subscribe",
+                    topic=source.name,
+                    error=describe(err),
+                    retry_seconds=delay,
+                )
+                self._renew()
                 self._stopping.wait(delay)
                 delay = min(2 * delay, _LAST_RETRY_SECONDS)
                 continue
-            log.info(
-                "Consuming",
-                topics=list(self._settings.all_topics) or self._settings.topic_pattern,
-                subscription=self._settings.subscription_name,
-            )
-            return session
-        return None
-
-    def _serve(self, session: Session) -> None:
-        self._session = session
-        pumps = [
-            threading.Thread(target=self._pump, args=(source,), name=source.name, daemon=True)
-            for source in session.sources
-        ]
-        for pump in pumps:
-            pump.start()
-        connected = time.monotonic()
-        while not self._stopping.wait(_WATCH_SECONDS) and not session.broken.is_set():
-            self._settler.release_due()
-            self._meters.count()
-            if session.is_connected():
-                connected = time.monotonic()
-            elif time.monotonic() - connected > _BROKEN_SECONDS:
-                log.warning("Replacing a connection that is lost", seconds=_BROKEN_SECONDS)
-                session.broken.set()
-        self._finish(pumps)
-        self._session = None
-        self._waiting_for = "the connection was lost"
-        session.close()
-
-    def _finish(self, pumps: Sequence[threading.Thread]) -> None:
-        """Wait for what is under way, no longer than the drain may take."""
-
-        def left() -> float:
-            # A broken session has no deadline of its own, until the app stops.
-            return max(0.0, self._deadline - time.monotonic()) if self._stopping.is_set() else 1.0
-
-        def wait(done: Callable[[float], bool]) -> bool:
-            while not done(min(1.0, left())):
-                if self._stopping.is_set() and not left():
-                    return False
+            name = self._settings.subscription_name
+            log.info("Consuming", topic=source.name, subscription=name)
             return True
+        return False
 
-        def joined(pump: threading.Thread, seconds: float) -> bool:
-            pump.join(seconds)
-            return not pump.is_alive()
+    def _renew(self) -> None:
+        """Replace the client, whose credentials may be old, unless it serves a topic."""
+        with self._renewal:
+            if not any(source.is_open for source in self.sources):
+                self._connection.renew()
 
-        finished = all(wait(partial(joined, pump)) for pump in pumps)
-        if not (finished and wait(self._lanes.wait_idle)):
-            log.error("Leaving messages to the broker whose handling has not ended in time")
+    def _receive(self, source: Source) -> None:
+        """Receive until the connection is broken or the app stops."""
+        broken = self._stopping.is_set
+        while not broken():
+            if source.check(time.monotonic()):
+                log.warning("Subscribing again", topic=source.name, problem=source.problem)
+                return
+            if not source.is_retry and self._held.is_full:
+                self._stopping.wait(_PAUSE_SECONDS)
+                continue
+            try:
+                batch = source.receive()
+            except pulsar.Timeout:
+                continue
+            except pulsar.PulsarException as err:
+                if not broken():
+                    self._meters.fail("receive")
+                    log.warning("Cannot receive", topic=source.name, error=describe(err))
+                return
+            if self._held.is_watching:
+                batch = self._sort_out(source, batch)
+            if batch:
+                self._submit(self._processor.accept(source, batch))
 
-    def _pump(self, source: Source) -> None:
-        """Receive, and have handled, until the session ends."""
-        broken, stopping = source.session.broken, self._stopping
-        intake = Intake(source.consumer, self._settings)
-        whole = self._settings.handler_batch
-        try:
-            while not (stopping.is_set() or broken.is_set()):
-                batch = self._accept(source, self._receive(source, intake))
-                units: Sequence[Unit] = (batch,) if whole and batch else batch
-                for unit in units:
-                    if self._rate is not None:
-                        self._wait_turn(self._rate, len(batch) if whole else 1)
-                    if stopping.is_set():
-                        return
-                    key = _key_of(unit) or source.name if self._keyed else ""
-                    self._lanes.submit(unit, key)
-        except Exception as err:
-            log.exception(_UNEXPECTED)
-            self._end(source, f"{type(err).__name__}: {err}")
+    def _sort_out(self, source: Source, batch: Sequence[RawMessage]) -> Sequence[RawMessage]:
+        """Leave out messages that come again while they are handled, or after that."""
+        new, done = self._held.sort_out(batch, self._pending())
+        for raw in done:
+            try:
+                source.acknowledge(raw)
+            except pulsar.PulsarException as err:
+                log.debug("Cannot acknowledge again", topic=source.name, error=str(err))
+        return new
 
-    def _receive(self, source: Source, intake: Intake) -> Sequence[pulsar.Message]:
-        """Return what came; nothing, too, where the connection is broken."""
-        try:
-            return intake.receive()
-        except pulsar.Timeout:
-            return ()
-        except pulsar.PulsarException as err:
-            if not self._stopping.is_set():
-                self._meters.fail("receive")
-                log.warning("Failing to receive", source=source.name, error=str(err))
-                source.session.broken.set()
-            return ()
+    def _submit(self, taken: list[Received]) -> None:
+        if self._whole:
+            self._wait_turn(len(taken))
+            self._lanes.submit([taken], self._stopping.is_set, lend=True)
+        elif self._rate is None:
+            self._lanes.submit(taken, self._stopping.is_set, lend=True)
+        else:
+            for message in taken:
+                self._wait_turn(1)
+                self._lanes.submit([message], self._stopping.is_set, lend=True)
 
-    def _wait_turn(self, rate: RateLimit, count: int) -> None:
+    def _wait_turn(self, count: int) -> None:
         """Wait as the rate limit asks, or until the app stops."""
+        if self._rate is None:
+            return
         with self._rate_lock:
-            seconds = max(rate.reserve(time.monotonic()) for _ in range(count))
+            seconds = max(self._rate.reserve(time.monotonic()) for _ in range(count))
         if seconds:
             self._stopping.wait(seconds)
 
-    def _process(self, unit: Unit) -> None:
-        try:
-            self._handle(unit)
-        except Fatal as err:
-            log.error("Ending", reason=str(err))
-            self._end(_first_of(unit).source, str(err))
-        except Exception as err:
-            log.exception(_UNEXPECTED)
-            self._end(_first_of(unit).source, f"{type(err).__name__}: {err}")
+    def _close(self, source: Source) -> None:
+        """Close a consumer; the broker has back what was not acknowledged."""
+        self._held.watch_redeliveries(time.monotonic() + _REDELIVERY_SECONDS)
+        source.close("the connection was lost")
+        self._lanes.purge(lambda unit: _head_of(unit).source is source)
+        self._held.forget(source)
 
-    def _end(self, source: Source, failure: str) -> None:
+    # The thread that watches.
+
+    def _watch(self, started: float) -> None:
+        now = time.monotonic()
+        due = self._held.pop_due(now)
+        if due:
+            # In lists, messages that need no order are tried again together.
+            together = self._whole and not self._settings.keeps_order
+            units: list[Any] = [due] if together else [[each] for each in due]
+            self._lanes.submit(units if self._whole else due, self._stopping.is_set)
+        self._lanes.nudge()
+        self._meters.count()
+        self._held.tick(now)
+        if any(source.is_open and not source.is_connected for source in self.sources):
+            self._held.watch_redeliveries(now + _REDELIVERY_SECONDS)
+        if self._journal.careful and now - started > _CAREFUL_SECONDS:
+            self._journal.careful = False
+        self._watch_calls(now)
+
+    def _watch_calls(self, now: float) -> None:
+        """Record calls that take long, and end the app if one does not end."""
+        limit = self._settings.handler_timeout_seconds
+        for slot in self._lanes.slots():
+            unit, began = slot.item, slot.began
+            if unit is None or not began or now - began < _LONG_CALL_SECONDS:
+                continue
+            if slot.item is not unit or slot.began != began:
+                continue  # It went on between the two.
+            if not self._whole:
+                self._journal.begin(slot.thread, _head_of(unit).id)
+                if slot.began != began:
+                    self._journal.end(slot.thread)
+                    continue
+            if limit and now - began > limit:
+                self._give_up(unit, slot.thread, now - began)
+
+    def _give_up(self, unit: Any, thread: int, seconds: float) -> None:
+        """Settle the messages of a call that does not end; only a restart ends it."""
+        for message in unit if self._whole else (unit,):
+            waits = self._processor.time_out(message, seconds)
+            if waits and self._settings.retry_strategy is Strategy.RETRY_TOPIC:
+                # No copy could be stored. A restart forgets it, and the journal does not.
+                self._journal.begin(thread, message.id)
+            else:
+                self._journal.end(thread)
+        self._end(f"the handler has not ended for {seconds:.0f} s")
+
+    def _finish(self, pumps: Sequence[threading.Thread]) -> None:
+        """Wait for what is under way, no longer than the drain may take, and close."""
+
+        def left() -> float:
+            return max(0.0, self._deadline - time.monotonic())
+
+        # Threads of topics handle messages themselves while that is quick.
+        if not self._lanes.wait_idle(left()):
+            log.error("Handlers did not end in time; their messages go back to the broker")
+        for pump in pumps:
+            pump.join(min(5.0, left()))
+        self._journal.close()
+        for source in self.sources:
+            source.close("the app is stopping")
+        self._connection.renew()
+
+    # Threads of lanes.
+
+    def _fail(self, err: BaseException) -> None:
+        if isinstance(err, Fatal):
+            log.error("Exiting", reason=str(err))
+            self._end(str(err))
+        else:
+            log.error(_UNEXPECTED, exc_info=err)
+            self._end(f"{type(err).__name__}: {err}")
+
+    def _group_of(self, unit: Any) -> str:
+        """Return what keeps its order: the messages of a key, or of a partition."""
+        message = _head_of(unit)
+        if message.source.is_retry:
+            return ""
+        if self._settings.orders_by_key and not self._whole:
+            key = message.ordering_key or message.key
+            if key:
+                return str(key)
+        return str(message.raw.topic_name())
+
+    def _park(self, unit: Any) -> None:
+        for message in unit if self._whole else (unit,):
+            self._held.keep(message)
+
+    def _pending(self) -> list[Received]:
+        units = self._lanes.pending()
+        return [message for unit in units for message in unit] if self._whole else units
+
+    def _end(self, failure: str) -> None:
         self.failure = failure
-        source.session.broken.set()
-        self._stopping.set()
+        if not self._stopping.is_set():
+            self.stop(time.monotonic() + self._settings.drain_timeout_seconds)
 
 
-def _first_of(unit: Unit) -> Received:
-    return unit if isinstance(unit, Received) else unit[0]
+def _head(unit: list[Received]) -> Received:
+    return unit[0]
 
 
-def _key_of(unit: Unit) -> str:
-    message = _first_of(unit)
-    return message.ordering_key or message.key
-
-
-def _describe(err: Exception) -> str:
-    text = f"{type(err).__name__}: {err}"
-    if isinstance(err, pulsar.Timeout):
-        # The client tries again until its time is over, and then no longer knows what it was.
-        return f"{text}; the broker cannot be reached, or does not take the credentials"
-    return text
+def _head_of(unit: Any) -> Received:
+    return unit if isinstance(unit, Received) else _head(unit)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import aiohttp
 
-from operators.pulsarconsumer.broker.errors import AdminMisunderstood
+from operators.pulsarconsumer.broker.errors import AdminTooLong
 
 
 async def read_bounded(answer: aiohttp.ClientResponse, limit: int) -> bytes:
     """Read an answer of a bounded size.
 
     Raises:
-        AdminMisunderstood: It is longer.
+        AdminTooLong: It is longer.
     """
     parts, size = [], 0
     async for chunk in answer.content.iter_any():
         size += len(chunk)
         if size > limit:
-            raise AdminMisunderstood(f"an answer of more than {limit} bytes")
+            raise AdminTooLong(f"an answer of more than {limit} bytes")
         parts.append(chunk)
     return b"".join(parts)

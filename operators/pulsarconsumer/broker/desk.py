@@ -169,6 +169,11 @@ class Desk:
             entry.due = 0.0
         return effect
 
+    def is_done(self, key: Key, name: str) -> bool:
+        """Tell whether a change was made."""
+        entry = self._entries.get(key)
+        return entry is not None and entry.effects.get(name, Effect()).done
+
     def drop(self, key: Key, name: str) -> None:
         """Forget that a change was made, since it is asked for anew."""
         entry = self._entries.get(key)
@@ -181,6 +186,11 @@ class Desk:
         entry = self._entries.pop(key, None)
         for name in entry.effects if entry is not None else ():
             self._acts.forget((key, name))
+
+    def last_report(self, key: Key) -> Report | None:
+        """Return the last report of a broker; None if there is none."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.survey.report
 
     def keys(self) -> list[Key]:
         """Return whom something is known of."""

@@ -8,10 +8,12 @@ AdminError
 ├── AdminUnauthorized    401: the credentials are not accepted
 ├── AdminForbidden       403: they are, and do not suffice
 ├── AdminNotFound        404
-├── AdminConflict        409 or 412: it exists, or is in use
+├── AdminConflict        409: it exists already
+│   └── AdminPrecondition  412: it is in use, or a topic is missing that cannot be created
 ├── AdminFailed          any other status
 │   └── AdminBusy        429 or 5xx: not now
 └── AdminMisunderstood   an answer that makes no sense
+    └── AdminTooLong     a response that exceeds the limit
 ```
 """
 
@@ -53,6 +55,13 @@ class AdminConflict(AdminError):
     """It exists already, or is in use."""
 
 
+class AdminPrecondition(AdminConflict):
+    """The state of the topic does not allow it.
+
+    A subscription has consumers, or its topic is missing and the broker does not create topics.
+    """
+
+
 class AdminFailed(AdminError):
     """The broker answered with an error."""
 
@@ -65,6 +74,10 @@ class AdminMisunderstood(AdminError):
     """The answer makes no sense: most likely no Pulsar broker."""
 
 
+class AdminTooLong(AdminMisunderstood):
+    """The response exceeds the limit."""
+
+
 _TOO_MANY: Final = 429
 _FIRST_OF_SERVER: Final = 500
 _BY_STATUS: Final[Mapping[int, type[AdminError]]] = {
@@ -72,7 +85,7 @@ _BY_STATUS: Final[Mapping[int, type[AdminError]]] = {
     403: AdminForbidden,
     404: AdminNotFound,
     409: AdminConflict,
-    412: AdminConflict,
+    412: AdminPrecondition,
 }
 
 

@@ -1,35 +1,57 @@
-"""Ask all that is wanted to be known of a subscription, and make it where it is to be made."""
+"""Poll a broker for a PulsarConsumer: its topics, its retry topic, its dead-letter topic.
+
+Subscriptions that the operator should create are created on the way.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Awaitable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from libs.common.contracts.reading import is_set_at, map_at, maps_at
-from operators.pulsarconsumer.broker.errors import AdminConflict, AdminNotFound
+from operators.pulsarconsumer.broker.errors import (
+    AdminConflict,
+    AdminError,
+    AdminNotFound,
+)
 from operators.pulsarconsumer.broker.pulsar_admin import Json, PulsarAdmin
 from operators.pulsarconsumer.naming import Topic
-from operators.pulsarconsumer.report import PartReport, Report, TopicReport
+from operators.pulsarconsumer.report import (
+    AbandonedReport,
+    PartReport,
+    Report,
+    SubscriptionRef,
+    TopicReport,
+)
 
 _MILLISECONDS = 1000
+_MAX_BATCH = 1000
+"""Most messages in an entry that are believed; producers batch no more by default."""
+DETAILS_SECONDS = 120.0
+"""Time between two polls that include expensive statistics, unless the spec needs them."""
+_ACK_RATE = "messageAckRate"
 _PARTITION = re.compile("[0-9]{1,6}")
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Say what is wanted to be known.
+    """What a poll asks for.
 
     Attributes:
         topics: Topics, as the spec names them.
         subscription: Name of the subscription.
-        create: Whether to make it where it is missing.
-        earliest: Whether a new one begins with the first message there is.
+        create: Whether to create the subscription if it is missing.
+        earliest: Whether a new one begins with the first message of the topic.
         replicated: Whether a new one keeps its position in all clusters.
-        precise: Whether the broker is to count in its ledgers.
-        dead_letters: Topic of the dead letters; empty for none.
+        precise: Whether the broker counts entries in its ledgers.
+        aged: Whether each poll needs the age of the backlog.
+        retries: Retry topic; empty for none.
+        dead_letters: Dead-letter topic; empty for none.
+        dead_letter_subscription: Subscription that keeps the dead letters.
     """
 
     topics: tuple[str, ...]
@@ -38,80 +60,205 @@ class Question:
     earliest: bool = False
     replicated: bool = False
     precise: bool = False
+    aged: bool = False
+    retries: str = ""
     dead_letters: str = ""
+    dead_letter_subscription: str = ""
 
 
-async def take_survey(admin: PulsarAdmin, question: Question) -> Report:
+async def take_survey(
+    admin: PulsarAdmin,
+    question: Question,
+    previous: Report | None = None,
+    now: float = 0.0,
+    abandoned: Iterable[SubscriptionRef] = (),
+) -> Report:
     """Ask the broker about each topic.
 
+    Args:
+        admin: Client of the admin API.
+        question: What to ask for.
+        previous: The last report, whose expensive statistics are used again for a while.
+        now: Time in seconds.
+        abandoned: Subscriptions that an earlier spec named.
+
     Raises:
-        AdminError: It did not answer all of it.
+        AdminError: The statistics of a topic of the spec cannot be read.
     """
-    answers, dead = await _together(
-        _together(*(_ask_topic(admin, question, name) for name in question.topics)),
-        _ask_dead_letters(admin, question.dead_letters),
+    detailed = previous is None or _needs_details(question, previous, now)
+    poll = _Poll(admin, question, detailed)
+    reports, (retry, hidden), dead, earlier = await _together(
+        _together(*(poll.ask_topic(name) for name in question.topics)),
+        poll.ask_retries(),
+        poll.ask_dead_letters(),
+        _together(*(poll.ask_abandoned(each) for each in abandoned)),
     )
+    topics = tuple(report for report, _ in reports)
+    if previous is not None and not detailed:
+        known = {topic.topic: topic for topic in previous.topics}
+        topics = tuple(_keep_details(topic, known.get(topic.topic)) for topic in topics)
     return Report(
-        topics=tuple(report for report, _ in answers),
-        created=any(created for _, created in answers),
+        topics=topics,
+        created=any(created for _, created in reports),
+        retry=retry,
+        retry_hidden=hidden,
         dead_letters=dead,
+        detailed_at=now if previous is None or detailed else previous.detailed_at,
+        missing=tuple(sorted(poll.missing)),
+        abandoned=tuple(each for each in earlier if each is not None),
     )
+
+
+def _needs_details(question: Question, previous: Report, now: float) -> bool:
+    # Without consumers the number of messages is estimated by the size of the backlog.
+    due = not 0 <= now - previous.detailed_at < DETAILS_SECONDS
+    return question.aged or due or (question.create and not previous.consumers)
+
+
+def _keep_details(topic: TopicReport, before: TopicReport | None) -> TopicReport:
+    if before is None or not topic.entries or not before.entries:
+        return topic
+    return replace(topic, size=before.size, oldest=before.oldest)
 
 
 async def _together(*asked: Awaitable[Any]) -> list[Any]:
-    """Wait for all; the first error is that of the whole, and the others are left to end."""
+    """Wait for all; the first error is raised, and the other requests are left to end."""
     return list(await asyncio.gather(*asked))
 
 
-async def _ask_topic(admin: PulsarAdmin, question: Question, name: str) -> tuple[TopicReport, bool]:
-    topic = Topic.parse(name)
-    report = await _look_at(admin, question, name)
-    # A subscription of a topic that is not persistent lives as long as its consumers.
-    if report.subscribed or not question.create or topic.domain != "persistent":
+@dataclass(frozen=True, slots=True)
+class _Poll:
+    admin: PulsarAdmin
+    question: Question
+    detailed: bool
+    missing: set[str] = field(default_factory=set)
+
+    async def ask_topic(self, name: str) -> tuple[TopicReport, bool]:
+        """Return a report, and whether the subscription was created for it."""
+        report = await self._read(name)
+        question = self.question
+        # A subscription of a topic that is not persistent lives as long as its consumers.
+        volatile = Topic.parse(name).domain != "persistent"
+        if report.subscribed or not question.create or volatile:
+            return report, False
+        try:
+            created = await self._create(name, question.subscription, earliest=question.earliest)
+        except AdminNotFound:
+            # A topic of the spec is its producers' to create, with the partitions that they want.
+            self.missing.add(name)
+            return report, False
+        return await self._read(name), created
+
+    async def ask_retries(self) -> tuple[TopicReport | None, bool]:
+        """Return a report of the retry topic, and whether it is hidden from the operator."""
+        question = self.question
+        if not question.retries:
+            return None, False
+        try:
+            report = await self._read(question.retries)
+        except AdminError:
+            return None, True
+        if not report.exists or (not report.subscribed and question.create):
+            # Copies that were sent before the subscription exists would be lost.
+            await self._provide(question.retries, question.subscription)
         return report, False
-    try:
-        await admin.create_subscription(
-            topic,
-            question.subscription,
-            earliest=question.earliest,
-            replicated=question.replicated,
+
+    async def ask_dead_letters(self) -> int | None:
+        """Return the entries in the dead-letter topic, in the subscription that has most."""
+        name = self.question.dead_letters
+        if not name:
+            return None
+        topic = Topic.parse(name)
+        try:
+            partitioned = await self.admin.count_partitions(topic) > 0
+            raw = await self.admin.read_statistics(topic, partitioned=partitioned)
+        except AdminNotFound:
+            await self._provide(name, self.question.dead_letter_subscription)
+            return 0
+        except AdminError:
+            # A role that may consume the topic need not be allowed to see its dead letters.
+            return None
+        held = map_at(raw, "subscriptions")
+        if not held:
+            # The operator ended between the topic and its subscription: dead letters would be lost.
+            # A topic with another subscription is left alone: somebody reads it already.
+            await self._provide(name, self.question.dead_letter_subscription)
+        entries = (
+            _number(each, "msgBacklog") for each in held.values() if isinstance(each, Mapping)
         )
-    except AdminConflict:
-        return await _look_at(admin, question, name), False
-    return await _look_at(admin, question, name), True
+        return round(max(entries, default=0))
 
+    async def _read(self, name: str) -> TopicReport:
+        topic, question = Topic.parse(name), self.question
+        try:
+            partitions = await self.admin.count_partitions(topic)
+            raw = await self.admin.read_statistics(
+                topic,
+                partitioned=partitions > 0,
+                precise=question.precise,
+                detailed=self.detailed,
+            )
+        except AdminNotFound:
+            return TopicReport(name, exists=False, subscribed=False)
+        return parse_statistics(name, raw, question.subscription, partitions)
 
-async def _look_at(admin: PulsarAdmin, question: Question, name: str) -> TopicReport:
-    topic = Topic.parse(name)
-    try:
-        partitions = await admin.count_partitions(topic)
-        raw = await admin.read_statistics(
-            topic, partitioned=partitions > 0, precise=question.precise
+    async def ask_abandoned(self, subscription: SubscriptionRef) -> AbandonedReport | None:
+        """Return a report of a subscription of an earlier spec; None if it cannot be read."""
+        topic = Topic.parse(subscription.topic)
+        try:
+            partitioned = await self.admin.count_partitions(topic) > 0
+            raw = await self.admin.read_statistics(topic, partitioned=partitioned)
+        except AdminNotFound:
+            return AbandonedReport(subscription, exists=False)
+        except AdminError:
+            return None
+        found = map_at(raw, "subscriptions", subscription.name)
+        parts = [raw, *map_at(raw, "partitions").values()]
+        return AbandonedReport(
+            subscription,
+            exists=bool(found),
+            entries=round(_number(found, "msgBacklog")),
+            consumers=_count_consumers(parts, subscription.name),
         )
-    except AdminNotFound:
-        return TopicReport(name, exists=False, subscribed=False)
-    return parse_statistics(name, raw, question.subscription, partitions)
 
+    async def _provide(self, name: str, subscription: str) -> None:
+        """Create a topic of the consumers' own with the subscription that keeps its messages.
 
-async def _ask_dead_letters(admin: PulsarAdmin, name: str) -> int | None:
-    if not name:
-        return None
-    topic = Topic.parse(name)
-    try:
-        partitioned = await admin.count_partitions(topic) > 0
-        raw = await admin.read_statistics(topic, partitioned=partitioned)
-    except AdminNotFound:
-        return 0
-    subscriptions = map_at(raw, "subscriptions").values()
-    entries = (_number(held, "msgBacklog") for held in subscriptions if isinstance(held, Mapping))
-    return round(max(entries, default=0))
+        Best effort: consumers create both unless the broker does not create topics, and the role of
+        the operator need not have the right to.
+        """
+        try:
+            await self._create(name, subscription, earliest=True)
+        except AdminNotFound:
+            try:
+                with contextlib.suppress(AdminConflict):
+                    await self.admin.create_topic(Topic.parse(name))
+                await self._create(name, subscription, earliest=True)
+            except AdminError:
+                self.missing.add(name)
+        except AdminError:
+            # Consumers may have the right.
+            return
+
+    async def _create(self, name: str, subscription: str, *, earliest: bool) -> bool:
+        try:
+            await self.admin.create_subscription(
+                Topic.parse(name),
+                subscription,
+                earliest=earliest,
+                replicated=self.question.replicated,
+            )
+        except AdminConflict:
+            return False
+        return True
 
 
 def parse_statistics(name: str, raw: Json, subscription: str, partitions: int) -> TopicReport:
     """Read the statistics of a topic; what does not fit counts as nothing.
 
-    `msgBacklog` counts entries, and a batch of a thousand messages is one. Messages are estimated
-    by the bytes that wait and the mean size of messages since the broker loaded the topic.
+    `msgBacklog` counts the entries that are not acknowledged, and a batch of a thousand messages is
+    one entry. `backlogSize` also counts acknowledged entries behind the first that is not, so it
+    says nothing about the number of messages that wait.
     """
     report = TopicReport(
         name,
@@ -122,17 +269,20 @@ def parse_statistics(name: str, raw: Json, subscription: str, partitions: int) -
     held = map_at(raw, "subscriptions", subscription)
     if not held:
         return report
-    entries, size = round(_number(held, "msgBacklog")), round(_number(held, "backlogSize"))
     parts = [raw, *map_at(raw, "partitions").values()]
+    entries, delayed = round(_number(held, "msgBacklog")), round(_number(held, "msgDelayed"))
+    delayed = min(delayed, entries)
     return replace(
         report,
         subscribed=True,
         entries=entries,
-        messages=max(entries, _estimate(raw, held, entries, size)),
-        delayed=round(_number(held, "msgDelayed")),
-        size=size,
+        messages=delayed + round((entries - delayed) * _estimate_batch(raw, subscription, parts)),
+        delayed=delayed,
+        size=round(_number(held, "backlogSize")),
         unacknowledged=round(_number(held, "unackedMessages")),
         rate_out=_number(held, "msgRateOut"),
+        # Brokers before 2.11 do not report acknowledgments.
+        rate_acknowledged=_number(held, _ACK_RATE if _ACK_RATE in held else "msgRateOut"),
         rate_redelivered=_number(held, "msgRateRedeliver"),
         consumers=_count_consumers(parts, subscription),
         oldest=_find_oldest(parts, subscription) if entries else None,
@@ -164,12 +314,29 @@ def _list_parts(name: str, raw: Json, subscription: str) -> tuple[PartReport, ..
     )
 
 
-def _estimate(raw: Json, held: Json, entries: int, size: int) -> int:
-    messages, seen = _number(raw, "msgInCounter"), _number(raw, "bytesInCounter")
-    if entries and size and messages and seen:
-        return round(size * messages / seen)
-    batches = [_number(consumer, "avgMessagesPerEntry") for consumer in maps_at(held, "consumers")]
-    return round(entries * max(batches, default=1.0))
+def _estimate_batch(raw: Json, subscription: str, parts: Iterable[Any]) -> float:
+    """Return how many messages an entry holds, by what consumers were given lately."""
+    held = map_at(raw, "subscriptions", subscription)
+    consumers = [
+        consumer
+        for part in parts
+        for consumer in maps_at(part, "subscriptions", subscription, "consumers")
+    ]
+    entries = _number(held, "msgBacklog")
+    seen = [
+        _number(consumer, "avgMessagesPerEntry")
+        for consumer in consumers
+        if _number(consumer, "msgOutCounter")
+    ]
+    if seen:
+        size = sum(seen) / len(seen)
+    elif entries and not _number(held, "nonContiguousDeletedMessagesRanges"):
+        # Nothing behind the first entry is acknowledged, so the size is that of what waits.
+        mean = _number(raw, "bytesInCounter") / max(1.0, _number(raw, "msgInCounter"))
+        size = _number(held, "backlogSize") / mean / entries if mean else 1.0
+    else:
+        size = 1.0
+    return min(max(1.0, size), _MAX_BATCH)
 
 
 def _count_consumers(parts: Iterable[Any], subscription: str) -> int:

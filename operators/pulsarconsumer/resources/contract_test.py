@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic.alias_generators import to_camel
 
 from libs.common.crd import KubernetesModel
+from libs.common.plan import Apply
 from operators.pulsarconsumer.api.consuming import (
     BatchReceive,
     Consumption,
@@ -20,7 +23,10 @@ from operators.pulsarconsumer.api.consuming import (
 )
 from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.app.settings.load import load_settings
+from operators.pulsarconsumer.observed import Observed
+from operators.pulsarconsumer.reconcile import plan_consumer
 from operators.pulsarconsumer.resources.environment import PREFIX, render_variables
+from operators.pulsarconsumer.resources.validation import find_fault
 from operators.pulsarconsumer.samples import UID, parse_consumer
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.yaml"))
@@ -33,7 +39,7 @@ EVERYTHING: dict[str, dict[str, Any]] = {
         "authentication": {
             "type": "OAuth2",
             "oauth2": {
-                "issuerUrl": "https://issuer.example.com",
+                "issuerURL": "https://issuer.example.com",
                 "audience": "urn:a",
                 "scope": "b",
                 "credentialsSecretRef": KEY,
@@ -45,13 +51,15 @@ EVERYTHING: dict[str, dict[str, Any]] = {
         "serverAddress": "pulsar+ssl://pulsar:6651",
         "authentication": {"type": "TLS", "tls": {"secretName": "own"}},
         "tls": {
-            "trustedCaSecretRef": KEY,
+            "trustedCASecretRef": KEY,
             "hostnameVerification": "Disabled",
             "certificateVerification": "Disabled",
         },
     },
     "several": {"topic": None, "topics": ["a", "persistent://t/n/b"]},
     "pattern": {"topic": None, "topicPattern": "persistent://t/n/a-.*"},
+    "names without a domain": {"topic": None, "topics": ["shop/eu/orders", "b"], "retry": {}},
+    "pattern without a domain": {"topic": None, "topicPattern": "shop/eu/orders-.*"},
     "failover": {
         "subscription": {
             "type": "Failover",
@@ -138,11 +146,83 @@ def load(consumer: PulsarConsumer) -> Any:
 def test_app_understands_what_is_rendered(name: str) -> None:
     consumer = parse_consumer(**EVERYTHING[name])
 
-    settings = load(consumer)
+    loaded = load(consumer)
 
-    assert settings.server == consumer.spec.server_address
-    known = {field.upper() for field in type(settings).model_fields}
+    assert loaded.server == consumer.spec.server_address
+    known = {field.upper() for field in type(loaded).model_fields}
     assert set(render_variables(consumer)) <= known, "a variable that the app does not know"
+
+
+names = st.sampled_from(
+    ["a", "t/n/a", "persistent://t/n/a", "persistent://t/n/b", "non-persistent://t/n/a"]
+)
+patterns = st.sampled_from(
+    ["t/n/a-.*", "persistent://t/n/.*", "persistent://t/n/a-.*", "persistent://t/n/(("]
+)
+servers = st.sampled_from(["pulsar://p:6650", "pulsar+ssl://p:6651", "http://p:8080", "https://p"])
+
+
+def section(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    server=servers,
+    topics=st.one_of(
+        st.builds(lambda name: {"topic": name}, names),
+        st.builds(lambda name: {"topic": None, "topics": [name, "x"]}, names),
+        st.builds(lambda pattern: {"topic": None, "topicPattern": pattern}, patterns),
+    ),
+    spec=section(
+        retry=section(
+            strategy=st.sampled_from(["RetryTopic", "NegativeAck"]),
+            topic=names,
+            initialDelaySeconds=st.integers(0, 700),
+        ),
+        deadLetter=section(topic=names),
+        authentication=st.just({"type": "TLS", "tls": {"secretName": "own"}}),
+        consumption=section(
+            ackTimeoutSeconds=st.sampled_from([0, 10, 86_400]),
+            handlerTimeoutSeconds=st.sampled_from([0, 1]),
+            batch=section(delivery=st.sampled_from(["Single", "Whole"])),
+        ),
+        handler=st.just("shop.orders:handle"),
+    ),
+)
+def test_no_pod_is_made_that_would_refuse_to_start(
+    server: str, topics: dict[str, Any], spec: dict[str, Any]
+) -> None:
+    consumer = parse_consumer(serverAddress=server, **topics, **spec)
+
+    plan = plan_consumer(consumer, Observed(), image="app:1", owner={})
+
+    made = [
+        step.manifest
+        for batch in plan.batches
+        for step in batch
+        if isinstance(step, Apply) and step.manifest["kind"] == "Deployment"
+    ]
+    assert bool(made) != bool(plan.fault)
+    for deployment in made:
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        environ = {each["name"]: each.get("value", "pod") for each in container["env"]}
+        assert load_settings(environ).server == server
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (
+            {"authentication": {"type": "TLS", "tls": {"secretName": "own"}}},
+            "spec.authentication.type TLS needs",
+        ),
+        ({"deadLetter": {"topic": "my-topic"}}, "spec.deadLetter.topic persistent"),
+        ({"topic": None, "topicPattern": "persistent://t/n/(("}, "spec.topicPattern is no regular"),
+    ],
+)
+def test_fault_names_the_field(spec: dict[str, Any], expected: str) -> None:
+    assert expected in find_fault(parse_consumer(**spec))
 
 
 @pytest.mark.parametrize(("path", "field", "bound"), [*build_bounds()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from libs.common.kinds import DEPLOYMENT, Manifest
@@ -16,8 +17,10 @@ from operators.pulsarconsumer.resources.overlay import lay_over
 HEALTH_PORT: Final = 8081
 """Port of the probes; that of the metrics is in the spec."""
 _NOBODY: Final = 65532
-_GRACE_SECONDS: Final = 10
-"""Seconds that a consumer has to close its connections once it has drained."""
+_GRACE_SECONDS: Final = 20
+"""Seconds for a consumer to close its connections and its handler after it has drained."""
+_PROBE_SECONDS: Final = 5
+_LIVENESS_PERIOD: Final = 10
 
 
 def build_deployment(
@@ -87,7 +90,7 @@ def _build_pod_spec(consumer: PulsarConsumer, image: str) -> Manifest:
 
 
 def _build_container(consumer: PulsarConsumer, image: str, mounts: list[Manifest]) -> Manifest:
-    return {
+    container: Manifest = {
         "name": CONTAINER,
         "image": consumer.spec.image or image,
         "imagePullPolicy": "IfNotPresent",
@@ -99,13 +102,8 @@ def _build_container(consumer: PulsarConsumer, image: str, mounts: list[Manifest
         "readinessProbe": {
             "httpGet": {"path": "/readyz", "port": "health"},
             "periodSeconds": 5,
+            "timeoutSeconds": _PROBE_SECONDS,
             "failureThreshold": 2,
-        },
-        "livenessProbe": {
-            "httpGet": {"path": "/healthz", "port": "health"},
-            "initialDelaySeconds": 10,
-            "periodSeconds": 10,
-            "failureThreshold": 6,
         },
         "resources": {"requests": {"cpu": "50m", "memory": "96Mi"}},
         "securityContext": {
@@ -115,3 +113,14 @@ def _build_container(consumer: PulsarConsumer, image: str, mounts: list[Manifest
         },
         "volumeMounts": mounts,
     }
+    if limit := consumer.spec.consumption.handler_timeout_seconds:
+        # The app ends by itself after that time, unless the handler holds the interpreter. Without
+        # a limit no probe could tell a handler that hangs from one that works for long.
+        container["livenessProbe"] = {
+            "httpGet": {"path": "/healthz", "port": "health"},
+            "initialDelaySeconds": 10,
+            "periodSeconds": _LIVENESS_PERIOD,
+            "timeoutSeconds": _PROBE_SECONDS,
+            "failureThreshold": 6 + math.ceil(limit / _LIVENESS_PERIOD),
+        }
+    return container

@@ -12,13 +12,14 @@ from typing import Final
 from libs.common.crd import KubernetesModel
 from libs.common.kinds import Manifest
 from operators.pulsarconsumer.api.connection import Authentication, Switch
-from operators.pulsarconsumer.api.consuming import BatchDelivery, RetryStrategy
+from operators.pulsarconsumer.api.consuming import BatchDelivery, KeyOrder, RetryStrategy
 from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.resources.files import (
     AUTH_DIRECTORY,
     CA_FILE,
     CLIENT_TLS_DIRECTORY,
     ENCRYPTION_DIRECTORY,
+    JOURNAL_DIRECTORY,
     SCHEMA_FILE,
 )
 
@@ -53,7 +54,9 @@ def _walk(consumer: PulsarConsumer) -> Variables:
     elif spec.topics is not None:
         yield "TOPICS", ",".join(spec.topics)
     elif spec.topic_pattern is not None:
-        yield "TOPIC_PATTERN", spec.topic_pattern
+        # The client takes patterns in full only.
+        domain = "" if "://" in spec.topic_pattern else "persistent://"
+        yield "TOPIC_PATTERN", f"{domain}{spec.topic_pattern}"
     yield "SUBSCRIPTION_NAME", spec.subscription_name
     yield from _subscription(consumer)
     if spec.authentication is not None:
@@ -65,6 +68,7 @@ def _walk(consumer: PulsarConsumer) -> Variables:
     if spec.handler is not None:
         yield "HANDLER", spec.handler
     yield from _changed(spec.drain, {"timeout_seconds": "DRAIN_TIMEOUT_SECONDS"})
+    yield "JOURNAL_FOLDER", JOURNAL_DIRECTORY
     if spec.metrics.port != type(spec.metrics)().port:
         yield "METRICS_PORT", str(spec.metrics.port)
 
@@ -92,7 +96,7 @@ def _subscription(consumer: PulsarConsumer) -> Variables:
         "replicate_state": "REPLICATE_SUBSCRIPTION_STATE",
     }
     yield from _changed(subscription, names)
-    if subscription.key_order == "Relaxed":
+    if subscription.key_order is KeyOrder.RELAXED:
         yield "KEY_SHARED_ALLOW_OUT_OF_ORDER", "true"
 
 
@@ -185,5 +189,5 @@ def _payload(consumer: PulsarConsumer) -> Variables:
     yield from _changed(log, names)
     if log.redact_properties:
         yield "LOG_REDACT_PROPERTIES", ",".join(log.redact_properties)
-    if log.sample_percent != type(log)().sample_percent:
+    if log.sample_percent is not None:
         yield "LOG_SAMPLE_RATIO", f"{log.sample_percent / 100:g}"

@@ -29,6 +29,8 @@ SCHEMA_FILE: Final = f"{SCHEMA_DIRECTORY}/schema"
 """The definition of the schema."""
 ENCRYPTION_DIRECTORY: Final = f"{_ROOT}/encryption"
 """Where the keys of end-to-end encryption are."""
+JOURNAL_DIRECTORY: Final = "/tmp/journal"  # noqa: S108 in the volume of the pod
+"""Where the app records what it handles: the volume outlives the container."""
 _SCRATCH: Final = "/tmp"  # noqa: S108 a volume of the pod's own
 _GROUP_READABLE: Final = 0o440
 

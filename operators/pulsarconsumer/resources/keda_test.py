@@ -31,7 +31,7 @@ OWNER = {
     "blockOwnerDeletion": True,
 }
 SECRET = {"name": "own", "key": "value"}
-TRUST = {"tls": {"trustedCaSecretRef": SECRET}}
+TRUST = {"tls": {"trustedCASecretRef": SECRET}}
 LOGINS: dict[str, tuple[dict[str, Any], str, set[str]]] = {
     "nobody": ({}, "", set()),
     "token": (
@@ -75,6 +75,20 @@ def test_scaler_of_keda_finds_its_parameters_by_their_names(name: str) -> None:
     assert {reference["parameter"] for reference in references} == parameters
     # The scaler takes texts alone.
     assert all(isinstance(value, str) for value in trigger["metadata"].values())
+
+
+def test_retry_topic_has_a_trigger_of_its_own() -> None:
+    built = build_scaled_object(
+        parse_consumer(),
+        Autoscaling(),
+        OWNER,
+        admin_address="https://p:8443",
+        partitions={},
+        retries="persistent://public/default/again",
+    )
+
+    topics = [trigger["metadata"]["topic"] for trigger in built["spec"]["triggers"]]
+    assert topics == ["persistent://public/default/my-topic", "persistent://public/default/again"]
 
 
 @pytest.fixture

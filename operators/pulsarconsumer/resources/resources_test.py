@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from libs.common.kinds import Manifest
 from operators.pulsarconsumer.api.scaling import Autoscaling
 from operators.pulsarconsumer.api.v1 import PulsarConsumer
-from operators.pulsarconsumer.naming import Topic, default_admin_address
+from operators.pulsarconsumer.naming import Topic, default_admin_address, qualify_address
 from operators.pulsarconsumer.resources import (
     build_deployment,
     build_scaled_object,
@@ -42,11 +42,22 @@ def variables(**spec: Any) -> dict[str, str]:
     return render_variables(parse_consumer(**spec))
 
 
-def test_kept_fields_become_four_variables() -> None:
+def test_liveness_is_probed_only_with_a_limit_and_no_sooner() -> None:
+    unlimited = pod()["containers"][0]
+    limited = pod(consumption={"handlerTimeoutSeconds": 600})["containers"][0]
+
+    assert "livenessProbe" not in unlimited
+    probe = limited["livenessProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] > 600
+    assert probe["timeoutSeconds"] == 5
+
+
+def test_kept_fields_become_variables_and_defaults_do_not() -> None:
     assert variables() == {
         "SERVER": "pulsar://pulsar:6650",
         "TOPIC": "my-topic",
         "SUBSCRIPTION_NAME": "my-subscription",
+        "JOURNAL_FOLDER": "/tmp/journal",
     }
     names = [entry["name"] for entry in container()["env"]]
     assert names[0] == "PULSAR_CONSUMER_NAME"
@@ -68,7 +79,7 @@ def test_pod_is_restricted() -> None:
 
 def test_secrets_are_files_and_never_variables() -> None:
     login = {"type": "Token", "token": {"secretKeyRef": {"name": "login", "key": "jwt"}}}
-    spec = {"authentication": login, "tls": {"trustedCaSecretRef": {"name": "ca", "key": "pem"}}}
+    spec = {"authentication": login, "tls": {"trustedCASecretRef": {"name": "ca", "key": "pem"}}}
 
     held = {volume["name"]: volume for volume in pod(**spec)["volumes"]}
 
@@ -92,6 +103,7 @@ def test_secrets_are_files_and_never_variables() -> None:
         ({"retry": {}}, {"RETRY_STRATEGY": "RetryTopic"}),
         ({"deadLetter": {"topic": "d"}}, {"DEAD_LETTER": "Enabled", "DEAD_LETTER_TOPIC": "d"}),
         ({"messageLog": {"samplePercent": 5}}, {"LOG_SAMPLE_RATIO": "0.05"}),
+        ({"messageLog": {"samplePercent": 100}}, {"LOG_SAMPLE_RATIO": "1"}),
         ({"messageLog": {"redactProperties": ["a", "b"]}}, {"LOG_REDACT_PROPERTIES": "a,b"}),
         ({"handler": "shop.orders:handle"}, {"HANDLER": "shop.orders:handle"}),
         ({"drain": {"timeoutSeconds": 5}}, {"DRAIN_TIMEOUT_SECONDS": "5"}),
@@ -102,7 +114,7 @@ def test_fields_reach_the_consumer(spec: dict[str, Any], expected: dict[str, str
 
 
 def test_pod_has_time_to_drain() -> None:
-    assert pod(drain={"timeoutSeconds": 100})["terminationGracePeriodSeconds"] == 110
+    assert pod(drain={"timeoutSeconds": 100})["terminationGracePeriodSeconds"] == 120
 
 
 def test_exclusive_consumer_goes_before_the_next_comes() -> None:
@@ -183,13 +195,25 @@ def test_example_can_be_rendered(path: Path) -> None:
         assert build_deployment(consumer, replicas=1, image="app:1", owner=OWNER)
 
 
+def test_schema_is_mounted_under_the_name_that_the_app_reads() -> None:
+    reference = {"name": "schemas", "key": "order.avsc"}
+    spec = {"schema": {"type": "Avro", "configMapKeyRef": reference}}
+    held = {volume["name"]: volume for volume in pod(**spec)["volumes"]}
+    assert held["schema"]["configMap"] == {
+        "name": "schemas",
+        "items": [{"key": "order.avsc", "path": "schema"}],
+    }
+    assert variables(**spec)["SCHEMA_FILE"] == "/etc/pulsar/schema/schema"
+
+
 # KEDA.
 
 
 def test_keda_gets_a_trigger_a_topic_and_the_secrets() -> None:
     login = {"type": "Basic", "basic": {"secretName": "login"}}
     consumer = parse_consumer(topic=None, topics=["a", "persistent://t/n/b"], authentication=login)
-    scaling = Autoscaling(max_replicas=4)
+    behavior = {"scaleUp": {"maxStep": 2}, "scaleDown": {"stabilizationSeconds": 60}}
+    scaling = Autoscaling.model_validate({"maxReplicas": 4, "behavior": behavior})
 
     built = build_scaled_object(
         consumer, scaling, OWNER, admin_address="http://p:8080", partitions={"a": 3}
@@ -197,6 +221,13 @@ def test_keda_gets_a_trigger_a_topic_and_the_secrets() -> None:
     access = build_trigger_authentication(consumer, OWNER)
 
     first, second = (trigger["metadata"] for trigger in built["spec"]["triggers"])
+    assert built["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"] == {
+        "scaleUp": {
+            "stabilizationWindowSeconds": 0,
+            "policies": [{"type": "Pods", "value": 2, "periodSeconds": 15}],
+        },
+        "scaleDown": {"stabilizationWindowSeconds": 60},
+    }
     assert (first["isPartitionedTopic"], second["isPartitionedTopic"]) == ("true", "false")
     assert second["topic"] == "persistent://t/n/b"
     assert first["authModes"] == "basic"
@@ -226,6 +257,21 @@ def test_admin_address_follows_from_the_server(server: str, expected: str) -> No
     assert default_admin_address(server, "team") == expected
 
 
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("http://pulsar:8080", "http://pulsar.team.svc:8080"),
+        ("https://pulsar/admin", "https://pulsar.team.svc/admin"),
+        ("http://pulsar.other:8080", "http://pulsar.other:8080"),
+        ("http://localhost:8080", "http://localhost:8080"),
+        ("http://[fd00::1]:8080/", "http://[fd00::1]:8080/"),
+    ],
+)
+def test_service_of_the_namespace_is_named_in_full(address: str, expected: str) -> None:
+    assert qualify_address(address, "team") == expected
+
+
 def test_topic_path_is_encoded() -> None:
     assert str(Topic.parse("orders")) == "persistent://public/default/orders"
+    assert str(Topic.parse("shop/eu/orders")) == "persistent://shop/eu/orders"
     assert Topic.parse("persistent://a/b/c?d/e").path == "/persistent/a/b/c%3Fd%2Fe"

@@ -40,8 +40,9 @@ def build_scaled_object(
     *,
     admin_address: str,
     partitions: Mapping[str, int],
+    retries: str = "",
 ) -> Manifest:
-    """Build the ScaledObject of KEDA: a trigger a topic.
+    """Build the ScaledObject of KEDA: a trigger for each topic, and one for the retry topic.
 
     Args:
         consumer: What is asked for.
@@ -49,9 +50,10 @@ def build_scaled_object(
         owner: Controller reference.
         admin_address: URL of the admin API.
         partitions: Number of partitions by topic, 0 or absent for none.
+        retries: Retry topic on which there is a subscription; empty for none.
     """
     triggers = []
-    for name in consumer.topics:
+    for name in (*consumer.topics, *([retries] if retries else [])):
         trigger: Manifest = {
             "type": "pulsar",
             "metadata": _build_trigger(

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 from fractions import Fraction
-from math import ceil
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from libs.common.crd import (
     AGE,
@@ -21,8 +20,8 @@ from libs.common.crd import (
     CustomResource,
     DnsSubdomain,
     Immutable,
-    IntOrQuantity,
     KubernetesModel,
+    LabelSelector,
     ListAtomic,
     ListSet,
     ObjectReference,
@@ -33,19 +32,20 @@ from libs.common.crd import (
     kind_of,
 )
 from libs.common.kinds import Kind
-from libs.common.quantity import MAX_BINARY, parse_quantity
+from operators.volumes.api.parts import (
+    ClaimMetadata,
+    ClassName,
+    DataSourceRef,
+    Size,
+    VolumeSource,
+    parse_size,
+)
 
 GROUP: Final = "storage.slipway.dev"
 """API group of the operator."""
 USERS_SHOWN: Final = 20
 """Most pods that a status names; a claim on a shared file system can have thousands."""
-MIN_SIZE: Final = 2**20
-"""Smallest size in bytes; less is a number whose unit was forgotten."""
-MAX_SIZE: Final = MAX_BINARY
-"""Largest size in bytes, which is the largest that Kubernetes can say."""
 
-_GIBIBYTE: Final = 2**30
-_BAD_SIZE: Final = "size must be 1Mi to 8Ei; an integer counts gibibytes, text needs a unit (10Gi)"
 # Both forms of a size as a quantity, for CEL.
 _SIZE: Final = "quantity(type({0}) == int ? string({0}) + 'Gi' : string({0}))"
 _NEW, _OLD = _SIZE.format("self.spec.size"), _SIZE.format("oldSelf.spec.size")
@@ -76,6 +76,13 @@ class ReclaimPolicy(StrEnum):
     SNAPSHOT = "Snapshot"
 
 
+class LossPolicy(StrEnum):
+    """LossPolicy says what happens when the claim no longer exists."""
+
+    RECREATE = "Recreate"
+    WAIT = "Wait"
+
+
 class AdoptPolicy(StrEnum):
     """AdoptPolicy says whether a claim that exists already may be taken over."""
 
@@ -99,6 +106,9 @@ class ConditionType(StrEnum):
     """Resized is True when the capacity, file system included, covers spec.size."""
     DRIFTED = "Drifted"
     """Drifted is True when the claim differs from the spec in a way that cannot be corrected."""
+    MODIFIED = "Modified"
+    """Modified is True if the volume has the attributes of spec.volumeAttributesClassName; shown
+    only if that field is set."""
     CONFLICT = "Conflict"
     """Conflict is True when the claim of that name belongs to somebody else; it is left alone."""
     SNAPSHOTS_AVAILABLE = "SnapshotsAvailable"
@@ -128,6 +138,9 @@ class Reason(StrEnum):
     """ClaimTerminating means that somebody deleted the claim; a new one follows once it is gone."""
     REPLACED = "Replaced"
     """Replaced means that a claim was lost and a new, empty one took its name."""
+    CLAIM_LOST = "ClaimLost"
+    """ClaimLost means that the claim no longer exists though its data was to be kept; restore it
+    under its name, or set spec.onLoss to Recreate."""
     SIZE_REACHED = "SizeReached"
     """SizeReached means that the capacity covers spec.size."""
     NOT_BOUND = "NotBound"
@@ -142,6 +155,15 @@ class Reason(StrEnum):
     """ResizeFailed means that growing failed and is tried again."""
     CLASS_FORBIDS = "ClassForbids"
     """ClassForbids means that the storage class does not let volumes grow."""
+    ATTRIBUTES_APPLIED = "AttributesApplied"
+    """AttributesApplied means that the volume has the attributes of its class."""
+    MODIFYING = "Modifying"
+    """Modifying means that the driver is changing the attributes of the volume."""
+    MODIFY_INFEASIBLE = "ModifyInfeasible"
+    """ModifyInfeasible means that the driver cannot give the volume the attributes of the class;
+    set spec.volumeAttributesClassName to another class."""
+    MODIFY_FAILED = "ModifyFailed"
+    """ModifyFailed means that the API server refused the class of attributes."""
     IN_SYNC = "InSync"
     """InSync means that the claim is as the spec says."""
     LARGER_THAN_SPEC = "LargerThanSpec"
@@ -153,7 +175,7 @@ class Reason(StrEnum):
     NO_CONFLICT = "NoConflict"
     """NoConflict means that the name of the claim is ours."""
     FOREIGN_CLAIM = "ForeignClaim"
-    """ForeignClaim means that the claim has another owner."""
+    """ForeignClaim means that the claim has another owner, alone or in addition."""
     UNOWNED_CLAIM = "UnownedClaim"
     """UnownedClaim means that the claim was there before; spec.adopt can take it over."""
     MISMATCH = "Mismatch"
@@ -190,67 +212,21 @@ class Reason(StrEnum):
     """InvalidSpec means that the spec cannot be read; the message names the field."""
 
 
-def parse_size(size: int | str) -> Fraction:
-    """Parse a size into whole bytes, rounded up; an integer counts gibibytes.
-
-    The API server rounds a claim of `3.3333Gi` to thousandths of a byte; compared with finer ones,
-    it would ask for more than its spec for ever.
-
-    Raises:
-        ValueError: The text is not a quantity.
-    """
-    if isinstance(size, int):
-        return Fraction(size * _GIBIBYTE)
-    return Fraction(ceil(parse_quantity(size)))
-
-
-def _check_size(size: int | str) -> int | str:
-    if not MIN_SIZE <= parse_size(size) <= MAX_SIZE:
-        raise ValueError(_BAD_SIZE)
-    return size
-
-
-Size = Annotated[
-    IntOrQuantity,
-    AfterValidator(_check_size),
-    Rule(
-        "type(self) == int ? self >= 1 && self <= 8589934591 : "
-        "!isQuantity(self) || quantity(self).compareTo(quantity('1Mi')) >= 0 && "
-        "quantity(self).compareTo(quantity('8Ei')) <= 0",
-        _BAD_SIZE,
-    ),
-]
-"""A size: an integer counts gibibytes, text is a quantity."""
-
-
-ClassName = Annotated[
-    str,
-    Field(
-        max_length=253,
-        pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$",
-    ),
-]
-"""The name of a storage class; empty for a volume that a person made by hand."""
-
-
-class VolumeSource(
+class DemoVolumeSpec(
     KubernetesModel,
     rules=(
         Rule(
-            "has(self.snapshot) != has(self.volume)",
-            "source needs exactly one of snapshot and volume",
+            "!has(self.source) || !has(self.dataSourceRef)",
+            "source and dataSourceRef cannot both be set",
+            field_path=".dataSourceRef",
+        ),
+        Rule(
+            "has(self.volumeAttributesClassName) || !has(oldSelf.volumeAttributesClassName)",
+            "volumeAttributesClassName can be changed but not removed",
+            field_path=".volumeAttributesClassName",
         ),
     ),
 ):
-    """VolumeSource is what a new volume is filled from."""
-
-    snapshot: DnsSubdomain | None = None
-    """snapshot is the name of a VolumeSnapshot in the same namespace."""
-    volume: DnsSubdomain | None = None
-    """volume is the name of a DemoVolume in the same namespace, to be cloned."""
-
-
-class DemoVolumeSpec(KubernetesModel):
     """DemoVolumeSpec is what a user asks for."""
 
     name: DnsSubdomain | None = None
@@ -274,12 +250,31 @@ class DemoVolumeSpec(KubernetesModel):
     """volumeMode is Filesystem, or Block for the bare device."""
     source: Annotated[VolumeSource | None, Immutable()] = None
     """source is what the new volume is filled from (default: it is empty)."""
-    reclaim_policy: ReclaimPolicy = ReclaimPolicy.DELETE
-    """reclaimPolicy is what becomes of the data when the DemoVolume is deleted."""
+    data_source_ref: Annotated[DataSourceRef | None, Immutable()] = None
+    """dataSourceRef names an object from which a volume populator fills the volume. It excludes
+    source. Immutable."""
+    volume_name: Annotated[DnsSubdomain | None, Immutable()] = None
+    """volumeName is the name of the PersistentVolume to bind. Defaults to any volume that fits.
+    Immutable."""
+    selector: Annotated[LabelSelector | None, Immutable()] = None
+    """selector selects the PersistentVolumes that may be bound. With a selector no volume is
+    provisioned dynamically. Immutable."""
+    volume_attributes_class_name: DnsSubdomain | None = None
+    """volumeAttributesClassName is the VolumeAttributesClass of the volume, which determines such
+    things as its IOPS. It can be changed but not removed."""
+    claim_metadata: ClaimMetadata = ClaimMetadata()
+    """claimMetadata holds labels and annotations for the claim, such as those for backup or cost
+    allocation. An entry that is removed here is removed from the claim."""
+    reclaim_policy: ReclaimPolicy | None = None
+    """reclaimPolicy is what happens to the data when the DemoVolume is deleted. Defaults to Delete,
+    or to Retain for a claim that was adopted."""
+    on_loss: LossPolicy | None = None
+    """onLoss is what happens when somebody deletes the claim: Recreate an empty one, or Wait until
+    it is restored. Defaults to Recreate under reclaimPolicy Delete, and to Wait otherwise."""
     snapshot_class_name: DnsSubdomain | None = None
     """snapshotClassName is the class of the snapshot of reclaimPolicy Snapshot."""
     adopt: AdoptPolicy = AdoptPolicy.NEVER
-    """adopt says whether a claim without owner that matches the spec may be taken over."""
+    """adopt says whether a claim without any owner that matches the spec may be taken over."""
 
     @property
     def size_bytes(self) -> Fraction:
@@ -297,11 +292,15 @@ class DemoVolumeStatus(KubernetesModel):
     name: DnsSubdomain | None = None
     """name is the name of the claim, copied from spec.name."""
     pvc_ref: ObjectReference | None = None
-    """pvcRef names the claim that belongs to this DemoVolume."""
+    """pvcRef names the claim that belongs to this DemoVolume, or the one that was lost."""
+    reclaim_policy: ReclaimPolicy | None = None
+    """reclaimPolicy is the policy in effect."""
     volume_name: DnsSubdomain | None = None
     """volumeName is the PersistentVolume that the claim is bound to."""
     storage_class_name: DnsSubdomain | None = None
     """storageClassName is the class that the claim got."""
+    volume_attributes_class_name: DnsSubdomain | None = None
+    """volumeAttributesClassName is the VolumeAttributesClass that the volume has."""
     requested: Quantity | None = None
     """requested is the size that the claim asks for."""
     capacity: Quantity | None = None
@@ -321,7 +320,7 @@ class DemoVolume(
     categories=("slipway",),
     columns=(
         PrinterColumn("Claim", "string", ".status.name", "Name of the claim."),
-        PrinterColumn("Size", "string", ".spec.size", "Size asked for; a number counts GiB."),
+        PrinterColumn("Size", "string", ".status.requested", "Size that the claim asks for."),
         PrinterColumn("Capacity", "string", ".status.capacity", "Size that there is."),
         PrinterColumn(
             "Ready",

@@ -12,7 +12,9 @@ from libs.common.errors import Invalid
 from libs.common.kinds import Key, build_object
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.serving import serve
-from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume, parse_size
+from operators.volumes.api.parts import parse_size
+from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume
+from operators.volumes.observed import find_policy
 
 GI = 2**30
 
@@ -29,7 +31,7 @@ def test_manifest_of_the_predecessor_means_what_it_meant() -> None:
 
     assert volume.claim_name == "demo"
     assert volume.spec.size_bytes == 5 * GI
-    assert volume.spec.reclaim_policy == "Delete"
+    assert find_policy(volume, None) == "Delete"
 
 
 def test_claim_is_named_like_the_volume_without_a_name() -> None:

@@ -16,7 +16,16 @@ from libs.common.contracts.ip_claims import IP_ALLOCATION, IP_CLAIM, IP_POOL, Ip
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE, VmiView
 from libs.common.contracts.reading import text_at
 from libs.common.errors import AlreadyExists, NotFound
-from libs.common.kinds import NODE, POD, Key, Manifest, key_of, uid_of
+from libs.common.kinds import (
+    ENDPOINT_SLICE,
+    NODE,
+    POD,
+    SERVICE,
+    Key,
+    Manifest,
+    key_of,
+    uid_of,
+)
 from operators.compute.samples import build_instance, build_operation, build_size
 from operators.ipam.samples import build_pool
 from tests.e2e.cloud.conftest import KubeVirt
@@ -38,7 +47,8 @@ _DEATHS_AFTER: Final = (0, 2, 5)
 def operators(kubevirt: KubeVirt, serve: Serve) -> None:
     """Install the operators once there is a KubeVirt."""
     for operator in OPERATORS:
-        serve(operator)
+        # The cluster of the tests has no load balancer.
+        serve(operator, **({"settings__announcement": "ExternalIPs"} if operator == "ipam" else {}))
 
 
 async def test_each_machine_keeps_its_address_through_everything(
@@ -50,7 +60,8 @@ async def test_each_machine_keeps_its_address_through_everything(
         await cluster.client.create(INSTANCE_SIZE, build_size())
     await cluster.client.create(IP_POOL, build_pool(pool, addresses=["192.0.2.64/29"]))
     for name in MACHINES:
-        public = {"mode": "Auto", "poolName": pool}
+        ports = [{"name": "ssh", "port": 22}]
+        public = {"mode": "Auto", "poolName": pool, "ports": ports}
         spec: Manifest = {"image": kubevirt.image, "publicIP": public}
         await cluster.client.create(INSTANCE, build_instance(name, namespace, **spec))
     for name in MACHINES:
@@ -155,7 +166,11 @@ async def list_entries(cluster: Cluster, pool: str) -> list[str]:
 
 
 async def all_follow(cluster: Cluster, namespace: str) -> bool:
-    """Tell whether each address leads to the run that its machine has now."""
+    """Tell whether each address routes to the run that its machine has now.
+
+    The status of a claim is not enough: its Service must have the address, and the EndpointSlice of
+    the Service the pod of the run, ready.
+    """
     claims = await list_claims(cluster, namespace)
     for name in MACHINES:
         run = VmiView.parse(
@@ -164,4 +179,14 @@ async def all_follow(cluster: Cluster, namespace: str) -> bool:
         claim = claims[name]
         assert claim.bound, (name, claim.bound_message)
         assert (claim.vmi_uid, claim.node) == (run.uid, run.node_name), name
+        service = await cluster.client.get(SERVICE, Key(namespace, f"{name}-public-ip"))
+        assert service["spec"].get("externalIPs") == [claim.address], name
+        slice_ = await cluster.client.get(ENDPOINT_SLICE, Key(namespace, f"{name}-public-ip-v4"))
+        assert [(each["port"], each["protocol"]) for each in slice_["ports"]] == [(22, "TCP")]
+        routed = [
+            (each["addresses"], each["conditions"].get("ready"), each.get("nodeName"))
+            for each in slice_.get("endpoints") or ()
+        ]
+        pods = [list(each.addresses[:1]) for each in run.interfaces[:1]]
+        assert routed == [(pods[0], True, run.node_name)], (name, routed)
     return True

@@ -25,7 +25,9 @@ def operators(kubevirt: KubeVirt, serve: Serve) -> None:
         pytest.skip(
             "the address of a cluster of real guests would have to be routed, which no pool here is"
         )
-    for operator in ("ipam", "network", "compute"):
+    # The cluster of the tests has no load balancer.
+    serve("ipam", settings__announcement="ExternalIPs")
+    for operator in ("network", "compute"):
         serve(operator)
     serve(
         "clusters",
@@ -46,7 +48,7 @@ async def test_cluster_comes_up_shrinks_is_recycled_and_goes(cluster: Cluster) -
         await cluster.client.create(INSTANCE_SIZE, size)
     addresses = {"family": "IPv4", "addresses": ["192.0.2.8/30"], "reuseGraceSeconds": 0}
     await cluster.client.create(IP_POOL, build(IP_POOL, pool, "", **addresses))
-    network = build(NETWORK, "lan", namespace, cidrs=["10.20.0.0/16"])
+    network = build(NETWORK, "lan", namespace, cidrs=["10.20.0.0/16"], binding="Passt")
     await cluster.client.create(NETWORK, network)
     web = {"name": "web", "count": 2, "size": "e2e-node", "drainSeconds": 5}
     spec = {

@@ -25,7 +25,8 @@ from tests.e2e.cluster import Cluster, Serve, build_busybox, eventually
 @pytest.fixture(scope="module", autouse=True)
 def operator(serve: Serve) -> None:
     """Install the operator for all tests here."""
-    serve("ipam")
+    # The cluster of the tests has no load balancer.
+    serve("ipam", settings__announcement="ExternalIPs")
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ async def test_address_leads_to_a_service_and_moves_to_another(
     await leads_to(cluster, namespace, "one")
 
     service = await cluster.client.get(SERVICE, Key(namespace, "web-ip"))
-    assert service["metadata"]["annotations"]["metallb.io/loadBalancerIPs"] == "203.0.113.10"
+    assert service["spec"]["externalIPs"] == ["203.0.113.10"]
     await cluster.client.patch(
         IP_CLAIM, Key(namespace, "web"), {"spec": {"target": {"kind": "Service", "name": "two"}}}
     )

@@ -13,10 +13,11 @@ from libs.common.contracts.ip_claims import IpClaimView
 from libs.common.kinds import SERVICE, Manifest
 from libs.common.plan import Apply, Create
 from libs.common.testing.fakeapi import FakeApi
+from operators.clusters.addons import AddonStep
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
 from operators.clusters.conformance_test import TestClustersConformance, play
 from operators.clusters.naming import endpoint_name, node_name
-from operators.clusters.nodes import NodeStep
+from operators.clusters.nodes import ClusterStep
 from operators.clusters.observed import Observed, Workload
 from operators.clusters.pretend import PretendWorkloads, join
 from operators.clusters.reconcile import plan_cluster
@@ -27,6 +28,7 @@ from operators.clusters.samples import (
     authorities,
     build_cluster,
     build_instance,
+    view_network,
 )
 from operators.clusters.workload import Access
 from tools.fuzz.subject import FuzzSubject
@@ -46,6 +48,7 @@ def render(manifest: Manifest) -> list[Manifest]:
         claim=IpClaimView.parse(claim),
         instances={first: InstanceView.parse(build_instance(first, CONTROL_PLANE))},
         workload=Workload(True, True, nodes={first: join(first, "")}),
+        network=view_network(),
     )
     plan = plan_cluster(cluster, observed, SameIssuer(), NOW)
     steps = [action.step for action in plan.actions]
@@ -70,9 +73,13 @@ class PretendFleet:
         """Tell of the nodes of a cluster."""
         return await self._of(access).look(access)
 
-    async def take(self, access: Access, step: NodeStep, now: datetime) -> str:
-        """Do what is asked to a Node of a cluster."""
+    async def take(self, access: Access, step: ClusterStep, now: datetime) -> str:
+        """Do what is asked in a cluster."""
         return await self._of(access).take(access, step, now)
+
+    async def apply(self, access: Access, step: AddonStep) -> str:
+        """Apply an addon to a cluster."""
+        return await self._of(access).apply(access, step)
 
     def _of(self, access: Access) -> PretendWorkloads:
         # A cluster that is made again under its name is another: it has another authority.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
 from libs.common.kinds import SECRET, Manifest, key_of
@@ -16,6 +17,8 @@ from operators.compute.operation.resources import build_migration
 from operators.compute.samples import IMAGE, show_disk, show_world
 from tools.fuzz.subject import FuzzSubject
 
+NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
 
 def render_instance(manifest: Manifest) -> list[Manifest]:
     """Make all that an Instance has before its disk is filled, and then its machine."""
@@ -23,7 +26,7 @@ def render_instance(manifest: Manifest) -> list[Manifest]:
     filled = show_world(disks=(show_disk(root_disk_name(instance.metadata.name)),))
     made: dict[tuple[str, str], Manifest] = {}
     for observed in (show_world(), filled):
-        for action in plan_instance(instance, observed):
+        for action in plan_instance(instance, observed, NOW):
             if isinstance(action.step, Apply | Create):
                 child = action.step.manifest
                 made.setdefault((child["kind"], key_of(child).name), child)
@@ -50,11 +53,23 @@ SUBJECTS: Final = (
             "size": "small",
             "image": dict(IMAGE),
             "networkRef": {"name": "lan"},
-            "publicIP": {"mode": "Auto", "poolName": "public"},
+            "publicIP": {
+                "mode": "Auto",
+                "poolName": "public",
+                "ports": [{"name": "ssh", "port": 22}],
+            },
             "ssh": {"authorizedKeys": ["ssh-ed25519 AAAA ada"], "user": "ada"},
-            "rootDisk": {"size": "20Gi", "storageClassName": "fast"},
+            "rootDisk": {
+                "size": "20Gi",
+                "storageClassName": "fast",
+                "accessModes": ["ReadWriteMany"],
+                "volumeMode": "Block",
+                "keepReplacedSeconds": 60,
+            },
+            "readinessProbe": {"httpGet": {"port": 80, "path": "/health"}, "periodSeconds": 5},
             "volumes": [{"name": "data", "claim": "data"}],
             "placement": {"nodeSelector": {"disk": "ssd"}, "spreadGroup": "web"},
+            "onGuestShutdown": "Restart",
         },
         render_instance,
         live=TestInstanceConformance.subject,

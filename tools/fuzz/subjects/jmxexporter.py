@@ -9,7 +9,7 @@ from libs.common.ownership import build_owner_reference
 from libs.common.plan import Apply
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER, PrometheusJmxExporter
 from operators.jmxexporter.conformance_test import TestJmxExporterConformance
-from operators.jmxexporter.discovery import Address, plan_discovery
+from operators.jmxexporter.discovery import MONITORS, Address, plan_discovery
 from operators.jmxexporter.samples import build_exporter
 from tools.fuzz.subject import FuzzSubject
 
@@ -20,7 +20,7 @@ def render(manifest: Manifest) -> list[Manifest]:
     uid = "22222222-2222-4222-8222-222222222222"
     address = Address(exporter.spec.port, "shop-0", uid, "10.0.0.7")
     owner = build_owner_reference(PROMETHEUS_JMX_EXPORTER, manifest)
-    steps = plan_discovery(exporter, [address], (), owner, monitored=True)
+    steps = plan_discovery(exporter, [address], (), owner, monitored=MONITORS)
     return [step.manifest for step in steps if isinstance(step, Apply)]
 
 
@@ -31,9 +31,20 @@ SUBJECTS: Final = (
         {
             **build_exporter()["spec"],
             "lastPort": 9410,
+            "minFreeMemory": "64Mi",
+            "hostNetwork": "Allow",
+            "annotations": "None",
+            "podMonitor": {"labels": {"release": "prometheus"}},
+            "tls": {"secretName": "cert", "clientCertificates": "Require"},
+            "basicAuth": {"secretName": "login"},
             "service": {
                 "labels": {"team": "shop"},
-                "monitor": {"labels": {"release": "prometheus"}},
+                "monitor": {
+                    "labels": {"release": "prometheus"},
+                    "scrapeTimeoutSeconds": 10,
+                    "targetLabels": ["team"],
+                    "relabelings": [{"targetLabel": "zone", "replacement": "a"}],
+                },
             },
         },
         render,

@@ -1,4 +1,4 @@
-"""Network and Firewall, fuzzed."""
+"""Network, Firewall and ProviderNetwork, fuzzed."""
 
 from __future__ import annotations
 
@@ -8,28 +8,35 @@ from libs.common.contracts.compute import InstanceView
 from libs.common.contracts.multus import NETWORK_ATTACHMENT_DEFINITION
 from libs.common.kinds import Key, Manifest
 from libs.common.plan import Apply
-from operators.network.api.v1alpha1 import Firewall, Network
+from operators.network.api.v1alpha1 import Firewall, Network, ProviderNetwork
+from operators.network.api.v1alpha1.network import Backend
 from operators.network.conformance_test import TestFirewallConformance, TestNetworkConformance
 from operators.network.firewall.compiler import compile_firewall
 from operators.network.firewall.reconcile import Observed as AroundFirewall
 from operators.network.firewall.reconcile import plan_firewall
 from operators.network.network.reconcile import Observed as AroundNetwork
 from operators.network.network.reconcile import plan_network
-from operators.network.samples import build_instance
+from operators.network.samples import build_instance, build_provider
 from tools.fuzz.subject import FuzzSubject
 
 
 def render_network(manifest: Manifest) -> list[Manifest]:
-    """Make the policies of a network with one instance."""
+    """Make the policies of a network with one instance, as the network of pods has them."""
     network = Network.parse(manifest)
+    served = frozenset({NETWORK_ATTACHMENT_DEFINITION})
+    provider = ProviderNetwork.parse(build_provider())
+    plan_network(network, AroundNetwork(served=served, provider=provider))
+    pods = network.spec.model_copy(update={"backend": Backend.POD_NETWORK})
+    network = network.model_copy(update={"spec": pods})
     plain = InstanceView.parse(build_instance("plain", network=network.metadata.name))
-    observed = AroundNetwork((plain,), served=frozenset({NETWORK_ATTACHMENT_DEFINITION}))
-    return [
-        step.manifest
-        for batch in plan_network(network, observed)
-        for step in batch
-        if isinstance(step, Apply) and step.kind != NETWORK_ATTACHMENT_DEFINITION
-    ]
+    plan = plan_network(network, AroundNetwork((plain,)))
+    return [step.manifest for batch in plan for step in batch if isinstance(step, Apply)]
+
+
+def render_provider(manifest: Manifest) -> list[Manifest]:
+    """Read a ProviderNetwork, of which nothing is made."""
+    ProviderNetwork.parse(manifest)
+    return []
 
 
 def render_firewall(manifest: Manifest) -> list[Manifest]:
@@ -47,6 +54,10 @@ SUBJECTS: Final = (
         Network,
         {
             "cidrs": ["10.0.0.0/16", "fd00::/64"],
+            "backend": "Multus",
+            "providerNetworkRef": {"name": "fabric"},
+            "vlan": 42,
+            "poolRef": {"name": "lan"},
             "gateway": "10.0.0.1",
             "nameservers": ["10.0.0.2"],
             "routes": [
@@ -59,11 +70,32 @@ SUBJECTS: Final = (
     ),
     FuzzSubject(
         "network",
+        ProviderNetwork,
+        {
+            "bridge": "br0",
+            "vlans": [{"first": 40, "last": 49}, {"first": 7}],
+            "mtu": 1500,
+            "allowedNamespaces": {"matchLabels": {"tenant": "a"}},
+        },
+        render_provider,
+    ),
+    FuzzSubject(
+        "network",
         Firewall,
         {
             "networkRef": {"name": "lan"},
             "rules": [
                 {"name": "ssh", "protocol": "TCP", "ports": [22, "80-90"], "cidrs": ["10.0.0.0/8"]},
+                {
+                    "name": "peers",
+                    "protocol": "ALL",
+                    "peers": [
+                        {"firewallRef": {"name": "web"}},
+                        {"networkRef": {"name": "lan"}},
+                        {"instances": {"matchLabels": {"role": "db"}}},
+                        {"namespaceSelector": {"matchLabels": {"team": "a"}}},
+                    ],
+                },
                 {"name": "bad", "protocol": "ALL", "action": "Deny", "cidrs": ["fd00::/8"]},
             ],
         },

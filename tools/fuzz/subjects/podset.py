@@ -29,7 +29,12 @@ SUBJECTS: Final = (
     FuzzSubject(
         "podset",
         PodSet,
-        {"replicas": 2},
+        {
+            "replicas": 2,
+            "progressDeadlineSeconds": 60,
+            "revisionHistoryLimit": 3,
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}},
+        },
         render,
         passthrough=("spec.template",),
         live=TestPodSetConformance.subject,

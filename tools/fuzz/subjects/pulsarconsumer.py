@@ -66,7 +66,7 @@ SUBJECTS: Final = (
                 "type": "Token",
                 "token": {"secretKeyRef": {"name": "login", "key": "token"}},
             },
-            tls={"trustedCaSecretRef": {"name": "ca", "key": "ca.crt"}},
+            tls={"trustedCASecretRef": {"name": "ca", "key": "ca.crt"}},
             podDisruptionBudget={"minAvailable": 1},
             metrics={"podMonitor": {"labels": {"release": "prometheus"}}},
             deadLetter={"maxRedeliveries": 3},

@@ -23,7 +23,20 @@ SUBJECTS: Final = (
     FuzzSubject(
         "volumes",
         DemoVolume,
-        {"size": 10, "storageClassName": "standard"},
+        {
+            "size": 10,
+            "storageClassName": "standard",
+            "reclaimPolicy": "Delete",
+            "onLoss": "Wait",
+            "claimMetadata": {
+                "labels": {"backup": "daily"},
+                "annotations": {"example.com/cost-center": "7"},
+            },
+            "volumeName": "pv-1",
+            "selector": {"matchLabels": {"disk": "fast"}},
+            "volumeAttributesClassName": "gold",
+            "dataSourceRef": {"apiGroup": "example.com", "kind": "Image", "name": "linux"},
+        },
         render,
         # A claim takes ReadWriteOncePod with no other mode; the schema once let both in.
         pinned=({"size": 10, "accessModes": ["ReadWriteOncePod", "ReadWriteMany"]},),

@@ -147,9 +147,7 @@ def skip_sweeps() -> None:
     """Trust the watches for ever."""
 
     async def keep(self: Any, informer: Informer) -> None:
-        await self.sweep(informer)
-        for scope in informer.scopes:
-            informer.mark_synced(scope)
+        await informer.wait_synced()
 
     swap(sweep.Sweeper, "keep", keep)
 

@@ -15,10 +15,11 @@ from typing import Any, Final
 
 from libs.common.contracts.compute import INSTANCE, OPERATION
 from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.network import FIREWALL
+from libs.common.contracts.network import FIREWALL, NETWORK
 from libs.common.contracts.reading import holds_at, text_at
 from libs.common.crd import build_crd
 from libs.common.kinds import (
+    CONFIG_MAP,
     ENDPOINT_SLICE,
     SECRET,
     SERVICE,
@@ -30,6 +31,7 @@ from operators.clusters.api.reasons import ConditionType
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KUBERNETES_CLUSTER, KubernetesCluster
 from operators.clusters.controller import OPERATOR
 from operators.clusters.naming import (
+    ADDON_LABEL,
     authorities_name,
     endpoint_name,
     join_name,
@@ -40,7 +42,7 @@ from operators.clusters.rbac import RULES
 from tools.sweep.faults import is_foreign
 from tools.sweep.modes import Mode
 from tools.sweep.outside import Outside
-from tools.sweep.played_cluster import READY, PlayedCluster, pool_of
+from tools.sweep.played_cluster import READY, PlayedCluster, changes_cluster, pool_of
 from tools.sweep.recorder import Book, Version
 from tools.sweep.triggers import Trigger
 from tools.sweep.virtualization import show_status
@@ -56,6 +58,10 @@ from tools.sweep.workload import (
 )
 
 _NAME: Final = "edge"
+_VERSION: Final = "v1.34.2"
+_NEXT: Final = "v1.35.1"
+_PLANES: Final = 3
+_ADDON: Final = "cni"
 _REBUILD: Final = re.compile(r"-rebuild-[0-9a-f]{8}")
 """What the names of Operations end with: a hash that covers the UID of the node."""
 _LOST: Final = (authorities_name(_NAME), f"{_NAME}-{CONTROL_PLANE}-0")
@@ -65,11 +71,12 @@ _NAMED_ALIKE: Final = (SERVICE, ENDPOINT_SLICE, IP_CLAIM)
 
 def check_nodes(history: Sequence[Version]) -> list[str]:
     """Check that no pool ever has more machines than were ever asked of it."""
-    asked: Counter[str] = Counter({CONTROL_PLANE: 1})
+    asked: Counter[str] = Counter()
     live: dict[str, str] = {}
     found = []
     for version in history:
         if version.kind == KUBERNETES_CLUSTER:
+            asked[CONTROL_PLANE] = version.manifest["spec"]["controlPlane"]["count"]
             for pool in version.manifest["spec"]["pools"]:
                 asked[pool["name"]] = max(asked[pool["name"]], pool["count"])
         elif version.kind == INSTANCE and not is_foreign(version):
@@ -137,13 +144,36 @@ def check_rebuilds(history: Sequence[Version]) -> list[str]:
     return found
 
 
-def _expect_machine(machine: Manifest, _: Book) -> Manifest:
+def check_members(history: Sequence[Version]) -> list[str]:
+    """Check that two nodes of a control plane of three are never without a machine."""
+    live: set[str] = set()
+    found, whole = [], False
+    for version in history:
+        if version.kind != INSTANCE or is_foreign(version) or version.phase == "delete":
+            continue
+        if pool_of(version.manifest) != CONTROL_PLANE:
+            continue
+        live = live - {version.name} if version.action == "DELETED" else live | {version.name}
+        whole = whole or len(live) == 3
+        if whole and len(live) < 2:
+            found.append(f"{3 - len(live)} nodes of the control plane are gone")
+    return found
+
+
+def _expect_machine(machine: Manifest, book: Book) -> Manifest:
     name = key_of(machine).name
     last = 1 + sum(name.encode()) % 250
+    rebuilds = sorted(
+        (each["metadata"]["creationTimestamp"], key_of(each).name)
+        for each in book.list(OPERATION)
+        if text_at(each, "spec", "targetRef", "name") == name
+        and text_at(each, "status", "phase") == "Succeeded"
+    )
+    disk = rebuilds[-1][1] if rebuilds else f"{name}-root"
     return {
         "vmiUID": f"run-of-{name}",
         "privateIP": f"10.0.0.{last}",
-        "rootDisk": {"name": f"{name}-root"},
+        "rootDisk": {"name": disk},
         "conditions": [
             {
                 **READY,
@@ -161,14 +191,18 @@ def _expect_claim(claim: Manifest, book: Book) -> Manifest:
     return {"address": "203.0.113.7", "conditions": [READY, bound]}
 
 
-def _build_spec(user: User, count: int) -> Manifest:
+def _build_spec(count: int, planes: int = 1) -> Manifest:
     return {
-        "version": "v1.34.2",
-        "image": {"registry": "docker://registry.example.com/kubernetes-node:v1.34.2"},
+        "version": _VERSION,
+        "image": _build_image(_VERSION),
         "networkRef": {"name": "lan"},
-        "controlPlane": {"size": "medium", "endpoint": {"poolName": "public"}},
+        "controlPlane": {"count": planes, "size": "medium", "endpoint": {"poolName": "public"}},
         "pools": _pools(count),
     }
+
+
+def _build_image(version: str) -> Manifest:
+    return {"registry": f"docker://registry.example.com/kubernetes-node:{version}"}
 
 
 def _pools(count: int) -> list[Manifest]:
@@ -176,7 +210,46 @@ def _pools(count: int) -> list[Manifest]:
 
 
 async def _create(user: User) -> None:
-    await user.create(KUBERNETES_CLUSTER, _NAME, _build_spec(user, 1))
+    network = {"cidrs": ["10.0.0.0/16"], "binding": "Passt"}
+    await user.create(NETWORK, "lan", network)
+    await user.create(KUBERNETES_CLUSTER, _NAME, _build_spec(1))
+
+
+async def _create_three(user: User) -> None:
+    network = {"cidrs": ["10.0.0.0/16"], "backend": "Multus", "poolRef": {"name": "private"}}
+    network["providerNetworkRef"] = {"name": "office"}
+    await user.create(NETWORK, "lan", network)
+    await _write_addon(user, "one")
+    spec = _build_spec(1, _PLANES)
+    spec["addons"] = [{"name": "network", "configMapRef": {"name": _ADDON}}]
+    await user.create(KUBERNETES_CLUSTER, _NAME, spec)
+
+
+async def _write_addon(user: User, value: str) -> None:
+    content = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "cni", "namespace": "kube-system"},
+        "data": {"value": value},
+    }
+    labels = {ADDON_LABEL: "true"}
+    fields = {"metadata": {"name": _ADDON, "labels": labels}, "data": {"cni": json.dumps(content)}}
+    await user.add(CONFIG_MAP, fields)
+
+
+async def _change_addon(user: User) -> None:
+    await user.delete(CONFIG_MAP, _ADDON)
+    await _write_addon(user, "two")
+
+
+async def _upgrade(user: User) -> None:
+    spec = {"version": _NEXT, "image": _build_image(_NEXT)}
+    await user.patch(KUBERNETES_CLUSTER, _NAME, {"spec": spec})
+
+
+async def _lose(user: User) -> None:
+    """Lose a machine of the control plane, with its disk."""
+    await user.delete(INSTANCE, f"{_NAME}-{CONTROL_PLANE}-1")
 
 
 async def _scale(user: User, count: int) -> None:
@@ -201,18 +274,27 @@ async def _spoil(user: User) -> None:
     spoiled = {"metadata": {"labels": {"app.kubernetes.io/instance": "spoiled"}}}
     for kind in _NAMED_ALIKE:
         await user.patch(kind, endpoint_name(_NAME), spoiled)
+    for firewall in await user.list(FIREWALL):
+        await user.patch(FIREWALL, key_of(firewall).name, spoiled)
     await user.delete(SECRET, join_name(_NAME))
 
 
 async def _delete(user: User) -> None:
     await user.delete(KUBERNETES_CLUSTER, _NAME)
+    await user.delete(NETWORK, "lan")
 
 
-def has_nodes(count: int, *, rebuilt: bool = False) -> Any:
-    """Return a condition: the cluster is ready, with so many nodes in its pool.
+async def _delete_three(user: User) -> None:
+    await _delete(user)
+    await user.delete(CONFIG_MAP, _ADDON)
+
+
+def has_nodes(count: int, *, planes: int = 1, rebuilt: bool = False) -> Any:
+    """Return a condition: the cluster is ready, with so many nodes.
 
     Args:
-        count: Number of nodes.
+        count: Number of nodes of the pool.
+        planes: Number of nodes of the control plane.
         rebuilt: Whether a node was rebuilt.
     """
 
@@ -222,17 +304,42 @@ def has_nodes(count: int, *, rebuilt: bool = False) -> Any:
         at_work = holds_at(cluster or {}, ConditionType.REMEDIATING)
         begun = bool(book.list(OPERATION))
         ready = is_observed(cluster) and not at_work and _is_whole(book)
-        return ready and len(workers) == count and begun is rebuilt
+        complete = len(workers) == count and len(book.list(INSTANCE)) == count + planes
+        return ready and complete and begun is rebuilt
 
     return check
 
 
-def serves(count: int) -> Any:
-    """Return a condition: so many nodes of the pool take pods, and no others are there."""
+def serves(count: int, *, planes: int = 1, version: str = _VERSION) -> Any:
+    """Return a condition: so many nodes of a version take pods, and no others are there.
+
+    Args:
+        count: Number of nodes of the pool.
+        planes: Number of nodes of the control plane; each is a member of etcd.
+        version: Version of all of them and of kube-proxy.
+    """
 
     def check(shown: Shown) -> bool:
-        cordoned = any(node.get("unschedulable") for node in shown.values())
-        return not cordoned and len(shown) == count + 1
+        nodes = [node for title, node in shown.items() if title.startswith("api node ")]
+        cordoned = any(node.get("unschedulable") for node in nodes)
+        versions = {node["version"] for node in nodes}
+        cluster = shown["api cluster"]
+        same = versions == {version} and cluster["kube-proxy"].endswith(version)
+        return (
+            not cordoned
+            and len(nodes) == count + planes
+            and same
+            and len(cluster["members"]) == planes
+        )
+
+    return check
+
+
+def applies(value: str) -> Any:
+    """Return a condition: the content of the addon that was written last is in the cluster."""
+
+    def check(shown: Shown) -> bool:
+        return bool(shown["api cluster"]["addon"] == value)
 
     return check
 
@@ -248,6 +355,7 @@ def _is_whole(book: Book) -> bool:
 
 def _is_mended(book: Book) -> bool:
     kept = [book.get(kind, endpoint_name(_NAME)) for kind in _NAMED_ALIKE]
+    kept += book.list(FIREWALL)
     labels = [
         text_at(each or {}, "metadata", "labels", "app.kubernetes.io/instance") for each in kept
     ]
@@ -266,17 +374,33 @@ def _fold(state: State) -> State:
     return state
 
 
+_CRDS: Final = (
+    build_crd(KubernetesCluster),
+    *map(build_open_crd, (INSTANCE, OPERATION, IP_CLAIM, FIREWALL, NETWORK)),
+)
+_CHILDREN: Final = (INSTANCE, OPERATION, IP_CLAIM, FIREWALL, SERVICE, ENDPOINT_SLICE, SECRET)
+_TENDERS: Final = (
+    show_status(INSTANCE, _expect_machine),
+    show_status(OPERATION, lambda _, __: {"phase": "Succeeded"}),
+    show_status(IP_CLAIM, _expect_claim),
+    show_status(FIREWALL, lambda _, __: {"conditions": [READY]}),
+)
+_API: Final = Outside(
+    "api",
+    PlayedCluster,
+    # The played API shares the machine with all other trials: a slow answer is no fault.
+    lambda url: (f"--api-url={url}", "--api-poll-seconds=1", "--api-timeout-seconds=60"),
+    is_write=changes_cluster,
+)
+
 WORKLOADS: Final = (
     Workload(
         id="cluster",
         operator=OPERATOR,
         rules=RULES,
-        crds=(
-            build_crd(KubernetesCluster),
-            *map(build_open_crd, (INSTANCE, OPERATION, IP_CLAIM, FIREWALL)),
-        ),
+        crds=_CRDS,
         primary=KUBERNETES_CLUSTER,
-        children=(INSTANCE, OPERATION, IP_CLAIM, FIREWALL, SERVICE, ENDPOINT_SLICE, SECRET),
+        children=_CHILDREN,
         phases=(
             Phase("create", _create, has_nodes(1), outside=serves(1)),
             Phase("grow", _grow, has_nodes(2), outside=serves(2)),
@@ -287,15 +411,39 @@ WORKLOADS: Final = (
             Phase("delete", _delete, is_empty),
         ),
         invariants=(check_nodes, check_order, check_authorities, check_rebuilds),
-        tenders=(
-            show_status(INSTANCE, _expect_machine),
-            show_status(OPERATION, lambda _, __: {"phase": "Succeeded"}),
-            show_status(IP_CLAIM, _expect_claim),
-            show_status(FIREWALL, lambda _, __: {"conditions": [READY]}),
+        tenders=_TENDERS,
+        outside=(_API,),
+        spares=_spares,
+        rewrite=lambda text: _REBUILD.sub("-rebuild-hash", text),
+        fold=_fold,
+    ),
+    Workload(
+        id="upgrade",
+        operator=OPERATOR,
+        rules=RULES,
+        crds=_CRDS,
+        primary=KUBERNETES_CLUSTER,
+        children=_CHILDREN,
+        phases=(
+            Phase("create", _create_three, has_nodes(1, planes=3), outside=serves(1, planes=3)),
+            Phase("addon", _change_addon, has_nodes(1, planes=3), outside=applies("two")),
+            Phase(
+                "upgrade",
+                _upgrade,
+                has_nodes(1, planes=3, rebuilt=True),
+                outside=serves(1, planes=3, version=_NEXT),
+            ),
+            Phase(
+                "lose",
+                _lose,
+                has_nodes(1, planes=3, rebuilt=True),
+                outside=serves(1, planes=3, version=_NEXT),
+            ),
+            Phase("delete", _delete_three, is_empty),
         ),
-        outside=(
-            Outside("api", PlayedCluster, lambda url: (f"--api-url={url}", "--api-poll-seconds=1")),
-        ),
+        invariants=(check_nodes, check_order, check_authorities, check_rebuilds, check_members),
+        tenders=_TENDERS,
+        outside=(_API,),
         spares=_spares,
         rewrite=lambda text: _REBUILD.sub("-rebuild-hash", text),
         fold=_fold,

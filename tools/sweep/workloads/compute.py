@@ -21,7 +21,7 @@ from libs.common.contracts.kubevirt import (
 )
 from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT
 from libs.common.contracts.network import FIREWALL, NETWORK
-from libs.common.contracts.reading import text_at
+from libs.common.contracts.reading import map_at, text_at
 from libs.common.contracts.volumes import DEMO_VOLUME
 from libs.common.crd import build_crd
 from libs.common.kinds import LEASE, PVC, SECRET, Manifest, is_deleting, key_of, uid_of
@@ -110,7 +110,7 @@ async def _create(user: User) -> None:
         "size": user.scoped("small"),
         "image": dict(IMAGE),
         "firewallRef": {"name": "web"},
-        "publicIP": {"mode": "Auto", "poolName": "public"},
+        "publicIP": {"mode": "Auto", "poolName": "public", "ports": [{"name": "ssh", "port": 22}]},
         "ssh": {"authorizedKeys": ["ssh-ed25519 AAAA ada"]},
     }
     await user.create(INSTANCE, "web", spec)
@@ -129,7 +129,7 @@ async def _fill(user: User) -> None:
     """Let the address go, and leave the claim of the disk as CDI does."""
     spec = {
         "deletionPolicy": {"rootDisk": "Delete"},
-        "publicIP": {"mode": "None", "poolName": None},
+        "publicIP": {"mode": "None", "poolName": None, "ports": None},
     }
     await user.patch(INSTANCE, "web", {"spec": spec})
     await _add_claim(user)
@@ -251,10 +251,12 @@ def _is_left(book: Book) -> bool:
 
 
 def has_ended(name: str, phase: str = "Succeeded") -> Any:
-    """Return a condition: an Operation has ended so, and the machine runs."""
+    """Return a condition: an Operation has ended so, keeps nothing, and the machine runs."""
 
     def ended(book: Book) -> bool:
-        return text_at(book.get(OPERATION, name) or {}, "status", "phase") == phase
+        operation = book.get(OPERATION, name) or {}
+        kept = map_at(operation, "metadata").get("finalizers")
+        return text_at(operation, "status", "phase") == phase and not kept
 
     return has_phase("Running", ended)
 

@@ -6,19 +6,30 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from libs.common.client import Client
 from libs.common.conditions import find_condition
+from libs.common.contracts.cluster_api import CLUSTER, IP_ADDRESS, IP_ADDRESS_CLAIM
 from libs.common.contracts.compute import INSTANCE, INSTANCE_UID_LABEL
 from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
+from libs.common.contracts.reading import map_at, text_at
 from libs.common.crd import build_crd
-from libs.common.kinds import ENDPOINT_SLICE, POD, SERVICE, Manifest, uid_of
+from libs.common.kinds import (
+    ENDPOINT_SLICE,
+    POD,
+    SERVICE,
+    Manifest,
+    is_deleting,
+    key_of,
+    uid_of,
+)
 from libs.common.ownership import build_owner_reference
 from operators.ipam.api import RESOURCES
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
 from operators.ipam.controller import OPERATOR
-from operators.ipam.naming import FINALIZER
-from operators.ipam.rbac import RULES
+from operators.ipam.naming import FINALIZER, LOAD_BALANCER_CLASS, POOL
+from operators.ipam.rbac import CLUSTER_API_RULES, LOAD_BALANCER_RULES, RULES
 from tools.sweep.faults import is_foreign
 from tools.sweep.recorder import Book, Version
 from tools.sweep.workload import (
@@ -30,7 +41,10 @@ from tools.sweep.workload import (
     is_empty,
     is_observed,
 )
+from tools.sweep.world import Tender
 
+_RULES: Final = (*RULES, *LOAD_BALANCER_RULES, *CLUSTER_API_RULES)
+"""All workloads share a service account, so each has what the settings of the others need."""
 _ADDRESS: Final = "203.0.113.7"
 _PORTS: Final = [{"name": "https", "port": 443, "targetPort": 8443}]
 _TARGET: Final = {"kind": "Instance", "name": "web"}
@@ -224,6 +238,156 @@ def _is_passed_on(book: Book) -> bool:
     return gone and _has_address(book, "late") and _counts(book, waiting=0)
 
 
+def _needs_announcement(service: Manifest, _: Book) -> bool:
+    shown = map_at(service, "status", "loadBalancer").get("ingress")
+    return bool(_list_wanted(service)) and not shown and not is_deleting(service)
+
+
+async def _announce(client: Client, service: Manifest, _: Book) -> None:
+    ingress = [{"ip": address} for address in _list_wanted(service)]
+    status = {"status": {"loadBalancer": {"ingress": ingress}}}
+    await client.patch(SERVICE, key_of(service), status, subresource="status")
+
+
+def _list_wanted(service: Manifest) -> list[str]:
+    wanted = text_at(service, "metadata", "annotations", "metallb.io/loadBalancerIPs")
+    return wanted.split(",") if wanted else []
+
+
+def check_given(history: Sequence[Version]) -> list[str]:
+    """Check that no two IPAddresses have an address at a time, and that none changes its own."""
+    holders: dict[str, str] = {}
+    found = []
+    for version in history:
+        if version.kind != IP_ADDRESS or is_foreign(version):
+            continue
+        address, uid = version.manifest["spec"]["address"], uid_of(version.manifest)
+        if version.action == "DELETED":
+            holders.pop(address, None)
+        elif holders.setdefault(address, uid) != uid:
+            found.append(f"{version.title} has {address}, which another one has too")
+    return found
+
+
+async def _create_pool(user: User, **spec: Any) -> None:
+    pool = {
+        "realm": user.nickname,
+        "family": "IPv4",
+        "addresses": [_ADDRESS],
+        "reuseGraceSeconds": 0,
+        **spec,
+    }
+    await user.create(IP_POOL, user.scoped("pool"), pool)
+
+
+async def _request(user: User, name: str) -> None:
+    reference = {"apiGroup": IP_POOL.group, "kind": IP_POOL.kind, "name": user.scoped("pool")}
+    spec = {"clusterName": "tenant", "poolRef": reference}
+    await user.create(IP_ADDRESS_CLAIM, name, spec)
+
+
+async def _create_request(user: User) -> None:
+    await _create_pool(user, prefix=24)
+    await user.create(CLUSTER, "tenant", {})
+    await _request(user, "node")
+
+
+async def _queue_request(user: User) -> None:
+    await _request(user, "late")
+
+
+async def _release_request(user: User) -> None:
+    await user.delete(IP_ADDRESS_CLAIM, "node")
+
+
+async def _probe_request(user: User) -> None:
+    await user.delete(IP_ADDRESS_CLAIM, "late")
+    await _request(user, "last")
+
+
+async def _delete_request(user: User) -> None:
+    await user.delete(IP_ADDRESS_CLAIM, "last")
+    await user.delete(IP_POOL, user.scoped("pool"))
+    await user.delete(CLUSTER, "tenant")
+
+
+def _says(claim: Manifest | None) -> tuple[str, str]:
+    found = find_condition(claim or {}, "Ready") or {}
+    return str(found.get("status", "")), str(found.get("reason", ""))
+
+
+def _is_given_to(name: str) -> Any:
+    """Return a condition: the claim of Cluster API has the address, and no other claim is left."""
+
+    def check(book: Book) -> bool:
+        claim, address = book.get(IP_ADDRESS_CLAIM, name), book.get(IP_ADDRESS, name)
+        return (
+            _says(claim) == ("True", "Ready")
+            and address is not None
+            and address["spec"]["address"] == _ADDRESS
+            and _counts(book, waiting=0)
+            and len(book.list(IP_ADDRESS)) == len(book.list(IP_ADDRESS_CLAIM)) == 1
+        )
+
+    return check
+
+
+def _is_request_queued(book: Book) -> bool:
+    queued = _says(book.get(IP_ADDRESS_CLAIM, "late")) == ("False", "PoolExhausted")
+    return queued and _counts(book, waiting=1)
+
+
+_NODE_PORTS: Final = "allocateLoadBalancerNodePorts"
+_BALANCED: Final = {
+    "type": "LoadBalancer",
+    "loadBalancerClass": LOAD_BALANCER_CLASS,
+    # The API server draws node ports at random.
+    _NODE_PORTS: False,
+}
+"""Part of the spec of a Service of the class of ipam."""
+
+
+def _build_service(user: User) -> Manifest:
+    return {
+        "metadata": {"name": "shop", "annotations": {POOL: user.scoped("pool")}},
+        "spec": {**_BALANCED, "ports": [{"port": 80}]},
+    }
+
+
+async def _create_service(user: User) -> None:
+    await _create_pool(user)
+    await user.add(SERVICE, _build_service(user))
+
+
+async def _switch_off_service(user: User) -> None:
+    change = {"type": "ClusterIP", **dict.fromkeys(("loadBalancerClass", _NODE_PORTS))}
+    await user.patch(SERVICE, "shop", {"spec": change})
+
+
+async def _probe_service(user: User) -> None:
+    await user.patch(SERVICE, "shop", {"spec": _BALANCED})
+
+
+async def _delete_service(user: User) -> None:
+    await user.delete(SERVICE, "shop")
+    await user.delete(IP_POOL, user.scoped("pool"))
+
+
+def _is_service_served(book: Book) -> bool:
+    shown = map_at(book.get(SERVICE, "shop") or {}, "status", "loadBalancer").get("ingress") or ()
+    return [each["ip"] for each in shown] == [_ADDRESS] and _counts(book, waiting=0)
+
+
+def _is_service_unserved(book: Book) -> bool:
+    pools = book.list(IP_POOL)
+    capacity = (pools[0].get("status") or {}).get("capacity") or {} if pools else {}
+    return not book.list(IP_CLAIM) and capacity.get("allocated", 0) == 0 and is_observed(pools[0])
+
+
+_LOAD_BALANCER: Final = Tender(SERVICE, _needs_announcement, _announce)
+"""Announces what a Service asks for, as MetalLB does."""
+
+
 def _blur(text: str) -> str:
     for pattern, word in _BLURRED:
         text = pattern.sub(word, text)
@@ -250,7 +414,7 @@ WORKLOADS: Final = (
     Workload(
         id="claim",
         operator=OPERATOR,
-        rules=RULES,
+        rules=_RULES,
         crds=(
             *(build_crd(model) for model in RESOURCES),
             build_open_crd(INSTANCE),
@@ -271,7 +435,51 @@ WORKLOADS: Final = (
             Phase("delete", _delete, is_empty),
         ),
         invariants=(check_addresses, check_entries, check_places),
-        tenders=(),
+        tenders=(_LOAD_BALANCER,),
+        rewrite=_blur,
+        estrange=_estrange,
+        fold=_fold,
+    ),
+    Workload(
+        id="capi",
+        operator=OPERATOR,
+        arguments=("--cluster-api=true",),
+        rules=_RULES,
+        crds=(
+            *(build_crd(model) for model in RESOURCES),
+            build_open_crd(IP_ADDRESS_CLAIM),
+            build_open_crd(IP_ADDRESS, subresources={}),
+            build_open_crd(CLUSTER),
+        ),
+        primary=IP_ADDRESS_CLAIM,
+        children=(IP_ADDRESS, IP_CLAIM, IP_POOL, IP_ALLOCATION, CLUSTER),
+        phases=(
+            Phase("create", _create_request, _is_given_to("node")),
+            Phase("queue", _queue_request, _is_request_queued),
+            Phase("release", _release_request, _is_given_to("late")),
+            Phase("probe", _probe_request, _is_given_to("last"), quiet=True),
+            Phase("delete", _delete_request, is_empty),
+        ),
+        invariants=(check_addresses, check_entries, check_given),
+        rewrite=_blur,
+        estrange=_estrange,
+        fold=_fold,
+    ),
+    Workload(
+        id="services",
+        operator=OPERATOR,
+        arguments=("--load-balancer=true",),
+        rules=_RULES,
+        crds=tuple(build_crd(model) for model in RESOURCES),
+        primary=SERVICE,
+        children=(IP_CLAIM, IP_POOL, IP_ALLOCATION),
+        phases=(
+            Phase("create", _create_service, _is_service_served),
+            Phase("close", _switch_off_service, _is_service_unserved),
+            Phase("probe", _probe_service, _is_service_served, quiet=True),
+            Phase("delete", _delete_service, is_empty),
+        ),
+        invariants=(check_addresses, check_entries),
         rewrite=_blur,
         estrange=_estrange,
         fold=_fold,

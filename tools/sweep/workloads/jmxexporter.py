@@ -24,7 +24,7 @@ from libs.common.kinds import (
 )
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER, PrometheusJmxExporter
 from operators.jmxexporter.controller import OPERATOR
-from operators.jmxexporter.discovery import SERVICE_MONITOR
+from operators.jmxexporter.discovery import POD_MONITOR, SERVICE_MONITOR
 from operators.jmxexporter.naming import OWNER, PORT, PREFIX
 from operators.jmxexporter.pods import Pod
 from operators.jmxexporter.rbac import RULES
@@ -41,6 +41,7 @@ from tools.sweep.workload import Phase, User, Workload, build_open_crd, is_empty
 from tools.sweep.world import Tender, delete_live
 
 _INJECTOR: Final = re.compile(rf"{PREFIX}[0-9a-f]+")
+_LIMIT: Final = re.compile(r'(not_after\\+": ?)\d+')
 
 
 def check_pods(history: Sequence[Version]) -> list[str]:
@@ -73,7 +74,7 @@ async def _create(user: User) -> None:
     name = config["metadata"]["name"]
     await user.add(CONFIG_MAP, {"metadata": {"name": name}, "data": config["data"]})
     await _add_pod(user, "shop-0")
-    spec = build_exporter(service={"monitor": {}})["spec"]
+    spec = build_exporter(service={"monitor": {}}, podMonitor={})["spec"]
     await user.create(PROMETHEUS_JMX_EXPORTER, "jmx", spec)
 
 
@@ -82,12 +83,18 @@ async def _join(user: User) -> None:
 
 
 async def _change(user: User) -> None:
-    spec = {"port": 9500, "service": {"monitor": {"intervalSeconds": 10}}}
+    spec = {
+        "port": 9500,
+        "service": {"monitor": {"intervalSeconds": 10}},
+        "podMonitor": {"intervalSeconds": 10},
+    }
     await user.patch(PROMETHEUS_JMX_EXPORTER, "jmx", {"spec": spec})
 
 
 async def _probe(user: User) -> None:
-    await user.patch(PROMETHEUS_JMX_EXPORTER, "jmx", {"spec": {"service": None}})
+    await user.patch(
+        PROMETHEUS_JMX_EXPORTER, "jmx", {"spec": {"service": None, "podMonitor": None}}
+    )
 
 
 async def _delete(user: User) -> None:
@@ -119,7 +126,11 @@ def serves(port: int, *names: str, known: bool = True) -> Any:
             is_observed(exporter)
             and all(each.get(PORT) == str(port) for each in annotations)
             and addressed == sorted(names if known else ())
-            and len(slices) == len(book.list(SERVICE)) == len(book.list(SERVICE_MONITOR)) == known
+            and len(slices)
+            == len(book.list(SERVICE))
+            == len(book.list(SERVICE_MONITOR))
+            == len(book.list(POD_MONITOR))
+            == known
         )
 
     return check
@@ -150,8 +161,8 @@ async def _tend_pod(client: Client, pod: Manifest, _: Book) -> None:
 
 
 def _blur(text: str) -> str:
-    """Take what follows from UIDs out of the names of injectors."""
-    return _INJECTOR.sub(f"{PREFIX}hash", text)
+    """Replace what depends on UIDs and on time in the names and requests of injectors."""
+    return _LIMIT.sub(r"\g<1>0", _INJECTOR.sub(f"{PREFIX}hash", text))
 
 
 WORKLOADS: Final = (
@@ -159,9 +170,13 @@ WORKLOADS: Final = (
         id="serve",
         operator=OPERATOR,
         rules=RULES,
-        crds=(build_crd(PrometheusJmxExporter), build_open_crd(SERVICE_MONITOR)),
+        crds=(
+            build_crd(PrometheusJmxExporter),
+            build_open_crd(SERVICE_MONITOR),
+            build_open_crd(POD_MONITOR),
+        ),
         primary=PROMETHEUS_JMX_EXPORTER,
-        children=(POD, CONFIG_MAP, SERVICE, ENDPOINT_SLICE, SERVICE_MONITOR),
+        children=(POD, CONFIG_MAP, SERVICE, ENDPOINT_SLICE, SERVICE_MONITOR, POD_MONITOR),
         phases=(
             Phase("create", _create, serves(9400, "shop-0")),
             Phase("join", _join, serves(9400, "shop-0", "shop-1")),

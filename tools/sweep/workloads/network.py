@@ -9,9 +9,17 @@ from typing import Any, Final
 from libs.common.contracts.compute import INSTANCE
 from libs.common.contracts.multus import MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION
 from libs.common.contracts.network import FirewallView, NetworkView
+from libs.common.contracts.reading import text_at
 from libs.common.crd import build_crd
 from libs.common.kinds import NETWORK_POLICY, Manifest, uid_of
-from operators.network.api.v1alpha1 import FIREWALL, NETWORK, Firewall, Network
+from operators.network.api.v1alpha1 import (
+    FIREWALL,
+    NETWORK,
+    PROVIDER_NETWORK,
+    Firewall,
+    Network,
+    ProviderNetwork,
+)
 from operators.network.controller import OPERATOR
 from operators.network.rbac import RULES
 from operators.network.resources import list_selected
@@ -27,7 +35,8 @@ def check_closed(history: Sequence[Version]) -> list[str]:
     """Check that what closes instances opens nothing, in any version that we wrote."""
     found = []
     for version in history:
-        if version.kind != NETWORK_POLICY or version.name != _DENY or is_foreign(version):
+        closing = version.name == _DENY or version.name.startswith("closed-")
+        if version.kind != NETWORK_POLICY or not closing or is_foreign(version):
             continue
         spec = version.manifest["spec"]
         if spec.get("ingress") or spec.get("egress"):
@@ -46,6 +55,36 @@ def check_rules(history: Sequence[Version]) -> list[str]:
             if not ports or not ports <= {22, 443, 8443}:
                 found.append(f"{version.title} opens {ports or 'everything'}")
     return found
+
+
+def check_never_open(history: Sequence[Version]) -> list[str]:
+    """Check that an instance that names a firewall, once selected, is always selected.
+
+    What a fault deletes or puts in the way is no fault of the operator; nothing is judged after it.
+    """
+    policies: dict[str, set[str]] = {}
+    guarded: set[str] = set()
+    selected: set[str] = set()
+    for version in sorted(history, key=lambda each: each.number):
+        if version.kind == INSTANCE:
+            named = bool(text_at(version.manifest, "spec", "firewallRef", "name"))
+            uid = uid_of(version.manifest)
+            if named and version.action != "DELETED":
+                guarded.add(uid)
+            else:
+                guarded.discard(uid)
+                selected.discard(uid)
+        if version.kind != NETWORK_POLICY:
+            continue
+        if is_foreign(version):
+            return []
+        gone = version.action == "DELETED"
+        policies[version.name] = set() if gone else set(list_selected(version.manifest))
+        now = set[str]().union(*policies.values())
+        if selected & guarded - now:
+            return [f"{version.title} left an instance that names a firewall open"]
+        selected |= now
+    return []
 
 
 def _rule(port: int) -> Manifest:
@@ -80,6 +119,54 @@ async def _delete(user: User) -> None:
         await user.delete(kind, name)
 
 
+async def _create_two(user: User) -> None:
+    for name in ("web", "db"):
+        await user.create(FIREWALL, name, {"networkRef": {"name": "lan"}, "rules": [_rule(22)]})
+    await user.create(INSTANCE, "vm", {"firewallRef": {"name": "web"}})
+
+
+async def _move(user: User) -> None:
+    await user.patch(INSTANCE, "vm", {"spec": {"firewallRef": {"name": "db"}}})
+
+
+async def _delete_two(user: User) -> None:
+    for kind, name in ((FIREWALL, "web"), (FIREWALL, "db"), (INSTANCE, "vm")):
+        await user.delete(kind, name)
+
+
+def _is_closed_by(name: str, *, port: int = 22) -> Any:
+    """Return a condition: the instance without Network is closed and opened by one firewall."""
+
+    def check(book: Book) -> bool:
+        instance = book.get(INSTANCE, "vm")
+        selecting = {
+            policy["metadata"]["name"]
+            for policy in book.list(NETWORK_POLICY)
+            if instance is not None and uid_of(instance) in list_selected(policy)
+        }
+        firewalls = book.list(FIREWALL)
+        web = book.get(NETWORK_POLICY, "firewall-web")
+        opened = [] if web is None else web["spec"].get("ingress") or []
+        return (
+            selecting == {f"firewall-{name}", f"closed-firewall-{name}"}
+            and len(firewalls) == 2
+            and all(is_observed(each, ready=False) for each in firewalls)
+            and [each.get("ports") for each in opened] == [[{"protocol": "TCP", "port": port}]]
+            and not any(
+                each["metadata"]["name"].startswith("closed-")
+                for each in book.list(NETWORK_POLICY)
+                if not list_selected(each)
+            )
+        )
+
+    return check
+
+
+async def _delete_attached(user: User) -> None:
+    await _delete(user)
+    await user.delete(PROVIDER_NETWORK, user.scoped("fabric"))
+
+
 def _has_port(port: int, *, joined: bool) -> Any:
     """Return a condition: the policy opens the port, for the instance or for nobody."""
 
@@ -105,7 +192,15 @@ def _has_port(port: int, *, joined: bool) -> Any:
 
 
 async def _create_attached(user: User) -> None:
-    lan = {"cidrs": ["10.0.0.0/16"], "backend": "Multus", "bridge": "br0", "vlan": 42}
+    fabric = user.scoped("fabric")
+    offered = {"bridge": "br0", "vlans": [{"first": 42}], "allowedNamespaces": {}}
+    await user.create(PROVIDER_NETWORK, fabric, offered)
+    lan = {
+        "cidrs": ["10.0.0.0/16"],
+        "backend": "Multus",
+        "providerNetworkRef": {"name": fabric},
+        "vlan": 42,
+    }
     await user.create(NETWORK, "lan", lan)
     spec = {"networkRef": {"name": "lan"}, "rules": [_rule(22)]}
     await user.create(FIREWALL, "web", spec)
@@ -155,6 +250,7 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
         crds=(
             build_crd(Network),
             build_crd(Firewall),
+            build_crd(ProviderNetwork),
             build_open_crd(INSTANCE),
             build_open_crd(MULTI_NETWORK_POLICY),
             build_open_crd(NETWORK_ATTACHMENT_DEFINITION),
@@ -165,7 +261,7 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
             *(NETWORK, INSTANCE),
         ),
         phases=phases,
-        invariants=(check_closed, check_rules),
+        invariants=(check_closed, check_rules, check_never_open),
         rewrite=_blur_uids,
     )
 
@@ -183,13 +279,22 @@ WORKLOADS: Final = (
         ),
     ),
     _build(
+        "move",
+        (
+            Phase("create", _create_two, _is_closed_by("web")),
+            Phase("move", _move, _is_closed_by("db")),
+            Phase("probe", _probe, _is_closed_by("db", port=8443), quiet=True),
+            Phase("delete", _delete_two, is_empty),
+        ),
+    ),
+    _build(
         "multus",
         (
             Phase("create", _create_attached, _is_attached(22, joined=False)),
             Phase("join", _join, _is_attached(22, joined=True)),
             Phase("change", _change_attached, _is_attached(443, joined=True, mtu=1400)),
             Phase("probe", _probe, _is_attached(8443, joined=True, mtu=1400), quiet=True),
-            Phase("delete", _delete, is_empty),
+            Phase("delete", _delete_attached, is_empty),
         ),
     ),
 )

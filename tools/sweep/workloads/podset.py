@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
 from libs.common.crd import build_crd
-from libs.common.kinds import POD, Manifest, is_deleting, uid_of
+from libs.common.kinds import CONTROLLER_REVISION, POD, Manifest, is_deleting, uid_of
 from libs.common.ownership import controller_uid
 from operators.podset.api import PodSet
 from operators.podset.controller import OPERATOR, PODSET
@@ -63,7 +64,7 @@ def check_bound(history: Sequence[Version]) -> list[str]:
             limits[uid] = max(limits.get(uid, 0), manifest["spec"]["replicas"] + _SURGE)
             continue
         owner = controller_uid(manifest)
-        if not owner:
+        if not owner or version.kind != POD:
             continue
         pods = active.setdefault(owner, set())
         if version.action == "DELETED" or is_deleting(manifest):
@@ -73,6 +74,11 @@ def check_bound(history: Sequence[Version]) -> list[str]:
         if len(pods) > limits.get(owner, len(pods)):
             found.append(f"{len(pods)} active pods, at most {limits[owner]} may be")
     return found
+
+
+def fold_uids(text: str) -> str:
+    """Replace the hash of the UID in the name of a revision."""
+    return re.sub(r"\b(web-[0-9a-f]{10})-[0-9a-f]{5}\b", r"\1-uid", text)
 
 
 def fold_names(state: State) -> State:
@@ -99,13 +105,16 @@ async def _create_strict(user: User) -> None:
     await _create(
         user,
         podReplacementPolicy="TerminationComplete",
-        updateStrategy={"type": "Recreate", "recreate": {"maxUnavailable": 1}},
+        updateStrategy={
+            "type": "RollingUpdate",
+            "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0},
+        },
     )
 
 
 async def _create_rolling(user: User) -> None:
     rolling = {"maxUnavailable": 0, "maxSurge": _SURGE}
-    await _create(user, updateStrategy={"type": "Recreate", "recreate": rolling})
+    await _create(user, updateStrategy={"type": "RollingUpdate", "rollingUpdate": rolling})
 
 
 async def _grow(user: User) -> None:
@@ -119,6 +128,50 @@ async def _shrink(user: User) -> None:
 async def _change(user: User) -> None:
     template = {"metadata": {"annotations": {"version": "2"}}}
     await user.patch(PODSET, "web", {"spec": {"template": template}})
+
+
+async def _create_history(user: User) -> None:
+    rolling = {"maxUnavailable": 1, "maxSurge": 0}
+    await _create(
+        user,
+        revisionHistoryLimit=0,
+        updateStrategy={"type": "RollingUpdate", "rollingUpdate": rolling},
+    )
+
+
+async def _hold(user: User) -> None:
+    """Try a third template on one pod of two."""
+    template = {"metadata": {"annotations": {"version": "3"}}}
+    rolling = {"maxUnavailable": 1, "maxSurge": 0, "partition": 1}
+    strategy = {"type": "RollingUpdate", "rollingUpdate": rolling}
+    await user.patch(PODSET, "web", {"spec": {"template": template, "updateStrategy": strategy}})
+
+
+def _is_held(book: Book) -> bool:
+    pods = [pod for pod in book.list(POD) if not is_deleting(pod)]
+    versions = sorted(pod["metadata"]["annotations"]["version"] for pod in pods)
+    podset = book.get(PODSET, "web")
+    return (
+        is_observed(podset)
+        and versions == ["2", "3"]
+        and (podset or {})["status"].get("readyReplicas", 0) == 2
+        and len(book.list(CONTROLLER_REVISION)) == 2
+    )
+
+
+async def _roll_back(user: User) -> None:
+    """Go back to the template that the pod under the partition still has."""
+    (podset,) = await user.list(PODSET)
+    name = podset["status"]["currentRevision"]
+    rolling = {"maxUnavailable": 1, "maxSurge": 0, "partition": 0}
+    strategy = {"type": "RollingUpdate", "rollingUpdate": rolling}
+    await user.patch(
+        PODSET, "web", {"spec": {"templateRevision": name, "updateStrategy": strategy}}
+    )
+
+
+def _is_rolled_back(book: Book) -> bool:
+    return has_pods(2, "2")(book) and len(book.list(CONTROLLER_REVISION)) == 1
 
 
 async def _lose(user: User) -> None:
@@ -227,6 +280,13 @@ _RECREATED: Final = (
     Phase("probe", _grow, has_pods(3, "2"), quiet=True),
     Phase("delete", _delete, is_empty),
 )
+_HISTORY: Final = (
+    Phase("create", _create_history, has_pods(2, "1")),
+    Phase("change", _change, has_pods(2, "2")),
+    Phase("hold", _hold, _is_held),
+    Phase("back", _roll_back, _is_rolled_back),
+    Phase("delete", _delete, is_empty),
+)
 _ROLLING: Final = (
     Phase("create", _create_rolling, has_pods(2, "1")),
     Phase("grow", _grow, has_pods(3, "1")),
@@ -244,7 +304,8 @@ def _build(name: str, phases: tuple[Phase, ...], **options: Any) -> Workload:
         rules=RULES,
         crds=(build_crd(PodSet),),
         primary=PODSET,
-        children=(POD,),
+        children=(POD, CONTROLLER_REVISION),
+        rewrite=fold_uids,
         phases=phases,
         invariants=(check_bound,),
         **options,
@@ -253,6 +314,7 @@ def _build(name: str, phases: tuple[Phase, ...], **options: Any) -> Workload:
 
 WORKLOADS: Final = (
     _build("strict", _STRICT),
+    _build("history", _HISTORY, fold=fold_names, renames=True),
     _build("rolling", _ROLLING, fold=fold_names, renames=True),
     _build("adopting", _ADOPTING, fold=fold_adopted, renames=True, spares=spares_adopting),
     _build("recreated", _RECREATED, fold=fold_names, renames=True),

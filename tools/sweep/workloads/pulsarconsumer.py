@@ -71,6 +71,7 @@ class PlayedBroker:
         """Begin with a topic in which entries wait for a subscription of others."""
         del trial, client
         self._broker = RecordedBroker()
+        self._broker.creates_topics = False
         self._broker.topics = {"my-topic": RecordedTopic(subscriptions={"others": _BACKLOG})}
 
     async def answer(self, request: Request) -> Reply:
@@ -118,6 +119,8 @@ async def _create(user: User) -> None:
     spec = _spec(
         user,
         subscription={"create": "Operator", "deletionPolicy": "Delete"},
+        retry={"strategy": "RetryTopic"},
+        deadLetter={},
         podDisruptionBudget={"minAvailable": 1},
         metrics={"podMonitor": {}},
     )
@@ -199,11 +202,13 @@ def runs(replicas: int, *sides: Kind, waiting: int) -> Any:
             return False
         status = (consumer or {})["status"]
         asked = status.get("lastSeek") or {"outcome": "Done"}
+        retries = "retry" in (consumer or {})["spec"]
         return (
             status.get("readyReplicas", 0) == deployment["spec"]["replicas"] == replicas
             and {kind for kind in _SIDES if book.list(kind)} == set(sides)
             and (status.get("backlog") or {}).get("entries", 0) == waiting
             and asked["outcome"] == "Done"
+            and ("retry" in status) is retries
         )
 
     return check
@@ -240,6 +245,8 @@ _BROKER: Final = Outside(
         "--allow-loopback-brokers=true",
         "--poll-seconds=1",
         "--broker-timeout-seconds=1",
+        # A late answer would add a write of the Deployment, on a busy machine only.
+        "--broker-patience-seconds=5",
     ),
 )
 

@@ -132,7 +132,7 @@ async def _create_again(user: User) -> None:
 
 
 async def _adopt(user: User) -> None:
-    spec = {"spec": {"adopt": "IfMatching", "size": 20}}
+    spec = {"spec": {"adopt": "IfMatching", "reclaimPolicy": "Delete", "size": 20}}
     await user.patch(DEMO_VOLUME, "data", spec)
 
 

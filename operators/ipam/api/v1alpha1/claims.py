@@ -79,7 +79,12 @@ class ClaimCondition(StrEnum):
     READY = "Ready"
     """Ready is True when the claim has what it asks for: an address, or two."""
     BOUND = "Bound"
-    """Bound is True when the address leads to its target."""
+    """Bound is True when the address routes traffic to its target: the Service has the endpoints
+    of the target, and the load balancer reports the address if the operator is set up for one."""
+    ANNOUNCED = "Announced"
+    """Announced is True when the load balancer reports the address for the Service of the claim.
+    It is Unknown when the setting `announcement` names no load balancer, and absent while the claim
+    has no Service."""
     TERMINATING = "Terminating"
     """Terminating is True while a deleted claim waits; the reason says for what."""
 
@@ -105,23 +110,41 @@ class ClaimReason(StrEnum):
     """AddressOutOfRange means that the pool does not have the address wished for."""
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
     """NamespaceNotAllowed means that the pool does not serve the namespace of the claim."""
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    """QuotaExceeded means that the namespace has as many addresses of the pool as
+    spec.quotaPerNamespace of the pool allows."""
     FAMILY_MISMATCH = "FamilyMismatch"
     """FamilyMismatch means that both pools of the claim are of one family."""
     ALLOCATION_FAILED = "AllocationFailed"
     """AllocationFailed means that the API server refused the entry of the ledger."""
     RECLAIMING = "Reclaiming"
-    """Reclaiming means that the address which the claim had before is taken out of quarantine."""
+    """Reclaiming means that the address of an earlier claim of this name is being released, so that
+    this claim gets it."""
     RESTORING = "Restoring"
     """Restoring means that the entry of the ledger was lost and is made again."""
     ADDRESS_LOST = "AddressLost"
-    """AddressLost means that the entry of the ledger was lost and somebody else has the address;
-    delete the claim to get another."""
+    """AddressLost means that the ledger has no entry of the address in status.address for this
+    claim, and that the address has another entry or is not in the pool. Delete the claim to get
+    another address."""
     NO_TARGET = "NoTarget"
     """NoTarget means that spec.target is not set."""
     NO_ADDRESS = "NoAddress"
     """NoAddress means that the claim has no address to lead anywhere."""
     BOUND = "Bound"
-    """Bound means that the address leads to its target."""
+    """Bound means that the address routes traffic to its target."""
+    ANNOUNCED = "Announced"
+    """Announced means that the load balancer reports the address for the Service."""
+    NOT_OBSERVED = "NotObserved"
+    """NotObserved means that nothing reports whether the network delivers the address to the
+    nodes, because the setting `announcement` is ExternalIPs or None."""
+    WAITING_FOR_LOAD_BALANCER = "WaitingForLoadBalancer"
+    """WaitingForLoadBalancer means that no load balancer has reported an address for the Service.
+    The cluster has none, or its pools do not contain the address."""
+    OTHER_ADDRESS = "OtherAddress"
+    """OtherAddress means that the load balancer reports another address for the Service. Check the
+    setting `announcement`: each load balancer reads an annotation of its own."""
+    REFUSED = "Refused"
+    """Refused means that the load balancer refuses the address; the message quotes its reason."""
     TARGET_NOT_FOUND = "TargetNotFound"
     """TargetNotFound means that what spec.target names does not exist."""
     TARGET_NOT_RUNNING = "TargetNotRunning"
@@ -129,7 +152,11 @@ class ClaimReason(StrEnum):
     TARGET_NOT_ALLOWED = "TargetNotAllowed"
     """TargetNotAllowed means that the pool does not let claims have a plain IP as target."""
     NO_PORTS = "NoPorts"
-    """NoPorts means that neither spec.ports nor the target names a port."""
+    """NoPorts means that neither spec.ports nor the target names a port, so that no Service routes
+    traffic. Set spec.ports."""
+    NO_POD_NETWORK = "NoPodNetwork"
+    """NoPodNetwork means that the machine has no interface on the pod network, so that no Service
+    can reach it."""
     MOVING = "Moving"
     """Moving means that the address was taken off its last target and goes to the next."""
     MIGRATING = "Migrating"
@@ -208,12 +235,13 @@ class IPClaimSpec(KubernetesModel):
     """sticky says whether an address that a claim of this name gave back is preferred while it
     rests."""
     priority: Annotated[Int32, Field(ge=-1000, le=1000)] = 0
-    """priority goes before age where claims wait for an address; higher is sooner."""
+    """priority goes before age where claims wait for an address; higher is sooner. The pool may
+    limit it (spec.maxPriority)."""
     target: ClaimTarget | None = None
     """target is what the address leads to (default: nothing). Changing it moves the address."""
     ports: Annotated[list[ClaimPort], ListMap("name"), Field(max_length=PORTS_LIMIT)] = []
-    """ports are what the address answers on. Without any no Service is made for an Instance:
-    status.binding alone tells where it is."""
+    """ports are the ports on which the address accepts traffic. Defaults to the ports of a target
+    of kind Service. Required for any other target: without ports Bound is False (NoPorts)."""
     deletion_policy: DeletionPolicy = DeletionPolicy.RELEASE
     """deletionPolicy is Release, or RefuseWhileAssigned to keep a claim while its target is
     there."""

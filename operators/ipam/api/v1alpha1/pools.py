@@ -28,7 +28,8 @@ from operators.ipam.api.v1alpha1.fields import GROUP, Address, Family, Realm
 
 _BAD_RANGE: Final = (
     "must be an address, a CIDR or a range (203.0.113.7, 203.0.113.0/26, "
-    "203.0.113.10-203.0.113.20) whose first address is not after its last"
+    "203.0.113.10-203.0.113.20); the first address of a range must not be after its last, and a "
+    "CIDR must be written with its network address"
 )
 _NUMBER: Final = (
     "int({0}.split('.')[0]) * 16777216 + int({0}.split('.')[1]) * 65536 + "
@@ -41,7 +42,7 @@ _RANGE_RULE: Final = (
     "(self.split('-')[0].contains(':') ? self.split('-')[1].contains(':') : "
     "!self.split('-')[1].contains(':') && "
     f"{_NUMBER.format("self.split('-')[0]")} <= {_NUMBER.format("self.split('-')[1]")}) "
-    ": isIP(self) || isCIDR(self)"
+    ": isIP(self) || (isCIDR(self) && cidr(self) == cidr(self).masked())"
 )
 
 
@@ -162,6 +163,11 @@ class IPPoolSpec(
             "gateway must be of spec.family",
             field_path=".gateway",
         ),
+        Rule(
+            "!has(self.prefix) || self.family == 'IPv6' || self.prefix <= 32",
+            "prefix must be at most 32 for family IPv4",
+            field_path=".prefix",
+        ),
     ),
 ):
     """IPPoolSpec is what an administrator has to give."""
@@ -176,6 +182,9 @@ class IPPoolSpec(
     """excluded are addresses that are never given."""
     gateway: Address | None = None
     """gateway is the router of the network; it is never given."""
+    prefix: Annotated[Int32 | None, Field(ge=0, le=128)] = None
+    """prefix is the length of the prefix of the network in bits, such as 24. IPAddresses of Cluster
+    API contain it. Claims of Cluster API are served only if it is set."""
     reserved_addresses: ReservedAddresses = ReservedAddresses.SKIP
     """reservedAddresses says whether the first and last address of each CIDR are given too."""
     strategy: Strategy = Strategy.ROUND_ROBIN
@@ -184,6 +193,13 @@ class IPPoolSpec(
     """reuseGraceSeconds is how long a released address rests before somebody else gets it."""
     allowed_namespaces: LabelSelector | None = None
     """allowedNamespaces picks the namespaces whose claims are served (default: all)."""
+    quota_per_namespace: Annotated[Int32 | None, Field(ge=1, le=1_000_000)] = None
+    """quotaPerNamespace is the maximum number of addresses that the claims of one namespace can
+    have of this pool. Addresses in quarantine do not count. Lowering it takes no address away.
+    Defaults to no limit."""
+    max_priority: Annotated[Int32 | None, Field(ge=-1000, le=1000)] = None
+    """maxPriority is the highest priority that counts in this pool: a claim with a higher
+    spec.priority waits as if it had this one. Defaults to no limit."""
     allocation: PoolMode = PoolMode.ENABLED
     """allocation is Enabled, or Draining for a pool that gives no more addresses."""
     address_targets: AddressTargets = AddressTargets.DENY

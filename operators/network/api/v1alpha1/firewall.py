@@ -31,6 +31,7 @@ from libs.common.crd import (
 from libs.common.crd.markers import INT_OR_STRING, Verbatim
 from libs.common.kinds import Kind
 from operators.network.api.v1alpha1.fields import GROUP, READY_COLUMNS, Cidr, Users
+from operators.network.api.v1alpha1.peers import PEERS_LIMIT, FirewallPeer
 
 MEMBERS_LIMIT: Final = 1_000
 """Most instances of one firewall: each is an entry of its policy and of its status."""
@@ -39,6 +40,8 @@ LAST_PORT: Final = 65_535
 
 _RANGE: Final = re.compile(r"^([1-9][0-9]{0,4})(-([1-9][0-9]{0,4}))?$")
 _BAD_PORTS: Final = 'must be a port or a range of ports from 1 to 65535: 22, "8000-8100"'
+_DENY_PEERS: Final = "peers need action Allow"
+_MANY_PEERS: Final = f"all rules together must have at most {PEERS_LIMIT} peers"
 _PORTS_NEED: Final = "ports need protocol TCP, UDP or SCTP"
 
 
@@ -75,7 +78,8 @@ class FirewallCondition(StrEnum):
     What the policy cannot express is closed then, not open; the condition Enforced tells of it."""
     ENFORCED = "Enforced"
     """Enforced is True when the backend can express every rule; status.unenforceable has the
-    others."""
+    others. It is Unknown for a Network of backend Multus, unless the setting multiNetworkPolicy
+    says that the cluster enforces MultiNetworkPolicies."""
     TERMINATING = "Terminating"
     """Terminating is True while the Firewall waits to be deleted; the reason says for what."""
 
@@ -102,6 +106,9 @@ class FirewallReason(StrEnum):
     is carried otherwise than spec.networkRef; name a firewall of that network."""
     EXPRESSIBLE = "Expressible"
     """Expressible means that the backend can say every rule."""
+    IMPLEMENTATION_UNKNOWN = "ImplementationUnknown"
+    """ImplementationUnknown means that nothing tells whether the cluster enforces
+    MultiNetworkPolicies on the interfaces of guests; see the setting multiNetworkPolicy."""
     UNENFORCEABLE = "Unenforceable"
     """Unenforceable means that the backend cannot say some rules; status.unenforceable has them."""
     PROTOCOL_UNDEFINED = "ProtocolUndefined"
@@ -111,6 +118,9 @@ class FirewallReason(StrEnum):
     SECONDARY_INTERFACE = "SecondaryInterface"
     """SecondaryInterface means that the network is attached by Multus, where NetworkPolicy does
     not reach."""
+    PROTECTED = "Protected"
+    """Protected means that the rule allows packets to addresses of the setting protectedCidrs;
+    these stay closed."""
     TOO_LARGE = "TooLarge"
     """TooLarge means that the rule would make the policy too large; what it allows is closed."""
     APPLIED = "Applied"
@@ -175,6 +185,11 @@ class FirewallRule(
             _PORTS_NEED,
             field_path=".ports",
         ),
+        Rule(
+            "!has(self.peers) || self.peers.size() == 0 || self.action == 'Allow'",
+            _DENY_PEERS,
+            field_path=".peers",
+        ),
     ),
 ):
     """FirewallRule allows or denies some connections."""
@@ -190,7 +205,11 @@ class FirewallRule(
     ports: Annotated[list[Ports], ListAtomic(), Field(max_length=16)] = []
     """ports are ports and ranges of ports at the receiver (default: all); not for ICMP and ALL."""
     cidrs: Annotated[list[Cidr], ListAtomic(), Field(max_length=64)] = []
-    """cidrs are the addresses at the other end (default: all, of both families)."""
+    """cidrs are the addresses at the other end. Defaults to all addresses of both families, unless
+    peers are given. Many network plugins do not apply cidrs to pods; name machines by peers."""
+    peers: Annotated[list[FirewallPeer], ListAtomic(), Field(max_length=16)] = []
+    """peers are machines and pods at the other end, in addition to cidrs. A rule with action Deny
+    that has cidrs does not apply to them. Needs action Allow."""
     priority: Annotated[int, Field(ge=0, le=65_535)] = 1_000
     """priority orders the rules: the lowest first; of one priority, Deny first, then by name."""
     description: ShortText = ""
@@ -200,10 +219,22 @@ class FirewallRule(
     def _check(self) -> Self:
         if self.ports and self.protocol in (Protocol.ICMP, Protocol.ALL):
             raise ValueError(_PORTS_NEED)
+        if self.peers and self.action is not Verdict.ALLOW:
+            raise ValueError(_DENY_PEERS)
         return self
 
 
-class FirewallSpec(KubernetesModel):
+class FirewallSpec(
+    KubernetesModel,
+    rules=(
+        Rule(
+            "!has(self.rules) || self.rules.map(r, has(r.peers) ? r.peers.size() : 0).sum() <= "
+            f"{PEERS_LIMIT}",
+            _MANY_PEERS,
+            field_path=".rules",
+        ),
+    ),
+):
     """FirewallSpec is what a user asks for."""
 
     network_ref: Annotated[LocalObjectReference, Immutable()]
@@ -214,6 +245,12 @@ class FirewallSpec(KubernetesModel):
     """defaultEgress is what becomes of connections from an instance that no rule is about."""
     rules: Annotated[list[FirewallRule], ListMap("name"), Field(max_length=256)] = []
     """rules are tried by priority; the first that a connection fits decides."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if sum(len(rule.peers) for rule in self.rules) > PEERS_LIMIT:
+            raise ValueError(_MANY_PEERS)
+        return self
 
 
 class Member(KubernetesModel):

@@ -33,13 +33,19 @@ from operators.network.api.v1alpha1.fields import (
     parse_address,
     parse_block,
 )
+from operators.network.api.v1alpha1.provider import Mtu, Vlan
 
 _TWO_FAMILIES: Final = "cidrs holds one block, or one of IPv4 and one of IPv6"
 _OFF_LINK: Final = "must be in one of spec.cidrs"
 _ONE_HOP: Final = "nextHop needs exactly one of ip, instanceRef and blackhole"
 _FAMILY: Final = "nextHop.ip must be of the family of destination"
-_BRIDGE: Final = "backend Multus needs bridge"
-_MULTUS_ONLY: Final = "bridge, vlan and mtu need backend Multus"
+_PROVIDER: Final = "backend Multus needs providerNetworkRef"
+_MULTUS_ONLY: Final = "providerNetworkRef, vlan, mtu and poolRef need backend Multus"
+_NO_EFFECT: Final = (
+    "{} has no effect on backend PodNetwork, where the network plugin configures guests; use "
+    "backend Multus, or remove the field"
+)
+_BINDING: Final = "binding needs backend PodNetwork"
 
 
 class Backend(StrEnum):
@@ -47,6 +53,14 @@ class Backend(StrEnum):
 
     POD_NETWORK = "PodNetwork"
     MULTUS = "Multus"
+
+
+class Binding(StrEnum):
+    """Binding says how a guest is connected to the network of pods."""
+
+    MASQUERADE = "Masquerade"
+    BRIDGE = "Bridge"
+    PASST = "Passt"
 
 
 class Isolation(StrEnum):
@@ -75,7 +89,8 @@ class NetworkCondition(StrEnum):
     ATTACHABLE = "Attachable"
     """Attachable is True when machines can be attached; shown for backend Multus."""
     ROUTES_RESOLVED = "RoutesResolved"
-    """RoutesResolved is True when each route has a next hop; shown where there are routes."""
+    """RoutesResolved is True when each route has a next hop on the network and is handed to guests;
+    shown if there are routes."""
     TERMINATING = "Terminating"
     """Terminating is True while the Network waits to be deleted; the reason says for what."""
 
@@ -96,10 +111,27 @@ class NetworkReason(StrEnum):
     MULTI_POLICY_MISSING = "MultiPolicyMissing"
     """MultiPolicyMissing means that the cluster does not serve MultiNetworkPolicy, without which
     nothing closes an attached interface."""
+    PROVIDER_NETWORK_MISSING = "ProviderNetworkMissing"
+    """ProviderNetworkMissing means that spec.providerNetworkRef is not set, or names no
+    ProviderNetwork. What was attached before stays as it is; no machine is attached again."""
+    NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
+    """NamespaceNotAllowed means that the ProviderNetwork does not allow this namespace."""
+    VLAN_NOT_ALLOWED = "VlanNotAllowed"
+    """VlanNotAllowed means that the ProviderNetwork does not allow spec.vlan, or packets without
+    a VLAN if that is not set."""
+    MTU_TOO_LARGE = "MtuTooLarge"
+    """MtuTooLarge means that the ProviderNetwork carries smaller packets than spec.mtu."""
     NOT_ASKED = "NotAsked"
     """NotAsked means that spec.isolation is None, where nothing could isolate."""
     RESOLVED = "Resolved"
     """Resolved means that a route has a next hop."""
+    ROUTES_NOT_APPLIED = "RoutesNotApplied"
+    """RoutesNotApplied means that no guest receives the routes: the backend is PodNetwork,
+    spec.poolRef is not set, without which guests receive no network configuration, or the next hop
+    is a blackhole."""
+    OFF_LINK = "OffLink"
+    """OffLink means that the address of a next hop is not in spec.cidrs, where guests could not
+    reach it."""
     UNRESOLVED = "Unresolved"
     """Unresolved means that routes have no next hop; status.routes says why."""
     INSTANCE_NOT_FOUND = "InstanceNotFound"
@@ -137,7 +169,8 @@ class NextHop(
     instance_ref: LocalObjectReference | None = None
     """instanceRef names an Instance of this network; the route follows its private address."""
     blackhole: Blackhole | None = None
-    """blackhole drops packets: Drop silently, Reject with an ICMP message."""
+    """blackhole drops packets: Drop silently, Reject with an ICMP message. No guest receives such a
+    route: RoutesResolved is False while there is one. Use a rule of a Firewall instead."""
 
     @model_validator(mode="after")
     def _check_one(self) -> Self:
@@ -172,6 +205,21 @@ class Route(
         return self
 
 
+def _needs_multus(field: str, *, is_list: bool) -> Rule:
+    """Refuse a field that has no effect on PodNetwork; a stored object may keep what it has."""
+    unset = f"!has(self.{field})" + (f" || self.{field}.size() == 0" if is_list else "")
+    kept = (
+        f"oldSelf.hasValue() && has(oldSelf.value().{field}) && "
+        f"oldSelf.value().{field} == self.{field}"
+    )
+    return Rule(
+        f"self.backend == 'Multus' || {unset} || ({kept})",
+        _NO_EFFECT.format(field),
+        field_path=f".{field}",
+        optional_old_self=True,
+    )
+
+
 def _inside(field: str) -> str:
     """Write CEL that tells whether an address, if it is one, lies in `self.cidrs`."""
     return f"!isIP({field}) || self.cidrs.exists(c, isCIDR(c) && cidr(c).containsIP({field}))"
@@ -197,37 +245,61 @@ class NetworkSpec(
             f"nextHop.ip of each route {_OFF_LINK}",
             field_path=".routes",
         ),
-        Rule("self.backend != 'Multus' || has(self.bridge)", _BRIDGE, field_path=".bridge"),
+        _needs_multus("gateway", is_list=False),
+        _needs_multus("nameservers", is_list=True),
+        _needs_multus("routes", is_list=True),
         Rule(
-            "self.backend == 'Multus' || (!has(self.bridge) && !has(self.vlan) && !has(self.mtu))",
+            "self.backend != 'Multus' || has(self.providerNetworkRef) || "
+            "(oldSelf.hasValue() && !has(oldSelf.value().providerNetworkRef))",
+            _PROVIDER,
+            field_path=".providerNetworkRef",
+            optional_old_self=True,
+        ),
+        Rule(
+            "self.backend == 'Multus' || (!has(self.providerNetworkRef) && !has(self.vlan) && "
+            "!has(self.mtu) && !has(self.poolRef))",
             _MULTUS_ONLY,
             field_path=".backend",
         ),
+        Rule("self.backend == 'PodNetwork' || !has(self.binding)", _BINDING, field_path=".binding"),
     ),
 ):
     """NetworkSpec is what a user asks for."""
 
     cidrs: Annotated[list[Cidr], ListAtomic(), Field(min_length=1, max_length=2), Immutable()]
-    """cidrs are the addresses of the network: one block, or one of IPv4 and one of IPv6."""
+    """cidrs are the addresses of the network: one block, or one of IPv4 and one of IPv6. On backend
+    PodNetwork the network plugin chooses addresses, and cidrs has no effect. Immutable."""
     gateway: Ip | None = None
-    """gateway is the router of the network, in one of cidrs."""
+    """gateway is the default router of guests, in one of cidrs. Needs backend Multus."""
     nameservers: Annotated[list[Ip], ListAtomic(), Field(max_length=4)] = []
-    """nameservers are the DNS servers that instances are told."""
+    """nameservers are the DNS servers of guests. Needs backend Multus."""
     backend: Annotated[Backend, Immutable()] = Backend.POD_NETWORK
-    """backend is what carries packets: the network of pods, or a bridge that Multus attaches."""
-    bridge: Annotated[
-        str | None, Field(min_length=1, max_length=15, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")
-    ] = None
-    """bridge is the Linux bridge on each node that machines are attached to; Multus only."""
-    vlan: Annotated[int | None, Field(ge=1, le=4094)] = None
-    """vlan is the VLAN on the bridge (default: untagged); Multus only."""
-    mtu: Annotated[int | None, Field(ge=576, le=65535)] = None
-    """mtu is the largest packet in bytes (default: that of the bridge); Multus only."""
+    """backend is what carries packets: the network of pods, or a bridge that Multus attaches.
+    Defaults to PodNetwork. Immutable."""
+    binding: Annotated[Binding | None, Immutable(once=True)] = None
+    """binding connects guests to the network of pods. With Masquerade each guest has the same
+    address, behind the address of its pod. With Bridge and Passt the guest has the address of its
+    pod, which changes at each start. Needs backend PodNetwork. Defaults to Masquerade. Immutable
+    once set."""
+    pool_ref: Annotated[LocalObjectReference | None, Immutable(once=True)] = None
+    """poolRef names the IPPool that machines receive their private address from. Without it,
+    guests have no address unless something on the network provides one, such as a DHCP server.
+    Needs backend Multus. Immutable once set."""
+    provider_network_ref: Annotated[LocalObjectReference | None, Immutable(once=True)] = None
+    """providerNetworkRef names the ProviderNetwork, an object of the cluster, whose bridge machines
+    are attached to. Required for backend Multus. Immutable once set."""
+    vlan: Vlan | None = None
+    """vlan is the VLAN on the bridge. The ProviderNetwork must allow it. Defaults to untagged
+    packets. Needs backend Multus."""
+    mtu: Mtu | None = None
+    """mtu is the largest packet in bytes. Defaults to the MTU of the ProviderNetwork. Needs backend
+    Multus."""
     isolation: Isolation = Isolation.NAMESPACE
     """isolation says who may reach an instance without firewall: pods of the namespace, instances
     of the network, or anybody. Such an instance may send anywhere."""
     routes: Annotated[list[Route], ListMap("destination"), Field(max_length=64)] = []
-    """routes are what instances reach by another way than the gateway."""
+    """routes are what guests reach by another way than the gateway. They are part of the network
+    configuration that guests receive at their next start. Needs backend Multus and poolRef."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -238,11 +310,13 @@ class NetworkSpec(
         for field, text in (("gateway", self.gateway), *hops):
             if text is not None and not any(parse_address(text) in block for block in blocks):
                 raise ValueError(f"{field} {_OFF_LINK}, unlike {text}")
-        if self.backend is Backend.MULTUS and self.bridge is None:
-            raise ValueError(_BRIDGE)
-        beyond = (self.bridge, self.vlan, self.mtu)
+        # Objects that were stored before a rule existed must be read: what has no effect on
+        # PodNetwork, and a missing providerNetworkRef, are conditions and not errors.
+        beyond = (self.provider_network_ref, self.vlan, self.mtu, self.pool_ref)
         if self.backend is not Backend.MULTUS and any(each is not None for each in beyond):
             raise ValueError(_MULTUS_ONLY)
+        if self.backend is not Backend.POD_NETWORK and self.binding is not None:
+            raise ValueError(_BINDING)
         return self
 
 
@@ -252,7 +326,7 @@ class RouteStatus(KubernetesModel):
     destination: Annotated[str, Field(max_length=43)]
     """destination is that of the spec."""
     next_hop: Annotated[str, Field(max_length=39)] = ""
-    """nextHop is the address that packets go to; empty where they are dropped or cannot go yet."""
+    """nextHop is the address that packets go to; empty if the route is not resolved."""
     reason: NetworkReason
     """reason is Resolved, or why there is no next hop."""
     message: Annotated[str, Field(max_length=1_024)] = ""
@@ -266,6 +340,8 @@ class NetworkStatus(KubernetesModel):
     """conditions tell whether instances may start, and what keeps the network from being Ready."""
     observed_generation: ObservedGeneration = 0
     """observedGeneration is the generation of the spec that this status is about."""
+    mtu: Mtu | None = None
+    """mtu is the largest packet in bytes that guests may send, if spec or ProviderNetwork say."""
     nad_ref: ObjectReference | None = None
     """nadRef names the NetworkAttachmentDefinition of backend Multus."""
     policy_refs: Annotated[list[ObjectReference], ListMap("name"), Field(max_length=4)] = []
@@ -291,6 +367,7 @@ class Network(
         PrinterColumn("Isolation", "string", ".spec.isolation"),
         PrinterColumn("Users", "integer", ".status.usedByCount"),
         *READY_COLUMNS,
+        PrinterColumn("Provider", "string", ".spec.providerNetworkRef.name", priority=1),
         PrinterColumn("VLAN", "integer", ".spec.vlan", priority=1),
         PrinterColumn("Gateway", "string", ".spec.gateway", priority=1),
         PrinterColumn("Used-By", "string", ".status.usedBy[*]", priority=1),

@@ -1,7 +1,8 @@
-"""Network and Firewall v1alpha1: the model and a real API server refuse the same."""
+"""The kinds of v1alpha1: the model and a real API server refuse the same."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -10,11 +11,23 @@ import pytest
 from libs.common.client import Client
 from libs.common.crd import CustomResource, ParseError, kind_of
 from libs.common.errors import Invalid
-from libs.common.kinds import Key, Manifest
+from libs.common.kinds import CRD, Key, Manifest, uid_of
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.serving import serve
-from operators.network.api.v1alpha1 import FIREWALL, NETWORK, Firewall, Network
-from operators.network.samples import build_firewall, build_network, build_rule
+from operators.network.api.v1alpha1 import (
+    FIREWALL,
+    NETWORK,
+    Firewall,
+    Network,
+    ProviderNetwork,
+)
+from operators.network.samples import (
+    build_attached,
+    build_firewall,
+    build_network,
+    build_provider,
+    build_rule,
+)
 
 type Case = tuple[Manifest, str]
 
@@ -27,9 +40,13 @@ def route(destination: str, **hop: Any) -> Manifest:
 
 GOOD: Final[Mapping[str, Manifest]] = {
     "least network": build_network(),
-    "dual stack": build_network(cidrs=["10.0.0.0/16", "fd00::/64"], gateway="fd00::1"),
-    "multus": build_network(backend="Multus", bridge="br0", vlan=42, mtu=9000),
-    "routes": build_network(
+    "dual stack": build_attached(cidrs=["10.0.0.0/16", "fd00::/64"], gateway="fd00::1"),
+    "multus": build_attached(mtu=9000, nameservers=["10.0.0.2"]),
+    "pool": build_attached(poolRef={"name": "lan"}),
+    "binding": build_network(binding="Passt"),
+    "least provider": build_provider(),
+    "provider": build_provider(untagged="Allowed", vlans=[{"first": 7}], mtu=9000),
+    "routes": build_attached(
         routes=[
             route("0.0.0.0/0", **IP_HOP),
             route("10.1.0.0/16", instanceRef={"name": "router"}),
@@ -39,6 +56,13 @@ GOOD: Final[Mapping[str, Manifest]] = {
     "least firewall": build_firewall(),
     "ports": build_firewall("web", build_rule("a", ports=[22, "8000-8100", "443"])),
     "icmp": build_firewall("web", build_rule("a", protocol="ICMP", cidrs=["fd00::/8"])),
+    "peers": build_firewall(
+        "web",
+        build_rule("a", peers=[{"firewallRef": {"name": "web"}}, {"instances": {}}]),
+        build_rule("b", peers=[{"networkRef": {"name": "lan"}}], cidrs=["10.0.0.0/8"]),
+        build_rule("c", peers=[{"namespaceSelector": {"matchLabels": {"team": "a"}}}]),
+        build_rule("d", action="Deny", peers=[]),
+    ),
     "all": build_firewall("web", build_rule("a", protocol="ALL", action="Deny", priority=0)),
 }
 BAD_NETWORKS: Final[Mapping[str, Case]] = {
@@ -49,19 +73,30 @@ BAD_NETWORKS: Final[Mapping[str, Case]] = {
     "mapped": (build_network(cidrs=["::ffff:10.0.0.0/112"]), "cidrs"),
     "no block": (build_network(cidrs=[]), "cidrs"),
     "one family twice": (build_network(cidrs=["10.0.0.0/16", "10.1.0.0/16"]), "IPv6"),
-    "gateway elsewhere": (build_network(gateway="10.1.0.1"), "gateway"),
-    "gateway of no address": (build_network(gateway="gw"), "gateway"),
-    "hop elsewhere": (build_network(routes=[route("0.0.0.0/0", ip="10.1.0.1")]), "routes"),
-    "no hop": (build_network(routes=[route("0.0.0.0/0")]), "exactly one"),
+    "gateway elsewhere": (build_attached(gateway="10.1.0.1"), "gateway"),
+    "gateway of no address": (build_attached(gateway="gw"), "gateway"),
+    "hop elsewhere": (build_attached(routes=[route("0.0.0.0/0", ip="10.1.0.1")]), "routes"),
+    "no hop": (build_attached(routes=[route("0.0.0.0/0")]), "exactly one"),
     "two hops": (
-        build_network(routes=[route("0.0.0.0/0", ip="10.0.0.1", blackhole="Drop")]),
+        build_attached(routes=[route("0.0.0.0/0", ip="10.0.0.1", blackhole="Drop")]),
         "exactly one",
     ),
-    "hop of the other family": (build_network(routes=[route("::/0", **IP_HOP)]), "family"),
+    "hop of the other family": (build_attached(routes=[route("::/0", **IP_HOP)]), "family"),
     "vlan on the pod network": (build_network(vlan=3), "Multus"),
-    "multus without bridge": (build_network(backend="Multus"), "bridge"),
-    "vlan too high": (build_network(backend="Multus", bridge="br0", vlan=4095), "vlan"),
-    "bridge with a slash": (build_network(backend="Multus", bridge="a/b"), "bridge"),
+    "pool on the pod network": (build_network(poolRef={"name": "lan"}), "Multus"),
+    "unknown binding": (build_network(binding="SLIRP"), "binding"),
+    "binding of an attachment": (
+        build_attached(binding="Bridge"),
+        "binding",
+    ),
+    "provider on the pod network": (build_network(providerNetworkRef={"name": "a"}), "Multus"),
+    "vlan too high": (build_attached(vlan=4095), "vlan"),
+    "bridge with a slash": (build_provider(bridge="a/b"), "bridge"),
+    "vlans backwards": (build_provider(vlans=[{"first": 9, "last": 8}]), "first"),
+    "no namespaces": (
+        {**build_provider(), "spec": {"bridge": "br0", "vlans": []}},
+        "allowedNamespaces",
+    ),
 }
 BAD_FIREWALLS: Final[Mapping[str, Case]] = {
     "no network": ({**build_firewall(), "spec": {}}, "networkRef"),
@@ -74,12 +109,30 @@ BAD_FIREWALLS: Final[Mapping[str, Case]] = {
     "ports of ICMP": (build_firewall("w", build_rule("a", protocol="ICMP", ports=[1])), "ports"),
     "ports of ALL": (build_firewall("w", build_rule("a", protocol="ALL", ports=[1])), "ports"),
     "bits behind the prefix": (build_firewall("w", build_rule("a", cidrs=["1.1.1.1/8"])), "cidrs"),
+    "no peer": (build_firewall("w", build_rule("a", peers=[{}])), "exactly one"),
+    "two peers": (
+        build_firewall(
+            "w", build_rule("a", peers=[{"instances": {}, "networkRef": {"name": "lan"}}])
+        ),
+        "exactly one",
+    ),
+    "denied peer": (
+        build_firewall("w", build_rule("a", action="Deny", peers=[{"instances": {}}])),
+        "action Allow",
+    ),
+    "too many peers": (
+        build_firewall(
+            "w",
+            *(build_rule(f"r{n}", peers=[{"firewallRef": {"name": "a"}}] * 13) for n in range(5)),
+        ),
+        "at most 64 peers",
+    ),
     "unknown protocol": (build_firewall("w", build_rule("a", protocol="GRE")), "protocol"),
     "no protocol": (build_firewall("w", {"name": "a"}), "protocol"),
 }
 BAD: Final = {**BAD_NETWORKS, **{f"firewall: {k}": v for k, v in BAD_FIREWALLS.items()}}
 TWICE: Final = {
-    "two routes for one destination": build_network(
+    "two routes for one destination": build_attached(
         routes=[route("10.9.0.0/16", **IP_HOP), route("10.9.0.0/16", blackhole="Drop")]
     ),
     "two rules of one name": build_firewall("w", build_rule("a"), build_rule("a")),
@@ -87,13 +140,23 @@ TWICE: Final = {
 """What only the API server refuses: keys of list-maps are its business."""
 
 
+NO_EFFECT: Final[Mapping[str, Any]] = {
+    "gateway": "10.0.0.1",
+    "nameservers": ["10.0.0.2"],
+    "routes": [route("10.9.0.0/16", **IP_HOP)],
+}
+"""Fields that do nothing on backend PodNetwork. The model reads them: objects may have been stored
+with them before the API server refused them."""
+
+
 def model_of(manifest: Manifest) -> type[CustomResource]:
-    return Network if manifest["kind"] == "Network" else Firewall
+    models = (Network, Firewall, ProviderNetwork)
+    return next(model for model in models if kind_of(model).kind == manifest["kind"])
 
 
 @pytest.mark.parametrize("name", GOOD)
 def test_model_reads_what_is_right(name: str) -> None:
-    assert model_of(GOOD[name]).parse(GOOD[name]).metadata.namespace == "default"
+    assert model_of(GOOD[name]).parse(GOOD[name]).metadata.name == GOOD[name]["metadata"]["name"]
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -111,15 +174,15 @@ def test_model_refuses_what_is_wrong_and_names_it(name: str) -> None:
 async def server(
     kube_apiserver: ControlPlane, kube_client: Client, kube_namespace: str
 ) -> tuple[Client, str]:
-    """Serve both kinds on the real API server; returns a connection and a namespace."""
-    await serve(kube_client, Network, Firewall)
+    """Serve the kinds on the real API server; returns a connection and a namespace."""
+    await serve(kube_client, Network, Firewall, ProviderNetwork)
     return kube_client, kube_namespace
 
 
 async def create(server: tuple[Client, str], manifest: Manifest, name: str) -> Manifest:
     client, namespace = server
-    metadata = {"name": name, "namespace": namespace}
     kind = kind_of(model_of(manifest))
+    metadata = {"name": name, **({"namespace": namespace} if kind.namespaced else {})}
     return await client.create(kind, {**manifest, "metadata": metadata})
 
 
@@ -145,12 +208,92 @@ async def test_server_keeps_what_may_not_change(server: tuple[Client, str]) -> N
     client, namespace = server
     await create(server, build_network(), "lan")
     await create(server, build_firewall(), "web")
+    key = Key(namespace, "lan")
+    await client.patch(NETWORK, key, [{"op": "add", "path": "/spec/binding", "value": "Bridge"}])
 
     for kind, name, field, value in (
         (NETWORK, "lan", "cidrs", ["10.9.0.0/16"]),
         (NETWORK, "lan", "backend", "Multus"),
+        (NETWORK, "lan", "binding", "Passt"),
         (FIREWALL, "web", "networkRef", {"name": "other"}),
     ):
         operations = [{"op": "replace", "path": f"/spec/{field}", "value": value}]
         with pytest.raises(Invalid, match="immutable"):
             await client.patch(kind, Key(namespace, name), operations)
+
+
+@pytest.mark.apiserver
+@pytest.mark.parametrize("field", NO_EFFECT)
+async def test_server_refuses_what_has_no_effect_on_the_network_of_pods(
+    server: tuple[Client, str], field: str
+) -> None:
+    manifest = build_network(**{field: NO_EFFECT[field]})
+    with pytest.raises(Invalid, match=f"{field} has no effect on backend PodNetwork"):
+        await create(server, manifest, "lan")
+
+    client, namespace = server
+    await create(server, build_network(), "lan")
+    operations = [{"op": "add", "path": f"/spec/{field}", "value": NO_EFFECT[field]}]
+    with pytest.raises(Invalid, match="has no effect"):
+        await client.patch(NETWORK, Key(namespace, "lan"), operations)
+
+
+@pytest.fixture
+async def stored(server: tuple[Client, str]) -> tuple[Client, str]:
+    """Store two networks as they were let in before the rules on their spec existed."""
+    client, _ = server
+    crd = Key("", f"{NETWORK.plural}.{NETWORK.group}")
+    path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/x-kubernetes-validations"
+    held = (await client.get(CRD, crd))["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    rules = held["properties"]["spec"]["x-kubernetes-validations"]
+    await client.patch(CRD, crd, [{"op": "remove", "path": path}])
+    try:
+        await attempt(server, build_network(**NO_EFFECT), "old", refused=False)
+        await attempt(server, build_network(backend="Multus"), "bridged", refused=False)
+    finally:
+        await client.patch(CRD, crd, [{"op": "add", "path": path, "value": rules}])
+    await attempt(server, build_network(**NO_EFFECT), "new", refused=True)
+    return server
+
+
+async def attempt(
+    server: tuple[Client, str], manifest: Manifest, name: str, *, refused: bool
+) -> None:
+    """Create an object until the server does so, or refuses it, by the rules that it has now."""
+    client, namespace = server
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                held = await create(server, manifest, name)
+            except Invalid:
+                if refused:
+                    return
+            else:
+                if not refused:
+                    return
+                await client.delete(NETWORK, Key(namespace, name), uid=uid_of(held))
+
+
+@pytest.mark.apiserver
+async def test_server_lets_objects_be_edited_that_were_stored_before_it_refused_their_fields(
+    stored: tuple[Client, str],
+) -> None:
+    client, namespace = stored
+    old, bridged = Key(namespace, "old"), Key(namespace, "bridged")
+    for key in (old, bridged):
+        isolation = {"op": "replace", "path": "/spec/isolation", "value": "Network"}
+        edited = await client.patch(NETWORK, key, [isolation])
+        assert edited["spec"]["isolation"] == "Network"
+    assert (await client.get(NETWORK, old))["spec"]["routes"] == NO_EFFECT["routes"]
+
+    changed = {"op": "replace", "path": "/spec/gateway", "value": "10.0.0.9"}
+    with pytest.raises(Invalid, match="has no effect"):
+        await client.patch(NETWORK, old, [changed])
+    for field in NO_EFFECT:
+        await client.patch(NETWORK, old, [{"op": "remove", "path": f"/spec/{field}"}])
+    with pytest.raises(Invalid, match="needs providerNetworkRef"):
+        await create(stored, build_network(backend="Multus"), "another")
+    path = "/spec/providerNetworkRef"
+    await client.patch(NETWORK, bridged, [{"op": "add", "path": path, "value": {"name": "a"}}])
+    with pytest.raises(Invalid, match="immutable"):
+        await client.patch(NETWORK, bridged, [{"op": "add", "path": path, "value": {"name": "b"}}])

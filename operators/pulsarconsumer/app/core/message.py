@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 
@@ -36,7 +36,10 @@ class Message:
 
 
 class Reject(Exception):
-    """Raised by a handler for a message that no further try will mend: it is dead at once."""
+    """Raised by a handler for a message that further attempts cannot fix.
+
+    With a dead-letter topic the message goes there immediately; without one it is tried again.
+    """
 
     cause = "Rejected"
     """Why, in the properties of the dead letter."""
@@ -55,3 +58,20 @@ class RetryLater(Exception):
         """Take the seconds, and why for the log."""
         super().__init__(reason or f"again in {seconds:g} s")
         self.seconds = seconds
+
+
+class PartialFailure(Exception):
+    """Raised by a handler of lists to name the messages that failed; the others succeeded."""
+
+    def __init__(self, failed: Iterable[Message], reason: str = "") -> None:
+        """Take the messages that failed, and why for the log."""
+        self.failed = tuple(failed)
+        super().__init__(reason or f"{len(self.failed)} messages failed")
+
+
+class HandlerTimeout(Exception):
+    """Stands for a call of the handler that did not end in time."""
+
+
+class HandlerCrash(Exception):
+    """Stands for a message at which the process ended."""

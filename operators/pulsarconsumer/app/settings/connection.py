@@ -30,7 +30,8 @@ class ConnectionSettings(BaseSettings):
 
     server: str
     """server is the address of the brokers: `pulsar://host:6650`, or `pulsar+ssl://` for TLS;
-    several hosts are separated by commas."""
+    several hosts are separated by commas. With `http://` or `https://` it is the address of their
+    HTTP service, which names the brokers."""
 
     tls_trusted_ca_file: str = ""
     """tls_trusted_ca_file holds the certificates that the broker's must come from; empty means
@@ -79,6 +80,11 @@ class ConnectionSettings(BaseSettings):
     """operation_timeout_seconds is how long to wait for an answer of the broker to a request such
     as a subscription."""
 
+    @property
+    def uses_tls(self) -> bool:
+        """Whether the connection is encrypted."""
+        return self.server.startswith(("pulsar+ssl://", "https://"))
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -94,8 +100,8 @@ class ConnectionSettings(BaseSettings):
     @field_validator("server")
     @classmethod
     def _check_server(cls, value: str) -> str:
-        if not value.startswith(("pulsar://", "pulsar+ssl://")):
-            raise ValueError("must begin with pulsar:// or pulsar+ssl://")
+        if not value.startswith(("pulsar://", "pulsar+ssl://", "http://", "https://")):
+            raise ValueError("must begin with pulsar://, pulsar+ssl://, http:// or https://")
         return value
 
     @model_validator(mode="after")
@@ -110,6 +116,6 @@ class ConnectionSettings(BaseSettings):
             raise ValueError(f"auth_type {self.auth_type} needs {' and '.join(missing)}")
         if bool(self.tls_certificate_file) != bool(self.tls_key_file):
             raise ValueError("tls_certificate_file and tls_key_file need each other")
-        if self.auth_type is AuthType.TLS and not self.server.startswith("pulsar+ssl://"):
+        if self.auth_type is AuthType.TLS and not self.uses_tls:
             raise ValueError("auth_type TLS needs a server that begins with pulsar+ssl://")
         return self

@@ -87,7 +87,8 @@ def _describe(settings: type[ConnectionSettings], prefix: str, error: ErrorDetai
     if not error["loc"]:
         # The text of a check on several settings names them.
         names = sorted(settings.model_fields, key=len, reverse=True)
-        pattern = rf"\b({'|'.join(names)})\b"
+        # Not within names of topics, which may contain the same words.
+        pattern = rf"(?<![-\w./'])({'|'.join(names)})(?![-\w./'])"
         return re.sub(pattern, lambda found: f"{prefix}{found[0].upper()}", message)
     variable = f"{prefix}{str(error['loc'][0]).upper()}"
     if error["type"] == "missing":

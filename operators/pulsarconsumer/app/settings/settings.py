@@ -120,9 +120,9 @@ class Settings(ConnectionSettings):
     """rate_limit_per_second is how many messages are handled a second; 0 means no limit."""
 
     retry_strategy: Strategy = Strategy.NEGATIVE_ACK
-    """retry_strategy is how a message comes back whose handling failed: RetryTopic sends a copy
-    with the number of tries in it, which survives restarts; NegativeAck asks the broker, and the
-    number is lost with the consumer or the broker."""
+    """retry_strategy is where a message waits whose handling failed: RetryTopic sends a copy with
+    the number of attempts in it, which survives restarts; NegativeAck keeps the message in memory,
+    and messages that must stay in order wait behind it."""
 
     retry_max_attempts: int = Field(default=5, ge=1, le=1_000_000)
     """retry_max_attempts is the number of tries after which a message is dead, with
@@ -190,8 +190,9 @@ class Settings(ConnectionSettings):
     """log_redact_properties is a comma list of properties, and fields of JSON and Avro payloads,
     whose values the line hides; names like `token` and `password` are always hidden."""
 
-    log_sample_ratio: float = Field(default=1, ge=0, le=1)
-    """log_sample_ratio is the share of the messages that have a line."""
+    log_sample_ratio: float | None = Field(default=None, ge=0, le=1)
+    """log_sample_ratio is the share of the messages that have a line. Defaults to 1 without a
+    handler and to 0 with one."""
 
     handler: str = Field(default="", pattern=r"^$|^[\w.]+:[\w.]+$")
     """handler is the function that handles messages, as `module:function`; empty means that the
@@ -202,8 +203,19 @@ class Settings(ConnectionSettings):
     batch_max_messages."""
 
     handler_timeout_seconds: float = Field(default=0, ge=0)
-    """handler_timeout_seconds is the time after which a call of the handler that has not ended
-    fails the liveness probe; 0 means never."""
+    """handler_timeout_seconds is the time after which a call of the handler counts as a failed
+    attempt and the app ends, to be restarted; 0 means never."""
+
+    held_messages: int = Field(default=10_000, ge=1)
+    """held_messages is the number of failed messages that wait in memory for their next attempt
+    before no more messages are received."""
+
+    held_bytes: int = Field(default=33_554_432, ge=1)
+    """held_bytes is the size of these messages before no more messages are received."""
+
+    journal_folder: str = ""
+    """journal_folder is where the app records which messages it handles, so that a crash counts as
+    an attempt; it should be a volume that outlives the container. Empty disables it."""
 
     drain_timeout_seconds: float = Field(default=30, ge=0, le=86_400)
     """drain_timeout_seconds is the time that handlers have to end after SIGTERM; less than the
@@ -258,6 +270,22 @@ class Settings(ConnectionSettings):
         )
 
     @property
+    def keeps_order(self) -> bool:
+        """Whether messages of a partition, or of a key, are handled in their order."""
+        match self.subscription_type:
+            case SubscriptionType.SHARED:
+                return False
+            case SubscriptionType.KEY_SHARED:
+                return not self.key_shared_allow_out_of_order
+            case _:
+                return True
+
+    @property
+    def orders_by_key(self) -> bool:
+        """Whether only messages of one key are kept in order."""
+        return self.subscription_type is SubscriptionType.KEY_SHARED or self.max_in_flight > 1
+
+    @property
     def line_options(self) -> LineOptions:
         """What the log shows of messages."""
         return LineOptions(
@@ -265,8 +293,15 @@ class Settings(ConnectionSettings):
             self.log_payload,
             self.log_max_payload_bytes,
             frozenset(name.lower() for name in self.log_redact_properties),
-            self.log_sample_ratio,
+            self._sample_ratio,
         )
+
+    @property
+    def _sample_ratio(self) -> float:
+        # A handler shows what it wants to show; payloads may be large, or personal data.
+        if self.log_sample_ratio is None:
+            return 0.0 if self.handler else 1.0
+        return self.log_sample_ratio
 
     @property
     def _base(self) -> str:
@@ -292,7 +327,7 @@ class Settings(ConnectionSettings):
             raise ValueError(f"not of the form persistent://a/b/c: {', '.join(map(repr, wrong))}")
         if self.topic_pattern:
             self._check_pattern()
-        elif self.retry_strategy is Strategy.RETRY_TOPIC or self.dead_letter is Switch.ENABLED:
+        else:
             self._check_own_topics()
         return self
 
@@ -301,10 +336,7 @@ class Settings(ConnectionSettings):
             re.compile(self.topic_pattern)
         except re.error as err:
             raise ValueError(f"topic_pattern is no regular expression: {err}") from err
-        for name, topic in (
-            ("retry_topic", self.retry_topic_name),
-            ("dead_letter_topic", self.dead_letter_topic_name),
-        ):
+        for name, topic in self._own_topics():
             if topics.matches_pattern(self.topic_pattern, topic):
                 raise ValueError(
                     f"topic_pattern matches the {name} {topic}, so what is put there would be "
@@ -312,12 +344,21 @@ class Settings(ConnectionSettings):
                 )
 
     def _check_own_topics(self) -> None:
-        retry, dead = self.retry_topic_name, self.dead_letter_topic_name
-        for name, topic in (("retry_topic", retry), ("dead_letter_topic", dead)):
+        own = self._own_topics()
+        for name, topic in own:
             if topic in self.all_topics:
                 raise ValueError(f"{name} {topic} is consumed itself: choose another")
-        if retry == dead:
-            raise ValueError(f"retry_topic and dead_letter_topic are both {retry}")
+        if len({topic for _, topic in own}) < len(own):
+            raise ValueError(f"retry_topic and dead_letter_topic are both {self.retry_topic_name}")
+
+    def _own_topics(self) -> list[tuple[str, str]]:
+        """Return the topics that the app sends copies to, by their settings."""
+        own = []
+        if self.retry_strategy is Strategy.RETRY_TOPIC:
+            own.append(("retry_topic", self.retry_topic_name))
+        if self.dead_letter is Switch.ENABLED:
+            own.append(("dead_letter_topic", self.dead_letter_topic_name))
+        return own
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:

@@ -36,16 +36,32 @@ def test_server_topic_and_subscription_are_enough() -> None:
     assert not settings.retry_policy.dead_letter
 
 
+@pytest.mark.parametrize(
+    ("values", "ratio"),
+    [
+        ({}, 1),
+        ({"HANDLER": "shop:handle"}, 0),
+        ({"HANDLER": "shop:handle", "LOG_SAMPLE_RATIO": "1"}, 1),
+        ({"LOG_SAMPLE_RATIO": "0.5"}, 0.5),
+    ],
+)
+def test_messages_are_logged_by_default_only_without_a_handler(
+    values: dict[str, str], ratio: float
+) -> None:
+    assert load(**values).line_options.sample_ratio == ratio
+
+
 def test_empty_variable_counts_as_absent() -> None:
     assert load(MAX_IN_FLIGHT="", HANDLER="  ").max_in_flight == 1
 
 
 def test_all_faults_are_told_by_their_variables() -> None:
-    told = faults(SERVER="http://x", MAX_IN_FLIGHT="0", SUBSCRIPTION_TYPE="shared", HANDLER="a b")
+    told = faults(SERVER="kafka://x", MAX_IN_FLIGHT="0", SUBSCRIPTION_TYPE="shared", HANDLER="a b")
 
+    begin = "must begin with pulsar://, pulsar+ssl://, http:// or https://"
     types = "'Exclusive', 'Shared', 'Failover' or 'KeyShared'"
     assert told.splitlines() == [
-        "PULSAR_CONSUMER_SERVER: must begin with pulsar:// or pulsar+ssl://, not 'http://x'",
+        f"PULSAR_CONSUMER_SERVER: {begin}, not 'kafka://x'",
         f"PULSAR_CONSUMER_SUBSCRIPTION_TYPE: Input should be {types}, not 'shared'",
         "PULSAR_CONSUMER_MAX_IN_FLIGHT: Input should be greater than or equal to 1, not '0'",
         "PULSAR_CONSUMER_HANDLER: String should match pattern '^$|^[\\w.]+:[\\w.]+$', not 'a b'",
@@ -81,15 +97,34 @@ def test_missing_variable_is_named() -> None:
         ),
         ({"DEAD_LETTER": "Enabled", "DEAD_LETTER_TOPIC": "my-topic"}, "is consumed itself"),
         (
-            {"DEAD_LETTER": "Enabled", "DEAD_LETTER_TOPIC": "x", "RETRY_TOPIC": "x"},
+            {
+                "DEAD_LETTER": "Enabled",
+                "DEAD_LETTER_TOPIC": "x",
+                "RETRY_STRATEGY": "RetryTopic",
+                "RETRY_TOPIC": "x",
+            },
             "are both persistent://public/default/x",
         ),
         ({"TOPIC": "", "TOPIC_PATTERN": "a/b/("}, "is no regular expression"),
-        ({"TOPIC": "", "TOPIC_PATTERN": "persistent://a/b/.*"}, "would be consumed again"),
+        (
+            {"TOPIC": "", "TOPIC_PATTERN": "persistent://a/b/.*", "DEAD_LETTER": "Enabled"},
+            "would be consumed again",
+        ),
     ],
 )
 def test_what_does_not_fit_together_is_refused(values: dict[str, str], expected: str) -> None:
     assert expected in faults(**values)
+
+
+def test_pattern_may_match_everything_while_no_copies_are_made() -> None:
+    assert load(TOPIC="", TOPIC_PATTERN="persistent://a/b/.*").all_topics == ()
+
+
+def test_names_of_topics_are_shown_as_they_are() -> None:
+    name = "persistent://public/default/my-topic"
+    fault = faults(TOPIC="my-topic", DEAD_LETTER="Enabled", DEAD_LETTER_TOPIC=name)
+
+    assert f"PULSAR_CONSUMER_DEAD_LETTER_TOPIC {name} is" in fault
 
 
 def test_pattern_takes_own_topics_that_it_does_not_match() -> None:

@@ -1,7 +1,6 @@
 package dev.slipway.jmx.guard;
 
 import java.lang.instrument.Instrumentation;
-import java.nio.file.Path;
 import java.nio.file.Paths;
 import java.util.HashMap;
 import java.util.Map;
@@ -18,13 +17,13 @@ import java.util.Map;
  * the request names.
  */
 public final class Agent {
-  /** Requests may not hold up the attach mechanism, which answers jcmd and jstack too. */
-  private static final long LIMIT_MILLIS = 25_000;
-
   private Agent() {}
 
   /**
    * Carries out a request in a JVM that runs already.
+   *
+   * <p>The work is done in a thread of its own: the thread that calls belongs to the attach mechanism, which answers
+   * jcmd and jstack too, and a bean of the application may hang.
    *
    * @param argument path of the request
    * @param instrumentation not used
@@ -50,37 +49,37 @@ public final class Agent {
 
   private static void carryOut(String argument) {
     try {
-      Path path = Paths.get(argument);
-      Map<String, String> request = Files.read(path);
-      answer(request, answerWithin(request));
+      // Read here: the injector may remove the file once the agent was loaded.
+      Map<String, String> request = Files.read(Paths.get(argument));
+      start("jmx-guard", () -> answer(request, guarded(request)));
     } catch (Throwable e) {
       // Without a readable request there is no place for an answer; the missing answer tells.
       ignore(e);
     }
   }
 
-  private static Map<String, String> answerWithin(Map<String, String> request) throws InterruptedException {
-    Map<String, String> answer = new HashMap<>();
-    Thread worker =
+  /** Work that may fail, as it always may in a JVM of somebody else. */
+  interface Work {
+    void run() throws Exception;
+  }
+
+  /** Starts a daemon thread whose failures reach nobody, least of all the application's default handler. */
+  static void start(String name, Work work) {
+    Thread thread =
         new Thread(
             () -> {
-              Map<String, String> result = guarded(request);
-              synchronized (answer) {
-                answer.putAll(result);
+              try {
+                work.run();
+              } catch (Throwable e) {
+                ignore(e);
               }
             },
-            "jmx-guard");
-    worker.setDaemon(true);
+            name);
+    thread.setDaemon(true);
+    thread.setUncaughtExceptionHandler((failed, e) -> ignore(e));
     // Threads of the endpoint descend from this one, and must not keep a class loader of the application.
-    worker.setContextClassLoader(ClassLoader.getSystemClassLoader());
-    worker.start();
-    worker.join(LIMIT_MILLIS);
-    synchronized (answer) {
-      if (answer.isEmpty()) {
-        return failure("Timeout", "no answer within " + LIMIT_MILLIS / 1000 + " s");
-      }
-      return new HashMap<>(answer);
-    }
+    thread.setContextClassLoader(ClassLoader.getSystemClassLoader());
+    thread.start();
   }
 
   static Map<String, String> guarded(Map<String, String> request) {

@@ -15,10 +15,10 @@ final class Endpoint {
   private final Map<String, String> request;
   private final URLClassLoader loader;
   private final Function<Map<String, String>, Map<String, String>> engine;
-  private String configHash = "";
 
   Endpoint(Map<String, String> request) throws Exception {
     this.request = new HashMap<>(request);
+    verify(request);
     URL[] jars = {Paths.get(request.get("engine")).toUri().toURL()};
     // The parent is what the JDK brings: the application and the engine do not see each other's classes.
     this.loader = new URLClassLoader(jars, ClassLoader.getSystemClassLoader().getParent());
@@ -27,6 +27,15 @@ final class Endpoint {
     } catch (Throwable e) {
       loader.close();
       throw e;
+    }
+  }
+
+  /** Refuses an engine that somebody has replaced since the injector, or the init container, put it there. */
+  private static void verify(Map<String, String> request) throws Exception {
+    String wanted = request.get("engineHash");
+    String found = Files.hash(Paths.get(request.get("engine")));
+    if (wanted != null && !wanted.equals(found)) {
+      throw new Refusal("AgentError", request.get("engine") + " was changed: its SHA-256 is " + found);
     }
   }
 
@@ -41,7 +50,12 @@ final class Endpoint {
   }
 
   boolean isLike(Map<String, String> other) {
-    return hasAddressOf(other) && same("engine", other) && same("path", other);
+    return hasAddressOf(other) && same("engine", other) && same("path", other) && isEncryptedLike(other);
+  }
+
+  /** A server that was started keeps its certificate. */
+  private boolean isEncryptedLike(Map<String, String> other) {
+    return same("tlsCertificate", other) && same("tlsKey", other) && same("tlsClients", other);
   }
 
   boolean hasAddressOf(Map<String, String> other) {
@@ -54,9 +68,7 @@ final class Endpoint {
 
   Map<String, String> start() throws Exception {
     try {
-      Map<String, String> answer = call("start", request);
-      configHash = String.valueOf(request.get("configHash"));
-      return answer;
+      return call("start", request);
     } catch (Throwable e) {
       loader.close();
       throw e;
@@ -64,13 +76,9 @@ final class Endpoint {
   }
 
   Map<String, String> reconfigure(Map<String, String> wanted) throws Exception {
-    if (configHash.equals(wanted.get("configHash"))) {
-      return call("status", wanted);
-    }
+    // The engine knows what it serves: the operator may have sent it another configuration meanwhile.
     Map<String, String> answer = call("reconfigure", wanted);
-    configHash = String.valueOf(wanted.get("configHash"));
-    request.put("config", wanted.get("config"));
-    request.put("configHash", configHash);
+    request.putAll(wanted);
     return answer;
   }
 

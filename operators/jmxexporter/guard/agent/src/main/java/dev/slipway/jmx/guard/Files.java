@@ -5,6 +5,8 @@ import java.io.InputStream;
 import java.io.OutputStream;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Properties;
@@ -25,6 +27,15 @@ final class Files {
       request.put(name, properties.getProperty(name));
     }
     return request;
+  }
+
+  /** Returns the SHA-256 of a file, in hexadecimal. */
+  static String hash(Path path) throws IOException, NoSuchAlgorithmException {
+    StringBuilder text = new StringBuilder();
+    for (byte each : MessageDigest.getInstance("SHA-256").digest(java.nio.file.Files.readAllBytes(path))) {
+      text.append(String.format("%02x", each));
+    }
+    return text.toString();
   }
 
   /** Writes the answer whole or not at all: whoever waits for it never sees a part. */

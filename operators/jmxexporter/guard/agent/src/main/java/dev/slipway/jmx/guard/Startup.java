@@ -3,9 +3,9 @@ package dev.slipway.jmx.guard;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.Paths;
-import java.security.MessageDigest;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.regex.Pattern;
 
 /**
  * Serves the metrics of a JVM that was started with this agent, and follows the file of its configuration.
@@ -14,34 +14,37 @@ import java.util.Map;
  * application has had its turn to choose its own logging and its own server of beans, and a JVM that ends at once,
  * such as keytool, has loaded nothing.
  */
-final class Startup implements Runnable {
+final class Startup {
   /** How long to leave a JVM alone after a refusal that may pass, such as a port that is taken. */
   private static final long RETRY_MILLIS = 60_000;
 
-  private final String argument;
-
-  private Startup(String argument) {
-    this.argument = argument;
-  }
+  private Startup() {}
 
   static void begin(String argument) {
-    Thread thread = new Thread(new Startup(argument), "jmx-guard-startup");
-    thread.setDaemon(true);
-    thread.setContextClassLoader(ClassLoader.getSystemClassLoader());
-    thread.start();
+    Agent.start(
+        "jmx-guard-startup",
+        () -> {
+          Map<String, String> request = Files.read(Paths.get(argument));
+          Thread.sleep(Long.parseLong(request.getOrDefault("delayMillis", "5000")));
+          if (isWanted(request)) {
+            follow(request);
+          }
+        });
   }
 
-  @Override
-  public void run() {
-    try {
-      Map<String, String> request = Files.read(Paths.get(argument));
-      Thread.sleep(Long.parseLong(request.getOrDefault("delayMillis", "5000")));
-      follow(request);
-    } catch (InterruptedException e) {
-      Thread.currentThread().interrupt();
-    } catch (Throwable e) {
-      Agent.ignore(e);
-    }
+  /** Leaves alone a JVM whose main class or jar the filters leave out, such as a launcher. */
+  private static boolean isWanted(Map<String, String> request) {
+    String main = mainOf(System.getProperty("sun.java.command", ""));
+    String wanted = request.getOrDefault("mainClass", "");
+    String excluded = request.getOrDefault("excludeMainClass", "");
+    return (wanted.isEmpty() || Pattern.compile(wanted).matcher(main).find())
+        && (excluded.isEmpty() || !Pattern.compile(excluded).matcher(main).find());
+  }
+
+  /** The main class, or the name of the jar without its directory, as an injector sees it. */
+  static String mainOf(String command) {
+    String main = command.trim().split(" ", 2)[0];
+    return main.endsWith(".jar") ? main.substring(main.lastIndexOf('/') + 1) : main;
   }
 
   private static void follow(Map<String, String> request) throws InterruptedException {
@@ -89,12 +92,7 @@ final class Startup implements Runnable {
   /** The hash of the configuration, empty while there is none. */
   private static String hashOf(Path config) {
     try {
-      byte[] digest = MessageDigest.getInstance("SHA-256").digest(java.nio.file.Files.readAllBytes(config));
-      StringBuilder text = new StringBuilder();
-      for (byte each : digest) {
-        text.append(String.format("%02x", each));
-      }
-      return text.toString();
+      return Files.hash(config);
     } catch (NoSuchFileException e) {
       return "";
     } catch (Exception e) {

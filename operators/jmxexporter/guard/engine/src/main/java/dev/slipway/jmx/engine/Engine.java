@@ -5,9 +5,11 @@ import java.net.BindException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Paths;
+import java.security.GeneralSecurityException;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.ExecutorService;
+import java.util.concurrent.TimeoutException;
 import java.util.function.Function;
 
 /**
@@ -16,8 +18,7 @@ import java.util.function.Function;
  * <p>An answer with a {@code reason} is a refusal. Nothing has changed then.
  */
 public final class Engine implements Function<Map<String, String>, Map<String, String>> {
-  private static final int CONFIG_LIMIT = 256 << 10;
-
+  private final Control control = new Control(this);
   private Server server;
   private volatile Metrics metrics;
   private int reloads;
@@ -28,10 +29,11 @@ public final class Engine implements Function<Map<String, String>, Map<String, S
       switch (call.get("command")) {
         case "start":
           return start(call);
+        // An agent that was loaded by an earlier version asks for the status if it knows of no other
+        // configuration. It does not know what the operator sent to the endpoint.
+        case "status":
         case "reconfigure":
           return reconfigure(call);
-        case "status":
-          return status(false);
         default:
           return stop();
       }
@@ -39,17 +41,23 @@ public final class Engine implements Function<Map<String, String>, Map<String, S
       return refuse("ConfigInvalid", e.getMessage());
     } catch (BindException e) {
       return refuse("PortInUse", call.get("host") + ":" + call.get("port") + ": " + e.getMessage());
-    } catch (Exception | LinkageError e) {
+    } catch (GeneralSecurityException e) {
+      return refuse("TlsInvalid", String.valueOf(e.getMessage()));
+    } catch (TimeoutException e) {
+      return refuse("Timeout", e.getMessage());
+    } catch (Throwable e) {
       return refuse("AgentError", e.toString());
     }
   }
 
   private Map<String, String> start(Map<String, String> call) throws Exception {
+    control.accept(call);
     // The port comes first: whoever cannot have it is to leave no trace.
-    server = new Server(call.get("host"), Integer.parseInt(call.get("port")), call.get("path"), () -> metrics);
+    server = new Server(call, control, () -> metrics);
     try {
-      metrics = new Metrics(read(call), call.get("configHash"), 0);
-    } catch (Exception | LinkageError e) {
+      metrics = new Metrics(read(call), call.get("configHash"), 0, limitOf(call));
+    } catch (Throwable e) {
+      // Even if there is no memory left: a server without metrics would keep the port.
       stop();
       throw e;
     }
@@ -57,7 +65,18 @@ public final class Engine implements Function<Map<String, String>, Map<String, S
   }
 
   private Map<String, String> reconfigure(Map<String, String> call) throws Exception {
-    metrics = new Metrics(read(call), call.get("configHash"), reloads + 1);
+    if (call.containsKey("port")) {
+      // From an injector, which names everything.
+      control.accept(call);
+      server.allow(new Access(call));
+    }
+    Metrics before = metrics;
+    if (before.configHash().equals(call.get("configHash"))) {
+      return status(false);
+    }
+    metrics = new Metrics(read(call), call.get("configHash"), reloads + 1, limitOf(call));
+    before.close();
+    control.renew();
     reloads++;
     return status(true);
   }
@@ -65,6 +84,9 @@ public final class Engine implements Function<Map<String, String>, Map<String, S
   private Map<String, String> stop() {
     if (server != null) {
       server.stop();
+    }
+    if (metrics != null) {
+      metrics.close();
     }
     server = null;
     metrics = null;
@@ -92,10 +114,17 @@ public final class Engine implements Function<Map<String, String>, Map<String, S
     return answer;
   }
 
+  private static long limitOf(Map<String, String> call) {
+    return Long.parseLong(call.getOrDefault("limitMillis", "20000"));
+  }
+
   private static String read(Map<String, String> call) throws Exception {
+    if (call.containsKey("configText")) {
+      return call.get("configText");
+    }
     byte[] content = Files.readAllBytes(Paths.get(call.get("config")));
-    if (content.length > CONFIG_LIMIT) {
-      throw new InvalidConfig("longer than " + (CONFIG_LIMIT >> 10) + " KiB");
+    if (content.length > Control.LIMIT) {
+      throw new InvalidConfig("longer than " + (Control.LIMIT >> 10) + " KiB");
     }
     return new String(content, StandardCharsets.UTF_8);
   }

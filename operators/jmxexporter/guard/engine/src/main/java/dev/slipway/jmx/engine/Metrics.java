@@ -16,6 +16,7 @@ import io.prometheus.metrics.model.snapshots.GaugeSnapshot;
 import io.prometheus.metrics.model.snapshots.MetricSnapshot;
 import io.prometheus.metrics.model.snapshots.MetricSnapshots;
 import java.util.Map;
+import java.util.concurrent.TimeoutException;
 import org.yaml.snakeyaml.LoaderOptions;
 import org.yaml.snakeyaml.Yaml;
 import org.yaml.snakeyaml.constructor.SafeConstructor;
@@ -25,14 +26,16 @@ final class Metrics {
   private static final String[] UNSUPPORTED = {"hostPort", "jmxUrl", "httpServer", "openTelemetry"};
 
   private final PrometheusRegistry registry = new PrometheusRegistry();
+  private final Reader reader = new Reader(registry);
   private final String configHash;
 
   /**
    * Reads a configuration and tries it once.
    *
-   * @throws InvalidConfig the configuration cannot be read, or a rule fails on the beans that there are
+   * @throws InvalidConfig the configuration cannot be read, or a rule fails on the beans of this JVM
+   * @throws TimeoutException a bean does not answer
    */
-  Metrics(String config, String configHash, int reloads) throws InvalidConfig {
+  Metrics(String config, String configHash, int reloads, long limitMillis) throws InvalidConfig, TimeoutException {
     this.configHash = configHash;
     try {
       Map<?, ?> root = parse(config);
@@ -46,7 +49,12 @@ final class Metrics {
       throw new InvalidConfig(shorten(e));
     }
     registerOwn(reloads);
-    tryOnce();
+    try {
+      tryOnce(limitMillis);
+    } catch (Throwable e) {
+      close();
+      throw e;
+    }
   }
 
   static String version() {
@@ -58,9 +66,17 @@ final class Metrics {
     return configHash;
   }
 
-  /** Collectors are not made for two scrapes at once. */
-  synchronized MetricSnapshots scrape() {
-    return registry.scrape();
+  /**
+   * Reads the beans.
+   *
+   * @throws TimeoutException a bean does not answer
+   */
+  MetricSnapshots scrape(long limitMillis) throws TimeoutException {
+    return reader.read(limitMillis);
+  }
+
+  void close() {
+    reader.close();
   }
 
   private static Map<?, ?> parse(String config) throws InvalidConfig {
@@ -111,9 +127,9 @@ final class Metrics {
         .set(reloads);
   }
 
-  private void tryOnce() throws InvalidConfig {
+  private void tryOnce(long limitMillis) throws InvalidConfig, TimeoutException {
     try {
-      for (MetricSnapshot snapshot : scrape()) {
+      for (MetricSnapshot snapshot : scrape(limitMillis)) {
         if (snapshot.getMetadata().getName().equals("jmx_scrape_error") && isSet((GaugeSnapshot) snapshot)) {
           throw new InvalidConfig("a rule fails on the beans of this JVM");
         }

@@ -47,6 +47,7 @@ public final class Shop {
   public static void main(String[] arguments) throws Exception {
     Orders orders = new Orders();
     ManagementFactory.getPlatformMBeanServer().registerMBean(orders, new ObjectName("shop:type=Orders"));
+    Faults.arrange();
     int port = arguments.length > 0 ? Integer.parseInt(arguments[0]) : 8080;
     try (ServerSocket server = new ServerSocket(port, 50, InetAddress.getByName("0.0.0.0"))) {
       System.out.println("serving on " + server.getLocalPort());
@@ -60,6 +61,7 @@ public final class Shop {
     try (Socket client = server.accept();
         OutputStream out = client.getOutputStream()) {
       orders.add();
+      Faults.fill();
       out.write(("order " + orders.getCount() + "\n").getBytes(StandardCharsets.UTF_8));
     } catch (IOException e) {
       System.err.println("client left: " + e);

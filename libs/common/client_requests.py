@@ -1,0 +1,96 @@
+"""Requests of the client: paths and queries that it sends, pages and events that it receives."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from libs.common.errors import BadRequest, Unreachable, api_error
+from libs.common.kinds import Key, Kind, Manifest, describe
+from libs.common.transport import Query, Request
+
+_NO_NAME: Final = re.compile(r"[/%?#\\]|^\.\.?$")
+"""What no name of an object has, as client-go sees it too, or would have to be escaped."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectList:
+    """Hold a list at one resource version."""
+
+    items: list[Manifest]
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list.
+
+    Attributes:
+        items: The objects.
+        resource_version: Version of the whole list.
+        first: Whether the list begins with this page, which it does again when the server has
+            forgotten the version of the pages before.
+    """
+
+    items: list[Manifest]
+    resource_version: str
+    first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """Hold one frame of a watch; `type` is ADDED, MODIFIED, DELETED or BOOKMARK."""
+
+    type: str
+    object: Manifest
+
+
+def path_to(kind: Kind, key: Key, subresource: str = "") -> str:
+    """Return the path of one object, and of nothing else, whoever made up its name.
+
+    Raises:
+        BadRequest: The name is none: it would lead to the collection, or to another object.
+    """
+    if not key.name or any(_NO_NAME.search(part) for part in key):
+        raise BadRequest(400, "BadRequest", f"{describe(kind, key)}: there is no such name")
+    return kind.path(key.namespace, key.name, subresource)
+
+
+def selectors(label_selector: str, field_selector: str) -> Query:
+    """Build the query of a label and a field selector."""
+    query = {"labelSelector": label_selector, "fieldSelector": field_selector}
+    return {name: value for name, value in query.items() if value}
+
+
+def write_query(field_manager: str, dry_run: bool) -> Query:
+    """Build the query of a write."""
+    query: Query = {"fieldManager": field_manager} if field_manager else {}
+    return query | {"dryRun": "All"} if dry_run else query
+
+
+def typed(item: Manifest, kind: Kind) -> Manifest:
+    """Give an item of a list its type, and return it."""
+    # Items of a typed list carry neither apiVersion nor kind.
+    item.setdefault("apiVersion", kind.api_version)
+    item.setdefault("kind", kind.kind)
+    return item
+
+
+def parse_event(line: bytes, request: Request) -> WatchEvent:
+    """Parse one line of a watch.
+
+    Raises:
+        ApiError: The line says that the watch failed.
+        Unreachable: The line is not whole.
+    """
+    try:
+        frame = orjson.loads(line)
+        event = WatchEvent(frame["type"], frame["object"])
+    except (orjson.JSONDecodeError, KeyError, TypeError) as err:
+        raise Unreachable(request.operation, "the stream was cut inside a frame") from err
+    if event.type == "ERROR":
+        raise api_error(500, event.object, operation=request.operation)
+    return event

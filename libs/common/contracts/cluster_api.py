@@ -1,0 +1,38 @@
+"""Kinds of Cluster API that IPAM providers meet; a cluster has them or not.
+
+Source: the IPAM provider contract of Cluster API and its API types, version 1.11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from libs.common.contracts.reading import map_at, text_at, text_map_at
+from libs.common.kinds import Kind
+
+IPAM_GROUP: Final = "ipam.cluster.x-k8s.io"
+"""API group of address claims and addresses."""
+IP_ADDRESS_CLAIM: Final = Kind(IPAM_GROUP, "v1beta2", "IPAddressClaim", "ipaddressclaims")
+"""A request for one address of a pool of any kind; infrastructure providers create it."""
+IP_ADDRESS: Final = Kind(IPAM_GROUP, "v1beta2", "IPAddress", "ipaddresses")
+"""An address that a provider gave to the claim of the same name; its spec is immutable."""
+CLUSTER: Final = Kind("cluster.x-k8s.io", "v1beta2", "Cluster", "clusters")
+"""A cluster of Cluster API; while it is paused, nobody reconciles what belongs to it."""
+CLUSTER_NAME_LABEL: Final = "cluster.x-k8s.io/cluster-name"
+"""Label on everything that belongs to a Cluster: its name."""
+PAUSED: Final = "cluster.x-k8s.io/paused"
+"""Annotation on an object that nobody may reconcile, whatever its value."""
+
+
+def is_paused(manifest: Mapping[str, object]) -> bool:
+    """Tell whether an object asks controllers not to reconcile it."""
+    annotations = text_map_at(manifest, "metadata", "annotations")
+    return PAUSED in annotations or map_at(manifest, "spec").get("paused") is True
+
+
+def find_cluster(claim: Mapping[str, object]) -> str:
+    """Return the name of the Cluster of an IPAddressClaim; empty if it names none."""
+    return text_at(claim, "spec", "clusterName") or text_at(
+        claim, "metadata", "labels", CLUSTER_NAME_LABEL
+    )

@@ -1,0 +1,67 @@
+"""Assembly: what a manager builds from its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from libs.common.client import Client
+from libs.common.clock import Clock
+from libs.common.config import ConnectionConfig
+from libs.common.election import Elector, LeaseElector, SoleLeader, Timing, build_identity
+from libs.common.kinds import Key, Kind
+from libs.common.metrics import Metrics
+from libs.common.runtime.backoff import BackoffPolicy
+from libs.common.runtime.controller import Controller
+from libs.common.runtime.queue import WorkQueue
+from libs.common.settings import CommonSettings
+
+
+def build_elector(
+    settings: CommonSettings,
+    config: ConnectionConfig,
+    build_client: Callable[[], Client],
+    metrics: Metrics,
+    *,
+    on_started_leading: Callable[[], object],
+    on_stopped_leading: Callable[[], object],
+    hard_exit: Callable[[int], object],
+) -> Elector:
+    """Build the elector; without an election every replica leads."""
+    if not settings.leader_elect:
+        return SoleLeader(on_started_leading)
+    return LeaseElector(
+        build_client,
+        Key(settings.pod_namespace or config.namespace, settings.lease_name),
+        build_identity(settings.pod_name),
+        Timing(
+            settings.lease_duration_seconds,
+            settings.renew_deadline_seconds,
+            settings.retry_period_seconds,
+        ),
+        on_started_leading=on_started_leading,
+        on_stopped_leading=on_stopped_leading,
+        metrics=metrics.leader(settings.lease_name),
+        hard_exit=hard_exit,
+    )
+
+
+def build_queue(
+    settings: CommonSettings,
+    name: str,
+    metrics: Metrics,
+    clock: Clock,
+    rng: Callable[[], float],
+) -> WorkQueue:
+    """Build the queue of a controller."""
+    return WorkQueue(
+        backoff=BackoffPolicy(settings.backoff_base_seconds, settings.backoff_max_seconds),
+        min_interval=settings.min_interval_seconds,
+        clock=clock,
+        rng=rng,
+        metrics=metrics.queue(name),
+    )
+
+
+def list_finalizers(controllers: Sequence[Controller]) -> list[tuple[Kind, str]]:
+    """Return the primary of each controller that has a finalizer, with the finalizer."""
+    return [(each.primary, each.finalizer) for each in controllers if each.finalizer]

@@ -1,0 +1,73 @@
+"""Objects: how many primaries are in which condition, for alerts on the objects themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from libs.common.kinds import Manifest
+from libs.common.metric_specs import OBJECTS
+from libs.common.metrics import Metrics
+from libs.common.runtime.informer import Informer, Origin
+from libs.common.runtime.store import Change
+
+type _Series = tuple[str, str, str]
+"""Type, status and reason of a condition."""
+
+_MAX_SERIES: Final = 200
+"""Reasons are few by design, but a tenant may write the status of its own objects."""
+_OTHER: Final = "Other"
+_NO_STATUS: Final[_Series] = ("Ready", "Unknown", "NoStatus")
+
+
+class ObjectCounter:
+    """Count the primaries of a controller by condition, as their changes are told.
+
+    Args:
+        controller: Name of the controller.
+        informer: Informer of the primaries.
+        metrics: Metrics of the process.
+    """
+
+    def __init__(self, controller: str, informer: Informer, metrics: Metrics) -> None:
+        """Count what the store holds, and listen."""
+        self._controller = controller
+        self._informer = informer
+        self._gauge = metrics.gauge(OBJECTS)
+        self._known: set[_Series] = set()
+        informer.add_handler(self._changed, self._count_again)
+        self._count_again()
+
+    def _changed(self, change: Change, _: Origin | None) -> None:
+        for manifest, step in ((change.old, -1), (change.new, 1)):
+            for series in _find_series(manifest):
+                self._labels(series).inc(step)
+
+    def _count_again(self) -> None:
+        for series in self._known:
+            self._labels(series).set(0)
+        for manifest in self._informer.store.list():
+            for series in _find_series(manifest):
+                self._labels(series).inc()
+
+    def _labels(self, series: _Series) -> Any:
+        if series not in self._known and len(self._known) >= _MAX_SERIES:
+            # Whether objects are ready is still told right.
+            series = (series[0] if series[0] == "Ready" else _OTHER, series[1], _OTHER)
+        self._known.add(series)
+        return self._gauge.labels(self._controller, *series)
+
+
+def _find_series(manifest: Manifest | None) -> Iterator[_Series]:
+    if manifest is None:
+        return
+    status = manifest.get("status")
+    listed = status.get("conditions") if isinstance(status, Mapping) else None
+    conditions = [each for each in listed or () if isinstance(each, Mapping)]
+    if not conditions:
+        yield _NO_STATUS
+        return
+    for condition in conditions:
+        state = condition.get("status")
+        known = state if state in ("True", "False") else "Unknown"
+        yield str(condition.get("type", "")), known, str(condition.get("reason") or "")

@@ -1,0 +1,18 @@
+"""Resource: how a process is named in traces."""
+
+from __future__ import annotations
+
+from libs.common.config import ConnectionConfig
+from libs.common.settings import CommonSettings
+
+
+def build_resource(
+    settings: CommonSettings, config: ConnectionConfig, version: str
+) -> dict[str, str]:
+    """Name the process in traces."""
+    resource = {
+        "service.version": version,
+        "k8s.pod.name": settings.pod_name,
+        "k8s.namespace.name": settings.pod_namespace or config.namespace,
+    }
+    return {name: value for name, value in resource.items() if value}

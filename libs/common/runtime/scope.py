@@ -1,0 +1,206 @@
+"""Scope: one namespace of one kind, with its own synchronization, failures and liveness.
+
+An informer of some namespaces lists and watches each of them by requests of their own, and the
+permissions are those of a Role in each. So one of them can be unreadable while all others are
+fine: its Role was deleted with the namespace, or was never there. What is known about a scope is
+kept here, so that nothing that concerns one namespace is ever asked about all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from libs.common.clock import Clock
+from libs.common.errors import BadRequest, Forbidden, Invalid, ServerError, SlipwayError
+from libs.common.kinds import Kind
+
+if TYPE_CHECKING:
+    from libs.common.runtime.informer import Informer
+
+log = structlog.get_logger(__name__)
+
+PATIENCE_SECONDS: Final = 5.0
+"""Time for which a scope may fail before the others stop waiting for it. A Role that is created
+together with the operator takes a moment to reach every API server."""
+
+
+class Scope:
+    """One namespace of one kind.
+
+    Attributes:
+        namespace: Its name; empty for all namespaces.
+        synced: Whether the store has held a complete listing of it.
+        trouble: Why it cannot be read; empty while it can.
+        blocked: Whether it has been unreadable for so long that nothing waits for it any more.
+        relisted: Set when its source listed it again after a gap.
+    """
+
+    def __init__(self, namespace: str, clock: Clock, patience: float = PATIENCE_SECONDS) -> None:
+        """Begin unsynced and without trouble."""
+        self.namespace = namespace
+        self.synced = False
+        self.trouble = ""
+        self.blocked = False
+        self.relisted = asyncio.Event()
+        self._clock = clock
+        self._patience = patience
+        self._failing_since: float | None = None
+        self._alive_at = clock.monotonic()
+
+    def __str__(self) -> str:
+        """Name it as logs do."""
+        return self.namespace or "*"
+
+    @property
+    def silence(self) -> float:
+        """Seconds since its source last gave a sign of life."""
+        return self._clock.monotonic() - self._alive_at
+
+    def mark_alive(self) -> None:
+        """Note that its source is alive."""
+        self._alive_at = self._clock.monotonic()
+
+    def fail(self, err: SlipwayError) -> None:
+        """Note a refusal; after some seconds of refusals the scope is blocked."""
+        if not self._is_refusal(err):
+            return
+        now = self._clock.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+        self.trouble = str(err)
+        self.blocked = self.blocked or now - self._failing_since >= self._patience
+
+    def recover(self) -> None:
+        """Note that it can be read."""
+        self._failing_since = None
+        self.trouble = ""
+        self.blocked = False
+
+    def _is_refusal(self, err: SlipwayError) -> bool:
+        """Tell whether an error concerns this scope, and not the API server as a whole.
+
+        A scope that was read before is only blocked by a lack of permissions: with any other error
+        its watch may still be alive, and the next try succeeds once the server is well.
+        """
+        if self.synced:
+            return isinstance(err, Forbidden)
+        return isinstance(err, Forbidden | BadRequest | Invalid | ServerError)
+
+
+class ScopeSet:
+    """The scopes of one informer.
+
+    Args:
+        kind: What is watched.
+        names: Namespaces; an empty name stands for all.
+        clock: Time source.
+        patience: Seconds after which a scope that cannot be read keeps nobody waiting.
+
+    Attributes:
+        synced: Set once each scope was listed or is blocked, and at least one was listed.
+    """
+
+    def __init__(self, kind: Kind, names: Iterable[str], clock: Clock, patience: float) -> None:
+        """Begin unsynced."""
+        self.synced = asyncio.Event()
+        self._kind = kind
+        self._clock = clock
+        self._patience = patience
+        self._scopes = {name: Scope(name, clock, patience) for name in names}
+        self._changed = asyncio.Event()
+        self._handlers: list[Callable[[str], None]] = []
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their namespaces."""
+        return tuple(self._scopes)
+
+    @property
+    def all(self) -> tuple[Scope, ...]:
+        """All scopes."""
+        return tuple(self._scopes.values())
+
+    def find(self, namespace: str) -> Scope | None:
+        """Return the scope that a namespace belongs to, or None."""
+        return self._scopes.get(namespace) or self._scopes.get("")
+
+    def replace(self, names: Iterable[str]) -> list[str]:
+        """Have exactly these scopes; return the names of those that went."""
+        wanted = set(names)
+        gone = [name for name in self._scopes if name not in wanted]
+        new = sorted(wanted - self._scopes.keys())
+        for name in gone:
+            del self._scopes[name]
+        for name in new:
+            self._scopes[name] = Scope(name, self._clock, self._patience)
+        if gone or new:
+            changed, self._changed = self._changed, asyncio.Event()
+            changed.set()
+            self._check_synced()
+        return gone
+
+    async def wait_changed(self) -> None:
+        """Wait until scopes came or went."""
+        await self._changed.wait()
+
+    def add_handler(self, handler: Callable[[str], None]) -> None:
+        """Call a handler with each namespace that can be read now and could not before."""
+        self._handlers.append(handler)
+
+    def mark_synced(self, namespace: str) -> None:
+        """Note that everything of one scope has been seen once."""
+        scope = self._scopes.get(namespace)
+        if scope is None:
+            return
+        news = scope.blocked or not scope.synced
+        if scope.blocked:
+            log.info("Namespace can be read again", **self._name(scope))
+        scope.synced = True
+        scope.recover()
+        if news and self.synced.is_set():
+            for handler in self._handlers:
+                handler(namespace)
+        self._check_synced()
+
+    def note_failure(self, namespace: str, err: SlipwayError) -> bool:
+        """Note that a scope was refused; tell whether it is blocked."""
+        scope = self._scopes.get(namespace)
+        if scope is None:
+            return True
+        blocked = scope.blocked
+        scope.fail(err)
+        if scope.blocked and not blocked:
+            text = "Namespace cannot be read, so its objects are not reconciled; the others are"
+            log.error(text, **self._name(scope), error=str(err))
+            self._check_synced()
+        return scope.blocked
+
+    def _name(self, scope: Scope) -> dict[str, str]:
+        return {"resource": self._kind.resource, "namespace": str(scope)}
+
+    def _check_synced(self) -> None:
+        ready = all(scope.synced or scope.blocked for scope in self.all)
+        # Where nothing at all can be read there is no work to do: waiting, and in the end the exit
+        # of the process, tells people more than a process that looks well.
+        if ready and (not self._scopes or any(scope.synced for scope in self.all)):
+            self.synced.set()
+
+
+async def run_in_scopes(
+    informer: Informer, work: Callable[[Scope], Coroutine[Any, Any, None]]
+) -> None:
+    """Run a task for each scope of an informer, as long as the scope is there."""
+    tasks: dict[Scope, asyncio.Task[None]] = {}
+    async with asyncio.TaskGroup() as group:
+        while True:
+            present = set(informer.all_scopes)
+            for scope in tasks.keys() - present:
+                tasks.pop(scope).cancel()
+            for scope in present - tasks.keys():
+                name = f"{informer.kind} {scope}"
+                tasks[scope] = group.create_task(work(scope), name=name)
+            await informer.wait_scopes_changed()

@@ -1,0 +1,94 @@
+"""Namespaces that a label selector chooses come and go at run time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from libs.common.kinds import CONFIG_MAP, NAMESPACE, Key, build_object
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.harness import OperatorHarness
+from libs.common.testing.widget import CONDITIONS, FINALIZER, OPERATOR, WIDGET, build_widget
+
+
+@pytest.fixture
+def api(fake_api: FakeApi) -> FakeApi:
+    fake_api.register(WIDGET, CONDITIONS)
+    for name, labels in (("a", {"tenant": "yes"}), ("b", {"tenant": "yes"}), ("c", {})):
+        fake_api.create(build_object(NAMESPACE, name, metadata={"labels": labels}))
+        fake_api.create(build_widget("w", name))
+    return fake_api
+
+
+def build_harness(api: FakeApi, **settings: Any) -> OperatorHarness:
+    options = {"watch_namespace_selector": "tenant=yes", **settings}
+    return OperatorHarness(OPERATOR, api.config, **options)
+
+
+def label(api: FakeApi, namespace: str, value: str | None) -> None:
+    api.patch(NAMESPACE, Key("", namespace), {"metadata": {"labels": {"tenant": value}}})
+
+
+def count_children(api: FakeApi, namespace: str) -> int:
+    return len(api.objects(CONFIG_MAP, namespace))
+
+
+async def test_only_selected_namespaces_are_listed_and_reconciled(api: FakeApi) -> None:
+    async with build_harness(api) as harness:
+        await harness.eventually(lambda: count_children(api, "a") == count_children(api, "b") == 2)
+        await harness.settled()
+
+    assert count_children(api, "c") == 0
+    paths = {each.path for each in api.requests if each.plural == CONFIG_MAP.plural}
+    assert CONFIG_MAP.path() not in paths, "a list of all namespaces"
+
+
+async def test_namespace_is_reconciled_once_it_has_the_label(api: FakeApi) -> None:
+    async with build_harness(api) as harness:
+        label(api, "c", "yes")
+        await harness.eventually(lambda: count_children(api, "c") == 2)
+        assert harness.metric("operator_cache_scope_up", watched_namespace="c") == 1
+
+        api.create(build_object(NAMESPACE, "d", metadata={"labels": {"tenant": "yes"}}))
+        api.create(build_widget("w", "d"))
+        await harness.eventually(lambda: count_children(api, "d") == 2)
+
+
+async def test_namespace_without_its_label_is_left_alone(api: FakeApi) -> None:
+    async with build_harness(api) as harness:
+        await harness.settled()
+        label(api, "b", None)
+        await harness.eventually(
+            lambda: harness.metric("operator_cache_scope_up", watched_namespace="b") == 0
+        )
+        children = api.objects(CONFIG_MAP, "b")
+        api.create(build_widget("late", "b"))
+        api.create(build_widget("late", "a"))
+        await harness.eventually(lambda: count_children(api, "a") == 4)
+
+        assert api.objects(CONFIG_MAP, "b") == children, "neither more nor less"
+        assert FINALIZER in api.get(WIDGET, Key("b", "w"))["metadata"]["finalizers"]
+
+
+async def test_operator_without_any_selected_namespace_waits_for_one(api: FakeApi) -> None:
+    for name in ("a", "b"):
+        label(api, name, None)
+    async with build_harness(api) as harness:
+        assert count_children(api, "a") == 0
+        label(api, "a", "yes")
+        await harness.eventually(lambda: count_children(api, "a") == 2)
+
+
+async def test_namespace_that_is_being_deleted_is_finished(api: FakeApi) -> None:
+    async with build_harness(api) as harness:
+        await harness.settled()
+        api.delete(NAMESPACE, Key("", "b"))
+        await harness.eventually(lambda: not api.objects(WIDGET, "b"))
+
+
+def test_selector_that_cannot_be_parsed_and_two_ways_to_choose_are_refused() -> None:
+    with pytest.raises(ValueError, match="Cannot parse the selector"):
+        OPERATOR.settings(watch_namespace_selector="a in b")
+    with pytest.raises(ValueError, match="exclude each other"):
+        OPERATOR.settings(watch_namespace_selector="a=b", watch_namespaces=("x",))

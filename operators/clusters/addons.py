@@ -1,0 +1,142 @@
+"""Addons: manifests in ConfigMaps that are applied through the API of the cluster; pure.
+
+Which content was applied is written down in the cluster itself, by a digest. So an addon is applied
+once for each content, a crash before that note repeats the work, and a cluster that is restored
+from a backup of etcd gets what it does not have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from libs.common import fastyaml
+from libs.common.conditions import Condition
+from libs.common.contracts.reading import text_at
+from libs.common.kinds import Manifest
+from operators.clusters.api.reasons import ConditionType, Reason
+from operators.clusters.api.v1alpha1 import KubernetesCluster
+from operators.clusters.naming import ADDON_LABEL
+from operators.clusters.observed import Observed
+
+_LARGEST: Final = 100_000
+"""Most values of one addon. YAML with aliases is small as text and can be huge when it is read."""
+_FIRST: Final = ("Namespace", "CustomResourceDefinition")
+"""Kinds that others need."""
+
+
+class BadAddon(ValueError):
+    """The content of an addon cannot be applied; the message names the key of the ConfigMap."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddonStep:
+    """Apply an addon through the API of the cluster, and write its digest down there.
+
+    Attributes:
+        name: Name of the addon.
+        digest: Digest of the content.
+        data: Manifests as YAML, by the key of the ConfigMap.
+    """
+
+    name: str
+    digest: str
+    data: Mapping[str, str]
+
+
+def digest_of(data: Mapping[str, str]) -> str:
+    """Return a digest of the content of an addon."""
+    found = hashlib.sha256()
+    for key, text in sorted(data.items()):
+        for part in (key, text):
+            found.update(f"{len(part)}:".encode() + part.encode())
+    return found.hexdigest()[:32]
+
+
+def plan_addons(cluster: KubernetesCluster, observed: Observed) -> tuple[AddonStep, ...]:
+    """Decide which addons are applied now, in the order of the spec."""
+    if not observed.workload.reachable:
+        return ()
+    steps = []
+    for addon in cluster.spec.addons:
+        data = observed.addons.get(addon.config_map_ref.name)
+        if data is None:
+            continue
+        digest = digest_of(data)
+        if observed.workload.addons.get(addon.name) != digest:
+            steps.append(AddonStep(addon.name, digest, data))
+    return tuple(steps)
+
+
+def judge_addons(cluster: KubernetesCluster, observed: Observed) -> Condition | None:
+    """Judge whether the addons were applied; None for a cluster that asks for none."""
+    type_ = ConditionType.ADDONS_APPLIED
+    asked = cluster.spec.addons
+    if not asked:
+        return None
+    for addon in asked:
+        if addon.config_map_ref.name not in observed.addons:
+            message = (
+                f"spec.addons: ConfigMap {addon.config_map_ref.name} does not exist or does not "
+                f"have the label {ADDON_LABEL}=true"
+            )
+            return Condition.false(type_, Reason.ADDON_MISSING, message)
+    if not observed.workload.reachable:
+        message = "the API of the cluster does not answer"
+        return Condition.unknown(type_, Reason.UNREACHABLE, message)
+    for name, problem in sorted(observed.addon_problems.items()):
+        return Condition.false(type_, Reason.ADDON_FAILED, f"addon {name}: {problem}")
+    if waiting := plan_addons(cluster, observed):
+        return Condition.false(type_, Reason.APPLYING, f"addon {waiting[0].name} is being applied")
+    applied = "1 addon was" if len(asked) == 1 else f"{len(asked)} addons were"
+    return Condition.true(type_, Reason.AVAILABLE, f"{applied} applied")
+
+
+def read_manifests(data: Mapping[str, str]) -> list[Manifest]:
+    """Read the manifests of an addon, those that others need first.
+
+    Raises:
+        BadAddon: One of them cannot be read.
+    """
+    found = [
+        manifest for key, text in sorted(data.items()) for manifest in _read_documents(key, text)
+    ]
+    return sorted(found, key=lambda each: each["kind"] not in _FIRST)
+
+
+def _read_documents(key: str, text: str) -> Iterator[Manifest]:
+    try:
+        documents = list(fastyaml.load_all(text))
+    except yaml.YAMLError as err:
+        mark = getattr(err, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark is not None else ""
+        raise BadAddon(f"{key} is not valid YAML{where}") from err
+    _check_size(key, documents)
+    for number, document in enumerate(documents, 1):
+        is_list = isinstance(document, dict) and str(document.get("kind")).endswith("List")
+        items = document.get("items") if is_list else None
+        for item in items if isinstance(items, list) else [document]:
+            if not isinstance(item, dict) or not (
+                text_at(item, "apiVersion")
+                and text_at(item, "kind")
+                and text_at(item, "metadata", "name")
+            ):
+                raise BadAddon(f"{key}: document {number} needs apiVersion, kind, metadata.name")
+            yield item
+
+
+def _check_size(key: str, value: Any) -> None:
+    waiting, count = [value], 0
+    while waiting:
+        held = waiting.pop()
+        count += 1
+        if count > _LARGEST:
+            raise BadAddon(f"{key} has more than {_LARGEST} values")
+        if isinstance(held, dict):
+            waiting.extend(held.values())
+        elif isinstance(held, list):
+            waiting.extend(held)

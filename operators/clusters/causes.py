@@ -1,0 +1,202 @@
+"""Why nodes are rebuilt, and which of these rebuilds may begin; pure.
+
+A node is rebuilt because it is broken, because `spec.recycle` names it, or because its version is
+older than that of the spec. One cause gives one Operation, so a rebuild is carried out once for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from libs.common.contracts.compute import InstanceView, OperationView
+from operators.clusters.api.reasons import Reason
+from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
+from operators.clusters.health import State, Verdict, judge_all, list_broken
+from operators.clusters.naming import POOL_LABEL, RECYCLED, rebuild_name
+from operators.clusters.observed import Observed, list_excess
+from operators.clusters.resources import render_image
+from operators.clusters.upgrade import is_behind, is_old, list_planes
+
+REPLACEABLE: Final = 3
+"""Fewest nodes of a control plane of which one can be replaced: the others keep the data."""
+
+type Verdicts = Mapping[str, Verdict]
+"""How nodes are, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A reason to rebuild a node.
+
+    Attributes:
+        instance: Its machine.
+        reason: `Rebuilding` for a broken one, `Recycling` for one that `spec.recycle` names,
+            `Upgrading` for one with an old version.
+        operation: Name of the Operation; the same for as long as the cause is the same.
+        token: Token of `spec.recycle`; empty for other reasons.
+    """
+
+    instance: InstanceView
+    reason: Reason
+    operation: str
+    token: str = ""
+
+    @property
+    def node(self) -> str:
+        """Name of the node."""
+        return self.instance.key.name
+
+    @property
+    def is_plane(self) -> bool:
+        """Whether the node is one of the control plane."""
+        return self.instance.labels.get(POOL_LABEL) == CONTROL_PLANE
+
+    @property
+    def order(self) -> tuple[int, bool, str]:
+        """Key to sort by: what people ask for, broken nodes, upgrades."""
+        ranks = {Reason.RECYCLING: 0, Reason.REBUILDING: 1}
+        return ranks.get(self.reason, 2), not self.is_plane, self.node
+
+
+def list_causes(cluster: KubernetesCluster, observed: Observed, now: datetime) -> list[Cause]:
+    """List the causes of all rebuilds in their order, including those that must wait."""
+    return find_causes(cluster, observed, judge_all(cluster, observed, now))
+
+
+def find_causes(cluster: KubernetesCluster, observed: Observed, verdicts: Verdicts) -> list[Cause]:
+    """List the causes of all rebuilds in their order; arguments as `list_causes`."""
+    nodes = {each.key.name: each for each in list_rebuildable(cluster, observed)}
+    causes = {}
+    for name, each in nodes.items():
+        if is_old(cluster, observed, name) and not each.deleting:
+            image = json.dumps(render_image(cluster, each), sort_keys=True)
+            operation = rebuild_name(name, f"upgrade {each.uid} {cluster.spec.version} {image}")
+            causes[name] = Cause(each, Reason.UPGRADING, operation)
+    for each in list_broken(nodes.values(), verdicts):
+        disk = f"broken {each.uid} {each.root_disk}"
+        name = rebuild_name(each.key.name, disk)
+        causes[each.key.name] = Cause(each, Reason.REBUILDING, name)
+    for asked in cluster.spec.recycle:
+        instance = nodes.get(asked.node)
+        if instance is None or instance.annotations.get(RECYCLED) == asked.token:
+            continue
+        name = rebuild_name(asked.node, f"recycle {instance.uid} {asked.token}")
+        causes[asked.node] = Cause(instance, Reason.RECYCLING, name, asked.token)
+    return sorted(causes.values(), key=lambda cause: cause.order)
+
+
+def list_open(cluster: KubernetesCluster, observed: Observed, verdicts: Verdicts) -> list[Cause]:
+    """List the causes for which nothing was done yet and whose rebuild is within the budget."""
+    causes = find_causes(cluster, observed, verdicts)
+    broken = list_broken(list_staying(cluster, observed), verdicts)
+    spare = not is_over_budget(cluster, broken)
+    failed = find_failed_upgrade(observed, causes) is not None
+    behind = is_behind(cluster, observed)
+    joining = find_joining(cluster, observed, verdicts) is not None
+
+    def may_begin(cause: Cause) -> bool:
+        if behind and not cause.is_plane:
+            # The image of the spec has a newer kubelet than the API server.
+            return False
+        if cause.reason is Reason.REBUILDING and cause.is_plane:
+            return cluster.spec.health.max_unhealthy > 0
+        if cause.reason is Reason.UPGRADING:
+            return spare and not failed and (cause.is_plane or not joining)
+        return bool(cause.token) or spare
+
+    return [each for each in causes if find_finished(observed, each) is None and may_begin(each)]
+
+
+def find_failed_upgrade(observed: Observed, causes: Sequence[Cause]) -> Cause | None:
+    """Find a node that an Operation was to upgrade and that has its old version still.
+
+    An image that does not have the version costs one node so, and no second one.
+    """
+    for cause in causes:
+        if cause.reason is Reason.UPGRADING and find_finished(observed, cause) is not None:
+            return cause
+    return None
+
+
+def find_joining(
+    cluster: KubernetesCluster, observed: Observed, verdicts: Verdicts
+) -> InstanceView | None:
+    """Find a node of a pool that is on its way to be ready; an upgrade of pools waits for it."""
+    for each in list_staying(cluster, observed):
+        name = each.key.name
+        if verdicts[name].state is State.PENDING and not is_old(cluster, observed, name):
+            return each
+    return None
+
+
+def find_away(
+    cluster: KubernetesCluster, observed: Observed, verdicts: Verdicts
+) -> InstanceView | None:
+    """Find a node that was drained, is not to be rebuilt now, and is not back: others wait for it.
+
+    An image that makes no node costs one node so, however many rebuilds were asked for.
+    """
+    going = {cause.node for cause in list_open(cluster, observed, verdicts)}
+    upgraded = {
+        cause.node
+        for cause in find_causes(cluster, observed, verdicts)
+        if cause.reason is Reason.UPGRADING and is_outdated(observed, cause)
+    }
+    for instance in list_rebuildable(cluster, observed):
+        name = instance.key.name
+        back = verdicts[name].state is State.HEALTHY
+        left = name not in going and not back and is_drained_by_us(observed, instance)
+        if left or name in upgraded:
+            return instance
+    return None
+
+
+def is_outdated(observed: Observed, cause: Cause) -> bool:
+    """Tell whether a Node still shows what it was before the rebuild for a cause that is over."""
+    operation, node = find_finished(observed, cause), observed.workload.nodes.get(cause.node)
+    if operation is None or not operation.succeeded:
+        return False
+    if node is None or not node.ready:
+        return True
+    started = cause.instance.ready_since
+    return node.since is not None and started is not None and node.since < started
+
+
+def is_over_budget(cluster: KubernetesCluster, broken: Sequence[InstanceView]) -> bool:
+    """Tell whether more nodes are broken than may be rebuilt."""
+    return len(broken) > cluster.spec.health.max_unhealthy
+
+
+def list_staying(cluster: KubernetesCluster, observed: Observed) -> list[InstanceView]:
+    """List the nodes of pools that are to stay."""
+    leaving = {each.key.name for each in list_excess(cluster, observed)}
+    return [each for each in observed.workers() if each.key.name not in leaving]
+
+
+def list_rebuildable(cluster: KubernetesCluster, observed: Observed) -> list[InstanceView]:
+    """List the nodes that may be rebuilt: of pools, and of a control plane with three or five."""
+    planes = []
+    if cluster.spec.control_plane.count >= REPLACEABLE:
+        planes = [observed.instances[name] for name in list_planes(cluster, observed)]
+    return [*planes, *list_staying(cluster, observed)]
+
+
+def find_finished(observed: Observed, cause: Cause) -> OperationView | None:
+    """Return the Operation of a cause if it is over."""
+    operation = observed.operations.get(cause.operation)
+    return operation if operation is not None and operation.finished else None
+
+
+def is_at_work(observed: Observed) -> bool:
+    """Tell whether a node is being rebuilt."""
+    return any(not operation.finished for operation in observed.operations.values())
+
+
+def is_drained_by_us(observed: Observed, instance: InstanceView) -> bool:
+    """Tell whether the operator has begun to drain a node and has not ended it."""
+    node = observed.workload.nodes.get(instance.key.name)
+    return node is not None and node.draining_since is not None

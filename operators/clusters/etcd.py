@@ -1,0 +1,145 @@
+"""Members of etcd, and which of them may be removed; pure.
+
+A node of the control plane is a member of etcd. Its disk holds the data of the member, so a node
+with a new disk is a new member, and the old one must be removed before: until then it counts
+towards the majority that etcd needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+_FEWEST: Final = 2
+"""Fewest voting members that may remain. One alone would hold the only copy of the data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of etcd.
+
+    Attributes:
+        id: Decimal number that etcd gave it.
+        name: Name of its node; empty for one that was added and has never started.
+        address: Host of its first peer URL.
+        is_learner: Whether it does not vote yet.
+        is_healthy: Whether it answers, knows a leader and reports no error.
+    """
+
+    id: str
+    name: str
+    address: str
+    is_learner: bool = False
+    is_healthy: bool = False
+
+    @property
+    def votes(self) -> bool:
+        """Whether it counts towards the majority."""
+        return not self.is_learner
+
+    def __str__(self) -> str:
+        """Render for people: the name, or the address of one that has never started."""
+        return self.name or self.address or self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Etcd:
+    """The members of etcd of a cluster.
+
+    Attributes:
+        members: Members; empty if they could not be listed.
+        problem: Why they could not be listed.
+    """
+
+    members: tuple[Member, ...] = ()
+    problem: str = ""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the members could be listed."""
+        return bool(self.members)
+
+    def find(self, node: str, address: str) -> Member | None:
+        """Return the member of a node; None if there is none.
+
+        Args:
+            node: Name of the node.
+            address: Its address, which finds a member that was added and has never started.
+        """
+        for member in self.members:
+            if member.name == node:
+                return member
+        unnamed = [each for each in self.members if not each.name]
+        return next((each for each in unnamed if address and each.address == address), None)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveMember:
+    """Remove a member from etcd. A member that is gone counts as done.
+
+    Attributes:
+        member: Which member.
+        node: Node of the control plane that it was on.
+        has_machine: Whether the machine of the node exists. If not, that is verified first.
+    """
+
+    member: Member
+    node: str
+    has_machine: bool
+    kind: ClassVar[str] = "RemoveMember"
+
+    def __str__(self) -> str:
+        """Render for logs: `remove member edge-control-plane-1 of etcd`."""
+        return f"remove member {self.member} of etcd"
+
+
+def explain_unsafe(etcd: Etcd, member: Member) -> str:
+    """Explain why a member may not be removed now; empty if it may.
+
+    The members that remain must have a majority that is healthy, and be at least two.
+    """
+    remaining = [each for each in etcd.members if each.votes and each.id != member.id]
+    healthy = [each for each in remaining if each.is_healthy]
+    needed = len(remaining) // 2 + 1
+    if len(remaining) < _FEWEST:
+        return (
+            f"etcd would have {len(remaining)} voting member without {member}; repair or add "
+            "another node of the control plane first"
+        )
+    if len(healthy) < needed:
+        broken = ", ".join(str(each) for each in remaining if not each.is_healthy)
+        return (
+            f"etcd would lose its majority without {member}: {len(healthy)} of the "
+            f"{len(remaining)} other members are healthy and {needed} are needed; repair {broken} "
+            "first"
+        )
+    return ""
+
+
+def explain_incomplete(etcd: Etcd, nodes: Iterable[str]) -> str:
+    """Explain why not every node is a healthy voting member of etcd; empty if each is.
+
+    Args:
+        etcd: Members.
+        nodes: Names of the nodes of the control plane.
+    """
+    if not etcd.is_known:
+        return f"the members of etcd cannot be listed: {etcd.problem or 'not asked yet'}"
+    wanted = set(nodes)
+    by_name = {each.name: each for each in etcd.members if each.name}
+    for name in sorted(wanted):
+        member = by_name.get(name)
+        if member is None:
+            return f"{name} is not a member of etcd yet"
+        if member.is_learner:
+            return f"the member {name} of etcd does not vote yet"
+        if not member.is_healthy:
+            return f"the member {name} of etcd is not healthy"
+    strangers = [str(each) for each in etcd.members if each.name not in wanted]
+    if strangers:
+        return (
+            f"etcd has the member {strangers[0]}, which is no node of the control plane; remove "
+            "it with `etcdctl member remove`"
+        )
+    return ""

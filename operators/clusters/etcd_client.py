@@ -1,0 +1,151 @@
+"""Asks etcd for its members and removes one, over the JSON gateway that etcd serves.
+
+The gateway is on the port for clients of etcd (`--enable-grpc-gateway`, on by default). Numbers of
+64 bits are strings in its JSON. Source: api/etcdserverpb/rpc.proto of etcd.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from libs.common.contracts.reading import is_set_at, maps_at, text_at
+from libs.common.kinds import Manifest
+from operators.clusters.etcd import Etcd, Member
+
+_LIST: Final = "/v3/cluster/member/list"
+_REMOVE: Final = "/v3/cluster/member/remove"
+_STATUS: Final = "/v3/maintenance/status"
+_SECONDS: Final = 2.0
+_LARGEST: Final = 2**20
+_NOT_FOUND: Final = 404
+
+type Post = Callable[[str, str, Manifest], Awaitable[Manifest]]
+"""Sends a request to the member of etcd on a node: its name, the path, the body."""
+
+
+class EtcdError(Exception):
+    """A member of etcd did not answer or refused; the message says which and why."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        """Keep the HTTP status; 0 for no response."""
+        super().__init__(message)
+        self.status = status
+
+
+async def list_members(post: Post, nodes: Sequence[str]) -> Etcd:
+    """List the members of etcd, and ask each of them how it is.
+
+    Args:
+        post: Reaches the members.
+        nodes: Nodes of the control plane; the first one that answers is asked for the list.
+    """
+    problem = "no node of the control plane can be asked"
+    for node in nodes:
+        try:
+            # Linearizable: a member that has lost its cluster must not answer from memory.
+            response = await _ask(post, node, _LIST, {"linearizable": True})
+        except EtcdError as err:
+            problem = str(err)
+            continue
+        members = maps_at(response, "members")
+        found = await asyncio.gather(*(_observe(post, each, nodes) for each in members))
+        return Etcd(tuple(sorted(found, key=lambda each: (each.name, each.id))))
+    return Etcd(problem=problem)
+
+
+async def remove_member(post: Post, nodes: Sequence[str], member: Member) -> None:
+    """Remove a member from etcd.
+
+    Args:
+        post: Reaches the members.
+        nodes: Nodes of the control plane that may be asked; the first one that answers is.
+        member: Which member. One that is gone counts as done.
+
+    Raises:
+        EtcdError: No member carried it out. etcd itself refuses to lose its majority.
+    """
+    problem = EtcdError("no other node of the control plane can be asked")
+    for node in nodes:
+        try:
+            await _ask(post, node, _REMOVE, {"ID": member.id})
+        except EtcdError as err:
+            if err.status == _NOT_FOUND:
+                return
+            problem = err
+            if err.status:
+                break
+            continue
+        return
+    raise problem
+
+
+async def _observe(post: Post, held: Mapping[str, Any], nodes: Sequence[str]) -> Member:
+    name = text_at(held, "name")
+    urls = held.get("peerURLs")
+    return Member(
+        id=text_at(held, "ID"),
+        name=name,
+        address=urlsplit(str(urls[0])).hostname or "" if isinstance(urls, list) and urls else "",
+        is_learner=is_set_at(held, "isLearner"),
+        is_healthy=name in nodes and await _is_healthy(post, name),
+    )
+
+
+async def _is_healthy(post: Post, node: str) -> bool:
+    try:
+        status = await _ask(post, node, _STATUS, {})
+    except EtcdError:
+        return False
+    return text_at(status, "leader") not in ("", "0") and not status.get("errors")
+
+
+async def _ask(post: Post, node: str, path: str, body: Manifest) -> Manifest:
+    try:
+        async with asyncio.timeout(_SECONDS):
+            return await post(node, path, body)
+    except TimeoutError:
+        raise EtcdError(f"the member of etcd on {node} did not answer in time") from None
+
+
+async def exchange(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, body: Manifest
+) -> Manifest:
+    """Send one request over an open connection, and read the response to its end.
+
+    Raises:
+        EtcdError: etcd refused; the message is its own.
+    """
+    sent = json.dumps(body).encode()
+    # By HTTP/1.0 the response is neither in chunks nor kept open.
+    head = f"POST {path} HTTP/1.0\r\nContent-Type: application/json\r\n"
+    writer.write(f"{head}Content-Length: {len(sent)}\r\n\r\n".encode() + sent)
+    await writer.drain()
+    received = bytearray()
+    while chunk := await reader.read(65_536):
+        received += chunk
+        if len(received) > _LARGEST:
+            raise EtcdError("the response of etcd is too large")
+    return parse_response(bytes(received))
+
+
+def parse_response(received: bytes) -> Manifest:
+    """Read a whole response by HTTP/1.0.
+
+    Raises:
+        EtcdError: It is not a success, or no response at all.
+    """
+    head, _, body = received.partition(b"\r\n\r\n")
+    words = head.split(b"\r\n", 1)[0].split()
+    status = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
+    try:
+        decoded: Any = json.loads(body)
+    except ValueError:
+        decoded = None
+    if status != 200 or not isinstance(decoded, dict):
+        said = text_at(decoded, "message") if isinstance(decoded, dict) else ""
+        raise EtcdError(said or f"etcd answered with HTTP status {status}", status)
+    return decoded

@@ -1,0 +1,93 @@
+"""Whether the Network of a cluster gives its guests addresses that nodes can use; pure.
+
+Nodes know each other by the addresses of their guests. With the binding Masquerade every guest has
+the address 10.0.2.2, so that no node could reach another one, and members of etcd even less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from libs.common.conditions import Condition
+from libs.common.contracts.network import NetworkView
+from operators.clusters.api.reasons import ConditionType, Reason
+from operators.clusters.api.v1alpha1 import KubernetesCluster
+from operators.clusters.observed import Observed, is_begun
+
+_POD_BINDINGS: Final = frozenset({"Bridge", "Passt"})
+"""Bindings with which a guest has the address of its pod."""
+_MULTUS: Final = "Multus"
+
+
+def keeps_addresses(network: NetworkView | None) -> bool:
+    """Tell whether guests of a Network keep their addresses when their machines restart.
+
+    The address of a pod is another one after each restart; an address of an IPPool stays.
+    """
+    return network is not None and network.backend == _MULTUS and bool(network.pool)
+
+
+def is_blocked(cluster: KubernetesCluster, observed: Observed) -> bool:
+    """Tell whether nothing may be created because the Network does not suit.
+
+    A cluster that has begun is kept running whatever happened to its Network.
+    """
+    return not is_begun(cluster, observed) and _find_problem(cluster, observed) is not None
+
+
+def judge_network(cluster: KubernetesCluster, observed: Observed) -> Condition:
+    """Judge the Network of a cluster, and the addresses that its nodes report."""
+    type_ = ConditionType.NETWORK_READY
+    problem = _find_problem(cluster, observed)
+    if problem is not None:
+        return Condition.false(type_, *problem)
+    if wrong := next(_list_wrong_addresses(observed), None):
+        return Condition.false(type_, Reason.ADDRESS_MISMATCH, wrong)
+    name = cluster.spec.network_ref.name
+    kind = "of their own" if keeps_addresses(observed.network) else "of their pods"
+    message = f"Network {name} gives guests addresses {kind}"
+    return Condition.true(type_, Reason.AVAILABLE, message)
+
+
+def _find_problem(cluster: KubernetesCluster, observed: Observed) -> tuple[Reason, str] | None:
+    network, name = observed.network, cluster.spec.network_ref.name
+    if network is None:
+        message = f"spec.networkRef: Network {name} does not exist; create it"
+        return Reason.NETWORK_MISSING, message
+    if keeps_addresses(network):
+        return None
+    if network.backend == _MULTUS:
+        message = (
+            f"Network {name} gives guests no addresses; use a Network with poolRef, which names "
+            "an IPPool"
+        )
+        return Reason.NETWORK_UNSUITABLE, message
+    if network.binding not in _POD_BINDINGS:
+        message = (
+            f"Network {name} has the binding {network.binding}, so all guests have the same "
+            "address; use a Network with binding Passt or Bridge, or with backend Multus and "
+            "poolRef"
+        )
+        return Reason.NETWORK_UNSUITABLE, message
+    if cluster.spec.control_plane.count > 1:
+        message = (
+            f"Network {name} gives guests the addresses of their pods, which change at each "
+            "restart; spec.controlPlane.count above 1 needs a Network with backend Multus and "
+            "poolRef, since members of etcd know each other by address"
+        )
+        return Reason.NETWORK_UNSUITABLE, message
+    return None
+
+
+def _list_wrong_addresses(observed: Observed) -> Iterator[str]:
+    """List the nodes that are registered with an address that their machine does not have."""
+    for name, instance in sorted(observed.instances.items()):
+        node = observed.workload.nodes.get(name)
+        if node is None or not node.address or not instance.private_ip:
+            continue
+        if node.ready and node.address != instance.private_ip:
+            yield (
+                f"node {name} is registered with the address {node.address} and its machine has "
+                f"{instance.private_ip}; other nodes cannot reach it"
+            )

@@ -1,0 +1,109 @@
+"""Forwards a connection to a port of a pod through the API server, as `kubectl port-forward` does.
+
+The protocol is the WebSocket one of the kubelet, `v4.channel.k8s.io`: the first byte of a message
+is its channel, 0 for data and 1 for errors, and the first message of each channel is the number of
+the port. Source: pkg/kubelet/server/portforward/websocket.go of Kubernetes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import aiohttp
+from aiohttp import ClientWebSocketResponse, WSMsgType
+
+from libs.common.kinds import POD, Key
+
+_PROTOCOL: Final = "v4.channel.k8s.io"
+_DATA: Final = 0
+_CHUNK: Final = 65_536
+
+type Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+"""Both directions of a connection."""
+
+
+class ForwardingFailed(OSError):
+    """The kubelet could not connect to the port; the message is its own."""
+
+
+@asynccontextmanager
+async def forward_port(
+    url: str,
+    pod: Key,
+    port: int,
+    *,
+    server: ssl.SSLContext,
+    server_name: str,
+    inner: ssl.SSLContext,
+    inner_name: str,
+) -> AsyncIterator[Stream]:
+    """Connect to a port of a pod by TLS.
+
+    Args:
+        url: Where the API server is.
+        pod: Namespace and name of the pod.
+        port: Port of the pod.
+        server: TLS to the API server.
+        server_name: Name that its certificate is for.
+        inner: TLS to the pod.
+        inner_name: Name that the certificate of the pod is for.
+
+    Raises:
+        OSError: The pod cannot be reached.
+        aiohttp.ClientError: The API server cannot be reached or refuses.
+    """
+    path = f"{url.rstrip('/')}{POD.path(pod.namespace, pod.name, 'portforward')}?ports={port}"
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(
+            path, protocols=(_PROTOCOL,), ssl=server, server_hostname=server_name
+        ) as channel,
+    ):
+        near, far = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=far)
+        incoming = asyncio.create_task(_receive(channel, writer))
+        outgoing = asyncio.create_task(_send(reader, channel))
+        opening = asyncio.create_task(
+            asyncio.open_connection(sock=near, ssl=inner, server_hostname=inner_name)
+        )
+        try:
+            await asyncio.wait({opening, incoming}, return_when=asyncio.FIRST_COMPLETED)
+            if not opening.done():
+                # Raises what the kubelet said, if it said anything.
+                incoming.result()
+                raise ForwardingFailed("the connection ended before it was open")
+            yield opening.result()
+        finally:
+            for task in (incoming, outgoing, opening):
+                task.cancel()
+            ended = await asyncio.gather(opening, incoming, outgoing, return_exceptions=True)
+            if isinstance(ended[0], tuple):
+                ended[0][1].transport.abort()
+            near.close()
+            writer.transport.abort()
+
+
+async def _send(reader: asyncio.StreamReader, channel: ClientWebSocketResponse) -> None:
+    while data := await reader.read(_CHUNK):
+        await channel.send_bytes(bytes((_DATA,)) + data)
+
+
+async def _receive(channel: ClientWebSocketResponse, writer: asyncio.StreamWriter) -> None:
+    seen: set[int] = set()
+    async for message in channel:
+        if message.type is not WSMsgType.BINARY or not message.data:
+            continue
+        number, data = message.data[0], message.data[1:]
+        if number not in seen:
+            seen.add(number)
+        elif number == _DATA:
+            writer.write(data)
+            await writer.drain()
+        elif data:
+            raise ForwardingFailed(data.decode(errors="replace"))
+    writer.close()

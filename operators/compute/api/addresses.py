@@ -1,0 +1,76 @@
+"""Where the public address of a machine comes from, a part of Instance."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from libs.common.crd import DnsLabel, DnsSubdomain, KubernetesModel, ListMap, Rule
+from operators.compute.api.probes import PortNumber
+
+
+class PublicIPMode(StrEnum):
+    """PublicIPMode says where a public address comes from."""
+
+    NONE = "None"
+    AUTO = "Auto"
+    CLAIM = "Claim"
+
+
+class Protocol(StrEnum):
+    """Protocol is the transport protocol of a port."""
+
+    TCP = "TCP"
+    UDP = "UDP"
+    SCTP = "SCTP"
+
+
+class PublicPort(KubernetesModel):
+    """PublicPort is a port of the public address that is routed to the machine."""
+
+    name: Annotated[DnsLabel, Field(max_length=15)]
+    """name is unique among the ports."""
+    protocol: Protocol = Protocol.TCP
+    """protocol is TCP, UDP or SCTP. Defaults to TCP."""
+    port: PortNumber
+    """port is the port of the public address."""
+    target_port: PortNumber | None = None
+    """targetPort is the port of the machine. Defaults to port."""
+
+
+class PublicIP(
+    KubernetesModel,
+    rules=(
+        Rule(
+            "has(self.poolName) == (self.mode == 'Auto')",
+            "poolName is needed for mode Auto, and for no other",
+        ),
+        Rule(
+            "has(self.claimName) == (self.mode == 'Claim')",
+            "claimName is needed for mode Claim, and for no other",
+        ),
+        Rule(
+            "!has(self.ports) || self.mode == 'Auto'",
+            "ports are for mode Auto; with mode Claim, set spec.ports of the IPClaim",
+        ),
+        Rule(
+            "!has(self.poolName) || !has(oldSelf.poolName) || self.poolName == oldSelf.poolName",
+            "poolName is immutable while the mode is Auto: an address stays what it is; set mode "
+            "None first to get another",
+        ),
+    ),
+):
+    """PublicIP says where the public address comes from."""
+
+    mode: PublicIPMode = PublicIPMode.NONE
+    """mode is None, Auto (the operator creates an IPClaim) or Claim (the IPClaim exists)."""
+    pool_name: DnsSubdomain | None = None
+    """poolName is the IPPool that mode Auto takes an address from."""
+    claim_name: DnsSubdomain | None = None
+    """claimName is the IPClaim of mode Claim; its spec.target must be this Instance."""
+    ports: Annotated[list[PublicPort], ListMap("name"), Field(max_length=64)] | None = None
+    """ports are the ports of the address that are routed to the machine, for mode Auto. Without
+    any, the address is allocated and nothing is routed. If unset, the ports of the IPClaim stay as
+    they are."""

@@ -1,0 +1,1 @@
+"""IPAddressClaims of Cluster API whose `spec.poolRef` names an IPPool."""

@@ -1,0 +1,214 @@
+"""What an IPAddressClaim needs next, and what its status says; pure.
+
+The order of things is the IPAM provider contract of Cluster API: nothing is done for a claim of a
+paused Cluster or a paused pool, or of a Cluster that is not found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from libs.common.conditions import READY, Condition, build_conditions, find_condition
+from libs.common.contracts.cluster_api import (
+    IP_ADDRESS,
+    IP_ADDRESS_CLAIM,
+    find_cluster,
+    is_paused,
+)
+from libs.common.contracts.reading import text_at
+from libs.common.finalizers import build_remove_patch
+from libs.common.kinds import Key, Manifest, describe, is_deleting, key_of, uid_of
+from libs.common.ownership import controller_uid
+from libs.common.plan import Create, Delete, Patch, Step
+from operators.ipam.api.v1alpha1.claims import IP_CLAIM, ClaimReason
+from operators.ipam.api.v1alpha1.pools import IP_POOL, IPPool
+from operators.ipam.cluster_api.resources import PROTECTION, build_address, build_claim, claim_name
+
+
+class Reason(StrEnum):
+    """Reasons of the condition Ready of an IPAddressClaim, as Cluster API has them."""
+
+    READY = "Ready"
+    """Ready means that the claim has an IPAddress."""
+    POOL_NOT_READY = "PoolNotReady"
+    """PoolNotReady means that the IPPool does not exist, or lacks what an IPAddress needs."""
+    POOL_EXHAUSTED = "PoolExhausted"
+    """PoolExhausted means that the IPPool has no free address."""
+    ALLOCATION_FAILED = "AllocationFailed"
+    """AllocationFailed means that there is another reason for having no address."""
+
+
+_POOL_REASONS: Final = frozenset(
+    {ClaimReason.POOL_NOT_FOUND, ClaimReason.POOL_NOT_READY, ClaimReason.POOL_DRAINING}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Show what there is around one IPAddressClaim.
+
+    Attributes:
+        cluster: Cluster that the claim names; None if there is none of the name.
+        pool: IPPool that the claim names, as it is; None if there is none of the name.
+        claim: The IPClaim of the name that ours has, whoever owns it.
+        address: The IPAddress of the name of the claim, whoever owns it.
+    """
+
+    cluster: Manifest | None = None
+    pool: Manifest | None = None
+    claim: Manifest | None = None
+    address: Manifest | None = None
+
+
+def is_ours(claim: Mapping[str, object]) -> bool:
+    """Tell whether an IPAddressClaim names an IPPool of ours."""
+    group, kind = (text_at(claim, "spec", "poolRef", name) for name in ("apiGroup", "kind"))
+    return (group, kind) == (IP_POOL.group, IP_POOL.kind)
+
+
+def is_held(claim: Manifest, observed: Observed) -> bool:
+    """Tell whether nothing may be done for a claim now.
+
+    A claim that is being deleted is released even if its Cluster is not found: the Cluster may have
+    been deleted before it.
+    """
+    if is_paused(claim) or (observed.pool is not None and is_paused(observed.pool)):
+        return True
+    if not find_cluster(claim):
+        return False
+    if observed.cluster is None:
+        return not is_deleting(claim)
+    return is_paused(observed.cluster)
+
+
+def plan_claim(claim: Manifest, pool: IPPool | None, observed: Observed) -> list[Step]:
+    """Plan the next step for a claim; nothing if there is nothing to do or nothing can be done."""
+    uid = uid_of(claim)
+    if pool is None or (pool.spec.prefix is None and observed.address is None):
+        return []
+
+    def is_own(held: Manifest) -> bool:
+        return controller_uid(held) == uid
+
+    # An object of somebody else makes the create fail, which is retried until the name is free.
+    if observed.claim is None or not is_own(observed.claim):
+        # An IPAddress without IPClaim came with its claim from another cluster, by `clusterctl
+        # move`, or from a backup. It keeps its address if the pool has it.
+        own = observed.address is not None and is_own(observed.address)
+        held = text_at(observed.address or {}, "spec", "address") if own else ""
+        return [Create(IP_CLAIM, build_claim(claim, held), ours=is_own)]
+    address = text_at(observed.claim, "status", "address")
+    settled = observed.address is not None and is_own(observed.address)
+    if not address or settled or pool.spec.prefix is None:
+        return []
+    manifest = build_address(claim, pool, address, pool.spec.prefix)
+    return [Create(IP_ADDRESS, manifest, ours=is_own)]
+
+
+def plan_release(claim: Manifest, observed: Observed) -> list[list[Step]]:
+    """Plan to give the address back: first the entry of the ledger, and then the IPAddress."""
+    uid, batches = uid_of(claim), list[list[Step]]()
+    if observed.claim is not None and controller_uid(observed.claim) == uid:
+        batches.append([Delete.of(IP_CLAIM, observed.claim)])
+    address = observed.address
+    if address is not None and controller_uid(address) == uid:
+        operations = build_remove_patch(address, PROTECTION)
+        if operations:
+            batches.append([Patch(IP_ADDRESS, key_of(address), uid_of(address), operations)])
+        batches.append([Delete.of(IP_ADDRESS, address)])
+    return batches
+
+
+def find_objection(
+    claim: Manifest, pool: IPPool | None, observed: Observed
+) -> tuple[Reason, str] | None:
+    """Return why the claim cannot get an address now: a reason and a message; None if it can."""
+    name, uid = text_at(claim, "spec", "poolRef", "name"), uid_of(claim)
+    if pool is None:
+        state = "does not exist" if observed.pool is None else "has a spec that cannot be read"
+        return Reason.POOL_NOT_READY, f"IPPool {name}, the spec.poolRef, {state}"
+    for kind, held in ((IP_CLAIM, observed.claim), (IP_ADDRESS, observed.address)):
+        if held is not None and controller_uid(held) != uid:
+            message = f"{describe(kind, key_of(held))} belongs to another object; delete it"
+            return Reason.ALLOCATION_FAILED, message
+    if pool.spec.prefix is None and observed.address is None:
+        message = f"IPPool {name} has no spec.prefix, which an IPAddress needs; set it"
+        return Reason.POOL_NOT_READY, message
+    return None
+
+
+def build_status(
+    claim: Manifest,
+    pool: IPPool | None,
+    observed: Observed,
+    *,
+    current: Iterable[Mapping[str, Any]],
+    now: datetime,
+) -> Manifest | None:
+    """Build the status; None while nothing is known that a user could act on.
+
+    Args:
+        claim: The IPAddressClaim.
+        pool: The IPPool that it names.
+        observed: What there is, after the step of this reconciliation.
+        current: Conditions as the claim shows them.
+        now: Time of the transitions that happen here.
+    """
+    ready = _judge_ready(claim, pool, observed)
+    if ready is None:
+        return None
+    generation = claim["metadata"].get("generation") or 0
+    status: Manifest = {
+        "conditions": build_conditions(current, [ready], generation=generation, now=now)
+    }
+    if ready.status == "True":
+        status["addressRef"] = {"name": key_of(claim).name}
+    return status
+
+
+def _judge_ready(claim: Manifest, pool: IPPool | None, observed: Observed) -> Condition | None:
+    objection = find_objection(claim, pool, observed)
+    if objection is not None:
+        return Condition.false(READY, *objection)
+    given = text_at(observed.claim or {}, "status", "address")
+    held = text_at(observed.address or {}, "spec", "address")
+    if given and held:
+        if given == held:
+            return Condition.true(READY, Reason.READY, f"address {held}")
+        message = (
+            f"{describe(IP_ADDRESS, key_of(claim))} has {held}, but the ledger has {given}; "
+            "delete the IPAddressClaim to get another address"
+        )
+        return Condition.false(READY, Reason.ALLOCATION_FAILED, message)
+    found = find_condition(observed.claim or {}, READY)
+    if given or found is None:
+        return None
+    reason = str(found.get("reason"))
+    if reason == ClaimReason.POOL_EXHAUSTED:
+        translated = Reason.POOL_EXHAUSTED
+    else:
+        translated = Reason.POOL_NOT_READY if reason in _POOL_REASONS else Reason.ALLOCATION_FAILED
+    return Condition.false(READY, translated, str(found.get("message")))
+
+
+def keys_of(claim: Key) -> tuple[Key, Key]:
+    """Return the keys of the IPClaim and of the IPAddress of an IPAddressClaim."""
+    return Key(claim.namespace, claim_name(claim.name)), claim
+
+
+__all__ = [
+    "IP_ADDRESS_CLAIM",
+    "Observed",
+    "Reason",
+    "build_status",
+    "find_objection",
+    "is_held",
+    "is_ours",
+    "keys_of",
+    "plan_claim",
+    "plan_release",
+]

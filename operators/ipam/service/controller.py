@@ -1,0 +1,93 @@
+"""The controller of Services of the class `slipway.dev/ipam`: each gets an address of a pool.
+
+The address is claimed by an IPClaim that the Service owns, so that it comes from the same ledger
+and queue, counts against the same quota, and rests after its release like any other. Once it is
+there it is written into the status of the Service, from which kube-proxy and announcers take it.
+"""
+
+from __future__ import annotations
+
+from libs.common.contracts.reading import text_at
+from libs.common.kinds import SERVICE, Key, Manifest, uid_of
+from libs.common.ownership import controller_uid
+from libs.common.plan import Create, Delete
+from libs.common.runtime import Context, Controller, ForeignObject, Result
+from operators.ipam.api.v1alpha1.claims import IP_CLAIM
+from operators.ipam.naming import POOL, SERVICE_CONTROLLER
+from operators.ipam.service.reconcile import (
+    Wish,
+    build_claim,
+    build_status,
+    claim_name,
+    explain_mismatch,
+    is_ours,
+    read_wish,
+)
+from operators.ipam.settings import Settings
+
+
+def build_controller(settings: Settings) -> Controller | None:
+    """Build the controller of Services; None if the setting `load_balancer` is off."""
+    if not settings.load_balancer:
+        return None
+    reconciler = Reconciler(settings.default_pool)
+    return Controller(
+        SERVICE_CONTROLLER, primary=SERVICE, reconcile=reconciler.reconcile, source="reflector"
+    ).owns(IP_CLAIM, source="reflector")
+
+
+class Reconciler:
+    """Give Services of our class an address.
+
+    Args:
+        default_pool: IPPool of Services that name none; empty for none.
+    """
+
+    def __init__(self, default_pool: str) -> None:
+        """Keep the setting; there is no other state."""
+        self._default_pool = default_pool
+
+    async def reconcile(self, ctx: Context) -> Result | None:
+        """Reconcile one Service, of whatever class."""
+        claim = ctx.get(IP_CLAIM, Key(ctx.key.namespace, claim_name(ctx.key.name)))
+        owned = claim if claim is not None and controller_uid(claim) == ctx.uid else None
+        if not is_ours(ctx.primary):
+            # The type or class was changed; the API server has emptied the status.
+            steps = [] if owned is None else [Delete.of(IP_CLAIM, owned)]
+            return Result.from_outcome(await ctx.execute(steps)) if steps else None
+        if owned is None:
+            return await self._claim(ctx)
+        return await self._show(ctx, owned)
+
+    async def _claim(self, ctx: Context) -> Result | None:
+        wish = read_wish(ctx.primary, self._default_pool)
+        if not wish.pool:
+            note = f"The Service needs the annotation {POOL}, or the operator settings.defaultPool"
+            ctx.event("Warning", "PoolMissing", note)
+            return None
+        outcome = await ctx.execute([self._build_step(ctx, wish)])
+        if isinstance(outcome.first_error(), ForeignObject):
+            name = claim_name(ctx.key.name)
+            note = f"IPClaim {name} belongs to somebody else; delete it or rename the Service"
+            ctx.event("Warning", "NameTaken", note)
+        return Result.from_outcome(outcome)
+
+    def _build_step(self, ctx: Context, wish: Wish) -> Create:
+        uid = ctx.uid
+
+        def is_own(held: Manifest) -> bool:
+            return controller_uid(held) == uid
+
+        return Create(IP_CLAIM, build_claim(ctx.primary, wish), ours=is_own)
+
+    async def _show(self, ctx: Context, claim: Manifest) -> Result | None:
+        address = text_at(claim, "status", "address")
+        if not address:
+            return None
+        mismatch = explain_mismatch(ctx.primary, address)
+        if mismatch:
+            ctx.event("Warning", "FamilyMismatch", mismatch)
+            return None
+        if await ctx.apply_status(build_status(ctx.primary, address)):
+            ctx.log.info("Address assigned to Service", address=address, claim=uid_of(claim))
+        return None

@@ -1,0 +1,164 @@
+"""Services of the class of ipam get an address of a pool, over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from libs.common.client import Client
+from libs.common.kinds import EVENT, SERVICE, Key, Manifest, build_object
+from libs.common.testing.apiserver import ControlPlane
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.harness import OperatorHarness
+from libs.common.testing.serving import serve
+from operators.ipam.api import RESOURCES
+from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
+from operators.ipam.api.v1alpha1.claims import IP_CLAIM
+from operators.ipam.api.v1alpha1.pools import IP_POOL
+from operators.ipam.controller import OPERATOR
+from operators.ipam.samples import build_claim, build_pool
+from operators.ipam.shown import ledger, writes
+
+SHOP, CLAIM = Key("default", "shop"), Key("default", "shop-lb")
+CLASS = "slipway.dev/ipam"
+
+
+def build_service(name: str = "shop", *, pool: str = "", **spec: Any) -> Manifest:
+    notes = {"ipam.slipway.dev/pool": pool} if pool else {}
+    fields = {"type": "LoadBalancer", "loadBalancerClass": CLASS, "ports": [{"port": 80}], **spec}
+    return build_object(SERVICE, name, "default", metadata={"annotations": notes}, spec=fields)
+
+
+@pytest.fixture
+async def harness(api: FakeApi) -> AsyncIterator[OperatorHarness]:
+    """Run the operator with Services of its class, and a default pool."""
+    async with OperatorHarness(
+        OPERATOR,
+        api.config,
+        watch_namespaces=("default",),
+        load_balancer=True,
+        default_pool="public",
+    ) as harness:
+        yield harness
+
+
+def ingress(api: FakeApi, key: Key = SHOP) -> list[str]:
+    shown = api.get(SERVICE, key).get("status", {}).get("loadBalancer", {}).get("ingress") or ()
+    return [each["ip"] for each in shown]
+
+
+async def test_service_gets_an_address_of_the_pool_it_names(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pool())
+    api.create(build_pool("inner", addresses=["10.9.0.1"]))
+    api.create(build_service())
+    api.create(build_service("inside", pool="inner"))
+    await harness.settled()
+
+    assert ingress(api) == ["203.0.113.0"]
+    assert ingress(api, Key("default", "inside")) == ["10.9.0.1"]
+    assert ledger(api) == {"203.0.113.0": "shop-lb", "10.9.0.1": "inside-lb"}
+    mark = api.mark()
+    await harness.restart()
+    await harness.settled()
+    assert writes(api, mark) == []
+
+
+async def test_address_is_released_with_the_service(api: FakeApi, harness: OperatorHarness) -> None:
+    api.create(build_pool())
+    api.create(build_service())
+    await harness.settled()
+    api.delete(SERVICE, SHOP)
+    await harness.eventually(lambda: api.objects(IP_ALLOCATION) == [], "the address is back")
+
+    assert api.find(IP_CLAIM, CLAIM) is None
+
+
+async def test_service_that_becomes_another_type_gives_its_address_back(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pool())
+    api.create(build_service())
+    await harness.settled()
+    change = {"type": "ClusterIP", "loadBalancerClass": None}
+    api.patch(SERVICE, SHOP, {"spec": change})
+    await harness.eventually(lambda: api.objects(IP_ALLOCATION) == [], "the address is back")
+
+    assert api.find(IP_CLAIM, CLAIM) is None
+
+
+@pytest.mark.parametrize(
+    "spec", [{"type": "ClusterIP", "loadBalancerClass": None}, {"loadBalancerClass": None}]
+)
+async def test_service_of_another_class_is_left_alone(
+    api: FakeApi, harness: OperatorHarness, spec: dict[str, Any]
+) -> None:
+    api.create(build_pool())
+    service = build_service()
+    service["spec"] = {k: v for k, v in {**service["spec"], **spec}.items() if v is not None}
+    api.create(service)
+    await harness.settled()
+
+    assert (ingress(api), api.objects(IP_CLAIM)) == ([], [])
+
+
+async def test_service_waits_for_an_address_in_the_queue(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pool(addresses=["203.0.113.9"]))
+    api.create(build_claim("first"))
+    await harness.settled()
+    api.create(build_service())
+    await harness.settled()
+    assert ingress(api) == []
+
+    api.delete(IP_CLAIM, Key("default", "first"))
+    await harness.eventually(lambda: ingress(api) == ["203.0.113.9"], "it is served")
+
+
+async def test_claim_of_somebody_else_is_not_used(api: FakeApi, harness: OperatorHarness) -> None:
+    api.create(build_pool())
+    api.create(build_claim("shop-lb"))
+    await harness.settled()
+    api.create(build_service())
+    await harness.eventually(
+        lambda: "NameTaken" in [each.get("reason") for each in api.objects(EVENT)], "it is told"
+    )
+
+    assert ingress(api) == []
+
+
+async def test_address_of_another_family_is_not_assigned(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pool("six", family="IPv6", addresses=["2001:db8::/64"]))
+    api.create(build_service(pool="six", ipFamilies=["IPv4"]))
+    await harness.eventually(
+        lambda: "FamilyMismatch" in [each.get("reason") for each in api.objects(EVENT)], "told"
+    )
+
+    assert ingress(api) == []
+
+
+@pytest.mark.apiserver
+async def test_real_api_server_takes_the_status_and_shows_it(
+    kube_apiserver: ControlPlane, kube_client: Client, kube_namespace: str
+) -> None:
+    await serve(kube_client, *RESOURCES)
+    await kube_client.create(IP_POOL, build_pool(kube_namespace, realm="services"))
+    service = build_service(pool=kube_namespace)
+    service["metadata"]["namespace"] = kube_namespace
+    await kube_client.create(SERVICE, service)
+    key = Key(kube_namespace, "shop")
+    async with OperatorHarness(
+        OPERATOR, kube_apiserver.config, watch_namespaces=(kube_namespace,), load_balancer=True
+    ) as harness:
+        await harness.settled()
+
+    live = await kube_client.get(SERVICE, key)
+    assert live["status"]["loadBalancer"] == {"ingress": [{"ip": "203.0.113.0", "ipMode": "VIP"}]}
+    claim = await kube_client.get(IP_CLAIM, Key(kube_namespace, "shop-lb"))
+    assert claim["metadata"]["ownerReferences"][0]["uid"] == live["metadata"]["uid"]

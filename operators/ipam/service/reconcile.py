@@ -1,0 +1,84 @@
+"""What a Service asks of ipam, and what it is given; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from libs.common.contracts.reading import map_at, text_at, texts_at
+from libs.common.kinds import SERVICE, Manifest, build_object, is_deleting, key_of
+from libs.common.labels import INSTANCE, MANAGED_BY
+from libs.common.naming import build_name, label_value
+from libs.common.ownership import build_owner_reference
+from operators.ipam.api.v1alpha1.claims import IP_CLAIM
+from operators.ipam.naming import LOAD_BALANCER_CLASS, OPERATOR, POOL
+
+_SUFFIX: Final = "lb"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a Service asks for.
+
+    Attributes:
+        pool: Name of the IPPool; empty if nothing names one.
+        address: Address that it wishes for; empty for any.
+    """
+
+    pool: str
+    address: str = ""
+
+
+def claim_name(service: str) -> str:
+    """Name the IPClaim of a Service `<service>-lb`."""
+    return build_name(service, _SUFFIX)
+
+
+def is_ours(service: Mapping[str, object]) -> bool:
+    """Tell whether a Service asks for a load balancer of our class.
+
+    A Service without a class belongs to the default load balancer of the cluster.
+    """
+    return (
+        text_at(service, "spec", "type") == "LoadBalancer"
+        and text_at(service, "spec", "loadBalancerClass") == LOAD_BALANCER_CLASS
+        and not is_deleting(service)
+    )
+
+
+def read_wish(service: Mapping[str, object], default_pool: str) -> Wish:
+    """Read what a Service asks for."""
+    pool = text_at(service, "metadata", "annotations", POOL) or default_pool
+    return Wish(pool, text_at(service, "spec", "loadBalancerIP"))
+
+
+def build_claim(service: Manifest, wish: Wish) -> Manifest:
+    """Build the claim of a Service, which the garbage collector deletes with it."""
+    key = key_of(service)
+    metadata = {
+        "labels": {MANAGED_BY: OPERATOR, INSTANCE: label_value(key.name)},
+        "ownerReferences": [build_owner_reference(SERVICE, service)],
+    }
+    spec: Manifest = {"poolRef": {"name": wish.pool}}
+    if wish.address:
+        spec["address"] = wish.address
+    return build_object(IP_CLAIM, claim_name(key.name), key.namespace, metadata=metadata, spec=spec)
+
+
+def explain_mismatch(service: Mapping[str, object], address: str) -> str:
+    """Return why an address does not fit a Service; empty if it does."""
+    family = "IPv6" if ":" in address else "IPv4"
+    families = texts_at(service, "spec", "ipFamilies")
+    if not families or family in families:
+        return ""
+    return f"{address} is {family}, and the Service has only {', '.join(families)}; change its pool"
+
+
+def build_status(service: Manifest, address: str) -> Manifest:
+    """Build the status of a Service that has its address; conditions of others stay."""
+    kept = {
+        name: value for name, value in map_at(service, "status").items() if name != "loadBalancer"
+    }
+    # VIP: packets arrive with the address as their destination, which kube-proxy accepts.
+    return {**kept, "loadBalancer": {"ingress": [{"ip": address, "ipMode": "VIP"}]}}

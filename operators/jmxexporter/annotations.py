@@ -1,0 +1,59 @@
+"""Annotations of pods by which Prometheus finds endpoints; pure."""
+
+from __future__ import annotations
+
+from libs.common.plan import Patch
+from operators.jmxexporter.api.v1alpha1 import Annotations, PrometheusJmxExporter
+from operators.jmxexporter.naming import ENDPOINT, MARK, OWNER, PATH, PORT, SCHEME, SCRAPE
+from operators.jmxexporter.pods import Pod
+from operators.jmxexporter.resources import build_annotation_patch
+
+
+def plan_annotations(
+    exporter: PrometheusJmxExporter, pod: Pod, served: tuple[int, str] | None
+) -> Patch | None:
+    """Plan the annotations of a pod.
+
+    Args:
+        exporter: The exporter.
+        pod: The pod.
+        served: Port and path of its first endpoint; None if it has none, or must be let go.
+
+    Returns:
+        The patch; None if nothing needs to change.
+    """
+    uid, held = exporter.metadata.uid, pod.annotations or {}
+    owned = held.get(OWNER) == uid
+    wanted: dict[str, str | None] = {}
+    if served is not None and _is_scraped(exporter) and not is_foreign(exporter, pod):
+        port, path = served
+        wanted = {SCRAPE: "true", PORT: str(port), PATH: path, OWNER: uid, MARK: "verified"}
+        if exporter.spec.tls is not None:
+            wanted[SCHEME] = "https"
+        elif owned:
+            wanted[SCHEME] = None
+    elif owned:
+        wanted = dict.fromkeys((SCRAPE, PORT, PATH, SCHEME, OWNER, MARK))
+    if served is not None and exporter.spec.pod_monitor is not None:
+        wanted[ENDPOINT] = f"{uid}:{served[0]}"
+    elif held.get(ENDPOINT, "").startswith(f"{uid}:"):
+        wanted[ENDPOINT] = None
+    changes = {name: value for name, value in wanted.items() if value is not None or name in held}
+    return build_annotation_patch(pod, changes)
+
+
+def is_foreign(exporter: PrometheusJmxExporter, pod: Pod) -> bool:
+    """Return whether a pod has annotations for Prometheus that are not ours to change."""
+    held = pod.annotations or {}
+    return held.get(OWNER) != exporter.metadata.uid and any(
+        name in held for name in (SCRAPE, PORT, PATH)
+    )
+
+
+def hides_endpoint(exporter: PrometheusJmxExporter, pod: Pod) -> bool:
+    """Return whether annotations of others keep Prometheus from finding the endpoint."""
+    return _is_scraped(exporter) and is_foreign(exporter, pod)
+
+
+def _is_scraped(exporter: PrometheusJmxExporter) -> bool:
+    return exporter.spec.annotations is Annotations.PROMETHEUS

@@ -1,0 +1,159 @@
+"""Single decisions whose change no other test would notice."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from libs.common.kinds import ENDPOINT_SLICE, POD, SERVICE, Manifest
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.harness import OperatorHarness
+from operators.jmxexporter.api.reasons import Reason
+from operators.jmxexporter.api.v1alpha1 import PrometheusJmxExporter
+from operators.jmxexporter.injector.messages import Reason as Told
+from operators.jmxexporter.injector.messages import Report
+from operators.jmxexporter.pods import Pod
+from operators.jmxexporter.reconcile import Observed, plan_exporter
+from operators.jmxexporter.reconcile_test import GOOD, LIMITS, NOW, end, parse_exporter, take
+from operators.jmxexporter.resources import Image, build_annotation_patch
+from operators.jmxexporter.samples import SHOP, build_exporter, build_pod
+from operators.jmxexporter.shown import condition, play, runs, status
+from operators.jmxexporter.startup import CONFIG_VOLUME, VOLUME, build_startup_patch
+from operators.jmxexporter.verdicts import Phase
+
+
+def test_delay_doubles_with_each_attempt() -> None:
+    exporter, pod = parse_exporter(maxAttempts=5, backoffSeconds=30), build_pod()
+    ended = NOW.replace(year=2026, month=1, day=1, hour=0, minute=10, second=2)
+
+    for delay in (30, 60, 120):
+        take(pod, exporter, ended + timedelta(days=1))
+        end(pod, Told.NOT_READY)
+        early = plan_exporter(
+            exporter, Observed(GOOD, [Pod.parse(pod)]), ended + timedelta(seconds=1), LIMITS
+        )
+        assert early.next_look == ended + timedelta(seconds=delay)
+
+
+def test_jvm_that_ended_for_an_earlier_spec_keeps_the_breaker_closed() -> None:
+    pod = build_pod()
+    take(pod, parse_exporter())
+    end(pod, Told.JVM_TERMINATED)
+    exporter = parse_exporter()
+    later = exporter.model_copy(
+        update={"metadata": exporter.metadata.model_copy(update={"generation": 2})}
+    )
+    observed = Observed(GOOD, [Pod.parse(pod)])
+
+    assert plan_exporter(exporter, observed, NOW, LIMITS).lost
+    assert not plan_exporter(later, observed, NOW, LIMITS).lost
+
+
+@pytest.mark.parametrize(
+    ("finished", "lost"),
+    [
+        ("2026-01-01T00:09:59Z", False),
+        ("2026-01-01T00:10:00Z", True),
+        ("2026-01-01T00:10:12Z", True),
+        ("2026-01-01T00:10:13Z", False),
+    ],
+)
+def test_container_counts_as_lost_only_if_it_ended_during_the_injection(
+    finished: str, lost: bool
+) -> None:
+    """The injector ran from 00:10:00 to 00:10:02; the kubelet may be 10 s late."""
+    pod = build_pod()
+    take(pod, parse_exporter())
+    end(pod, None)
+    before = pod["status"]["containerStatuses"][0]["containerID"]
+    ended = {"containerID": before, "finishedAt": finished, "exitCode": 137}
+    pod["status"]["containerStatuses"][0] |= {
+        "containerID": "containerd://shop-0-app-1",
+        "lastState": {"terminated": ended},
+    }
+
+    plan = plan_exporter(parse_exporter(), Observed(GOOD, [Pod.parse(pod)]), NOW, LIMITS)
+
+    assert bool(plan.lost) is lost
+
+
+async def test_pod_without_any_jvm_is_named_as_a_failure(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.create(build_pod())
+    api.create(build_exporter())
+    await play(api, harness, lambda *_: Report(reason=Told.NO_JVM_FOUND, message="no JVM"))
+
+    (failure,) = status(api)["failures"]
+    assert (failure["pod"], failure["reason"]) == (SHOP.name, Reason.NO_JVM_FOUND)
+    assert status(api)["failedPods"] == 1
+
+
+async def test_service_that_cannot_be_written_is_tried_again(
+    api: FakeApi, harness: OperatorHarness
+) -> None:
+    api.fail("patch", SERVICE, status=500, times=2)
+    api.fail("create", SERVICE, status=500, times=2)
+    api.create(build_pod())
+    api.create(build_exporter(service={}))
+
+    await harness.eventually(lambda: bool(runs(api)), "an injector is there")
+    await play(api, harness)
+    await harness.eventually(lambda: len(api.objects(SERVICE)) == 1, timeout=30)
+    await harness.eventually(lambda: condition(api) == ("True", Reason.ALL_SERVING))
+    assert api.objects(ENDPOINT_SLICE)
+
+
+def test_annotations_of_others_survive_a_patch_from_an_older_look() -> None:
+    """The patch may add the whole map; the version keeps it from replacing a newer one."""
+    pod = build_pod()
+    pod["metadata"] |= {"uid": "p-1", "resourceVersion": "7"}
+
+    patch = build_annotation_patch(Pod.parse(pod), {"a": "1"})
+
+    assert patch is not None
+    assert patch.kind == POD
+    assert patch.operations[0] == {"op": "add", "path": "/metadata/annotations", "value": {}}
+    assert (patch.uid, patch.resource_version) == ("p-1", "7")
+
+
+def prepare() -> list[Manifest]:
+    exporter = PrometheusJmxExporter.parse(build_exporter(startup="NewPods"))
+    pod: Manifest = {
+        "metadata": {"name": "shop"},
+        "spec": {"containers": [{"name": "app", "image": "shop"}]},
+    }
+    return build_startup_patch(exporter, pod, Image("injector"))
+
+
+def find(path: str) -> Manifest:
+    (found,) = (each for each in prepare() if each["path"] == path)
+    value = found["value"]
+    return {each["name"]: each for each in value}
+
+
+def test_quota_finds_all_four_resources_at_the_init_container() -> None:
+    resources = find("/spec/initContainers")[VOLUME]["resources"]
+
+    assert resources == {
+        "requests": {"cpu": "10m", "memory": "48Mi"},
+        "limits": {"cpu": "500m", "memory": "96Mi"},
+    }
+
+
+def test_containers_can_write_neither_the_jars_nor_the_configuration() -> None:
+    mounts = find("/spec/containers/0/volumeMounts")
+
+    assert mounts[VOLUME]["readOnly"] is True
+    assert mounts[CONFIG_VOLUME]["readOnly"] is True
+
+
+def test_container_that_was_given_up_has_no_further_turn() -> None:
+    exporter, pod = parse_exporter(maxAttempts=1), build_pod()
+    take(pod, exporter)
+    end(pod, Told.ATTACH_REFUSED)
+
+    (target,) = plan_exporter(exporter, Observed(GOOD, [Pod.parse(pod)]), NOW, LIMITS).targets
+
+    assert (target.phase, target.attempts) == (Phase.FAILED, 1)

@@ -1,0 +1,59 @@
+"""Which endpoints serve, as far as the reports of injectors tell; pure.
+
+An endpoint is published until a report says that it stopped, or its JVM or container is gone. An
+injector that fails says nothing about what it did not touch: a JVM goes on with what it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from operators.jmxexporter.injector.messages import Action, JvmReport, Reason, Report, State
+from operators.jmxexporter.pods import Run
+
+_ENDS = (Reason.JVM_TERMINATED, Reason.NOT_SERVING)
+"""Reasons of a JVM's report that say that nothing serves any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The endpoint of one JVM.
+
+    Attributes:
+        jvm: The report of the JVM, with port and configuration of what it serves.
+        path: Path of the metrics.
+        verified: When an injector last saw it serve; None for never.
+    """
+
+    jvm: JvmReport
+    path: str
+    verified: datetime | None = None
+
+
+def find_endpoints(runs: Iterable[Run]) -> Sequence[Endpoint]:
+    """Return the endpoints of a container, given its injectors from the first to the last."""
+    known: dict[tuple[int, int], Endpoint] = {}
+    for run in runs:
+        if run.report is not None and run.request.action is not Action.CHECK:
+            known = _update(known, run, run.report)
+    return list(known.values())
+
+
+def _update(
+    known: dict[tuple[int, int], Endpoint], run: Run, report: Report
+) -> dict[tuple[int, int], Endpoint]:
+    if report.reason == Reason.NO_JVM_FOUND:
+        return {}
+    told = {(jvm.pid, jvm.start): jvm for jvm in report.jvms}
+    kept = {key: known[key] for key in known if key in told or not report.is_complete}
+    for key, jvm in told.items():
+        if jvm.state is State.SERVING:
+            kept[key] = Endpoint(jvm, run.request.path, run.finished)
+        elif jvm.state is State.FAILED and jvm.port and key in kept:
+            serving = replace(kept[key].jvm, port=jvm.port, config_hash=jvm.config_hash)
+            kept[key] = replace(kept[key], jvm=serving, verified=run.finished)
+        elif jvm.state is State.STOPPED or jvm.reason in _ENDS:
+            kept.pop(key, None)
+    return kept

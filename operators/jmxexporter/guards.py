@@ -1,0 +1,181 @@
+"""Asks the guards of running JVMs over the network of the pods, and sends them configurations.
+
+Nothing is remembered that the guards cannot be asked again: after a restart of the operator each is
+asked once. A guard that cannot be reached, for example because of a NetworkPolicy, gets its next
+configuration from an injector.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+import aiohttp
+
+from libs.common.outside import Outside
+from operators.jmxexporter.guard_calls import (
+    ATTEMPTS,
+    GuardCall,
+    GuardKey,
+    GuardState,
+    parse_answer,
+)
+from operators.jmxexporter.injector.scrape import CONTROL_PATH
+from operators.jmxexporter.signing import SigningKey
+
+_CONNECT_SECONDS: Final = 3.0
+_SECONDS: Final = 15.0
+"""Time for one answer: the guard gives the beans 10 s."""
+_ANSWER_LIMIT: Final = 64 << 10
+_OK: Final = 200
+_REFUSED: Final = 422
+
+
+class Guards:
+    """What is known of the endpoints of each exporter."""
+
+    def __init__(self) -> None:
+        """Begin knowing nothing."""
+        self._states: dict[str, dict[GuardKey, GuardState]] = {}
+        self._calls = Outside[tuple[str, GuardKey], GuardState](lambda _: False)
+        self._session: aiohttp.ClientSession | None = None
+
+    def states(self, uid: str) -> Mapping[GuardKey, GuardState]:
+        """Return what the guards of an exporter reported."""
+        return self._states.get(uid, {})
+
+    async def make(
+        self,
+        uid: str,
+        calls: Iterable[GuardCall],
+        key: SigningKey | None,
+        now: Callable[[], datetime],
+        wake: Callable[[], None],
+    ) -> bool:
+        """Make calls, and return whether an answer came; `wake` is called for later ones."""
+        answers = await asyncio.gather(
+            *(
+                self._calls.ask(
+                    (uid, call.key), partial(self._call, uid, call, key, now), wake=wake
+                )
+                for call in calls
+            )
+        )
+        return any(answer is not None for answer in answers)
+
+    def keep(self, uid: str, keys: Iterable[GuardKey]) -> None:
+        """Forget the endpoints of an exporter that are gone."""
+        held, kept = self._states.get(uid, {}), set(keys)
+        self._states[uid] = {key: held[key] for key in held if key in kept}
+
+    def forget(self, uid: str) -> None:
+        """Forget an exporter."""
+        for key in self._states.pop(uid, {}):
+            self._calls.forget((uid, key))
+
+    async def close(self) -> None:
+        """End all calls."""
+        await self._calls.close()
+        if self._session is not None:
+            await self._session.close()
+
+    async def _call(
+        self, uid: str, call: GuardCall, key: SigningKey | None, now: Callable[[], datetime]
+    ) -> GuardState:
+        state = replace(await self._ask(call, key, now()), at=now())
+        before = self.states(uid).get(call.key)
+        if (
+            state.failures
+            and before is not None
+            and (before.run, before.wanted)
+            == (
+                call.run,
+                call.wanted,
+            )
+        ):
+            # What an earlier answer said of the endpoint still holds.
+            state = replace(
+                state,
+                failures=max(state.failures, before.failures + 1),
+                config_hash=before.config_hash,
+            )
+        self._states.setdefault(uid, {})[call.key] = state
+        return state
+
+    async def _ask(self, call: GuardCall, key: SigningKey | None, now: datetime) -> GuardState:
+        blank = GuardState(call.run, call.wanted, now, failures=1)
+        for port in call.ports:
+            try:
+                status, answer = await self._request("GET", call, port)
+                if status != _OK or answer.get("id") != call.id:
+                    blank = replace(blank, message=f"port {port} is not served by the guard")
+                    continue
+                known = replace(
+                    blank,
+                    failures=0,
+                    message="",
+                    port=port,
+                    config_hash=answer.get("configHash", ""),
+                )
+                if call.config is None or known.config_hash == call.wanted:
+                    return known
+                return await self._send(call, port, answer, known, key)
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                blank = replace(blank, message=f"port {port}: {type(error).__name__}")
+        return blank
+
+    async def _send(
+        self,
+        call: GuardCall,
+        port: int,
+        answer: Mapping[str, str],
+        known: GuardState,
+        key: SigningKey | None,
+    ) -> GuardState:
+        nonce, audience = answer.get("nonce"), answer.get("audience")
+        if key is None or call.config is None or not nonce or audience != call.key.container_id:
+            return replace(known, failures=ATTEMPTS, message="the guard takes no configurations")
+        signature = key.sign(call.id, audience, nonce, call.config)
+        status, result = await self._request(
+            "PUT", call, port, data=call.config.encode(), headers={"Signature": signature}
+        )
+        if status == _OK:
+            return replace(known, config_hash=result.get("configHash", ""))
+        if status == _REFUSED and result.get("reason"):
+            return replace(known, reason=result["reason"], message=result.get("message", ""))
+        # Another key, for example after the Secret was lost: an injector brings the new one.
+        return replace(known, failures=ATTEMPTS, message=f"the guard answered with {status}")
+
+    async def _request(
+        self,
+        method: str,
+        call: GuardCall,
+        port: int,
+        *,
+        data: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[int, dict[str, str]]:
+        host = f"[{call.ip}]" if ":" in call.ip else call.ip
+        scheme = "https" if call.encrypted else "http"
+        async with self._open().request(
+            method,
+            f"{scheme}://{host}:{port}{CONTROL_PATH}",
+            data=data,
+            headers=headers,
+            allow_redirects=False,
+            # The pod has the key of its certificate anyway. What is sent is signed, and not secret.
+            ssl=False,
+        ) as response:
+            body = await response.content.read(_ANSWER_LIMIT)
+            return response.status, parse_answer(body.decode(errors="replace"))
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=_SECONDS, sock_connect=_CONNECT_SECONDS)
+            connector = aiohttp.TCPConnector(force_close=True, limit=16)
+            self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
+        return self._session

@@ -1,0 +1,190 @@
+"""Where a container stands, and what the report of an injector means for it; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum, auto
+
+from operators.jmxexporter.api.reasons import Reason
+from operators.jmxexporter.endpoints import Endpoint
+from operators.jmxexporter.guard_calls import GuardCall
+from operators.jmxexporter.injector.messages import Action, JvmReport, Request, State
+from operators.jmxexporter.injector.messages import Reason as Told
+from operators.jmxexporter.pods import Container, Pod, Run
+from operators.jmxexporter.resources import UNKNOWN_USER, Credentials
+
+_RETRIED = (
+    Told.NOT_READY,
+    Told.CONFIG_CHANGED,
+    Told.NOT_STARTED,
+    Told.NO_JVM_FOUND,
+    Told.NOT_SERVING,
+    Told.PORT_IN_USE,
+    Told.TIMEOUT,
+    Told.UID_MISMATCH,
+    Told.SECRET_MISSING,
+    Told.TLS_INVALID,
+)
+"""Reasons that another attempt may not meet, though nobody has changed anything."""
+_TUNED = (*_RETRIED, Told.JVM_TERMINATED, Told.TOO_LITTLE_MEMORY, Told.TOO_MANY_JVMS)
+"""Reasons that another limit in the spec may change."""
+OF_CONFIG = frozenset({Told.CONFIG_INVALID, Told.CONFIG_CHANGED, Told.TIMEOUT})
+"""Reasons that another configuration may not meet."""
+_LASTING = frozenset(
+    {
+        Told.ATTACH_DISABLED,
+        Told.DYNAMIC_AGENTS_DISABLED,
+        Told.SECURITY_MANAGER,
+        Told.TMP_NOT_WRITABLE,
+        Told.MISSING_MODULES,
+        Told.UNSUPPORTED_JVM,
+    }
+)
+"""Reasons that hold for as long as the container runs, whatever is asked for."""
+
+
+class Phase(Enum):
+    """Where a container stands."""
+
+    DONE = auto()
+    """All that was asked for holds."""
+    NO_JVM = auto()
+    """There is nothing to do in it."""
+    DUE = auto()
+    """An injector is to be put beside it."""
+    WAITING = auto()
+    """An injector is at work, or the next one is not due yet."""
+    FAILED = auto()
+    """It is given up until something changes."""
+    UNVERIFIED = auto()
+    """It may serve; nobody could ask it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Say where a container stands.
+
+    Attributes:
+        pod: Its pod.
+        container: The container.
+        phase: Where it stands.
+        reason: Why.
+        message: The same for people.
+        attempts: How many injectors it had for what is asked for now.
+        user: As whom the next injector runs.
+        until: When it is to be looked at again; None for no time of its own.
+        reports: What the last injector said of its JVMs.
+        endpoints: The endpoints that serve, as far as is known; they are published.
+        verified: When the last injector looked.
+        started: Whether its JVMs began with the exporter.
+        calls: Guards to ask, or with phase DUE to send the configuration to.
+    """
+
+    pod: Pod
+    container: Container
+    phase: Phase
+    reason: Reason
+    message: str = ""
+    attempts: int = 0
+    user: Credentials = field(default_factory=Credentials)
+    until: datetime | None = None
+    reports: Sequence[JvmReport] = ()
+    endpoints: Sequence[Endpoint] = ()
+    verified: datetime | None = None
+    started: bool = False
+    calls: Sequence[GuardCall] = ()
+
+
+def answers(run: Run, request: Request) -> bool:
+    """Return whether what an injector found still answers a request."""
+    if run.request.is_like(request):
+        return True
+    found = summarize(run)
+    if run.request.wants_like(request):
+        return found.phase is not Phase.FAILED or found.told not in _TUNED
+    stops = {run.request.action, request.action} & {Action.STOP}
+    if stops or not run.request.looks_like(request):
+        return False
+    return found.phase is Phase.NO_JVM or found.told in _LASTING
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Sum up what an injector said.
+
+    Attributes:
+        phase: Where its container stands.
+        reason: Why.
+        message: The same for people.
+        told: The reason in the words of the injector; empty if it reported none.
+        retried: Whether another attempt may end differently.
+    """
+
+    phase: Phase
+    reason: Reason
+    message: str = ""
+    told: str = ""
+    retried: bool = False
+
+
+def summarize(run: Run) -> Summary:
+    """Sum up what an injector said of all JVMs of its container."""
+    report = run.report
+    if run.finished is None:
+        told, message = Told.NOT_STARTED, run.waits_for or "the injector has not started"
+        return Summary(Phase.FAILED, Reason.INJECTOR_NOT_STARTED, message, told, retried=True)
+    if report is None:
+        message = "the injector ended without a report"
+        return Summary(Phase.FAILED, Reason.NO_REPORT, message, retried=True)
+    if report.reason == Told.NO_JVM_FOUND:
+        return Summary(Phase.NO_JVM, Reason.NO_JVM_FOUND, report.message, report.reason)
+    bad = [jvm for jvm in report.jvms if jvm.state in (State.REFUSED, State.FAILED)]
+    if report.reason and not bad:
+        retried = report.reason in _RETRIED
+        reason = parse_reason(report.reason)
+        return Summary(Phase.FAILED, reason, report.message, report.reason, retried)
+    if not bad:
+        return Summary(Phase.DONE, Reason.ALL_SERVING)
+    # One that may be otherwise next time makes the container worth another attempt.
+    worst = next((jvm for jvm in bad if jvm.reason not in _RETRIED), bad[0])
+    message = f"process {worst.pid} {worst.main}: {worst.message}"
+    retried = any(jvm.reason in _RETRIED for jvm in bad)
+    return Summary(Phase.FAILED, parse_reason(worst.reason), message, worst.reason, retried)
+
+
+def find_user(container: Container, runs: Sequence[Run]) -> Credentials:
+    """Find as whom the next injector runs: as the JVM, whose ids an earlier one may have told.
+
+    A process of the pod can forge what an injector told, so it never leads to root where the
+    specification of the pod rules root out.
+    """
+    for run in reversed(runs):
+        for jvm in run.report.jvms if run.report else ():
+            if jvm.uid >= 0 and jvm.gid >= 0 and not (container.non_root and jvm.uid == 0):
+                return Credentials(jvm.uid, jvm.gid)
+    uid = UNKNOWN_USER if container.uid is None else container.uid
+    return Credentials(uid, uid if container.gid is None else container.gid)
+
+
+def fill(summary: Summary, pod: Pod, container: Container, run: Run, attempts: int) -> Target:
+    """Build the target of a container whose last injector said this."""
+    return Target(
+        pod,
+        container,
+        summary.phase,
+        summary.reason,
+        summary.message,
+        attempts,
+        reports=run.report.jvms if run.report else (),
+        verified=run.finished,
+    )
+
+
+def parse_reason(text: str) -> Reason:
+    """Read a reason that something in the pod gave."""
+    try:
+        return Reason(text)
+    except ValueError:
+        return Reason.AGENT_ERROR

@@ -1,0 +1,150 @@
+"""Peers of rules as pod selectors; pure.
+
+A peer is resolved to the UIDs of instances where pods carry no label for it: which firewall an
+instance names can change while its pod runs, and its own labels are not those of its pod.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from libs.common.contracts.compute import InstanceView
+from libs.common.kinds import Manifest
+from libs.common.labels import matches_selector
+from operators.network.api.v1alpha1.peers import FirewallPeer
+from operators.network.resources import build_network_peers, select_instances
+
+UIDS_LIMIT: Final = 5_000
+"""Most instances that the peers of one policy name; about 200 KB."""
+_CLUSTER_DNS: Final = {"kubernetes.io/metadata.name": "kube-system"}
+
+
+class PeerSort(StrEnum):
+    """Say how a peer is told from other pods."""
+
+    INSTANCES = "instances"
+    FIREWALL = "firewallRef"
+    NETWORK = "networkRef"
+    NAMESPACES = "namespaceSelector"
+    NEIGHBORS = "neighbors"
+    CLUSTER_DNS = "clusterDNS"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Peer:
+    """Name pods at the other end.
+
+    Attributes:
+        sort: How they are told from other pods.
+        value: Name of the firewall or network, or the selector as JSON.
+    """
+
+    sort: PeerSort
+    value: str = ""
+
+    @classmethod
+    def of(cls, peer: FirewallPeer) -> Peer:
+        """Read a peer of a rule."""
+        if peer.firewall_ref is not None:
+            return cls(PeerSort.FIREWALL, peer.firewall_ref.name)
+        if peer.network_ref is not None:
+            return cls(PeerSort.NETWORK, peer.network_ref.name)
+        if peer.instances is not None:
+            return cls(PeerSort.INSTANCES, _render(peer.instances.to_manifest()))
+        selector = peer.namespace_selector
+        return cls(PeerSort.NAMESPACES, _render(selector.to_manifest() if selector else {}))
+
+    @property
+    def selector(self) -> Manifest:
+        """Selector of instances or namespaces."""
+        selector: Manifest = json.loads(self.value)
+        return selector
+
+
+NEIGHBORS: Final = Peer(PeerSort.NEIGHBORS)
+"""Every pod of the namespace of the policy."""
+CLUSTER_DNS: Final = Peer(PeerSort.CLUSTER_DNS)
+"""Pods of the namespace kube-system, where the DNS service of the cluster runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Show the instances that peers may be.
+
+    Attributes:
+        instances: Instances of the namespace.
+        unlabelled: UIDs of those with a pod that lacks the label of a network.
+    """
+
+    instances: Sequence[InstanceView] = ()
+    unlabelled: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Selections:
+    """Peers as a policy names them.
+
+    Attributes:
+        peers: What stands for each peer in a policy.
+        too_many: Peers that are left out, since they are too many instances.
+    """
+
+    peers: Mapping[Peer, Sequence[Manifest]] = field(default_factory=dict)
+    too_many: frozenset[Peer] = frozenset()
+
+
+def resolve_peers(
+    peers: Iterable[Peer], around: Surroundings, *, limit: int = UIDS_LIMIT
+) -> Selections:
+    """Resolve peers to pod selectors.
+
+    Args:
+        peers: Peers, in the order in which the limit is used up.
+        around: Instances that they may be.
+        limit: Most instances that they may be together.
+    """
+    found: dict[Peer, Sequence[Manifest]] = {}
+    too_many = set()
+    for peer in peers:
+        uids = sorted(_list_uids(peer, around))
+        if len(uids) > limit:
+            too_many.add(peer)
+            uids = []
+        limit -= len(uids)
+        found[peer] = _build(peer, uids)
+    return Selections(found, frozenset(too_many))
+
+
+def _list_uids(peer: Peer, around: Surroundings) -> list[str]:
+    """List the instances that a peer names by UID."""
+    belongs: Mapping[PeerSort, Callable[[InstanceView], bool]] = {
+        PeerSort.FIREWALL: lambda each: each.firewall == peer.value,
+        PeerSort.NETWORK: lambda each: (
+            each.network == peer.value and each.uid in around.unlabelled
+        ),
+        PeerSort.INSTANCES: lambda each: matches_selector(peer.selector, each.labels),
+    }
+    test = belongs.get(peer.sort)
+    return [] if test is None else [each.uid for each in around.instances if test(each)]
+
+
+def _build(peer: Peer, uids: Sequence[str]) -> list[Manifest]:
+    match peer.sort:
+        case PeerSort.NETWORK:
+            return build_network_peers(peer.value, uids)
+        case PeerSort.NAMESPACES:
+            return [{"namespaceSelector": peer.selector}]
+        case PeerSort.NEIGHBORS:
+            return [{"podSelector": {}}]
+        case PeerSort.CLUSTER_DNS:
+            return [{"namespaceSelector": {"matchLabels": dict(_CLUSTER_DNS)}}]
+        case _:
+            return [{"podSelector": select_instances(uids)}]
+
+
+def _render(selector: Manifest) -> str:
+    return json.dumps(selector, sort_keys=True)

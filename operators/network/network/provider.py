@@ -1,0 +1,41 @@
+"""What a ProviderNetwork permits a Network; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from operators.network.api.v1alpha1 import Network, ProviderNetwork
+from operators.network.api.v1alpha1.network import NetworkReason
+
+type Objection = tuple[NetworkReason, str]
+"""Why a Network may not attach machines: the reason, and words that name the field."""
+
+
+def find_objection(
+    network: Network, provider: ProviderNetwork | None, labels: Mapping[str, str]
+) -> Objection | None:
+    """Find out why a Network may not attach machines; None if it may.
+
+    Args:
+        network: The Network, of backend Multus.
+        provider: What its providerNetworkRef names; None if it does not exist.
+        labels: Labels of the namespace of the Network.
+    """
+    reference, vlan = network.spec.provider_network_ref, network.spec.vlan
+    if reference is None:
+        message = "spec.providerNetworkRef is not set; set it to a ProviderNetwork"
+        return NetworkReason.PROVIDER_NETWORK_MISSING, message
+    name = f"ProviderNetwork {reference.name}"
+    if provider is None:
+        message = f"{name}, the spec.providerNetworkRef, does not exist or cannot be read"
+        return NetworkReason.PROVIDER_NETWORK_MISSING, message
+    if not provider.spec.allowed_namespaces.matches(labels):
+        message = f"{name} does not allow this namespace; see its spec.allowedNamespaces"
+        return NetworkReason.NAMESPACE_NOT_ALLOWED, message
+    if not provider.spec.permits(vlan):
+        asked = "untagged packets; set spec.vlan" if vlan is None else f"spec.vlan {vlan}"
+        return NetworkReason.VLAN_NOT_ALLOWED, f"{name} does not allow {asked}"
+    if (network.spec.mtu or 0) > (provider.spec.mtu or 65_535):
+        message = f"{name} carries packets of {provider.spec.mtu} bytes; reduce spec.mtu"
+        return NetworkReason.MTU_TOO_LARGE, message
+    return None

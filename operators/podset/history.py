@@ -1,0 +1,106 @@
+"""Read and keep the revisions of a set: the part that talks to the cache and the API server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from libs.common.contracts.reading import text_at
+from libs.common.crd import kind_of
+from libs.common.errors import TerminalError
+from libs.common.kinds import CONTROLLER_REVISION, Key, Manifest, is_deleting, key_of
+from libs.common.ownership import controller_of
+from libs.common.plan import Outcome
+from libs.common.runtime import Cache, Context
+from libs.common.runtime.store import IndexFunction
+from operators.podset.api.v1 import PodSet, Reason
+from operators.podset.naming import SET_LABEL
+from operators.podset.reconcile import Desired, Observed, assess, build_desired, find_current
+from operators.podset.resources import Blueprint
+from operators.podset.revisions import History, build_history, plan_revisions, read_blueprint
+
+_ORPHANS: Final = "orphaned revisions"
+
+
+async def read_desired(context: Context, image: str) -> Desired:
+    """Read the spec, and the revision if the spec names one.
+
+    Raises:
+        TerminalError: The spec cannot be read, contradicts itself, or names no revision of the set.
+    """
+    podset = PodSet.parse(context.primary)
+    name, blueprint = podset.spec.template_revision, None
+    if name is not None:
+        blueprint = await _read_revision(context, podset, name, image)
+        if blueprint is None:
+            message = (
+                f"PodSet {podset.key}: spec.templateRevision: ControllerRevision {name} is not a "
+                "revision of this set; list its revisions with `kubectl get controllerrevisions "
+                f"--selector {SET_LABEL}={podset.metadata.name}`"
+            )
+            raise TerminalError(Reason.INVALID_SPEC, message, field="spec.templateRevision")
+    return build_desired(podset, context.owner_reference(), image=image, blueprint=blueprint)
+
+
+async def read_former(
+    context: Context, desired: Desired, observed: Observed, image: str
+) -> Desired:
+    """Read the template of the pods that a partition protects."""
+    if not desired.budget.partition:
+        return desired
+    current = find_current(desired, observed, assess(desired, observed, context.now()))
+    if current is None or current.template_hash == desired.blueprint.template_hash:
+        return desired
+    former = await _read_revision(context, desired.podset, current.name, image)
+    return replace(desired, former=former)
+
+
+async def keep_history(
+    context: Context, desired: Desired, observed: Observed
+) -> tuple[Outcome, Observed]:
+    """Record the template before pods are made from it, and delete revisions that are too old."""
+    current = find_current(desired, observed, assess(desired, observed, context.now()))
+    used = {pod.template_hash for pod in observed.pods}
+    if current is not None:
+        used.add(current.template_hash)
+    steps = plan_revisions(desired.podset, desired.blueprint, desired.owner, observed.history, used)
+    if not steps:
+        return Outcome(), observed
+    outcome = await context.execute(steps)
+    return outcome, replace(observed, history=observe_history(context))
+
+
+def observe_history(context: Context) -> History:
+    """Read the revisions of a set from the cache, and those that a set of its name left behind."""
+    left = context.indexed(CONTROLLER_REVISION, _ORPHANS, str(context.key))
+    orphans = [each for each in left if not is_deleting(each)]
+    return build_history(context.children(CONTROLLER_REVISION), orphans)
+
+
+async def _read_revision(
+    context: Context, podset: PodSet, name: str, image: str
+) -> Blueprint | None:
+    # The cache holds no contents: templates are read rarely and can be large.
+    held = await context.live_get(CONTROLLER_REVISION, Key(context.key.namespace, name))
+    return None if held is None else read_blueprint(podset, held, default_image=image)
+
+
+def index_orphans(revision: Manifest) -> Iterable[str]:
+    """Index revisions without a controller by the set that may adopt them."""
+    return [] if controller_of(revision) else [str(_set_of(revision))]
+
+
+def map_revision(revision: Manifest, cache: Cache) -> list[Key]:
+    """Name the set that may adopt a revision."""
+    key = _set_of(revision)
+    return [key] if not controller_of(revision) and cache.store(_PODSET).get(key) else []
+
+
+def _set_of(revision: Manifest) -> Key:
+    return Key(key_of(revision).namespace, text_at(revision, "metadata", "labels", SET_LABEL))
+
+
+_PODSET: Final = kind_of(PodSet)
+REVISION_INDEXES: Final[Mapping[str, IndexFunction]] = {_ORPHANS: index_orphans}
+"""Indexes of the revisions in the cache."""

@@ -1,0 +1,289 @@
+"""Revisions over HTTP: what is recorded, what a partition keeps, and how a set is rolled back."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from libs.common.kinds import CONTROLLER_REVISION, POD, Manifest, uid_of
+from libs.common.ownership import controller_uid
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.harness import OperatorHarness
+from operators.podset.controller import PODSET
+from operators.podset.naming import SET_LABEL, TEMPLATE_HASH_LABEL
+from operators.podset.samples import (
+    TEMPLATE,
+    WEB,
+    build_podset,
+    condition,
+    fail_pod,
+    make_ready,
+    names,
+    writes,
+)
+
+
+def build_template(image: str) -> Manifest:
+    """Build a template whose pods run an image."""
+    template = copy.deepcopy(TEMPLATE)
+    template["spec"]["containers"][0]["image"] = image
+    return template
+
+
+def rolling(**limits: Any) -> Manifest:
+    """Build an update strategy."""
+    return {"type": "RollingUpdate", "rollingUpdate": limits}
+
+
+def images(api: FakeApi) -> list[str]:
+    """Return the images of all pods, in alphabetical order."""
+    return sorted(pod["spec"]["containers"][0]["image"] for pod in api.objects(POD))
+
+
+def recorded(api: FakeApi) -> dict[str, int]:
+    """Return the number of each revision by the image that it records."""
+    return {
+        each["data"]["spec"]["template"]["spec"]["containers"][0]["image"]: each["revision"]
+        for each in api.objects(CONTROLLER_REVISION)
+    }
+
+
+def name_of(api: FakeApi, image: str) -> str:
+    """Return the name of the revision that records an image."""
+    (found,) = [
+        each["metadata"]["name"]
+        for each in api.objects(CONTROLLER_REVISION)
+        if each["data"]["spec"]["template"]["spec"]["containers"][0]["image"] == image
+    ]
+    return str(found)
+
+
+async def converge(api: FakeApi, operator: OperatorHarness) -> None:
+    """Make pods ready until nothing changes any more."""
+    for _ in range(12):
+        await operator.settled()
+        fresh = [
+            pod["metadata"]["name"]
+            for pod in api.objects(POD)
+            if (pod.get("status") or {}).get("phase") != "Running"
+        ]
+        if not fresh:
+            return
+        for name in fresh:
+            make_ready(api, name)
+    raise AssertionError("the set does not come to rest")
+
+
+def change(api: FakeApi, **spec: Any) -> None:
+    """Change fields of the spec."""
+    api.patch(PODSET, WEB, {"spec": spec})
+
+
+async def test_template_is_recorded_before_pods_are_made_and_once(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    created = api.create(build_podset(replicas=2, template=build_template("one")))
+    await converge(api, operator)
+
+    made = [each for each in writes(api, 0) if each.startswith("create") and "PodSet" not in each]
+    (revision,) = api.objects(CONTROLLER_REVISION)
+    status = api.get(PODSET, WEB)["status"]
+    assert made[0].startswith("create controllerrevisions ")
+    assert controller_uid(revision) == uid_of(created)
+    assert revision["revision"] == 1
+    assert revision["data"]["spec"]["template"]["spec"] == build_template("one")["spec"]
+    assert status["currentRevision"] == status["updateRevision"] == revision["metadata"]["name"]
+    labels = revision["metadata"]["labels"]
+    assert all(
+        pod["metadata"]["labels"][TEMPLATE_HASH_LABEL] == labels[TEMPLATE_HASH_LABEL]
+        for pod in api.objects(POD)
+    )
+    mark = api.mark()
+    await operator.restart()
+    await operator.settled()
+    assert writes(api, mark) == []
+
+
+async def test_pod_that_a_partition_protects_is_recreated_from_its_own_template(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    strategy = rolling(partition=2)
+    api.create(build_podset(replicas=3, template=build_template("one"), updateStrategy=strategy))
+    await converge(api, operator)
+    change(api, template=build_template("two"))
+    await converge(api, operator)
+    assert images(api) == ["one", "one", "two"]
+    status = api.get(PODSET, WEB)["status"]
+    assert status["currentRevision"] == name_of(api, "one")
+    assert status["updateRevision"] == name_of(api, "two")
+
+    await operator.restart()
+    for image in ("one", "two"):
+        victim = next(
+            pod for pod in api.objects(POD) if pod["spec"]["containers"][0]["image"] == image
+        )
+        api.delete(POD, ("default", victim["metadata"]["name"]))
+        await converge(api, operator)
+        assert images(api) == ["one", "one", "two"]
+
+    change(api, updateStrategy=rolling(partition=0))
+    await converge(api, operator)
+    assert images(api) == ["two", "two", "two"]
+    assert api.get(PODSET, WEB)["status"]["currentRevision"] == name_of(api, "two")
+
+
+async def test_protected_pod_that_fails_at_once_is_replaced_after_a_delay(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    api.create(
+        build_podset(
+            replicas=1, template=build_template("one"), updateStrategy=rolling(partition=1)
+        )
+    )
+    await converge(api, operator)
+    change(api, template=build_template("two"))
+    await converge(api, operator)
+    for _ in range(2):
+        fail_pod(api, names(api)[0])
+        await operator.settled()
+
+    assert images(api) == ["one"]
+    assert condition(api, "Stalled") == ("True", "BackOff")
+
+
+async def test_set_is_rolled_back_to_a_revision_and_forward_again(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    api.create(build_podset(replicas=2, template=build_template("one"), updateStrategy=rolling()))
+    await converge(api, operator)
+    change(api, template=build_template("two"))
+    await converge(api, operator)
+    assert images(api) == ["two", "two"]
+
+    change(api, templateRevision=name_of(api, "one"))
+    await converge(api, operator)
+    assert images(api) == ["one", "one"]
+    assert recorded(api) == {"one": 3, "two": 2}
+    assert api.get(PODSET, WEB)["status"]["updateRevision"] == name_of(api, "one")
+    assert condition(api, "Ready") == ("True", "AllAvailable")
+    assert api.get(PODSET, WEB)["spec"]["template"] == build_template("two")
+
+    change(api, templateRevision=None)
+    await converge(api, operator)
+    assert images(api) == ["two", "two"]
+    assert recorded(api) == {"one": 3, "two": 4}
+
+
+@pytest.mark.parametrize("forged", ["content", "owner", "missing"])
+async def test_revision_that_is_not_one_of_the_set_is_refused_and_its_pods_stay(
+    api: FakeApi, operator: OperatorHarness, forged: str
+) -> None:
+    created = api.create(
+        build_podset(replicas=1, template=build_template("one"), updateStrategy=rolling())
+    )
+    await converge(api, operator)
+    revision = copy.deepcopy(api.objects(CONTROLLER_REVISION)[0])
+    metadata = revision["metadata"]
+    owner = {**metadata["ownerReferences"][0]}
+    if forged == "owner":
+        owner["uid"] = "somebody-else"
+        metadata["labels"].pop(SET_LABEL)
+    else:
+        revision["data"]["spec"]["template"]["spec"]["containers"][0]["image"] = "evil"
+    revision["metadata"] = {
+        "name": "forged",
+        "namespace": "default",
+        "labels": metadata["labels"],
+        "ownerReferences": [owner],
+    }
+    if forged != "missing":
+        api.create(revision)
+    change(api, templateRevision="forged")
+    await operator.settled()
+
+    assert images(api) == ["one"]
+    assert condition(api, "Ready") == ("False", "InvalidSpec")
+    (ready,) = [
+        each for each in api.get(PODSET, WEB)["status"]["conditions"] if each["type"] == "Ready"
+    ]
+    assert ready["message"].startswith("PodSet default/web: spec.templateRevision: ")
+    assert uid_of(api.get(PODSET, WEB)) == uid_of(created)
+
+
+async def test_history_keeps_as_many_templates_as_asked_for_and_those_of_pods(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    api.create(build_podset(replicas=1, template=build_template("v0"), revisionHistoryLimit=2))
+    await converge(api, operator)
+    for version in range(1, 6):
+        change(api, template=build_template(f"v{version}"))
+        await converge(api, operator)
+
+    # The pod of an OnDelete set still has the first template.
+    assert images(api) == ["v0"]
+    assert sorted(recorded(api)) == ["v0", "v3", "v4", "v5"]
+
+
+async def test_next_set_of_the_name_takes_over_orphaned_pods_with_their_revisions(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    api.create(build_podset(replicas=2, template=build_template("one")))
+    await converge(api, operator)
+    api.delete(PODSET, WEB, propagation="Orphan")
+    await operator.eventually(
+        lambda: not any(map(controller_uid, api.objects(CONTROLLER_REVISION))), "orphaned"
+    )
+    created = api.create(
+        build_podset(
+            replicas=2, template=build_template("two"), updateStrategy=rolling(partition=2)
+        )
+    )
+    await converge(api, operator)
+    api.delete(POD, ("default", names(api)[0]))
+    await converge(api, operator)
+
+    assert images(api) == ["one", "one"]
+    owners = {controller_uid(each) for each in api.objects(CONTROLLER_REVISION)}
+    assert owners == {uid_of(created)}
+
+
+async def test_revision_that_cannot_be_written_is_reported_and_written_later(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    api.fail(
+        "create", CONTROLLER_REVISION, status=403, times=1, message="exceeded quota: revisions"
+    )
+    api.create(build_podset(replicas=1, template=build_template("one")))
+    await converge(api, operator)
+
+    assert recorded(api) == {"one": 1}
+    assert images(api) == ["one"]
+
+
+async def test_counts_are_current_while_the_spec_is_invalid(
+    api: FakeApi, operator: OperatorHarness
+) -> None:
+    api.create(build_podset(replicas=3, template=build_template("one")))
+    await converge(api, operator)
+    assert api.get(PODSET, WEB)["status"]["readyReplicas"] == 3
+    change(api, templateRevision="missing")
+    await operator.settled()
+    assert condition(api, "Ready") == ("False", "InvalidSpec")
+    api.delete(POD, ("default", "web-pod-1"))
+    await operator.settled()
+
+    status = api.get(PODSET, WEB)["status"]
+    assert [status[f"{name}eplicas"] for name in ("r", "readyR", "availableR", "updatedR")] == [
+        2
+    ] * 4
+    assert status["podNames"] == ["web-pod-0", "web-pod-2"]
+    mark = api.mark()
+    await operator.restart()
+    await operator.settled()
+    assert writes(api, mark) == []
+
+    change(api, templateRevision=None)
+    await converge(api, operator)
+    assert condition(api, "Ready") == ("True", "AllAvailable")

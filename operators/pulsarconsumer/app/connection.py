@@ -1,0 +1,125 @@
+"""The connection to Pulsar: a client that is renewed with its credentials, and copies."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Final
+
+import pulsar
+import structlog
+
+from operators.pulsarconsumer.app.client import build_client
+from operators.pulsarconsumer.app.received import RawMessage
+from operators.pulsarconsumer.app.settings import Settings
+
+_ENCRYPTION_KEY: Final = "slipway"
+
+log = structlog.get_logger("connection")
+
+
+class Connection:
+    """Hold a client and the producers of copies; threads may share it."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Prepare; the first use connects."""
+        self._settings = settings
+        self._lock = threading.RLock()
+        self._client: pulsar.Client | None = None
+        self._producers: dict[str, pulsar.Producer] = {}
+
+    def client(self) -> pulsar.Client:
+        """Return the client.
+
+        Raises:
+            CredentialsMissing: A file of the credentials cannot be read.
+        """
+        with self._lock:
+            if self._client is None:
+                self._client = build_client(self._settings)
+            return self._client
+
+    def renew(self) -> None:
+        """Close the client; the next one reads the credentials again."""
+        with self._lock:
+            client, self._client = self._client, None
+            producers, self._producers = self._producers, {}
+        for producer in producers.values():
+            attempt(producer.close)
+        if client is not None:
+            attempt(client.close)
+
+    def build_key_reader(self) -> pulsar.CryptoKeyReader | None:
+        """Build what decrypts and encrypts messages; None without encryption."""
+        settings = self._settings
+        if not settings.encryption_private_key_file:
+            return None
+        return pulsar.CryptoKeyReader(
+            settings.encryption_public_key_file, settings.encryption_private_key_file
+        )
+
+    def send_copy(
+        self,
+        topic: str,
+        message: RawMessage,
+        properties: Mapping[str, str],
+        delay: float = 0,
+    ) -> None:
+        """Send a message on, and return once the broker has stored it.
+
+        Args:
+            topic: The retry topic or the dead-letter topic.
+            message: What is copied: payload, keys and time of the event.
+            properties: Properties of the copy.
+            delay: Seconds before it is delivered.
+
+        Raises:
+            pulsar.PulsarException: It is not certain that it was stored.
+            CredentialsMissing: A file of the credentials cannot be read.
+        """
+        self._find_producer(topic).send(
+            message.data(),
+            properties=dict(properties),
+            partition_key=message.partition_key() or None,
+            ordering_key=message.ordering_key() or None,
+            event_timestamp=message.event_timestamp() or None,
+            deliver_after=timedelta(seconds=delay) if delay > 0 else None,
+        )
+
+    def _find_producer(self, topic: str) -> pulsar.Producer:
+        with self._lock:
+            if topic not in self._producers:
+                self._create_subscription(topic)
+                reader = self.build_key_reader()
+                self._producers[topic] = self.client().create_producer(
+                    topic,
+                    # What came in chunks may only leave in chunks.
+                    chunking_enabled=True,
+                    block_if_queue_full=True,
+                    crypto_key_reader=reader,
+                    encryption_key=_ENCRYPTION_KEY if reader else None,
+                )
+            return self._producers[topic]
+
+    def _create_subscription(self, topic: str) -> None:
+        """Create the subscription without which the broker drops what is sent to a topic."""
+        settings, name = self._settings, self._settings.subscription_name
+        if topic == settings.dead_letter_topic_name:
+            name = settings.dead_letter_subscription or name
+        self.client().subscribe(
+            topic,
+            name,
+            consumer_type=pulsar.ConsumerType.Shared,
+            initial_position=pulsar.InitialPosition.Earliest,
+            receiver_queue_size=1,
+        ).close()
+        log.info("Keeping copies of messages", topic=topic, subscription=name)
+
+
+def attempt(close: Callable[[], object]) -> None:
+    """Close something that may be closed already."""
+    try:
+        close()
+    except pulsar.PulsarException as err:
+        log.debug("Closing what was closed", error=str(err))

@@ -1,0 +1,189 @@
+"""Messages that this process keeps: they wait for their next attempt, or behind one that does.
+
+A message that failed is handled again from memory. It is not handed back to the broker, because
+brokers redeliver more than that: the whole batch, or everything that is not acknowledged. Messages
+that come again because of a lost connection are recognized by their ids and not handled twice.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from operators.pulsarconsumer.app.received import RawMessage, Received, render_id
+
+_REMEMBERED = 20_000
+"""Ids of messages that were acknowledged lately, and attempts that are remembered."""
+
+
+class Held:
+    """Messages in memory that are neither handled now nor acknowledged; threads may share it."""
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        """Begin empty.
+
+        Args:
+            most: Number of messages at which no more should be received.
+            most_bytes: Size of payloads at which no more should be received.
+        """
+        self._most, self._most_bytes = most, most_bytes
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._due: list[tuple[float, int, Received]] = []
+        self._kept: dict[str, Received] = {}
+        self._bytes = 0
+        self._done: OrderedDict[str, None] = OrderedDict()
+        self._copied: OrderedDict[str, None] = OrderedDict()
+        self.attempts_made: OrderedDict[str, int] = OrderedDict()
+        """Attempts that failed at messages which will be redelivered, by id."""
+        self.is_watching = False
+        """Whether messages may come a second time."""
+        self._until = 0.0
+
+    def __len__(self) -> int:
+        """Return how many messages are kept."""
+        return len(self._kept)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more messages should be received now."""
+        return len(self._kept) >= self._most or self._bytes >= self._most_bytes
+
+    def keep(self, message: Received, due: float | None = None) -> None:
+        """Keep a message, until a time or until it is taken out."""
+        with self._lock:
+            held = self._kept.get(message.id)
+            self._kept[message.id] = message
+            self._done.pop(message.id, None)
+            if held is None:
+                self._bytes += len(message.data)
+            self.is_watching = True
+            if due is not None:
+                heapq.heappush(self._due, (due, next(self._numbers), message))
+
+    def take(self, message: Received) -> None:
+        """Take a message out, to handle it."""
+        with self._lock:
+            self._drop(message)
+
+    def pop_due(self, now: float) -> list[Received]:
+        """Return messages whose time has come, in that order; they stay kept until `take`."""
+        if not self._due:
+            return []
+        found: list[Received] = []
+        with self._lock:
+            while self._due and self._due[0][0] <= now:
+                message = heapq.heappop(self._due)[2]
+                if self._kept.get(message.id) is message:
+                    found.append(message)
+        return found
+
+    def forget(self, source: object) -> list[Received]:
+        """Drop the messages of a source whose consumer was closed: the broker has them back."""
+        with self._lock:
+            dropped = [each for each in self._kept.values() if each.source is source]
+            for message in dropped:
+                self._drop(message)
+                self._remember(message.id, message.attempt - 1)
+        return dropped
+
+    # Attempts and acknowledgments by id.
+
+    def remember(self, id_: str, attempts: int) -> None:
+        """Remember how many attempts at a message were made, for its redelivery."""
+        with self._lock:
+            self._remember(id_, attempts)
+
+    def attempts(self, id_: str) -> int:
+        """Return how many attempts at a message are known to have been made."""
+        return self.attempts_made.get(id_, 0) if self.attempts_made else 0
+
+    def watch_redeliveries(self, until: float) -> None:
+        """Remember acknowledged messages until a time: a connection was lost."""
+        with self._lock:
+            self._until = max(self._until, until)
+            self.is_watching = True
+
+    def tick(self, now: float) -> None:
+        """Stop watching when the time is over; called often."""
+        if self._until and now >= self._until:
+            with self._lock:
+                self._until = 0.0
+                if not self._kept:
+                    self._done.clear()
+                    self.is_watching = False
+
+    def acknowledged(self, message: Received) -> None:
+        """Take note of a message that was acknowledged."""
+        if self.attempts_made:
+            self.attempts_made.pop(message.id, None)
+        if self.is_watching:
+            with self._lock:
+                self._note_done(message.id)
+
+    def copied(self, message: Received) -> None:
+        """Take note of a message whose place a stored copy took.
+
+        A broker that crashes forgets acknowledgments of the last seconds. Each copy would then be
+        made, and tried, a second time.
+        """
+        with self._lock:
+            self._copied[message.id] = None
+            while len(self._copied) > _REMEMBERED:
+                self._copied.popitem(last=False)
+
+    def note_siblings(self, message: Received, pending: Iterable[Received]) -> None:
+        """Take note of the messages before one that failed in its batch: they were handled.
+
+        Args:
+            message: The one that failed.
+            pending: Messages that are still handled, or wait for it.
+        """
+        prefix, _, index = message.id.rpartition(":")
+        if not index.isdigit():
+            return
+        left = {each.id for each in pending if each.id.startswith(prefix)}
+        with self._lock:
+            for number in range(int(index)):
+                sibling = f"{prefix}:{number}"
+                if sibling not in self._kept and sibling not in left:
+                    self._note_done(sibling)
+
+    def sort_out(
+        self, batch: Iterable[RawMessage], pending: Iterable[Received]
+    ) -> tuple[list[RawMessage], list[RawMessage]]:
+        """Return messages that are new, and those that were acknowledged lately.
+
+        Args:
+            batch: What came.
+            pending: Messages that are handled, or wait for it.
+        """
+        in_hand = {each.id for each in pending}
+        new: list[RawMessage] = []
+        done: list[RawMessage] = []
+        for raw in batch:
+            id_ = render_id(raw)
+            if id_ in self._done or id_ in self._copied:
+                done.append(raw)
+            elif id_ not in self._kept and id_ not in in_hand:
+                new.append(raw)
+        return new, done
+
+    def _drop(self, message: Received) -> None:
+        if self._kept.pop(message.id, None) is not None:
+            self._bytes -= len(message.data)
+            self.is_watching = bool(self._kept) or self._until > 0
+
+    def _note_done(self, id_: str) -> None:
+        self._done[id_] = None
+        while len(self._done) > _REMEMBERED:
+            self._done.popitem(last=False)
+
+    def _remember(self, id_: str, attempts: int) -> None:
+        if attempts > 0:
+            self.attempts_made[id_] = attempts
+            while len(self.attempts_made) > _REMEMBERED:
+                self.attempts_made.popitem(last=False)

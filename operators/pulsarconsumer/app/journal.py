@@ -1,0 +1,177 @@
+"""A record of the messages that are being handled, which outlives a crash of the process.
+
+It is in a volume of the pod, so the next container of the pod reads it: a message at which the
+process crashed has used up an attempt, and messages that wait in memory for their next attempt keep
+the number of those that they had. Ids are written of calls that take long, and of all calls
+for a while after a crash: to write each id always would cost more than to receive the message.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+_SLOT: Final = 64
+_SLOTS: Final = 1024
+_RUNNING: Final = b"running"
+_ENDED: Final = b"ended\0\0"
+_REMEMBERED: Final = 20_000
+"""Messages whose attempts are remembered, at most."""
+_COUNTED: Final = 1000
+"""Messages whose crashes are counted, at most."""
+
+log = structlog.get_logger("journal")
+
+
+class Journal:
+    """Ids of messages that are being handled, in a file; threads may share it."""
+
+    def __init__(self, folder: str) -> None:
+        """Read what the process before left, and begin anew.
+
+        Args:
+            folder: Where the files are; empty to keep nothing.
+        """
+        self.crashes: dict[str, int] = {}
+        """How often the process crashed while a message was handled, by the id of the message.
+
+        The broker may not have received the acknowledgment of one before the next crash, so counts
+        are kept.
+        """
+        self.unsettled: set[str] = set()
+        """Messages among these that did not come again yet."""
+        self.attempts: dict[str, int] = {}
+        """How many attempts at a message failed in processes before this one, by its id."""
+        self.careful = False
+        """Whether the id of each message is written before it is handled."""
+        self.has_entries = False
+        """Whether ids are written now."""
+        self._lock = threading.Lock()
+        self._slots: dict[int, int] = {}
+        self._free = list(range(_SLOTS - 1, 0, -1))
+        self._map: mmap.mmap | None = None
+        self._failures = -1
+        self._lines = 0
+        if folder:
+            try:
+                self._open(Path(folder))
+            except (OSError, ValueError) as err:
+                log.warning("Crashes of the handler will not be counted", error=str(err))
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether messages are looked up or written before they are handled."""
+        return self.careful or bool(self.unsettled)
+
+    def begin(self, thread: int, id_: str) -> None:
+        """Write the id of the message that a thread handles."""
+        if self._map is None:
+            return
+        with self._lock:
+            if thread not in self._slots:
+                if not self._free:
+                    return
+                self._slots[thread] = self._free.pop()
+                self.has_entries = True
+            start = self._slots[thread] * _SLOT
+            self._map[start : start + _SLOT] = id_.encode()[:_SLOT].ljust(_SLOT, b"\0")
+
+    def end(self, thread: int) -> None:
+        """Take the id of a thread out."""
+        with self._lock:
+            slot = self._slots.pop(thread, None)
+            if slot is not None and self._map is not None:
+                self._map[slot * _SLOT : (slot + 1) * _SLOT] = bytes(_SLOT)
+                self._free.append(slot)
+            self.has_entries = bool(self._slots)
+
+    def settle(self, id_: str) -> int:
+        """Return how often processes before this one crashed at a message; 0 the next time."""
+        if id_ not in self.unsettled:
+            return 0
+        self.unsettled.discard(id_)
+        return self.crashes[id_]
+
+    def remember(self, id_: str, attempts: int) -> None:
+        """Write how many attempts at a message failed; the broker does not count all of them."""
+        with self._lock:
+            if self._failures < 0:
+                return
+            self.attempts[id_] = attempts
+            if self.crashes.pop(id_, None):
+                self._save()  # They are part of the number now.
+            os.write(self._failures, f"{id_} {attempts}\n".encode())
+            self._lines += 1
+            if self._lines > 2 * _REMEMBERED:
+                self._write_attempts()
+
+    def close(self) -> None:
+        """Note that the process ends in order; ids that are still there stay."""
+        if self._map is not None:
+            self._map[: len(_ENDED)] = _ENDED
+
+    def _open(self, folder: Path) -> None:
+        path, self._counts = folder / "in-flight", folder / "crashes.json"
+        self._attempts = folder / "attempts"
+        folder.mkdir(parents=True, exist_ok=True)
+        size = _SLOT * _SLOTS
+        before = path.read_bytes() if path.exists() else b""
+        if self._counts.exists():
+            self.crashes = _parse_counts(self._counts.read_text())
+        path.write_bytes(bytes(size))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), size)
+        self._map[: len(_RUNNING)] = _RUNNING
+        found = [before[at : at + _SLOT].rstrip(b"\0") for at in range(_SLOT, len(before), _SLOT)]
+        for id_ in (each.decode(errors="replace") for each in found if each):
+            self.crashes[id_] = self.crashes.get(id_, 0) + 1
+            log.warning("The process ended while it handled a message", message_id=id_)
+        if self._attempts.exists():
+            self.attempts = _parse_attempts(self._attempts.read_text(errors="replace"))
+        self._write_attempts()
+        self.careful = before.startswith(_RUNNING)
+        if any(found):
+            self._save()
+        self.unsettled = set(self.crashes)
+
+    def _write_attempts(self) -> None:
+        """Replace the file by the newest attempts, and go on at its end."""
+        self.attempts = dict(list(self.attempts.items())[-_REMEMBERED:])
+        partial = self._attempts.with_suffix(".partial")
+        partial.write_text("".join(f"{id_} {count}\n" for id_, count in self.attempts.items()))
+        partial.rename(self._attempts)
+        if self._failures >= 0:
+            os.close(self._failures)
+        self._failures = os.open(self._attempts, os.O_WRONLY | os.O_APPEND)
+        self._lines = len(self.attempts)
+
+    def _save(self) -> None:
+        counts = dict(list(self.crashes.items())[-_COUNTED:])
+        partial = self._counts.with_suffix(".partial")
+        partial.write_text(json.dumps(counts))
+        partial.rename(self._counts)
+
+
+def _parse_attempts(text: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for line in text.splitlines():
+        id_, _, count = line.rpartition(" ")
+        # A process that was killed may have left half of a line.
+        if id_ and count.isascii() and count.isdigit() and len(count) < 10:
+            found.pop(id_, None)
+            found[id_] = int(count)
+    return found
+
+
+def _parse_counts(text: str) -> dict[str, int]:
+    counts = json.loads(text)
+    if not isinstance(counts, Mapping):
+        return {}
+    return {str(id_): count for id_, count in counts.items() if isinstance(count, int)}

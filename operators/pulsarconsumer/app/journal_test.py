@@ -1,0 +1,53 @@
+"""The record that outlives a crash of the process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from operators.pulsarconsumer.app.journal import Journal
+
+
+def test_failed_attempts_are_known_after_a_crash(tmp_path: Path) -> None:
+    first = Journal(str(tmp_path))
+    first.remember("1:2:-1:0", 1)
+    first.remember("1:3:-1:0", 1)
+    first.remember("1:2:-1:0", 2)
+
+    second = Journal(str(tmp_path))
+    assert second.attempts == {"1:3:-1:0": 1, "1:2:-1:0": 2}
+    second.remember("1:3:-1:0", 2)
+    assert Journal(str(tmp_path)).attempts == {"1:2:-1:0": 2, "1:3:-1:0": 2}
+
+
+def test_crash_that_was_counted_as_an_attempt_is_not_counted_again(tmp_path: Path) -> None:
+    Journal(str(tmp_path)).begin(1, "1:2:-1:0")
+    second = Journal(str(tmp_path))
+    assert second.settle("1:2:-1:0") == 1
+    second.remember("1:2:-1:0", 1)
+    second.begin(1, "1:2:-1:0")
+
+    third = Journal(str(tmp_path))
+    assert (third.attempts, third.crashes) == ({"1:2:-1:0": 1}, {"1:2:-1:0": 1})
+
+
+@pytest.mark.parametrize(
+    "content", ["1:2:-1:0 3\n1:3:-1:0", "1:2:-1:0 3\n\n \n1 x\n", "1:2:-1:0 3\n9"]
+)
+def test_half_of_a_line_is_ignored(content: str, tmp_path: Path) -> None:
+    (tmp_path / "attempts").write_text(content)
+
+    assert Journal(str(tmp_path)).attempts == {"1:2:-1:0": 3}
+
+
+def test_file_of_attempts_does_not_grow_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("operators.pulsarconsumer.app.journal._REMEMBERED", 10)
+    journal = Journal(str(tmp_path))
+    for number in range(100):
+        journal.remember(f"1:{number}:-1:0", 1)
+
+    assert len((tmp_path / "attempts").read_text().splitlines()) <= 20
+    assert list(Journal(str(tmp_path)).attempts)[-1] == "1:99:-1:0"

@@ -1,0 +1,274 @@
+"""The consumer of one topic: it subscribes again by itself, whatever becomes of the others."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import pulsar
+import structlog
+
+from operators.pulsarconsumer.app.client import CredentialsMissing
+from operators.pulsarconsumer.app.connection import Connection, attempt
+from operators.pulsarconsumer.app.core.retry import Strategy
+from operators.pulsarconsumer.app.intake import Intake, build_batch_policy
+from operators.pulsarconsumer.app.received import RawMessage
+from operators.pulsarconsumer.app.schemas import Payloads
+from operators.pulsarconsumer.app.settings import (
+    DecryptFailure,
+    Settings,
+    SubscriptionType,
+)
+
+TYPES: Final[Mapping[SubscriptionType, pulsar.ConsumerType]] = {
+    SubscriptionType.EXCLUSIVE: pulsar.ConsumerType.Exclusive,
+    SubscriptionType.SHARED: pulsar.ConsumerType.Shared,
+    SubscriptionType.FAILOVER: pulsar.ConsumerType.Failover,
+    SubscriptionType.KEY_SHARED: pulsar.ConsumerType.KeyShared,
+}
+_DECRYPT: Final[Mapping[DecryptFailure, pulsar.ConsumerCryptoFailureAction]] = {
+    DecryptFailure.FAIL: pulsar.ConsumerCryptoFailureAction.FAIL,
+    DecryptFailure.DISCARD: pulsar.ConsumerCryptoFailureAction.DISCARD,
+    DecryptFailure.CONSUME: pulsar.ConsumerCryptoFailureAction.CONSUME,
+}
+BROKEN_SECONDS: Final = 30.0
+"""A consumer that is not connected for so long is replaced; the client retries by itself before."""
+CHECK_SECONDS: Final = 0.1
+"""Time between two checks of the connection."""
+PROBE_SECONDS: Final = 60.0
+"""Time between two attempts to subscribe to partitions that could not be subscribed to."""
+
+type Topics = str | list[str] | re.Pattern[str]
+
+log = structlog.get_logger("source")
+
+
+class Source:
+    """One topic, the topics of a pattern, or the retry topic.
+
+    Attributes:
+        label: `topic` or `retry`, for metrics.
+        name: The topic or the pattern.
+        is_retry: Whether its messages are copies that came back.
+        acknowledge: Acknowledges a message of this consumer, or of the one before; raises
+            pulsar.PulsarException if it is closed. It is the function of the client, because a
+            further call for each message is not free.
+        count_attempts: Tells which attempt a message of the topic is, from its id and the count of
+            the broker.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        connection: Connection,
+        payloads: Payloads,
+        topics: Topics,
+        count_attempts: Callable[[str, int], int] = lambda _, redeliveries: redeliveries + 1,
+    ) -> None:
+        """Prepare; `open` subscribes."""
+        self.count_attempts = count_attempts
+        self.acknowledge: Callable[[RawMessage], object] = _refuse
+        self._settings, self._connection, self._payloads = settings, connection, payloads
+        self._topics = topics
+        self.name = topics.pattern if isinstance(topics, re.Pattern) else str(topics)
+        self.is_retry = (
+            settings.retry_strategy is Strategy.RETRY_TOPIC
+            and self.name == settings.retry_topic_name
+        )
+        self.label = "retry" if self.is_retry else "topic"
+        self._closed_because = "not subscribed yet"
+        self._consumer: pulsar.Consumer | None = None
+        self._intake: Intake | None = None
+        self._connected_at = self._checked_at = 0.0
+        self._missing: list[str] = []
+        self._probed_at = 0.0
+        self._expired = False
+        self._lock = threading.Lock()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it is connected to all brokers of its topics."""
+        consumer = self._consumer
+        return consumer is not None and bool(consumer.is_connected())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a consumer, connected or not."""
+        return self._consumer is not None
+
+    @property
+    def problem(self) -> str:
+        """Why nothing, or not everything, can be received now; empty if all is well.
+
+        It is read from the state of the consumer, because the thread of the source may be waiting
+        for a handler when the connection is lost.
+        """
+        if not self.is_open:
+            return self._closed_because
+        if self._missing:
+            return f"no access to {', '.join(self._missing)}"
+        return "" if self.is_connected else "not connected to the broker"
+
+    def mark_refused(self, problem: str) -> None:
+        """Note why `open` failed."""
+        self._closed_because = problem
+
+    def open(self) -> None:
+        """Subscribe.
+
+        Raises:
+            pulsar.PulsarException: The broker refused or cannot be reached.
+            CredentialsMissing: A file of the credentials cannot be read.
+        """
+        try:
+            consumer = self._subscribe(self._topics)
+            self._missing = []
+        except pulsar.PulsarException:
+            found = self._subscribe_to_some()
+            if found is None:
+                raise
+            consumer = found
+        native = consumer._consumer  # noqa: SLF001  # The wrapper costs time for each message.
+        self._consumer, self.acknowledge = consumer, native.acknowledge
+        self._intake = Intake(native, self._settings)
+        self._connected_at = self._probed_at = time.monotonic()
+        self._expired = False
+
+    def check(self, now: float) -> bool:
+        """Tell whether it has to be subscribed again; called for each receipt."""
+        if self._consumer is None or 0 <= now - self._checked_at < CHECK_SECONDS:
+            return False
+        self._checked_at = now
+        if self._missing:
+            due = self._expired or now - self._probed_at > PROBE_SECONDS
+            return due and self._probe(now)
+        if self.is_connected:
+            self._connected_at = now
+            return False
+        return self._expired or now - self._connected_at > BROKEN_SECONDS
+
+    def expire(self) -> None:
+        """Have it subscribed again now, if it is not connected to all brokers."""
+        # A flag, since the thread of the source writes these times.
+        self._expired = True
+
+    def receive(self) -> Sequence[RawMessage]:
+        """Return what came.
+
+        Raises:
+            pulsar.Timeout: Nothing came.
+            pulsar.PulsarException: The connection is broken.
+        """
+        assert self._intake is not None
+        return self._intake.receive()
+
+    def close(self, problem: str = "closed") -> None:
+        """Close; what is not acknowledged goes back to the broker."""
+        self._closed_because = problem
+        with self._lock:
+            consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            attempt(consumer.close)
+
+    def _subscribe_to_some(self) -> pulsar.Consumer | None:
+        """Subscribe to the partitions that can be subscribed to, if there are any."""
+        if not isinstance(self._topics, str):
+            return None
+        partitions = self._connection.client().get_topic_partitions(self._topics)
+        if partitions == [self._topics]:
+            return None
+        good = [each for each in partitions if self._can_subscribe(each)]
+        if not good:
+            return None
+        self._missing = [each for each in partitions if each not in good]
+        log.error("Consuming without some partitions", topic=self.name, missing=self._missing)
+        return self._subscribe(good)
+
+    def _can_subscribe(self, topic: str) -> bool:
+        try:
+            self._subscribe(topic).close()
+        except pulsar.PulsarException as err:
+            log.warning("Cannot subscribe", topic=topic, error=describe(err))
+            return False
+        return True
+
+    def _probe(self, now: float) -> bool:
+        self._probed_at, self._expired = now, False
+        return any(self._can_subscribe(each) for each in self._missing)
+
+    def _subscribe(self, topics: Topics) -> pulsar.Consumer:
+        settings = self._settings
+        kind = TYPES[settings.subscription_type]
+        options: dict[str, object] = {}
+        if self.is_retry:
+            # Only shared subscriptions wait for the time of a delayed message.
+            kind = pulsar.ConsumerType.Shared
+        else:
+            options = self._options_of_topic()
+        return self._connection.client().subscribe(
+            topics,
+            settings.subscription_name,
+            consumer_type=kind,
+            initial_position=(
+                pulsar.InitialPosition.Earliest
+                if self.is_retry
+                else pulsar.InitialPosition.__members__[settings.initial_position]
+            ),
+            batch_receive_policy=build_batch_policy(settings),
+            receiver_queue_size=settings.receiver_queue_size,
+            consumer_name=settings.name or None,
+            batch_index_ack_enabled=settings.batch_index_ack,
+            crypto_key_reader=self._connection.build_key_reader(),
+            crypto_failure_action=_DECRYPT[settings.encryption_on_failure],
+            **options,
+        )
+
+    def _options_of_topic(self) -> dict[str, object]:
+        settings = self._settings
+        policy = None
+        if settings.subscription_type is SubscriptionType.KEY_SHARED:
+            policy = pulsar.ConsumerKeySharedPolicy(
+                allow_out_of_order_delivery=settings.key_shared_allow_out_of_order
+            )
+        return {
+            "schema": self._payloads.schema,
+            "key_shared_policy": policy,
+            "is_read_compacted": settings.read_compacted,
+            "replicate_subscription_state_enabled": settings.replicate_subscription_state,
+            "unacked_messages_timeout_ms": round(settings.ack_timeout_seconds * 1000) or None,
+        }
+
+
+def build_sources(
+    settings: Settings,
+    connection: Connection,
+    payloads: Payloads,
+    count_attempts: Callable[[str, int], int],
+) -> tuple[Source, ...]:
+    """Build the source of each topic, and of the retry topic."""
+    topics: list[Topics] = list(settings.all_topics)
+    if settings.topic_pattern:
+        topics = [re.compile(settings.topic_pattern)]
+    if settings.retry_strategy is Strategy.RETRY_TOPIC:
+        topics.insert(0, settings.retry_topic_name)
+    return tuple(Source(settings, connection, payloads, each, count_attempts) for each in topics)
+
+
+def _refuse(_raw: RawMessage) -> None:
+    raise pulsar.AlreadyClosed("the consumer is closed")
+
+
+def describe(err: Exception) -> str:
+    """Return an error of the client as text."""
+    text = f"{type(err).__name__}: {err}"
+    if isinstance(err, pulsar.Timeout):
+        # The client tries again until its time is over, and then no longer knows what it was.
+        return f"{text}; the broker cannot be reached, or does not take the credentials"
+    return text
+
+
+SUBSCRIBE_ERRORS: Final = (pulsar.PulsarException, CredentialsMissing)
+"""What `open` raises."""

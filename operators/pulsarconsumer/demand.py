@@ -1,0 +1,61 @@
+"""What consumers have to do now, as a broker reported it; pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from operators.pulsarconsumer.api.scaling import DelayedMessages
+from operators.pulsarconsumer.report import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Work of all topics of a PulsarConsumer, including its retry topic.
+
+    Attributes:
+        messages: Messages that are due, estimated; delayed ones as well if the spec counts them.
+        entries: Entries that hold them. Each goes to one consumer, so more consumers than entries
+            would have nothing to do.
+        unclaimed: Entries among them that no consumer holds yet.
+        waiting: All entries, due or not.
+        unfinished: Whether the connected consumers still have something to do or to wait for:
+            messages that they hold, delayed messages, or messages that wait for their next
+            attempt.
+        oldest: When the oldest due message was published, in seconds since 1970; None if unknown.
+        incoming: Messages published a second.
+    """
+
+    messages: int
+    entries: int
+    unclaimed: int
+    waiting: int
+    unfinished: bool
+    oldest: float | None
+    incoming: float
+
+
+def measure_demand(report: Report, delayed: DelayedMessages) -> Demand:
+    """Add up what a report says of all topics.
+
+    Args:
+        report: What the broker reported.
+        delayed: Whether delayed messages count as work.
+    """
+    consumed = report.consumed
+    counted = sum(t.delayed for t in consumed) if delayed is DelayedMessages.COUNT else 0
+    # A broker finds out that a message is due only while a consumer is connected. Without one the
+    # message would stay delayed in all statistics, and would never be delivered.
+    unfinished = (
+        report.retry_hidden
+        or any(t.delayed or t.unacknowledged for t in consumed)
+        or (report.retry is not None and report.retry.entries > 0)
+    )
+    return Demand(
+        messages=sum(t.due_messages for t in consumed) + counted,
+        entries=sum(t.due_entries for t in consumed) + counted,
+        unclaimed=sum(t.unclaimed_entries for t in consumed) + counted,
+        waiting=sum(t.entries for t in consumed),
+        unfinished=unfinished,
+        oldest=report.oldest_due,
+        incoming=sum(t.rate_in for t in report.topics),
+    )

@@ -1,0 +1,142 @@
+"""Which subscriptions a spec uses, and which an earlier one left behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from operators.pulsarconsumer.api.v1 import PulsarConsumer, Reason
+from operators.pulsarconsumer.observed import DeploymentView, Observed
+from operators.pulsarconsumer.report import (
+    AbandonedReport,
+    Report,
+    SubscriptionRef,
+    Survey,
+    TopicReport,
+    Trouble,
+)
+from operators.pulsarconsumer.samples import build_consumer, parse_consumer
+from operators.pulsarconsumer.subscriptions import (
+    find_abandoned,
+    find_deletable,
+    is_subscribed,
+    judge_abandoned,
+    list_subscriptions,
+    show_subscriptions,
+)
+
+ROOT = "persistent://public/default"
+ROLLED_OUT = DeploymentView(1, 1, 1, 1, current=True)
+
+
+def ref(topic: str, name: str = "s") -> SubscriptionRef:
+    return SubscriptionRef(f"{ROOT}/{topic}", name)
+
+
+def recorded(*topics: str, name: str = "s", **spec: Any) -> PulsarConsumer:
+    """Build a consumer whose status records subscriptions."""
+    manifest = build_consumer(subscriptionName="s", **spec)
+    listed = [{"topic": f"{ROOT}/{topic}", "name": name} for topic in topics]
+    manifest["status"] = {"subscriptions": listed}
+    return PulsarConsumer.parse(manifest)
+
+
+def test_spec_uses_a_subscription_on_each_topic_and_on_the_retry_topic() -> None:
+    consumer = parse_consumer(topic=None, topics=["a", "public/default/b"], retry={})
+
+    names = [each.topic for each in list_subscriptions(consumer)]
+
+    assert names == [f"{ROOT}/a", f"{ROOT}/b", f"{ROOT}/a-my-subscription-RETRY"]
+
+
+@pytest.mark.parametrize(
+    ("held", "spec", "left"),
+    [
+        (["a"], {"topic": "a"}, []),
+        (["a"], {"topic": "b"}, ["a"]),
+        (
+            ["a", "b", "a-s-RETRY"],
+            {"topic": None, "topics": ["b", "a"], "retry": {}},
+            ["a-s-RETRY"],
+        ),
+        (["a", "a-s-RETRY"], {"topic": "a", "retry": {"strategy": "NegativeAck"}}, ["a-s-RETRY"]),
+        (["a", "a-s-RETRY"], {"topic": "a", "retry": {"topic": "a-s-RETRY"}}, []),
+        (["a", "x"], {"topic": None, "topicPattern": f"{ROOT}/a.*"}, ["x"]),
+    ],
+)  # fmt: skip
+def test_change_leaves_subscriptions_behind(
+    held: list[str], spec: dict[str, Any], left: list[str]
+) -> None:
+    assert find_abandoned(recorded(*held, **spec)) == tuple(ref(topic) for topic in left)
+
+
+def test_new_name_leaves_the_old_subscription_behind() -> None:
+    consumer = recorded("a", name="old", topic="a")
+
+    assert find_abandoned(consumer) == (ref("a", "old"),)
+    assert not is_subscribed(consumer)
+
+
+def test_second_topic_that_changes_is_not_subscribed_yet() -> None:
+    """The status shows both as `a and 1 more`."""
+    assert is_subscribed(recorded("a", "b", topic=None, topics=["a", "b"]))
+    assert not is_subscribed(recorded("a", "b", topic=None, topics=["a", "c"]))
+
+
+def test_what_the_broker_no_longer_has_is_forgotten() -> None:
+    consumer = recorded("a", "b", topic="c")
+    report = Report(
+        topics=(TopicReport("c"),),
+        abandoned=(
+            AbandonedReport(ref("a"), entries=1234),
+            AbandonedReport(ref("b"), exists=False),
+        ),
+    )
+
+    shown = show_subscriptions(consumer, report)
+
+    assert shown == {
+        "subscriptions": [{"topic": f"{ROOT}/c", "name": "s"}],
+        "abandonedSubscriptions": [{"topic": f"{ROOT}/a", "name": "s", "backlog": 1200}],
+    }
+    stated = judge_abandoned(consumer, shown)
+    assert stated is not None
+    assert f"s on {ROOT}/a" in stated.message and "deletionPolicy to Delete" in stated.message
+
+
+def test_outage_keeps_what_was_recorded() -> None:
+    consumer = recorded("a", "b", topic="a")
+
+    shown = show_subscriptions(consumer, None)
+
+    assert [each["topic"] for each in shown["subscriptions"]] == [f"{ROOT}/a"]
+    assert [each["topic"] for each in shown["abandonedSubscriptions"]] == [f"{ROOT}/b"]
+
+
+@pytest.mark.parametrize(
+    ("view", "consumers", "trouble", "other", "deleted"),
+    [
+        (ROLLED_OUT, 0, False, "x", True),
+        (None, 0, False, "x", False),
+        (DeploymentView(2, 2, 1, 1, current=True), 0, False, "x", False),
+        (DeploymentView(1, 1, 1, 1, current=False), 0, False, "x", False),
+        (ROLLED_OUT, 1, False, "x", False),
+        (ROLLED_OUT, 0, True, "x", False),
+        (ROLLED_OUT, 0, False, "a", False),
+    ],
+    ids=["left alone", "no pods", "old pods", "not seen", "connected", "outage", "used by other"],
+)
+def test_subscription_is_deleted_only_if_nobody_uses_it(
+    view: DeploymentView | None, consumers: int, trouble: bool, other: str, deleted: bool
+) -> None:
+    report = Report(
+        topics=(TopicReport("b"),), abandoned=(AbandonedReport(ref("a"), consumers=consumers),)
+    )
+    failed = Trouble(Reason.UNREACHABLE, "gone") if trouble else None
+    observed = Observed(deployment=view, survey=Survey(report, failed))
+    others = [parse_consumer("other", topic=other, subscriptionName="s")]
+
+    found = find_deletable(recorded("a", topic="b"), observed, others)
+
+    assert found == ((ref("a"),) if deleted else ())

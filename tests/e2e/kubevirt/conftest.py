@@ -1,0 +1,104 @@
+"""One small guest on the real KubeVirt, which the tests of this folder take turns with."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Iterator
+from typing import Final
+
+import pytest
+
+from libs.common.contracts.compute import INSTANCE, INSTANCE_SIZE
+from libs.common.errors import AlreadyExists, NotFound
+from libs.common.kinds import NAMESPACE, build_object
+from tests.e2e.cluster import Cluster, Serve
+from tests.e2e.kubevirt.machine import LARGER, NAMESPACE_NAME, SIZE, WEB, Machine, build_machine
+from tools.cluster.errors import ToolError
+from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster
+from tools.cluster.progress import open_progress
+from tools.guest.serve import deploy
+from tools.kubevirt.state import find_state
+
+CLUSTER_VARIABLE: Final = "SLIPWAY_CLUSTER"
+"""Name of the kind cluster with the real KubeVirt."""
+
+
+@pytest.fixture(scope="session")
+def kind_cluster() -> KindCluster:
+    """Return the kind cluster; without the real KubeVirt the whole run ends here."""
+    name = os.environ.get(CLUSTER_VARIABLE, DEFAULT_NAME)
+    cluster = KindCluster(name)
+    try:
+        state = find_state(cluster.kubectl()) if cluster.is_up() else None
+    except ToolError as err:
+        pytest.exit(str(err), returncode=1)
+    if state is None or not state.ready or state.simulated:
+        found = state.describe() if state else "no cluster"
+        pytest.exit(
+            f"Cluster {name} has no real KubeVirt ({found}): run `./dev up --with kubevirt`, or set"
+            f" {CLUSTER_VARIABLE} to the name of another kind cluster",
+            returncode=1,
+        )
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def guest_image(kind_cluster: KindCluster) -> None:
+    """Serve the guest image in the cluster."""
+    deploy(kind_cluster, open_progress("guest-image"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def operators(guest_image: None, serve: Serve) -> None:
+    """Install the operators."""
+    # No load balancer is needed: the nodes route the addresses, which the tests ask from a node.
+    serve("ipam", settings__announcement="ExternalIPs")
+    serve("compute")
+
+
+@pytest.fixture
+async def web(cluster: Cluster, kind_cluster: KindCluster) -> AsyncIterator[Machine]:
+    """Give the one machine, Ready, as a test before left it or new.
+
+    A test that fails leaves no machine to the next one.
+    """
+    for kind, manifest in (
+        (NAMESPACE, build_object(NAMESPACE, NAMESPACE_NAME)),
+        (INSTANCE_SIZE, build_object(INSTANCE_SIZE, SIZE, spec=_size("256Mi"))),
+        (INSTANCE_SIZE, build_object(INSTANCE_SIZE, LARGER, spec=_size("288Mi"))),
+        (INSTANCE, build_machine()),
+    ):
+        with contextlib.suppress(AlreadyExists):
+            await cluster.client.create(kind, manifest)
+    machine = Machine(cluster, kind_cluster)
+    completed = False
+    try:
+        await cluster.wait_ready(INSTANCE, WEB)
+        yield machine
+        completed = await machine.exists() and await machine.is_ready()
+    finally:
+        if not completed:
+            await remove(cluster)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def clean_up(operators: None, kind_cluster: KindCluster) -> Iterator[None]:
+    """Remove the machine and its namespace while the operators still run."""
+    yield
+    kubectl = kind_cluster.kubectl()
+    where = ("--namespace", NAMESPACE_NAME, "--ignore-not-found", "--timeout=180s")
+    with contextlib.suppress(ToolError):
+        kubectl.read("delete", "operations,ipclaims,instances", "--all", *where, seconds=200)
+        kubectl.read("delete", "namespace", NAMESPACE_NAME, "--ignore-not-found", seconds=200)
+
+
+async def remove(cluster: Cluster) -> None:
+    """Delete the machine with its disk, and wait until it is gone."""
+    with contextlib.suppress(NotFound):
+        await cluster.delete(INSTANCE, WEB)
+    await cluster.wait_gone(INSTANCE, WEB)
+
+
+def _size(memory: str) -> dict[str, object]:
+    return {"cpus": 1, "memory": memory, "disk": "64Mi"}

@@ -1,0 +1,151 @@
+"""The machine of these tests: how it is built, operated on and looked at."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from libs.common.contracts.compute import INSTANCE, OPERATION
+from libs.common.contracts.kubevirt import (
+    VIRTUAL_MACHINE,
+    VIRTUAL_MACHINE_INSTANCE,
+    VmiView,
+    VmView,
+)
+from libs.common.contracts.reading import text_at
+from libs.common.errors import NotFound
+from libs.common.kinds import PVC, Key, Manifest
+from operators.compute.samples import build_instance, build_operation
+from tests.e2e.cluster import Cluster, eventually
+from tools.cluster.commands import read
+from tools.cluster.docker import find_docker
+from tools.cluster.errors import ToolError
+from tools.cluster.kind_cluster import KindCluster
+from tools.guest.serve import URL
+
+NAMESPACE_NAME: Final = "e2e-kubevirt"
+SIZE: Final = "e2e-kubevirt"
+LARGER: Final = "e2e-kubevirt-larger"
+WEB: Final = Key(NAMESPACE_NAME, "web")
+_FINAL: Final = ("Succeeded", "Failed", "Cancelled")
+
+
+def build_machine() -> Manifest:
+    """Build the Instance."""
+    return build_instance(
+        WEB.name,
+        WEB.namespace,
+        size=SIZE,
+        image={"url": URL},
+        rootDisk={"accessModes": ["ReadWriteOnce"]},
+        terminationGracePeriodSeconds=30,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The machine on its cluster."""
+
+    cluster: Cluster
+    kind: KindCluster
+
+    async def operate(self, type_: str, **spec: object) -> Manifest:
+        """Run an Operation to its end, whichever, and return it.
+
+        Raises:
+            AssertionError: It does not end in time.
+        """
+        name = f"{type_.lower()}-{time.monotonic_ns() % 10**9}"
+        operation = build_operation(type_, name, WEB.name, WEB.namespace, **spec)
+        await self.cluster.client.create(OPERATION, operation)
+        key, held = Key(WEB.namespace, name), dict[str, object]()
+
+        async def has_ended() -> bool:
+            held.clear()
+            held.update(await self.cluster.client.get(OPERATION, key))
+            status = held.get("status")
+            phase = text_at(held, "status", "phase")
+            assert phase in _FINAL, status
+            return True
+
+        await eventually(has_ended, f"{type_} has ended")
+        return held
+
+    async def succeed(self, type_: str, **spec: object) -> None:
+        """Run an Operation that must succeed.
+
+        Raises:
+            AssertionError: It did not.
+        """
+        held = await self.operate(type_, **spec)
+        assert text_at(held, "status", "phase") == "Succeeded", held["status"]
+
+    async def run(self) -> VmiView:
+        """Return the run that there is."""
+        return VmiView.parse(await self.cluster.client.get(VIRTUAL_MACHINE_INSTANCE, WEB))
+
+    async def has_run(self) -> bool:
+        """Tell whether there is a run."""
+        try:
+            return bool((await self.run()).uid)
+        except NotFound:
+            return False
+
+    async def memory(self) -> str:
+        """Return the memory that the guest has, in the words of KubeVirt."""
+        found = await self.cluster.client.get(VIRTUAL_MACHINE_INSTANCE, WEB)
+        return text_at(found, "status", "memory", "guestCurrent")
+
+    async def disk(self) -> str:
+        """Return the name of the disk that the machine boots from."""
+        return VmView.parse(await self.cluster.client.get(VIRTUAL_MACHINE, WEB)).disks["root"]
+
+    async def claims(self) -> set[str]:
+        """Return the names of the claims in the namespace."""
+        listing = await self.cluster.client.list(PVC, WEB.namespace)
+        return {each["metadata"]["name"] for each in listing.items}
+
+    async def exists(self) -> bool:
+        """Tell whether the Instance is there."""
+        try:
+            await self.cluster.client.get(INSTANCE, WEB)
+        except NotFound:
+            return False
+        return True
+
+    async def is_ready(self) -> bool:
+        """Tell whether the Instance is Ready."""
+        conditions = (await self.cluster.client.get(INSTANCE, WEB)).get("status", {})
+        found = {each["type"]: each["status"] for each in conditions.get("conditions", [])}
+        return found.get("Ready") == "True"
+
+    async def boots(self, address: str = "") -> int:
+        """Return the number of boots of the disk, which the guest tells on its page.
+
+        Args:
+            address: Address to ask; empty for the one in the pod network.
+
+        Raises:
+            AssertionError: The guest does not answer.
+        """
+        found = await self.cluster.client.get(VIRTUAL_MACHINE_INSTANCE, WEB)
+        interfaces = found.get("status", {}).get("interfaces") or [{}]
+        page = self.fetch(f"http://{address or interfaces[0].get('ipAddress', '')}/")
+        assert "boots of this disk:" in page, page
+        return int(page.rpartition(":")[2])
+
+    def fetch(self, url: str) -> str:
+        """Fetch a page from the node, which is outside of the pod network.
+
+        Raises:
+            AssertionError: There is no answer.
+        """
+        docker = find_docker(self.kind.cache)
+        assert docker is not None, "docker answers"
+        node = f"{self.kind.name}-control-plane"
+        command = ["docker", "exec", node, "curl", "--silent", "--fail", "--max-time", "4", url]
+        try:
+            return read(command, env=docker.environment(), seconds=20)
+        except ToolError as err:
+            raise AssertionError(f"{url}: {err}") from err

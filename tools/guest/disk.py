@@ -1,0 +1,113 @@
+"""The disk of the guest: a boot sector, a partition with kernel and initramfs, one for state.
+
+mtools, syslinux and mke2fs write the file systems, so neither a loop device nor root is needed.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Final
+
+from tools.cluster.errors import ToolError
+from tools.cluster.progress import Progress
+
+BUILDERS: Final = ("e2fsprogs", "mtools", "syslinux", "syslinux-common")
+"""Packages of the machine that write the disk."""
+_SECTOR: Final = 512
+_MEBIBYTE: Final = 1 << 20
+_BOOT_START: Final = 1
+"""Where the boot partition begins, in MiB; partitioning tools align to it."""
+_STATE: Final = 8
+"""Size of the partition for state, in MiB."""
+_FAT16: Final = 0x0E
+_LINUX: Final = 0x83
+_ACTIVE: Final = 0x80
+_MBR: Final = Path("/usr/lib/syslinux/mbr/mbr.bin")
+_CODE: Final = 440
+_SERIAL: Final = "534c4950"
+_UUID: Final = "8f0c5bb5-6c0e-4d0a-9d53-1c2ba0a6d001"
+_CONFIG: Final = """\
+SERIAL 0 115200
+DEFAULT slipway
+PROMPT 0
+LABEL slipway
+  KERNEL /vmlinuz
+  INITRD /initrd.gz
+  APPEND console=tty0 console=ttyS0,115200 quiet panic=10
+"""
+
+
+def write_disk(output: Path, kernel: bytes, initramfs: Path, progress: Progress) -> None:
+    """Write the disk.
+
+    Raises:
+        ToolError: A tool is missing or failed.
+    """
+    folder = output.parent
+    (folder / "vmlinuz").write_bytes(kernel)
+    (folder / "syslinux.cfg").write_text(_CONFIG)
+    files = [folder / "vmlinuz", initramfs, folder / "syslinux.cfg"]
+    boot = _needed(files)
+    state = _BOOT_START + boot
+    with output.open("wb") as disk:
+        disk.write(_render_mbr(boot))
+        disk.truncate((state + _STATE) * _MEBIBYTE)
+    _write_boot(output, files, boot, progress)
+    _write_state(output, state, progress)
+    for path in files:
+        path.unlink()
+
+
+def write_unbootable(output: Path) -> None:
+    """Write a disk that no firmware boots: it is empty."""
+    with output.open("wb") as disk:
+        disk.truncate(4 * _MEBIBYTE)
+
+
+def render_partition(kind: int, start: int, size: int, *, active: bool = False) -> bytes:
+    """Return an entry of the partition table; `start` and `size` are in MiB.
+
+    The addresses by cylinder are the ones that say "too large": all firmware of today reads the
+    sector numbers behind them.
+    """
+    beyond = b"\xfe\xff\xff"
+    sectors = _MEBIBYTE // _SECTOR
+    flag = _ACTIVE if active else 0
+    numbers = struct.pack("<II", start * sectors, size * sectors)
+    return bytes([flag]) + beyond + bytes([kind]) + beyond + numbers
+
+
+def _needed(files: list[Path]) -> int:
+    """Return the size of the boot partition in MiB, with room for the boot loader."""
+    total = sum(path.stat().st_size for path in files)
+    return max(20, total // _MEBIBYTE + 4)
+
+
+def _render_mbr(boot: int) -> bytes:
+    try:
+        code = _MBR.read_bytes()[:_CODE]
+    except FileNotFoundError as err:
+        raise ToolError(f"{_MBR} is missing: install syslinux-common") from err
+    table = render_partition(_FAT16, _BOOT_START, boot, active=True)
+    table += render_partition(_LINUX, _BOOT_START + boot, _STATE)
+    return code.ljust(446, b"\0") + table.ljust(64, b"\0") + b"\x55\xaa"
+
+
+def _write_boot(disk: Path, files: list[Path], size: int, progress: Progress) -> None:
+    offset = _BOOT_START * _MEBIBYTE
+    image = f"{disk}@@{offset}"
+    sectors = str(size * _MEBIBYTE // _SECTOR)
+    hidden = str(offset // _SECTOR)
+    geometry = ["-h", "64", "-s", "32", "-T", sectors, "-H", hidden]
+    progress.run(["mformat", "-i", image, *geometry, "-N", _SERIAL, "::"])
+    env = {"SOURCE_DATE_EPOCH": "0", "MTOOLS_SKIP_CHECK": "1"}
+    progress.run(["mcopy", "-i", image, *map(str, files), "::/"], env=env)
+    progress.run(["syslinux", "--install", "--offset", str(offset), str(disk)], env=env)
+
+
+def _write_state(disk: Path, start: int, progress: Progress) -> None:
+    options = f"offset={start * _MEBIBYTE},hash_seed={_UUID}"
+    command = ["mke2fs", "-q", "-F", "-t", "ext4", "-L", "slipway-state", "-U", _UUID]
+    command += ["-E", options, str(disk), f"{_STATE}m"]
+    progress.run(command, env={"SOURCE_DATE_EPOCH": "0"})

@@ -1,0 +1,1 @@
+"""The real KubeVirt and CDI on a kind cluster: `./dev up --with kubevirt`."""

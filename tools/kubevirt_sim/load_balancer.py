@@ -1,0 +1,115 @@
+"""A load balancer that announces what Services ask for, refuses it, or announces something else.
+
+It stands in for MetalLB, Cilium or kube-vip where a cluster has none: it writes
+`status.loadBalancer.ingress` of Services of type LoadBalancer and nothing else. **No packet is
+routed to the addresses.** Like the real ones, it reads only its own annotation: a Service that asks
+in the words of another gets an address from the pool of the load balancer.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from libs.common.contracts.reading import maps_at, text_at, text_map_at
+from libs.common.kinds import CORE_EVENT, SERVICE, Manifest, build_object, key_of, uid_of
+from libs.common.plan import Create, Step
+from libs.common.runtime import Context, Controller, Result
+from tools.kubevirt_sim.behavior import PREFIX
+from tools.kubevirt_sim.edge import Stage, Turned, patch_status, take_turns
+from tools.kubevirt_sim.settings import LoadBalancer
+from tools.kubevirt_sim.statuses import render_time
+
+ANNOTATIONS: Final[Mapping[LoadBalancer, str]] = {
+    "MetalLB": "metallb.io/loadBalancerIPs",
+    "Cilium": "lbipam.cilium.io/ips",
+    "KubeVip": "kube-vip.io/loadbalancerIPs",
+}
+"""Annotation by which a Service asks each load balancer for addresses."""
+MODE: Final = PREFIX + "load-balancer"
+"""Annotation of a Service: `refuse` or `other`."""
+POOL: Final = ipaddress.ip_network("198.51.100.0/24")
+"""Addresses of the load balancer itself, for Services that do not ask or get others."""
+
+
+def choose_addresses(
+    service: Mapping[str, Any], kind: LoadBalancer, taken: Iterable[str]
+) -> list[str]:
+    """Return the addresses that are announced for a Service; none if it is refused."""
+    notes = text_map_at(service, "metadata", "annotations")
+    if notes.get(MODE) == "refuse":
+        return []
+    asked = notes.get(ANNOTATIONS[kind], "") or text_at(service, "spec", "loadBalancerIP")
+    if asked and notes.get(MODE) != "other":
+        return [part.strip() for part in asked.split(",")]
+    used = frozenset(taken)
+    return [next(str(each) for each in POOL.hosts() if str(each) not in used)]
+
+
+def build_load_balancer(stage: Stage) -> Controller:
+    """Build the controller of the load balancer."""
+    kind = stage.load_balancer
+    assert kind != "Off", "it is built only if it is asked for"
+
+    async def reconcile(ctx: Context) -> Result:
+        async def turn(service: Manifest) -> Turned:
+            return Turned(_plan(ctx, service, kind))
+
+        result, _ = await take_turns(ctx, SERVICE, turn)
+        return result
+
+    return Controller(
+        "sim-load-balancer", primary=SERVICE, reconcile=reconcile, source="reflector"
+    ).reads(CORE_EVENT, source="reflector")
+
+
+def _plan(ctx: Context, service: Manifest, kind: LoadBalancer) -> list[Step]:
+    held = dict(service.get("status") or {})
+    if text_at(service, "spec", "type") != "LoadBalancer":
+        return []
+    shown = announced(service)
+    others = [each for each in ctx.list(SERVICE) if key_of(each) != ctx.key]
+    taken = {address for each in others for address in announced(each)}
+    wanted = choose_addresses(service, kind, taken)
+    if wanted and shown and _are_pooled(wanted) and _are_pooled(shown) and taken.isdisjoint(shown):
+        # An address of the pool stays.
+        wanted = shown
+    if wanted == shown:
+        return [] if wanted else _refuse(ctx, service, kind)
+    balancer = {"ingress": [{"ip": each} for each in wanted]} if wanted else {}
+    return [patch_status(SERVICE, service, {**held, "loadBalancer": balancer})]
+
+
+def _are_pooled(addresses: Iterable[str]) -> bool:
+    return all(ipaddress.ip_address(each) in POOL for each in addresses)
+
+
+def announced(service: Mapping[str, Any]) -> list[str]:
+    """Return the addresses that are announced for a Service."""
+    ingress = maps_at(service, "status", "loadBalancer", "ingress")
+    return [address for each in ingress if (address := text_at(each, "ip"))]
+
+
+def _refuse(ctx: Context, service: Manifest, kind: LoadBalancer) -> list[Step]:
+    """Tell of a refusal as MetalLB does: by an Event alone."""
+    name = f"{ctx.key.name}.{uid_of(service)[:8]}"
+    if kind != "MetalLB" or any(key_of(each).name == name for each in ctx.list(CORE_EVENT)):
+        return []
+    asked = text_map_at(service, "metadata", "annotations").get(ANNOTATIONS[kind], "")
+    event = build_object(CORE_EVENT, name, ctx.key.namespace) | {
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "namespace": ctx.key.namespace,
+            "name": ctx.key.name,
+            "uid": uid_of(service),
+        },
+        "type": "Warning",
+        "reason": "AllocationFailed",
+        "message": f'Failed to allocate IP for "{ctx.key}": ["{asked}"] is not allowed in config',
+        "source": {"component": "metallb-controller"},
+        "firstTimestamp": render_time(ctx.now()),
+        "lastTimestamp": render_time(ctx.now()),
+    }
+    return [Create(CORE_EVENT, event, ours=lambda _: True)]

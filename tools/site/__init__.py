@@ -1,0 +1,1 @@
+"""The documentation site: the Markdown of the repository, rendered by mkdocs-material."""

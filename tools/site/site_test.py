@@ -1,0 +1,70 @@
+"""The site has every page in its navigation, and every link on it works."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from tools.dev.operators import list_operators
+from tools.site.__main__ import build_site
+from tools.site.navigation import build_navigation
+from tools.site.stage import find_pages, stage
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def configuration(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    path = stage(ROOT, folder, list_operators())
+    settings = yaml.safe_load(path.read_text()) | {"site_dir": str(folder / "site")}
+    path.write_text(yaml.safe_dump(settings, sort_keys=False))
+    return path
+
+
+def test_site_is_built_without_a_broken_link(configuration: Path) -> None:
+    assert build_site(configuration)
+    site = configuration.parent / "site"
+    index = json.loads((site / "search/search_index.json").read_text())
+
+    assert "Create a local cluster" in (site / "docs/howto/cluster/index.html").read_text()
+    assert any("OperatorNoLeader" in each["text"] for each in index["docs"])
+    assert (site / "docs/images/architecture.svg").is_file()
+
+
+def test_broken_link_fails_the_build(configuration: Path, tmp_path: Path) -> None:
+    shutil.copytree(configuration.parent / "pages", tmp_path / "pages")
+    settings = yaml.safe_load(configuration.read_text())
+    settings |= {"docs_dir": str(tmp_path / "pages"), "site_dir": str(tmp_path / "site")}
+    broken = tmp_path / "mkdocs.yml"
+    broken.write_text(yaml.safe_dump(settings, sort_keys=False))
+    with (tmp_path / "pages/README.md").open("a") as page:
+        page.write("\n[nowhere](docs/howto/no-such-page.md)\n")
+
+    assert not build_site(broken)
+
+
+def test_every_page_has_one_place_in_the_navigation() -> None:
+    def flatten(node: Any) -> list[str]:
+        if isinstance(node, str):
+            return [node]
+        children = node.values() if isinstance(node, dict) else node
+        return [each for child in children for each in flatten(child)]
+
+    places = flatten(build_navigation(ROOT, list_operators()))
+
+    assert sorted(places) == sorted(page.relative_to(ROOT).as_posix() for page in find_pages(ROOT))
+
+
+def test_guide_without_a_section_is_named(tmp_path: Path) -> None:
+    for folder in ("docs/howto", "docs/tutorial", "docs/reference", "docs/explanation", "docs/adr"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "docs/howto/new-guide.md").write_text("# New\n")
+
+    with pytest.raises(ValueError, match="new-guide"):
+        build_navigation(tmp_path, [])
