@@ -34,18 +34,18 @@ class SlowWorkloads(PretendWorkloads):
 
     Attributes:
         answering: Set while questions are answered.
-        questions: Number of questions.
+        waiting: Whether a question has come after the change that made it slow.
         taken: Changes, as logs show them.
         slow: Whether a change makes it slow.
     """
 
     answering: asyncio.Event = field(default_factory=asyncio.Event)
-    questions: int = 0
+    waiting: bool = False
     taken: list[str] = field(default_factory=list)
     slow: bool = False
 
     async def look(self, access: Access) -> Workload:
-        self.questions += 1
+        self.waiting = not self.answering.is_set()
         await self.answering.wait()
         return await PretendWorkloads.look(self, access)
 
@@ -87,10 +87,9 @@ async def test_change_is_sent_once_while_the_cluster_is_slow(
         pool = {"name": "web", "count": 1, "size": "large", "labels": {"tier": "web"}}
         fake_api.patch(KUBERNETES_CLUSTER, EDGE, {"spec": {"pools": [pool]}})
         await operator.eventually(lambda: bool(workloads.taken), "the node gets its label")
-        asked = workloads.questions
 
         # The next reconcile, of which there is one at each poll, asks and gets no answer.
-        await operator.eventually(lambda: workloads.questions > asked, "it asks", timeout=60)
+        await operator.eventually(lambda: workloads.waiting, "it asks", timeout=60)
         await asyncio.wait({asyncio.create_task(operator.settled())}, timeout=4 * PATIENCE)
         workloads.slow = False
         workloads.answering.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.client
 import os
@@ -130,8 +131,12 @@ def test_jar_in_a_place_that_containers_share_is_not_loaded(
 
 
 def _list_jars(pid: int) -> list[str]:
-    links = [os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir()]
-    return [link for link in links if link.endswith(".jar")]
+    found = []
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        # The JVM closes files, such as connections, while they are listed.
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(each))
+    return [link for link in found if link.endswith(".jar")]
 
 
 @pytest.fixture
