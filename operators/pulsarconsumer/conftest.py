@@ -42,7 +42,6 @@ async def harness(api: FakeApi) -> AsyncIterator[OperatorHarness]:
         api.config,
         allow_loopback_brokers=True,
         poll_seconds=1,
-        broker_timeout_seconds=1,
         backoff_max_seconds=1,
     ) as harness:
         yield harness

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,37 +13,18 @@ from typing import Any
 import pytest
 
 from libs.common.conditions import find_condition
-from libs.common.crd import build_crd
 from libs.common.kinds import DEPLOYMENT, SECRET, Key, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.pulsar import Broker, PulsarMissing
-from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer, Reason
+from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, Reason
 from operators.pulsarconsumer.app.harness import Peer
-from operators.pulsarconsumer.controller import OPERATOR
 from operators.pulsarconsumer.played_nodes import playing
 from operators.pulsarconsumer.samples import build_manifest
 
 ORDERS = Key("default", "orders")
 _SECONDS = 60.0
 """A process of the app needs some seconds to start where the machine is busy."""
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    """Run a fake API server that serves PulsarConsumers."""
-    async with FakeApi() as api:
-        api.register(build_crd(PulsarConsumer))
-        yield api
-
-
-@pytest.fixture
-async def harness(api: FakeApi) -> AsyncIterator[OperatorHarness]:
-    """Run the operator."""
-    async with OperatorHarness(
-        OPERATOR, api.config, allow_loopback_brokers=True, poll_seconds=1, backoff_max_seconds=1
-    ) as harness:
-        yield harness
 
 
 @pytest.fixture(scope="module")

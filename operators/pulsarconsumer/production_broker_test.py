@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from libs.common.conditions import find_condition
-from libs.common.crd import build_crd
 from libs.common.kinds import DEPLOYMENT, EVENT, Manifest
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.pulsar import Broker, PulsarMissing
-from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer, Reason
+from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, Reason
 from operators.pulsarconsumer.app.harness import Peer
 from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
 from operators.pulsarconsumer.broker.survey import Question, take_survey
-from operators.pulsarconsumer.controller import OPERATOR
 from operators.pulsarconsumer.played_nodes import ORDERS, playing
 from operators.pulsarconsumer.samples import build_manifest
 
@@ -49,23 +47,6 @@ def broker() -> Iterator[Broker]:
         pytest.skip(str(err))
     with broker:
         yield broker
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    """Run a fake API server that serves PulsarConsumers."""
-    async with FakeApi() as api:
-        api.register(build_crd(PulsarConsumer))
-        yield api
-
-
-@pytest.fixture
-async def harness(api: FakeApi) -> AsyncIterator[OperatorHarness]:
-    """Run the operator."""
-    async with OperatorHarness(
-        OPERATOR, api.config, allow_loopback_brokers=True, poll_seconds=1, backoff_max_seconds=1
-    ) as harness:
-        yield harness
 
 
 def build(broker: Broker, topic: str, **spec: Any) -> Manifest:

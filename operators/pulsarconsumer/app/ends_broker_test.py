@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from functools import partial
 from pathlib import Path
 from urllib.error import HTTPError
@@ -15,6 +13,7 @@ from operators.pulsarconsumer.app.core import headers
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
     AppProcess,
+    Notes,
     Peer,
     app,
     build_environment,
@@ -58,29 +57,9 @@ class Buffered:
 """
 
 
-class Notes:
-    """What handlers of the process wrote down."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "notes"
-        self.path.write_text("")
-        (folder / "ending_handlers.py").write_text(HANDLERS)
-        self.environ = {
-            "NOTES": str(self.path),
-            "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)]),
-        }
-
-    @property
-    def lines(self) -> list[str]:
-        return self.path.read_text().splitlines()
-
-    def go(self) -> None:
-        self.path.with_name("notes.go").write_text("")
-
-
 @pytest.fixture
 def notes(tmp_path: Path) -> Notes:
-    return Notes(tmp_path)
+    return Notes(tmp_path, HANDLERS)
 
 
 def backlog(broker: Broker, topic: str) -> int:
@@ -105,7 +84,7 @@ def test_message_that_ends_the_process_uses_up_its_attempts(
     environ = notes.environ | build_environment(
         pulsar_broker.service_url,
         topic,
-        handler=f"ending_handlers:{kind}",
+        handler=f"noted_handlers:{kind}",
         log_sample_ratio=1,
         handler_timeout_seconds=0.5,
         drain_timeout_seconds=0.5,
@@ -151,7 +130,7 @@ def test_handler_that_blocks_its_event_loop_holds_up_no_probe(
     pulsar_broker: Broker, peer: Peer, topic: str, notes: Notes, tmp_path: Path
 ) -> None:
     environ = notes.environ | build_environment(
-        pulsar_broker.service_url, topic, handler="ending_handlers:block", log_sample_ratio=1
+        pulsar_broker.service_url, topic, handler="noted_handlers:block", log_sample_ratio=1
     )
     peer.send(topic, [b"x"])
     with app(environ, tmp_path) as process:
@@ -175,7 +154,7 @@ def test_handler_is_opened_closed_and_atexit_runs(
     pulsar_broker: Broker, peer: Peer, topic: str, notes: Notes, tmp_path: Path
 ) -> None:
     environ = notes.environ | build_environment(
-        pulsar_broker.service_url, topic, handler="ending_handlers:Buffered", log_sample_ratio=1
+        pulsar_broker.service_url, topic, handler="noted_handlers:Buffered", log_sample_ratio=1
     )
     peer.send(topic, [b"a", b"b"])
     with app(environ, tmp_path) as process:

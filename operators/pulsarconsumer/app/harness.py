@@ -211,6 +211,42 @@ def app(environ: Mapping[str, str], folder: Path) -> Iterator[AppProcess]:
             process.kill()
 
 
+class Notes:
+    """What handlers of a process wrote to the file `$NOTES`, a line each."""
+
+    def __init__(self, folder: Path, handlers: str) -> None:
+        """Write the module `noted_handlers` to a folder.
+
+        Args:
+            folder: Where the module and the file are.
+            handlers: The source of the module.
+        """
+        self.path = folder / "notes"
+        self.path.write_text("")
+        (folder / "noted_handlers.py").write_text(handlers)
+        self.environ = {
+            "NOTES": str(self.path),
+            "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)]),
+        }
+
+    @property
+    def lines(self) -> list[str]:
+        """All lines so far."""
+        return self.path.read_text().splitlines()
+
+    def of(self, word: str) -> list[str]:
+        """Return what follows a word, of the lines that begin with it."""
+        return [line.removeprefix(f"{word} ") for line in self.lines if line.startswith(f"{word} ")]
+
+    def has(self, count: int) -> bool:
+        """Tell whether so many calls have ended."""
+        return len(self.of("end")) >= count
+
+    def go(self) -> None:
+        """Let the handlers end: they wait for the file `$NOTES.go`."""
+        self.path.with_name("notes.go").write_text("")
+
+
 class Peer:
     """A plain client beside the app: it sends, and looks into topics."""
 

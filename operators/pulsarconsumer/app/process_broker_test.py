@@ -16,6 +16,7 @@ import pytest
 from libs.common.testing.pulsar import Broker
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
+    Notes,
     Peer,
     app,
     build_environment,
@@ -50,34 +51,9 @@ def print_and_fail_once(message):
 """
 
 
-class Notes:
-    """What handlers of the process wrote down."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "notes"
-        self.path.write_text("")
-        (folder / "own_handlers.py").write_text(HANDLERS)
-        self.environ = {
-            "NOTES": str(self.path),
-            "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)]),
-        }
-
-    def of(self, word: str) -> list[str]:
-        lines = self.path.read_text().splitlines()
-        return [line.removeprefix(f"{word} ") for line in lines if line.startswith(f"{word} ")]
-
-    def has(self, count: int) -> bool:
-        """Tell whether handlers have ended so often."""
-        return len(self.of("end")) >= count
-
-    def go(self) -> None:
-        """Let the handlers end."""
-        self.path.with_name("notes.go").write_text("")
-
-
 @pytest.fixture
 def notes(tmp_path: Path) -> Notes:
-    return Notes(tmp_path)
+    return Notes(tmp_path, HANDLERS)
 
 
 def backlog(broker: Broker, topic: str) -> int:
@@ -122,7 +98,7 @@ def test_kill_while_handling_loses_nothing(
     environ = notes.environ | build_environment(
         pulsar_broker.service_url,
         topic,
-        handler="own_handlers:slow",
+        handler="noted_handlers:slow",
         max_in_flight=4,
         log_sample_ratio=1,
     )
@@ -150,7 +126,7 @@ def test_consumers_killed_while_consuming_lose_nothing_and_repeat_little(
     environ = notes.environ | build_environment(
         pulsar_broker.service_url,
         topic,
-        handler="own_handlers:quick",
+        handler="noted_handlers:quick",
         log_sample_ratio=1,
         rate_limit_per_second=rate,
         receiver_queue_size=20,
@@ -179,7 +155,7 @@ def test_sigterm_finishes_what_is_begun_and_leaves_the_rest(
     environ = notes.environ | build_environment(
         pulsar_broker.service_url,
         topic,
-        handler=f"own_handlers:{handler}",
+        handler=f"noted_handlers:{handler}",
         max_in_flight=2,
         log_sample_ratio=1,
     )
@@ -231,7 +207,7 @@ def test_what_a_handler_prints_is_not_between_the_lines(
     environ = notes.environ | build_environment(
         pulsar_broker.service_url,
         topic,
-        handler="own_handlers:print_and_fail_once",
+        handler="noted_handlers:print_and_fail_once",
         log_sample_ratio=1,
     )
     peer.send(topic, [b"x"])
