@@ -18,11 +18,18 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.pulsar import Broker, PulsarMissing
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, Reason
-from operators.pulsarconsumer.app.harness import Peer
+from operators.pulsarconsumer.app.harness import Notes, Peer
 from operators.pulsarconsumer.played_nodes import playing
 from operators.pulsarconsumer.samples import build_manifest
 
 ORDERS = Key("default", "orders")
+HANDLERS = """
+import os
+
+def handle(message):
+    with open(os.environ["NOTES"], "a") as file:
+        file.write(message.data.decode() + "\\n")
+"""
 _SECONDS = 60.0
 """A process of the app needs some seconds to start where the machine is busy."""
 
@@ -137,6 +144,42 @@ async def test_kept_manifest_is_ready_and_logs_messages(
             lambda: api.get(PULSAR_CONSUMER, ORDERS)["status"]["connectedConsumers"] == 1,
             timeout=_SECONDS,
         )
+    await asyncio.to_thread(peer.close)
+
+
+async def test_handler_from_a_config_map_handles_messages(
+    api: FakeApi, harness: OperatorHarness, pulsar_broker: Broker, tmp_path: Path
+) -> None:
+    """The test mounts the ConfigMap as a kubelet does."""
+    topic = new_topic()
+    notes = Notes(tmp_path, HANDLERS)
+    mount = {"name": "handler", "mountPath": str(tmp_path), "readOnly": True}
+    env = [{"name": name, "value": value} for name, value in notes.environ.items()]
+    pod = {
+        "containers": [{"name": "consumer", "env": env, "volumeMounts": [mount]}],
+        "volumes": [{"name": "handler", "configMap": {"name": "handler"}}],
+    }
+    api.create(
+        build(
+            pulsar_broker,
+            topic,
+            replicas=1,
+            handler="noted_handlers:handle",
+            template={"spec": pod},
+            subscription={"create": "Operator"},
+        )
+    )
+    peer = Peer(pulsar_broker.service_url)
+    async with playing(api, tmp_path) as nodes:
+        await harness.eventually(
+            lambda: condition(api, "Ready") == ("True", Reason.ALL_READY), timeout=_SECONDS
+        )
+        await asyncio.to_thread(peer.send, topic, [b"hello"])
+        await harness.eventually(lambda: notes.lines == ["hello"], timeout=_SECONDS)
+        assert nodes.payloads == []
+    spec = api.get(DEPLOYMENT, ORDERS)["spec"]["template"]["spec"]
+    assert mount in spec["containers"][0]["volumeMounts"]
+    assert pod["volumes"][0] in spec["volumes"]
     await asyncio.to_thread(peer.close)
 
 

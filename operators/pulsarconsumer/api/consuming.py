@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -212,6 +212,14 @@ class Consumption(KubernetesModel):
     """batchIndexAck acknowledges single messages of a batch; the broker must allow it."""
 
 
+_IDENTIFIER: Final = "[A-Za-z_][A-Za-z0-9_]*"
+ExceptionName = Annotated[
+    str,
+    Field(min_length=1, max_length=253, pattern=rf"^{_IDENTIFIER}(\.{_IDENTIFIER})*$"),
+]
+"""The type of a Python exception, with or without its module."""
+
+
 class Retry(
     KubernetesModel,
     rules=(
@@ -235,7 +243,20 @@ class Retry(
     multiplier: Annotated[int, Field(ge=1, le=10)] = 2
     """multiplier is by how much each delay is longer than that before."""
     topic: TopicName | None = None
-    """topic is where messages wait for their next try (default: topic-subscription-RETRY)."""
+    """topic is the topic in which messages wait for their next attempt (retryLetterTopic of
+    Pulsar's clients). Defaults to topic-subscription-RETRY."""
+    reject_on: Annotated[list[ExceptionName], ListSet(), Field(max_length=50)] = []
+    """rejectOn are types of Python exceptions, such as ValueError or shop.errors.InvalidOrder. A
+    message whose handler raises one of them, or a subclass, is moved to the dead-letter topic
+    without further attempts. Has no effect without deadLetter."""
+
+
+class Output(KubernetesModel):
+    """Output publishes what the handler returns."""
+
+    topic: TopicName
+    """topic is the topic to which consumers publish what the handler returns, before they
+    acknowledge the message."""
 
 
 class DeadLetter(KubernetesModel):

@@ -40,6 +40,7 @@ from operators.pulsarconsumer.api.consuming import (
     Handler,
     MessageLog,
     MessageSchema,
+    Output,
     Retry,
     Subscription,
 )
@@ -254,6 +255,11 @@ class PulsarConsumerSpec(
             field_path=".handler",
         ),
         Rule(
+            "!has(self.output) || has(self.handler) || has(self.image)",
+            "output needs a handler, or an image of your own",
+            field_path=".handler",
+        ),
+        Rule(
             "self.subscription.readCompacted == 'Disabled' || "
             "self.subscription.type in ['Exclusive', 'Failover']",
             "readCompacted needs a subscription of type Exclusive or Failover",
@@ -279,6 +285,9 @@ class PulsarConsumerSpec(
     """adminAddress is the URL of the broker's admin API (Pulsar's webServiceUrl, KEDA's adminURL).
     A host of one word is a Service in the namespace of the PulsarConsumer. Defaults to the first
     host of serverAddress, on port 8080 or, for pulsar+ssl, 8443."""
+    listener_name: Annotated[str, Field(pattern=r"^[-._A-Za-z0-9]+$", max_length=253)] | None = None
+    """listenerName is the advertised listener of the brokers that consumers connect to
+    (listenerName of Pulsar's clients). Defaults to the default listener of the brokers."""
     authentication: Authentication | None = None
     """authentication tells how to log in (default: not at all)."""
     tls: TransportSecurity | None = None
@@ -299,6 +308,8 @@ class PulsarConsumerSpec(
     """messageLog tells what is logged of each message."""
     handler: Handler | None = None
     """handler is a Python function of your image, as module:function (default: logs messages)."""
+    output: Output | None = None
+    """output publishes what the handler returns. By default it is ignored."""
     autoscaling: Autoscaling | None = None
     """autoscaling chooses the number of consumers (default: replicas does)."""
     paused: Annotated[bool, Waive("no-booleans", "the same switch as that of a Deployment")] = False

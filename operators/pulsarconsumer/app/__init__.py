@@ -11,9 +11,11 @@ What a handler needs is here; it is named by PULSAR_CONSUMER_HANDLER as `module:
 
 from operators.pulsarconsumer.app.core.message import (
     Message,
+    Output,
     PartialFailure,
+    Pause,
     Reject,
     RetryLater,
 )
 
-__all__ = ["Message", "PartialFailure", "Reject", "RetryLater"]
+__all__ = ["Message", "Output", "PartialFailure", "Pause", "Reject", "RetryLater"]

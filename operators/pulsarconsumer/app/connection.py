@@ -10,11 +10,22 @@ from typing import Final
 import pulsar
 import structlog
 
-from operators.pulsarconsumer.app.client import build_client
+from operators.pulsarconsumer.app.client import CredentialsMissing, build_client
+from operators.pulsarconsumer.app.core.message import Output, Pause
+from operators.pulsarconsumer.app.core.topics import full_name
 from operators.pulsarconsumer.app.received import RawMessage
 from operators.pulsarconsumer.app.settings import Settings
 
 _ENCRYPTION_KEY: Final = "slipway"
+_PAUSE_SECONDS: Final = 5.0
+"""How long nothing is handled if an output cannot be published."""
+_REFUSALS: Final = (
+    pulsar.InvalidMessage,
+    pulsar.InvalidTopicName,
+    pulsar.IncompatibleSchema,
+    pulsar.MessageTooBig,
+)
+"""Errors that are due to the message: another one may be published."""
 
 log = structlog.get_logger("connection")
 
@@ -87,11 +98,35 @@ class Connection:
             deliver_after=timedelta(seconds=delay) if delay > 0 else None,
         )
 
+    def publish(self, output: Output) -> None:
+        """Publish what a handler returned, and return once the broker has stored it.
+
+        Raises:
+            Pause: The broker cannot store it now.
+            pulsar.PulsarException: The broker does not store this message.
+        """
+        data = output.data.encode() if isinstance(output.data, str) else output.data
+        topic = full_name(output.topic or self._settings.output_topic)
+        try:
+            self._find_producer(topic).send(
+                data,
+                properties=dict(output.properties),
+                partition_key=output.key or None,
+                event_timestamp=output.event_time or None,
+            )
+        except _REFUSALS:
+            raise
+        except (pulsar.PulsarException, CredentialsMissing) as err:
+            reason = f"cannot publish to {topic}: {type(err).__name__}: {err}"
+            raise Pause(_PAUSE_SECONDS, reason) from err
+
     def _find_producer(self, topic: str) -> pulsar.Producer:
         with self._lock:
             if topic not in self._producers:
-                self._create_subscription(topic)
-                reader = self.build_key_reader()
+                settings = self._settings
+                if topic in (settings.retry_topic_name, settings.dead_letter_topic_name):
+                    self._create_subscription(topic)
+                reader = self.build_key_reader() if settings.encryption_public_key_file else None
                 self._producers[topic] = self.client().create_producer(
                     topic,
                     # What came in chunks may only leave in chunks.

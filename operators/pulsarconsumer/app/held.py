@@ -33,6 +33,8 @@ class Held:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._due: list[tuple[float, int, Received]] = []
+        # Entries of the heap that still count, by message: one that is parked has none.
+        self._scheduled: dict[str, int] = {}
         self._kept: dict[str, Received] = {}
         self._bytes = 0
         self._done: OrderedDict[str, None] = OrderedDict()
@@ -53,7 +55,12 @@ class Held:
         return len(self._kept) >= self._most or self._bytes >= self._most_bytes
 
     def keep(self, message: Received, due: float | None = None) -> None:
-        """Keep a message, until a time or until it is taken out."""
+        """Keep a message until a time, or until it is taken out.
+
+        Args:
+            message: What is kept.
+            due: When it is handled again; None if it waits behind another one, which decides that.
+        """
         with self._lock:
             held = self._kept.get(message.id)
             self._kept[message.id] = message
@@ -61,8 +68,10 @@ class Held:
             if held is None:
                 self._bytes += len(message.data)
             self.is_watching = True
+            self._scheduled.pop(message.id, None)
             if due is not None:
-                heapq.heappush(self._due, (due, next(self._numbers), message))
+                number = self._scheduled[message.id] = next(self._numbers)
+                heapq.heappush(self._due, (due, number, message))
 
     def take(self, message: Received) -> None:
         """Take a message out, to handle it."""
@@ -76,8 +85,9 @@ class Held:
         found: list[Received] = []
         with self._lock:
             while self._due and self._due[0][0] <= now:
-                message = heapq.heappop(self._due)[2]
-                if self._kept.get(message.id) is message:
+                _, number, message = heapq.heappop(self._due)
+                if self._scheduled.get(message.id) == number:
+                    del self._scheduled[message.id]
                     found.append(message)
         return found
 
@@ -173,6 +183,7 @@ class Held:
         return new, done
 
     def _drop(self, message: Received) -> None:
+        self._scheduled.pop(message.id, None)
         if self._kept.pop(message.id, None) is not None:
             self._bytes -= len(message.data)
             self.is_watching = bool(self._kept) or self._until > 0

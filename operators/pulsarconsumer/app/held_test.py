@@ -36,3 +36,15 @@ def test_copies_are_remembered_up_to_a_number() -> None:
 
     forgotten, known = raw(0), raw(1)
     assert held.sort_out([forgotten, known], []) == ([forgotten], [known])
+
+
+def test_message_that_waits_behind_another_does_not_become_due_by_itself() -> None:
+    held, first, second = Held(10, 1000), received(1), received(2)
+    held.keep(first, 5.0)
+    held.keep(second, 5.0)
+    held.keep(second)
+
+    assert held.pop_due(6.0) == [first]
+    held.keep(second, 7.0)
+    assert held.pop_due(8.0) == [second]
+    assert held.pop_due(9.0) == []

@@ -11,8 +11,15 @@ from typing import Any
 
 from libs.common.telemetry import Telemetry
 from operators.pulsarconsumer.app.core.lines import is_sampled, render_lines
-from operators.pulsarconsumer.app.core.message import HandlerCrash, HandlerTimeout, PartialFailure
+from operators.pulsarconsumer.app.core.message import (
+    HandlerCrash,
+    HandlerTimeout,
+    Output,
+    PartialFailure,
+    Pause,
+)
 from operators.pulsarconsumer.app.core.message import Mismatch as MismatchError
+from operators.pulsarconsumer.app.core.outputs import read_outputs
 from operators.pulsarconsumer.app.core.slot import Slot
 from operators.pulsarconsumer.app.held import Held
 from operators.pulsarconsumer.app.journal import Journal
@@ -63,9 +70,16 @@ class Processor:
         meters: Meters,
         telemetry: Telemetry,
         *,
+        publish: Callable[[Output], None] | None = None,
         time: Callable[[], float] = time.time,
     ) -> None:
-        """Take what does the work, see Worker, and what tells the seconds since 1970."""
+        """Take what does the work, see Worker.
+
+        Further:
+            publish: Stores what the handler returns; None if that is ignored.
+            time: Returns the seconds since 1970.
+        """
+        self._publish = publish
         self._settings = settings
         self._handler = handler
         self._whole = settings.handler_batch
@@ -178,6 +192,8 @@ class Processor:
             object.__setattr__(message, "attempt", attempt)
             error = HandlerCrash("the process ended while it handled this message")
             return True, self._settler.fail(message, error, {})
+        if self._settler.is_paused(monotonic()):
+            return True, self._settler.postpone(message)
         if self._journal.careful:
             self._journal.begin(threading.get_ident(), message.id)
         return False, None
@@ -253,8 +269,9 @@ class Processor:
             for message in unit:
                 self._settler.succeed(message)
             return None
-        if isinstance(error, PartialFailure):
-            failed = {id(message) for message in error.failed}
+        if isinstance(error, PartialFailure | Pause):
+            named = unit if isinstance(error, Pause) else error.failed
+            failed = {id(message) for message in named}
             waiting = []
             for message in unit:
                 if id(message) not in failed:
@@ -296,7 +313,10 @@ class Processor:
         slot.began = began = monotonic()
         error: BaseException | None = None
         try:
-            self._handler(argument)
+            result = self._handler(argument)
+            if result is not None and self._publish is not None:
+                for output in read_outputs(result):
+                    self._publish(output)
         except (Exception, SystemExit) as err:  # noqa: BLE001  # Whatever it raises, it failed.
             error = err
         slot.began = 0.0

@@ -69,12 +69,17 @@ def receive_message(source: Any, raw: RawMessage) -> Received:
     return message
 
 
-def next_attempt(message: Received) -> Received:
-    """Return the same message for its next attempt; handlers may have kept the one before."""
+def next_attempt(message: Received, failed: int = 1) -> Received:
+    """Return the same message for its next attempt; handlers may have kept the one before.
+
+    Args:
+        message: The message of the last attempt.
+        failed: How many attempts to count: 0 if the last one does not count.
+    """
     origin = message.origin
     again = receive_message(message.source, message.raw)
     object.__setattr__(again, "id", message.id)
-    object.__setattr__(again, "origin", replace(origin, attempt=origin.attempt + 1))
+    object.__setattr__(again, "origin", replace(origin, attempt=origin.attempt + failed))
     return again
 
 

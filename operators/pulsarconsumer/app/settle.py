@@ -22,6 +22,7 @@ from operators.pulsarconsumer.app.core.headers import (
     build_dead_letter_properties,
     build_retry_properties,
 )
+from operators.pulsarconsumer.app.core.message import Pause
 from operators.pulsarconsumer.app.core.retry import DeadLetter, Retry, Strategy, plan_retry
 from operators.pulsarconsumer.app.held import Held
 from operators.pulsarconsumer.app.journal import Journal
@@ -32,6 +33,7 @@ from operators.pulsarconsumer.app.source import SUBSCRIBE_ERRORS
 
 _LEAST_COPY_SECONDS: Final = 1.0
 """Least time before a copy is sent again that could not be stored."""
+_LONGEST_PAUSE: Final = 3600.0
 
 log = structlog.get_logger("settle")
 
@@ -72,6 +74,8 @@ class Settler:
         self._monotonic = monotonic
         self._roll = roll
         self._unsent: dict[str, Callable[[], Received | None]] = {}
+        self.paused_until = 0.0
+        """Time of the monotonic clock before which no message is handled."""
         meters.waiting.set_function(lambda: len(held))
 
     def count_attempts(self, message_id: str, redeliveries: int) -> int:
@@ -110,6 +114,9 @@ class Settler:
         Returns:
             The message that waits in memory now, or None if it is settled.
         """
+        if isinstance(error, Pause):
+            self._pause(error)
+            return self.postpone(next_attempt(message, 0))
         attempt = message.attempt
         decision = plan_retry(self._policy, attempt, error, self._roll())
         shown = redact_text(f"{type(error).__name__}: {error}")
@@ -131,6 +138,25 @@ class Settler:
                 if not message.source.is_retry:
                     self._journal.remember(message.id, attempt)
                 return self._keep(next_attempt(message), delay)
+
+    def is_paused(self, now: float) -> bool:
+        """Tell whether a handler asked for a pause that lasts at a time of the monotonic clock."""
+        return now < self.paused_until
+
+    def postpone(self, message: Received) -> Received:
+        """Keep a message until the end of the pause; that does not count as an attempt."""
+        self._held.keep(message, self.paused_until)
+        self._held.note_siblings(message, self._pending())
+        return message
+
+    def _pause(self, error: Pause) -> None:
+        now = self._monotonic()
+        if not self.is_paused(now):
+            log.warning(
+                "Pausing consumption", seconds=error.seconds, reason=redact_text(str(error))
+            )
+        until = now + min(max(0.0, error.seconds), _LONGEST_PAUSE)
+        self.paused_until = max(self.paused_until, until)
 
     def take_unsent(self, message: Received) -> Callable[[], Received | None] | None:
         """Return what sends the copy of a message that could not be stored before."""

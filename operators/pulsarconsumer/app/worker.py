@@ -97,7 +97,9 @@ class Worker:
             self._journal,
             meters,
             telemetry,
+            publish=self._connection.publish if settings.output_topic else None,
         )
+        self._settler = settler
         self._whole = settings.handler_batch
         self._lanes = Lanes[Any](
             self._processor.process_list if self._whole else self._processor.process,
@@ -209,10 +211,12 @@ class Worker:
         """Receive until the connection is broken or the app stops."""
         broken = self._stopping.is_set
         while not broken():
-            if source.check(time.monotonic()):
+            now = time.monotonic()
+            if source.check(now):
                 log.warning("Subscribing again", topic=source.name, problem=source.problem)
                 return
-            if not source.is_retry and self._held.is_full:
+            full = not source.is_retry and self._held.is_full
+            if full or self._settler.is_paused(now):
                 self._stopping.wait(_PAUSE_SECONDS)
                 continue
             try:

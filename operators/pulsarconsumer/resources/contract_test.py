@@ -90,6 +90,7 @@ EVERYTHING: dict[str, dict[str, Any]] = {
             "maxDelaySeconds": 20,
             "multiplier": 3,
             "topic": "again",
+            "rejectOn": ["ValueError", "shop.errors.InvalidOrder"],
         },
         "deadLetter": {"topic": "dead", "subscriptionName": "review"},
     },
@@ -111,7 +112,9 @@ EVERYTHING: dict[str, dict[str, Any]] = {
         }
     },
     "rest": {
+        "listenerName": "internal",
         "handler": "shop.orders:handle",
+        "output": {"topic": "booked"},
         "drain": {"timeoutSeconds": 5},
         "metrics": {"port": 9090},
     },
@@ -218,11 +221,26 @@ def test_no_pod_is_made_that_would_refuse_to_start(
             "spec.authentication.type TLS needs",
         ),
         ({"deadLetter": {"topic": "my-topic"}}, "spec.deadLetter.topic persistent"),
+        (
+            {"handler": "a:b", "output": {"topic": "my-topic"}},
+            "spec.output.topic persistent://public/default/my-topic is consumed itself",
+        ),
+        (
+            {"handler": "a:b", "output": {"topic": "dead"}, "deadLetter": {"topic": "dead"}},
+            "spec.deadLetter.topic and spec.output.topic are both",
+        ),
         ({"topic": None, "topicPattern": "persistent://t/n/(("}, "spec.topicPattern is no regular"),
     ],
 )
 def test_fault_names_the_field(spec: dict[str, Any], expected: str) -> None:
     assert expected in find_fault(parse_consumer(**spec))
+
+
+def test_image_may_set_the_handler_itself() -> None:
+    batch = {"batch": {"delivery": "Whole"}}
+
+    assert not find_fault(parse_consumer(image="shop:1", consumption=batch, output={"topic": "o"}))
+    assert "spec.consumption.batch.delivery" in find_fault(parse_consumer(consumption=batch))
 
 
 @pytest.mark.parametrize(("path", "field", "bound"), [*build_bounds()])

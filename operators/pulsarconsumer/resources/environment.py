@@ -49,6 +49,8 @@ def render_variables(consumer: PulsarConsumer) -> dict[str, str]:
 def _walk(consumer: PulsarConsumer) -> Variables:
     spec = consumer.spec
     yield "SERVER", spec.server_address
+    if spec.listener_name is not None:
+        yield "LISTENER_NAME", spec.listener_name
     if spec.topic is not None:
         yield "TOPIC", spec.topic
     elif spec.topics is not None:
@@ -67,6 +69,8 @@ def _walk(consumer: PulsarConsumer) -> Variables:
     yield from _payload(consumer)
     if spec.handler is not None:
         yield "HANDLER", spec.handler
+    if spec.output is not None:
+        yield "OUTPUT_TOPIC", spec.output.topic
     yield from _changed(spec.drain, {"timeout_seconds": "DRAIN_TIMEOUT_SECONDS"})
     yield "JOURNAL_FOLDER", JOURNAL_DIRECTORY
     if spec.metrics.port != type(spec.metrics)().port:
@@ -159,6 +163,8 @@ def _failures(consumer: PulsarConsumer) -> Variables:
             "topic": "RETRY_TOPIC",
         }
         yield from _changed(retry, names)
+        if retry.reject_on:
+            yield "RETRY_REJECT_ON", ",".join(retry.reject_on)
     if dead is not None:
         yield "DEAD_LETTER", "Enabled"
         names = {"topic": "DEAD_LETTER_TOPIC", "subscription_name": "DEAD_LETTER_SUBSCRIPTION"}

@@ -20,6 +20,7 @@ _FIELDS: Final[Mapping[str, str]] = {
     "RETRY_TOPIC": "spec.retry.topic",
     "DEAD_LETTER_TOPIC": "spec.deadLetter.topic",
     "ACK_TIMEOUT_SECONDS": "spec.consumption.ackTimeoutSeconds",
+    "OUTPUT_TOPIC": "spec.output.topic",
     "HANDLER": "spec.handler",
     "HANDLER_BATCH": "spec.consumption.batch.delivery",
 }
@@ -30,6 +31,9 @@ _VARIABLE: Final = re.compile(rf"\b{PREFIX}([A-Z0-9_]+)\b")
 def find_fault(consumer: PulsarConsumer) -> str:
     """Return why the app would refuse to start with a spec; empty if it would not."""
     variables = render_variables(consumer)
+    if consumer.spec.image is not None:
+        # An image may set the handler itself.
+        variables.setdefault("HANDLER", "image:handler")
     try:
         load_settings({f"{PREFIX}{name}": value for name, value in variables.items()})
     except SettingsInvalid as err:

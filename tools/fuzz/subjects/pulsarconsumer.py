@@ -13,7 +13,9 @@ from libs.common.ownership import build_owner_reference
 from libs.common.plan import Apply
 from libs.common.testing.fakeapi import FakeApi
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer
+from operators.pulsarconsumer.app.settings.load import load_settings
 from operators.pulsarconsumer.conformance_test import TestEndingConsumerConformance, run_deployments
+from operators.pulsarconsumer.naming import CONTAINER
 from operators.pulsarconsumer.observed import Observed
 from operators.pulsarconsumer.reconcile import OPTIONAL_KINDS, plan_consumer
 from operators.pulsarconsumer.recorded_broker import RecordedBroker, RecordedTopic
@@ -26,7 +28,11 @@ _SOON: Final = 5.0
 
 
 def render(manifest: Manifest) -> list[Manifest]:
-    """Make the Deployment and what goes with it, in a cluster that has everything."""
+    """Render the children in a cluster that has every kind; the app must accept its settings.
+
+    Raises:
+        SettingsInvalid: The operator runs pods whose app would exit with status 2.
+    """
     plan = plan_consumer(
         PulsarConsumer.parse(manifest),
         Observed(served=frozenset(OPTIONAL_KINDS)),
@@ -34,7 +40,21 @@ def render(manifest: Manifest) -> list[Manifest]:
         owner=build_owner_reference(PULSAR_CONSUMER, manifest),
     )
     made = [step.manifest for batch in plan.batches for step in batch if isinstance(step, Apply)]
+    for child in made:
+        if child["kind"] == DEPLOYMENT.kind:
+            check_settings(child)
     return sorted(made, key=lambda child: child["kind"] != DEPLOYMENT.kind)
+
+
+def check_settings(deployment: Manifest) -> None:
+    """Load the settings of the app as the pods would.
+
+    Raises:
+        SettingsInvalid: The app would exit with status 2.
+    """
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    (env,) = [each["env"] for each in containers if each["name"] == CONTAINER]
+    load_settings({each["name"]: str(each.get("value", "pod")) for each in env})
 
 
 def build_world() -> list[Manifest]:

@@ -105,6 +105,18 @@ def build_dead_letter_properties(
     }
 
 
+def build_redrive_properties(properties: Mapping[str, str], *, keep_origin: bool) -> dict[str, str]:
+    """Return the properties of a dead letter that is sent back; attempts are counted anew.
+
+    Args:
+        properties: Of the dead letter.
+        keep_origin: Whether the copy goes to the retry topic, whose readers look at its origin.
+    """
+    origin = (REAL_TOPIC, REAL_SUBSCRIPTION, ORIGIN_ID, SCHEMA_VERSION) if keep_origin else ()
+    kept = {name: properties[name] for name in origin if name in properties}
+    return {**strip_own(properties), **kept}
+
+
 def strip_own(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the properties that the producer set, without those that this module adds."""
     return {key: value for key, value in properties.items() if key not in _OWN}

@@ -35,6 +35,25 @@ class Message:
     attempt: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A message that a handler returns, to be published to the output topic.
+
+    Attributes:
+        data: The payload; a text is sent as UTF-8.
+        key: The partition key; empty for none.
+        properties: The properties of the message.
+        event_time: When the event happened, in milliseconds since 1970; 0 for none.
+        topic: The topic; empty means the output topic of the settings.
+    """
+
+    data: bytes | str
+    key: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    event_time: int = 0
+    topic: str = ""
+
+
 class Reject(Exception):
     """Raised by a handler for a message that further attempts cannot fix.
 
@@ -57,6 +76,19 @@ class RetryLater(Exception):
     def __init__(self, seconds: float, reason: str = "") -> None:
         """Take the seconds, and why for the log."""
         super().__init__(reason or f"again in {seconds:g} s")
+        self.seconds = seconds
+
+
+class Pause(Exception):
+    """Raised by a handler if a system that it depends on is unavailable.
+
+    The consumer calls no handler for that time. The message is handled again afterwards, and the
+    call does not count as an attempt.
+    """
+
+    def __init__(self, seconds: float, reason: str = "") -> None:
+        """Take the length of the pause, and the reason for the log."""
+        super().__init__(reason or f"paused for {seconds:g} s")
         self.seconds = seconds
 
 

@@ -30,6 +30,8 @@ class RetryPolicy:
         max_delay: Seconds that a delay never exceeds.
         multiplier: How much longer each delay is than the one before.
         dead_letter: Whether there is a dead-letter topic; without it nothing is ever dead.
+        reject_on: Exception types that no further attempt can fix, by name, with or without their
+            module; subclasses count as well.
     """
 
     max_attempts: int = 5
@@ -37,6 +39,7 @@ class RetryPolicy:
     max_delay: float = 600.0
     multiplier: float = 2.0
     dead_letter: bool = False
+    reject_on: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,8 @@ def plan_retry(policy: RetryPolicy, attempt: int, error: BaseException, roll: fl
     """
     if policy.dead_letter and isinstance(error, Reject):
         return DeadLetter(error.cause)
+    if policy.dead_letter and policy.reject_on and policy.reject_on & _names_of(error):
+        return DeadLetter(Reject.cause)
     if policy.dead_letter and attempt >= policy.max_attempts:
         return DeadLetter("AttemptsExhausted")
     if isinstance(error, RetryLater):
@@ -82,3 +87,12 @@ def compute_delay(policy: RetryPolicy, attempt: int, roll: float = 0.5) -> float
         delay = policy.max_delay
     spread = 1.0 + _SPREAD * (2.0 * roll - 1.0)
     return min(delay * spread, policy.max_delay)
+
+
+def _names_of(error: BaseException) -> set[str]:
+    classes = type(error).__mro__
+    return {
+        name
+        for each in classes
+        for name in (each.__name__, f"{each.__module__}.{each.__qualname__}")
+    }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,3 +77,26 @@ def test_handler_chooses_the_delay_within_reason() -> None:
     assert plan_retry(policy, 1, RetryLater(30), 0) == Retry(30)
     assert plan_retry(policy, 1, RetryLater(-1), 0) == Retry(0)
     assert plan_retry(policy, 1, RetryLater(1e12), 0) == Retry(864_000)
+
+
+def test_exception_type_that_is_named_is_not_retried() -> None:
+    class InvalidOrder(ValueError):
+        pass
+
+    named = RetryPolicy(max_attempts=5, dead_letter=True, reject_on=frozenset({"ValueError"}))
+    qualified = RetryPolicy(
+        max_attempts=5, dead_letter=True, reject_on=frozenset({"json.decoder.JSONDecodeError"})
+    )
+
+    assert plan_retry(named, 1, ValueError("x"), 0.5) == DeadLetter("Rejected")
+    assert plan_retry(named, 1, InvalidOrder("x"), 0.5) == DeadLetter("Rejected")
+    assert isinstance(plan_retry(named, 1, KeyError("x"), 0.5), Retry)
+    error = json.JSONDecodeError("x", "", 0)
+    assert plan_retry(qualified, 1, error, 0.5) == DeadLetter("Rejected")
+    assert isinstance(plan_retry(qualified, 1, ValueError("x"), 0.5), Retry)
+
+
+def test_exception_type_that_is_named_is_retried_without_a_dead_letter_topic() -> None:
+    policy = RetryPolicy(max_attempts=5, reject_on=frozenset({"ValueError"}))
+
+    assert isinstance(plan_retry(policy, 1, ValueError("x"), 0.5), Retry)

@@ -33,6 +33,10 @@ class ConnectionSettings(BaseSettings):
     several hosts are separated by commas. With `http://` or `https://` it is the address of their
     HTTP service, which names the brokers."""
 
+    listener_name: str = ""
+    """listener_name is the advertised listener of the brokers to connect to (listenerName of
+    Pulsar's clients); empty means the default listener."""
+
     tls_trusted_ca_file: str = ""
     """tls_trusted_ca_file holds the certificates that the broker's must come from; empty means
     those that browsers trust."""

@@ -137,6 +137,11 @@ class Settings(ConnectionSettings):
     retry_multiplier: float = Field(default=2, ge=1, le=100)
     """retry_multiplier is how much longer each delay is than the one before."""
 
+    retry_reject_on: CommaList = ()
+    """retry_reject_on is a comma list of exception types, such as `ValueError` or
+    `shop.errors.InvalidOrder`. A message whose handler raises one of them, or a subclass, is moved
+    to the dead-letter topic without further attempts."""
+
     retry_topic: str = ""
     """retry_topic is where copies wait for their next try; empty means
     `<topic>-<subscription>-RETRY`, with the first of several topics; with a pattern
@@ -201,6 +206,10 @@ class Settings(ConnectionSettings):
     handler_batch: bool = False
     """handler_batch tells whether the handler takes a list of messages, with
     batch_max_messages."""
+
+    output_topic: str = ""
+    """output_topic is the topic to which the app publishes what the handler returns, before it
+    acknowledges the message. Empty means that what the handler returns is ignored."""
 
     handler_timeout_seconds: float = Field(default=0, ge=0)
     """handler_timeout_seconds is the time after which a call of the handler counts as a failed
@@ -267,6 +276,7 @@ class Settings(ConnectionSettings):
             self.retry_max_delay_seconds,
             self.retry_multiplier,
             self.dead_letter is Switch.ENABLED,
+            frozenset(self.retry_reject_on),
         )
 
     @property
@@ -322,7 +332,8 @@ class Settings(ConnectionSettings):
         if len(chosen) != 1:
             found = " and ".join(chosen) or "none"
             raise ValueError(f"one of topic, topics and topic_pattern must be set, not {found}")
-        named = [*self.all_topics, self.retry_topic, self.dead_letter_topic]
+        own = (self.retry_topic, self.dead_letter_topic, self.output_topic)
+        named = [*self.all_topics, *own]
         if wrong := [topic for topic in named if topic and not topics.is_topic(topic)]:
             raise ValueError(f"not of the form persistent://a/b/c: {', '.join(map(repr, wrong))}")
         if self.topic_pattern:
@@ -348,16 +359,20 @@ class Settings(ConnectionSettings):
         for name, topic in own:
             if topic in self.all_topics:
                 raise ValueError(f"{name} {topic} is consumed itself: choose another")
-        if len({topic for _, topic in own}) < len(own):
-            raise ValueError(f"retry_topic and dead_letter_topic are both {self.retry_topic_name}")
+        for number, (name, topic) in enumerate(own):
+            for other, taken in own[:number]:
+                if topic == taken:
+                    raise ValueError(f"{other} and {name} are both {topic}")
 
     def _own_topics(self) -> list[tuple[str, str]]:
-        """Return the topics that the app sends copies to, by their settings."""
+        """Return the topics that the app publishes to, by their settings."""
         own = []
         if self.retry_strategy is Strategy.RETRY_TOPIC:
             own.append(("retry_topic", self.retry_topic_name))
         if self.dead_letter is Switch.ENABLED:
             own.append(("dead_letter_topic", self.dead_letter_topic_name))
+        if self.output_topic:
+            own.append(("output_topic", topics.full_name(self.output_topic)))
         return own
 
     @model_validator(mode="after")

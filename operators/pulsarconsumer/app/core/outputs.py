@@ -1,0 +1,37 @@
+"""What a handler returns, as messages for the output topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from operators.pulsarconsumer.app.core.message import Output
+
+
+def read_outputs(result: object) -> list[Output]:
+    """Return the messages that a handler returned.
+
+    Args:
+        result: None, bytes, a text, an Output, or a list or tuple of these.
+
+    Raises:
+        TypeError: It is anything else; nothing should be published then.
+    """
+    return list(_walk(result))
+
+
+def _walk(result: object) -> Iterator[Output]:
+    match result:
+        case None:
+            return
+        case Output():
+            yield result
+        case bytes() | str():
+            yield Output(result)
+        case list() | tuple():
+            for each in result:
+                yield from _walk(each)
+        case _:
+            raise TypeError(
+                f"the handler returned {type(result).__name__}, which cannot be published; return "
+                "bytes, str, Output or a list of these"
+            )

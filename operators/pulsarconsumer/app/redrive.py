@@ -1,0 +1,163 @@
+"""Send dead letters back: `python -m operators.pulsarconsumer.app.redrive [--limit N]`.
+
+The variables are those of the app, so the command runs in the container of a consumer. With
+strategy RetryTopic, dead letters go to the retry topic, which only this subscription reads.
+Otherwise they go to the topic they came from, and all its subscriptions receive them.
+
+A dead letter is acknowledged after the broker has stored its copy. If the command is interrupted,
+run it again: no dead letter is lost, and at most the last one is sent twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pulsar
+
+from libs.common.logs import configure_logs
+from operators.pulsarconsumer.app.client import CredentialsMissing
+from operators.pulsarconsumer.app.connection import Connection
+from operators.pulsarconsumer.app.core import headers
+from operators.pulsarconsumer.app.core.retry import Strategy
+from operators.pulsarconsumer.app.core.topics import matches_pattern
+from operators.pulsarconsumer.app.received import RawMessage
+from operators.pulsarconsumer.app.settings import (
+    Settings,
+    SettingsInvalid,
+    Switch,
+    load_settings,
+)
+
+_WAIT_SECONDS: Final = 10.0
+"""How long to wait for the next dead letter, which another consumer may hold."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of the dead letters.
+
+    Attributes:
+        moved: How many were sent back.
+        left: Why others were not, by the number of them.
+    """
+
+    moved: int
+    left: dict[str, int]
+
+
+def redrive(settings: Settings, limit: int | None = None) -> Result:
+    """Send the dead letters back that are there now, and return how many.
+
+    Args:
+        settings: Settings of the app, with a dead-letter topic.
+        limit: How many at most.
+
+    Raises:
+        CredentialsMissing: A file of the credentials cannot be read.
+        pulsar.PulsarException: The broker cannot be reached or refused.
+    """
+    connection = Connection(settings)
+    result = Result(0, {})
+    try:
+        for topic in connection.client().get_topic_partitions(settings.dead_letter_topic_name):
+            _redrive_partition(settings, connection, topic, limit, result)
+    finally:
+        connection.renew()
+    return result
+
+
+def _redrive_partition(
+    settings: Settings, connection: Connection, topic: str, limit: int | None, result: Result
+) -> None:
+    consumer = connection.client().subscribe(
+        topic,
+        settings.dead_letter_subscription or settings.subscription_name,
+        consumer_type=pulsar.ConsumerType.Shared,
+        initial_position=pulsar.InitialPosition.Earliest,
+        crypto_key_reader=connection.build_key_reader(),
+    )
+    try:
+        # What fails again comes after this one, and must not be sent back in a circle.
+        last = _position(consumer.get_last_message_id())
+        while limit is None or result.moved < limit:
+            try:
+                message = consumer.receive(round(_WAIT_SECONDS * 1000))
+            except pulsar.Timeout:
+                return
+            here = _position(message.message_id())
+            if here > last:
+                return
+            target, problem = choose_target(settings, message.properties())
+            if problem:
+                result.left[problem] = result.left.get(problem, 0) + 1
+            else:
+                _send_back(settings, connection, target, message)
+                consumer.acknowledge(message)
+                result.moved += 1
+            if here == last:
+                return
+    finally:
+        consumer.close()
+
+
+def choose_target(settings: Settings, properties: Mapping[str, str]) -> tuple[str, str]:
+    """Return where a dead letter goes, or why it cannot be sent back.
+
+    Args:
+        settings: Settings of the app.
+        properties: Properties of the dead letter, which anyone who may produce there chooses.
+    """
+    if settings.retry_strategy is Strategy.RETRY_TOPIC:
+        return settings.retry_topic_name, ""
+    topic = properties.get(headers.REAL_TOPIC, "")
+    pattern = settings.topic_pattern
+    known = matches_pattern(pattern, topic) if pattern and topic else topic in settings.all_topics
+    if not known:
+        return "", f"{headers.REAL_TOPIC} is {topic or 'not set'}, which is not consumed"
+    if headers.SCHEMA_VERSION in properties:
+        return "", "the schema version of the message is kept with retry strategy RetryTopic only"
+    return topic, ""
+
+
+def _send_back(settings: Settings, connection: Connection, topic: str, message: RawMessage) -> None:
+    to_retry = settings.retry_strategy is Strategy.RETRY_TOPIC
+    properties = headers.build_redrive_properties(message.properties(), keep_origin=to_retry)
+    connection.send_copy(topic, message, properties)
+
+
+def _position(message: pulsar.MessageId) -> tuple[int, int]:
+    return message.ledger_id(), message.entry_id()
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Send dead letters back, print how many, and return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="redrive", description="Send the dead letters of this consumer back."
+    )
+    parser.add_argument("--limit", type=int, help="how many at most [default: all]")
+    options = parser.parse_args(argv)
+    try:
+        settings = load_settings(environ)
+        if settings.dead_letter is not Switch.ENABLED:
+            raise SettingsInvalid(["PULSAR_CONSUMER_DEAD_LETTER: is not Enabled"])
+        result = redrive(settings, options.limit)
+    except SettingsInvalid as err:
+        sys.stderr.write(f"{err}\n")
+        return 2
+    except (CredentialsMissing, pulsar.PulsarException) as err:
+        sys.stderr.write(f"Cannot send dead letters back: {type(err).__name__}: {err}\n")
+        return 1
+    sys.stdout.write(f"Sent {result.moved} messages of {settings.dead_letter_topic_name} back\n")
+    for problem, count in result.left.items():
+        sys.stderr.write(f"Left {count} messages: {problem}\n")
+    return 1 if result.left else 0
+
+
+if __name__ == "__main__":
+    configure_logs()
+    sys.exit(main(sys.argv[1:]))
