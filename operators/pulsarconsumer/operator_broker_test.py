@@ -179,7 +179,8 @@ async def test_handler_from_a_config_map_handles_messages(
         assert nodes.payloads == []
     spec = api.get(DEPLOYMENT, ORDERS)["spec"]["template"]["spec"]
     assert mount in spec["containers"][0]["volumeMounts"]
-    assert pod["volumes"][0] in spec["volumes"]
+    (volume,) = [each for each in spec["volumes"] if each["name"] == "handler"]
+    assert volume["configMap"]["name"] == "handler"
     await asyncio.to_thread(peer.close)
 
 
