@@ -11,8 +11,9 @@ a check, `[+]ping ok` or `[-]watch failed: no event for 901 s`. One check alone 
 
 import asyncio
 import inspect
+import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Literal, Self
 
 import structlog
@@ -20,6 +21,13 @@ from aiohttp import web
 
 from libs.common.metric_specs import EVENT_LOOP_LAG
 from libs.common.metrics import CONTENT_TYPE, Metrics
+from libs.common.metrics_access import (
+    ALLOWED,
+    FORBIDDEN,
+    UNAUTHORIZED,
+    UNDECIDED,
+    MetricsAccess,
+)
 from libs.common.redaction import redact_text
 from libs.common.settings.addresses import BindAddress, parse_bind_address
 
@@ -37,6 +45,12 @@ type ProbeName = Literal["healthz", "readyz"]
 # The kubelet waits one second by default; a check that takes longer is a failure of its own.
 _CHECK_TIMEOUT_SECONDS: Final = 0.8
 _PING: Final = "ping"
+
+_REFUSALS: Final[Mapping[int, str]] = {
+    UNAUTHORIZED: "send a valid bearer token\n",
+    FORBIDDEN: "the user of the token may not get the non-resource URL /metrics\n",
+    UNDECIDED: "the API server could not authorize the request; see the log of the operator\n",
+}
 
 log = structlog.get_logger("health")
 
@@ -57,18 +71,26 @@ class HealthServer:
         metrics: Metrics,
         metrics_bind_address: str = ":8080",
         health_probe_bind_address: str = ":8081",
+        *,
+        tls: ssl.SSLContext | None = None,
+        access: MetricsAccess | None = None,
     ) -> None:
         """Take the addresses; nothing listens until start().
 
         Args:
             metrics: What /metrics shows.
             metrics_bind_address: Such as `:8080`; `0` disables it.
-            health_probe_bind_address: Likewise, for /healthz and /readyz; both may be the same.
+            health_probe_bind_address: Likewise, for /healthz and /readyz; both may be the same if
+                metrics have neither TLS nor access control.
+            tls: TLS context of the metrics server; None for plain HTTP.
+            access: Decides who may read /metrics; None for everybody. `close` closes it.
 
         Raises:
             ValueError: An address cannot be parsed.
         """
         self._metrics = metrics
+        self._tls = tls
+        self._access = access
         self._addresses: dict[str, BindAddress | None] = {
             "metrics": parse_bind_address(metrics_bind_address),
             "probes": parse_bind_address(health_probe_bind_address),
@@ -114,7 +136,8 @@ class HealthServer:
         try:
             for name, handlers in routes.items():
                 if address := self._addresses[name]:
-                    self._ports[name] = await self._listen(address, handlers)
+                    tls = self._tls if name == "metrics" else None
+                    self._ports[name] = await self._listen(address, handlers, tls)
         except OSError:
             await self.close()
             raise
@@ -127,6 +150,8 @@ class HealthServer:
         while self._runners:
             await self._runners.pop().cleanup()
         self._ports.clear()
+        if self._access is not None:
+            await self._access.close()
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -137,13 +162,16 @@ class HealthServer:
         """Close."""
         await self.close()
 
-    async def _listen(self, address: BindAddress, routes: list[web.RouteDef]) -> int:
+    async def _listen(
+        self, address: BindAddress, routes: list[web.RouteDef], tls: ssl.SSLContext | None
+    ) -> int:
         app = web.Application()
         app.add_routes(routes)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         self._runners.append(runner)
-        await web.TCPSite(runner, address.host or None, address.port).start()
+        site = web.TCPSite(runner, address.host or None, address.port, ssl_context=tls)
+        await site.start()
         port: int = runner.addresses[0][1]
         return port
 
@@ -156,7 +184,11 @@ class HealthServer:
             web.get(r"/{probe:healthz|livez|readyz}/{check}", self._serve_probe),
         ]
 
-    async def _serve_metrics(self, _request: web.Request) -> web.Response:
+    async def _serve_metrics(self, request: web.Request) -> web.Response:
+        if self._access is not None:
+            status = await self._access.decide(request.headers.get("Authorization", ""))
+            if status != ALLOWED:
+                return web.Response(status=status, text=_REFUSALS[status])
         return web.Response(
             body=self._metrics.render(),
             headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"},

@@ -179,6 +179,9 @@ ROLE_BINDING: Final = Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "ro
 CLUSTER_ROLE: Final = Kind(
     "rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False
 )
+CLUSTER_ROLE_BINDING: Final = Kind(
+    "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False
+)
 MUTATING_WEBHOOK_CONFIGURATION: Final = Kind(
     "admissionregistration.k8s.io",
     "v1",

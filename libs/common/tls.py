@@ -92,6 +92,50 @@ class RenewingContext(ssl.SSLContext):
         return [_look_at(path) for path in self._find()]
 
 
+def build_server_context(directory: str) -> ssl.SSLContext:
+    """Build the TLS context of a server whose certificate may be renewed while it runs.
+
+    Args:
+        directory: Holds `tls.crt` and `tls.key`, as a mounted Secret of type kubernetes.io/tls
+            does. Each new connection uses the files of that time; files that cannot be loaded
+            leave the last certificate in use.
+
+    Raises:
+        ConfigError: The files cannot be loaded; the message names the directory.
+    """
+    paths = [os.path.join(directory, name) for name in ("tls.crt", "tls.key")]
+
+    def look() -> list[tuple[object, ...]]:
+        return [_look_at(path) for path in paths]
+
+    def load() -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(*paths)
+        except (OSError, ssl.SSLError) as err:
+            raise ConfigError(f"cannot load tls.crt and tls.key in {directory}: {err}") from err
+        return context
+
+    seen, current = look(), load()
+
+    def choose(connection: ssl.SSLObject, _name: str | None, _outer: ssl.SSLContext) -> None:
+        nonlocal seen, current
+        if (found := look()) != seen:
+            try:
+                seen, current = found, load()
+            except ConfigError as err:
+                log.warning("Keeping the certificate of the server", error=str(err))
+            else:
+                log.info("Loaded a renewed certificate of the server")
+        connection.context = current
+
+    # OpenSSL calls this for each connection, also if the client names no server.
+    outer = load()
+    outer.sni_callback = choose
+    return outer
+
+
 def _look_at(path: str) -> tuple[object, ...]:
     """Tell one version of a file from the next; a Secret that is mounted is a link to a file."""
     try:

@@ -130,8 +130,12 @@ async def test_number_that_the_engine_ignores_is_reported(
         lambda: any(e["reason"] == Reason.REPLICAS_IGNORED for e in api.objects(EVENT, "default"))
     )
     assert wanted(api) == 2
-    held = find_condition(api.get(PULSAR_CONSUMER, ORDERS), "ScalingActive") or {}
-    assert "spec.replicas: 4" in held["message"]
+
+    def is_told() -> bool:
+        held = find_condition(api.get(PULSAR_CONSUMER, ORDERS), "ScalingActive") or {}
+        return "spec.replicas: 4" in held.get("message", "")
+
+    await harness.eventually(is_told, "the condition names the field")
 
 
 async def test_outage_changes_nothing_but_conditions(

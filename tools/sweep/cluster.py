@@ -18,10 +18,12 @@ from libs.common.errors import (
 )
 from libs.common.kinds import (
     CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
     CRD,
     NAMESPACE,
     ROLE,
+    ROLE_BINDING,
     SERVICE_ACCOUNT,
     Kind,
     Manifest,
@@ -43,10 +45,6 @@ from libs.common.testing.serving import wait_served
 from tools.sweep.workload import AWAY, Workload, load_workloads
 
 _RBAC: Final = "rbac.authorization.k8s.io"
-_ROLE_BINDING: Final = Kind(_RBAC, "v1", "RoleBinding", "rolebindings")
-_CLUSTER_ROLE_BINDING: Final = Kind(
-    _RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False
-)
 _POLL: Final = 0.02
 _MADE_OF: Final = "sweep.slipway.dev/made-of"
 """Annotation on a CRD: hash of what it was made of."""
@@ -95,8 +93,8 @@ class Rights:
             rules += event_rules()
         if rules:
             await client.create(CLUSTER_ROLE, build_cluster_role(self._home, rules))
-            binding = self._build_binding(_CLUSTER_ROLE_BINDING, CLUSTER_ROLE)
-            await client.create(_CLUSTER_ROLE_BINDING, binding)
+            binding = self._build_binding(CLUSTER_ROLE_BINDING, CLUSTER_ROLE)
+            await client.create(CLUSTER_ROLE_BINDING, binding)
         request = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
@@ -115,9 +113,9 @@ class Rights:
         await create_namespace(self._client, namespace)
         rules = [rule for rule in self.rules if not rule.cluster_scoped]
         await self._client.create(ROLE, build_role(self._home, namespace, rules))
-        binding = self._build_binding(_ROLE_BINDING, ROLE)
+        binding = self._build_binding(ROLE_BINDING, ROLE)
         binding["metadata"]["namespace"] = namespace
-        await self._client.create(_ROLE_BINDING, binding)
+        await self._client.create(ROLE_BINDING, binding)
         config = self._control_plane.config_for(self._token)
         async with Client(config) as probe:
             while True:  # The authorizer hears of it a moment later.

@@ -52,6 +52,11 @@ automountServiceAccountToken: false
 {{- $namespaces := dict "apiGroups" (list "") "resources" (list "namespaces") "verbs" (list "get" "list" "watch") -}}
 {{- $clusterRules = append $clusterRules $namespaces -}}
 {{- end -}}
+{{- if .Values.settings.metricsSecure -}}
+{{- $tokens := dict "apiGroups" (list "authentication.k8s.io") "resources" (list "tokenreviews") "verbs" (list "create") -}}
+{{- $access := dict "apiGroups" (list "authorization.k8s.io") "resources" (list "subjectaccessreviews") "verbs" (list "create") -}}
+{{- $clusterRules = concat $clusterRules (list $tokens $access) -}}
+{{- end -}}
 {{- if $clusterRules }}
 ---
 {{ include "operator-common.role" (dict "root" $root "name" (include "operator-common.clusterName" .) "namespace" "" "rules" $clusterRules) }}

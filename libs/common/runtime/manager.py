@@ -23,11 +23,16 @@ from libs.common.clock import Clock, SystemClock
 from libs.common.config import ConnectionConfig
 from libs.common.errors import NotLeading
 from libs.common.events import EventRecorder
-from libs.common.health import HealthServer, LoopLagMonitor
+from libs.common.health import LoopLagMonitor
 from libs.common.kinds import Key, Kind
 from libs.common.metric_specs import BUILD_INFO, SCOPE_UP, WORKING, MetricSpec
 from libs.common.metrics import Metrics
-from libs.common.runtime.assembly import build_elector, build_queue, list_finalizers
+from libs.common.runtime.assembly import (
+    build_elector,
+    build_health_server,
+    build_queue,
+    list_finalizers,
+)
 from libs.common.runtime.controller import Controller
 from libs.common.runtime.guard import BindingGuard
 from libs.common.runtime.informer import EventSource, Informer, SourceName
@@ -149,8 +154,8 @@ class Manager:
             self.guard,
         )
         self.runners = [self._build_runner(controller, rng) for controller in controllers]
-        self.health = HealthServer(
-            self.metrics, settings.metrics_bind_address, settings.health_probe_bind_address
+        self.health = build_health_server(
+            settings, self.metrics, lambda: self._build_client("/metrics-access", None)
         )
         self.working = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []

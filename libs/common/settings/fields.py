@@ -182,6 +182,16 @@ class CommonSettings(BaseSettings):
     """metrics_bind_address is the address that serves /metrics, such as `:8080` or
     `127.0.0.1:8080`; `0` disables it."""
 
+    metrics_secure: bool = False
+    """metrics_secure serves /metrics over HTTPS, and only to clients with a bearer token whose
+    user may `get` the non-resource URL /metrics. Needs permission to create tokenreviews and
+    subjectaccessreviews."""
+
+    metrics_cert_dir: str = ""
+    """metrics_cert_dir is the directory with tls.crt and tls.key for metrics_secure, for example a
+    mounted Secret; renewed files are used without a restart. Empty means a self-signed
+    certificate."""
+
     health_probe_bind_address: str = ":8081"
     """health_probe_bind_address is the address that serves /healthz and /readyz; `0` disables
     it."""
@@ -272,6 +282,20 @@ class CommonSettings(BaseSettings):
     def _check_selector(cls, value: str) -> str:
         compile_selectors(value)
         return value
+
+    @model_validator(mode="after")
+    def _check_metrics(self) -> Self:
+        if self.metrics_cert_dir and not self.metrics_secure:
+            raise ValueError("metrics_cert_dir needs metrics_secure")
+        probes = parse_bind_address(self.health_probe_bind_address)
+        if self.metrics_secure and probes and probes.port:
+            metrics = parse_bind_address(self.metrics_bind_address)
+            if metrics == probes:
+                raise ValueError(
+                    "metrics_bind_address must differ from health_probe_bind_address with "
+                    "metrics_secure: the kubelet sends no token"
+                )
+        return self
 
     @model_validator(mode="after")
     def _check_watched(self) -> Self:

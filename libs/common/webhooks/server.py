@@ -51,13 +51,7 @@ class AdmissionServer:
 
     def show(self, certificate: Certificate) -> None:
         """Show another certificate from the next connection on."""
-        with tempfile.TemporaryDirectory() as folder:
-            # The ssl module takes files only; these are gone before anybody is served.
-            path = Path(folder) / "tls.pem"
-            descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(certificate.key + certificate.certificate)
-            self._tls.load_cert_chain(path)
+        load_certificate(self._tls, certificate)
 
     async def __aenter__(self) -> Self:
         """Start to listen."""
@@ -70,6 +64,17 @@ class AdmissionServer:
     async def __aexit__(self, *_: object) -> None:
         """Stop."""
         await self._runner.cleanup()
+
+
+def load_certificate(context: ssl.SSLContext, certificate: Certificate) -> None:
+    """Give a TLS context a certificate that is not in a file, for its next connections."""
+    with tempfile.TemporaryDirectory() as folder:
+        # The ssl module takes files only; these are gone before anybody is served.
+        path = Path(folder) / "tls.pem"
+        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(certificate.key + certificate.certificate)
+        context.load_cert_chain(path)
 
 
 def _build_handler(reviewer: Reviewer) -> Callable[[web.Request], Awaitable[web.Response]]:
