@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
@@ -51,6 +51,15 @@ SubscriptionName = Annotated[str, Field(min_length=1, max_length=255, pattern=r"
 
 FileKey = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
 """A key of a Secret or ConfigMap."""
+
+
+def _drop_default(schema: dict[str, Any]) -> None:
+    schema.pop("default", None)
+
+
+UNSTORED: Final = Field(json_schema_extra=_drop_default)
+"""Marks a field whose default the operator applies: the API server does not store it, so that an
+object shows only what its author wrote."""
 
 
 class Switch(StrEnum):

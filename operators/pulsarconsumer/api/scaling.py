@@ -17,6 +17,7 @@ from libs.common.crd import (
     Rule,
     TemplateMeta,
 )
+from operators.pulsarconsumer.api.connection import UNSTORED
 
 MAX_REPLICAS = 1000
 """Most consumers of one PulsarConsumer."""
@@ -126,7 +127,7 @@ class Autoscaling(
     """minReplicas is the fewest consumers; 0 ends them all while nothing waits."""
     max_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = 10
     """maxReplicas is the most consumers."""
-    targets: ScalingTargets = ScalingTargets()
+    targets: Annotated[ScalingTargets, UNSTORED] = ScalingTargets()
     """targets are what the number is chosen for."""
     activation_backlog: Annotated[int, Field(ge=0, le=1_000_000_000)] = 0
     """activationBacklog is the backlog that does not yet wake consumers up from zero."""
@@ -140,9 +141,9 @@ class Autoscaling(
     """pollSeconds is the time between two looks at the backlog."""
     cooldown_seconds: Window = 300
     """cooldownSeconds is how long nothing must have waited before the last consumer ends."""
-    behavior: ScalingBehavior = ScalingBehavior()
+    behavior: Annotated[ScalingBehavior, UNSTORED] = ScalingBehavior()
     """behavior steadies the number."""
-    fallback: ScalingFallback = ScalingFallback()
+    fallback: Annotated[ScalingFallback, UNSTORED] = ScalingFallback()
     """fallback is for when the broker cannot be asked."""
 
 

@@ -24,6 +24,7 @@ from libs.common.crd import (
 )
 from libs.common.kinds import Kind
 from operators.pulsarconsumer.api.connection import (
+    UNSTORED,
     Authentication,
     HttpAddress,
     ServerAddress,
@@ -202,13 +203,15 @@ class PulsarConsumerSpec(
             field_path=".autoscaling",
         ),
         Rule(
-            "!has(self.topicPattern) || (self.subscription.create == 'Consumer' && "
+            "!has(self.topicPattern) || !has(self.subscription) || "
+            "(self.subscription.create == 'Consumer' && "
             "self.subscription.deletionPolicy == 'Retain' && !has(self.subscription.seek))",
             "with topicPattern the operator cannot create, delete or seek the subscription",
             field_path=".subscription",
         ),
         Rule(
-            "self.subscription.type != 'Exclusive' || !has(self.replicas) || self.replicas <= 1",
+            "!has(self.subscription) || self.subscription.type != 'Exclusive' || "
+            "!has(self.replicas) || self.replicas <= 1",
             "replicas must be at most 1 for a subscription of type Exclusive",
             field_path=".replicas",
         ),
@@ -234,7 +237,7 @@ class PulsarConsumerSpec(
             field_path=".autoscaling",
         ),
         Rule(
-            "(self.subscription.create == 'Consumer' && "
+            "!has(self.subscription) || (self.subscription.create == 'Consumer' && "
             "self.subscription.deletionPolicy == 'Retain' && !has(self.subscription.seek)) || "
             "((!has(self.topic) || !self.topic.startsWith('non-persistent:')) && "
             "(!has(self.topics) || !self.topics.exists(t, t.startsWith('non-persistent:'))))",
@@ -249,7 +252,8 @@ class PulsarConsumerSpec(
             field_path=".encryption",
         ),
         Rule(
-            "!has(self.consumption.batch) || self.consumption.batch.delivery != 'Whole' || "
+            "!has(self.consumption) || !has(self.consumption.batch) || "
+            "self.consumption.batch.delivery != 'Whole' || "
             "has(self.handler) || has(self.image)",
             "consumption.batch.delivery Whole needs a handler, or an image of your own",
             field_path=".handler",
@@ -260,7 +264,7 @@ class PulsarConsumerSpec(
             field_path=".handler",
         ),
         Rule(
-            "self.subscription.readCompacted == 'Disabled' || "
+            "!has(self.subscription) || self.subscription.readCompacted == 'Disabled' || "
             "self.subscription.type in ['Exclusive', 'Failover']",
             "readCompacted needs a subscription of type Exclusive or Failover",
             field_path=".subscription",
@@ -292,9 +296,9 @@ class PulsarConsumerSpec(
     """authentication tells how to log in (default: not at all)."""
     tls: TransportSecurity | None = None
     """tls tells how the certificate of the broker is checked."""
-    subscription: Subscription = Subscription()
+    subscription: Annotated[Subscription, UNSTORED] = Subscription()
     """subscription tells how the subscription is made, shared and disposed of."""
-    consumption: Consumption = Consumption()
+    consumption: Annotated[Consumption, UNSTORED] = Consumption()
     """consumption bounds how fast messages are taken."""
     retry: Retry | None = None
     """retry tells how a message is tried again (default: handed back to the broker)."""
@@ -304,7 +308,7 @@ class PulsarConsumerSpec(
     """schema tells how messages are read (default: as bytes)."""
     encryption: Encryption | None = None
     """encryption decrypts messages that were encrypted end to end."""
-    message_log: MessageLog = MessageLog()
+    message_log: Annotated[MessageLog, UNSTORED] = MessageLog()
     """messageLog tells what is logged of each message."""
     handler: Handler | None = None
     """handler is a Python function of your image, as module:function (default: logs messages)."""
@@ -312,17 +316,19 @@ class PulsarConsumerSpec(
     """output publishes what the handler returns. By default it is ignored."""
     autoscaling: Autoscaling | None = None
     """autoscaling chooses the number of consumers (default: replicas does)."""
-    paused: Annotated[bool, Waive("no-booleans", "the same switch as that of a Deployment")] = False
+    paused: Annotated[
+        bool, UNSTORED, Waive("no-booleans", "the same switch as that of a Deployment")
+    ] = False
     """paused ends all consumers; what comes in waits in the subscription."""
-    drain: Drain = Drain()
+    drain: Annotated[Drain, UNSTORED] = Drain()
     """drain tells how a consumer ends."""
-    metrics: Metrics = Metrics()
+    metrics: Annotated[Metrics, UNSTORED] = Metrics()
     """metrics tells where consumers serve metrics and probes."""
     pod_disruption_budget: DisruptionBudget | None = None
     """podDisruptionBudget bounds how many consumers a drain of nodes takes at a time."""
     image: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^\S+$")] | None = None
     """image is the image of the consumers (default: that of the operator's settings)."""
-    template: ConsumerTemplate = ConsumerTemplate()
+    template: Annotated[ConsumerTemplate, UNSTORED] = ConsumerTemplate()
     """template is laid over the pods that the operator builds."""
 
 

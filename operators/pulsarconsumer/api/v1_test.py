@@ -40,6 +40,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "basic must be set when type is Basic",
     ),
+    "output without a handler": ({"output": {"topic": "a"}}, "output needs a handler"),
+    "exception with a space": ({"retry": {"rejectOn": ["a b"]}}, "rejectOn"),
     "seek to nowhere": ({"subscription": {"seek": {"id": "1"}}}, "exactly one of position and"),
     "min over max": (
         {"autoscaling": {"minReplicas": 4, "maxReplicas": 3}},
@@ -145,13 +147,41 @@ def test_mistake_is_told_by_the_path_of_its_field() -> None:
 
 
 @pytest.mark.apiserver
-async def test_server_takes_the_kept_manifest(client: Client, kube_namespace: str) -> None:
+async def test_server_stores_the_kept_manifest_as_it_was_written(
+    client: Client, kube_namespace: str
+) -> None:
     await client.create(PULSAR_CONSUMER, build_manifest(namespace=kube_namespace))
 
     held = await client.get(PULSAR_CONSUMER, Key(kube_namespace, "orders"))
-    assert held["spec"]["replicas"] == 2
+    assert held["spec"] == {
+        "serverAddress": "pulsar://pulsar:6650",
+        "topic": "my-topic",
+        "subscriptionName": "my-subscription",
+        "replicas": 2,
+    }
     scale = await client.raw("GET", PULSAR_CONSUMER.path(kube_namespace, "orders", "scale"))
     assert scale["spec"]["replicas"] == 2
+
+
+@pytest.mark.apiserver
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"topic": None, "topicPattern": "t/n/a-.*"},
+        {"topic": "non-persistent://t/n/a"},
+        {"image": "shop:1", "output": {"topic": "booked"}},
+        {"handler": "a:b", "retry": {"rejectOn": ["ValueError", "a.b.C"]}, "listenerName": "in"},
+        {"replicas": None, "autoscaling": {"targets": {"drainTimeSeconds": 60}}},
+        {"subscription": {"type": "Exclusive"}, "replicas": 1},
+        {"consumption": {"batch": {}}},
+    ],
+    ids=str,
+)
+async def test_server_accepts(client: Client, kube_namespace: str, spec: dict[str, Any]) -> None:
+    await client.create(PULSAR_CONSUMER, build_manifest(namespace=kube_namespace, **spec))
+
+    held = await client.get(PULSAR_CONSUMER, Key(kube_namespace, "orders"))
+    PulsarConsumer.parse(held)
 
 
 @pytest.mark.apiserver
