@@ -17,6 +17,7 @@ _GUIDES: Final[dict[str, tuple[str, ...]]] = {
         "run-highly-available",
         "monitor",
         "debug",
+        "kubectl-slipway",
         "size-and-tune",
         "back-up",
         "gitops",

@@ -1,0 +1,229 @@
+"""Command line: options, dispatch, errors and exit codes.
+
+Commands are imported when they run, so that `--help` and completion start fast.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from kubectl_slipway import __version__
+from kubectl_slipway.errors import Exit, PluginError
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[Any]  # noqa: SLF001  # it has no public name
+
+PROG = "kubectl slipway"
+_EPILOG = "`kubectl slipway COMMAND --help` describes a command."
+_TARGET = "object, as KIND/NAME or KIND NAME"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["__complete"]:
+        completion = importlib.import_module("kubectl_slipway.commands.completion")
+        return int(completion.complete(build_parser(), arguments[1:]))
+    try:
+        options = build_parser().parse_args(arguments)
+        command = importlib.import_module(f"kubectl_slipway.commands.{options.module}")
+        if options.module == "completion":
+            return int(command.run(None, options))
+        from kubectl_slipway.cluster import Cluster
+
+        with Cluster.connect(options.kubeconfig, options.context, options.namespace) as cluster:
+            code: int = command.run(cluster, options)
+            for note in dict.fromkeys(cluster.notes):
+                print(f"Note: {note}", file=sys.stderr)
+        return int(code)
+    except PluginError as err:
+        print(f"Error: {err.message}", file=sys.stderr)
+        if err.remedy:
+            print(f"{err.remedy}", file=sys.stderr)
+        return int(err.code)
+    except KeyboardInterrupt:
+        return int(Exit.INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of a pipe, such as head, has ended; Python would complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(Exit.OK)
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that names the remedy and exits with the usage code."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"Error: {message}\nSee '{self.prog} --help'.", file=sys.stderr)
+        raise SystemExit(int(Exit.USAGE))
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Build the parser of all commands."""
+    parser = _Parser(
+        prog=PROG, description="Operate Slipway operators and their objects.", epilog=_EPILOG
+    )
+    parser.add_argument("--version", action="version", version=f"kubectl-slipway {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands")
+    _add_reports(commands)
+    _add_objects(commands)
+    _add_domains(commands)
+    _add_tools(commands)
+    return parser
+
+
+def _add_reports(commands: Subparsers) -> None:
+    each = _add(commands, "status", "show operators, leaders, watched namespaces, object counts")
+    _add_output(each)
+    each = _add(commands, "problems", "list the objects that are not ready")
+    each.add_argument("-A", "--all-namespaces", action="store_true", help="all namespaces")
+    _add_output(each)
+    each = _add(commands, "why", "explain why an object is not ready, and what to do")
+    _add_target(each)
+    _add_output(each)
+    each = _add(commands, "tree", "show an object, what it owns and what it refers to")
+    _add_target(each)
+    _add_output(each)
+
+
+def _add_objects(commands: Subparsers) -> None:
+    for name, text in (
+        ("pause", "stop the operator from reconciling an object"),
+        ("resume", "end a pause"),
+    ):
+        each = _add(commands, name, text, module="pause", pause=name == "pause")
+        _add_target(each)
+    each = _add(
+        commands, "force-finalize", "give up the clean-up of an object that is being deleted"
+    )
+    _add_target(each)
+    each.add_argument("-y", "--yes", action="store_true", help="do not ask")
+
+
+def _add_domains(commands: Subparsers) -> None:
+    _add_machines(commands)
+    addresses = _add_group(commands, "ip", "show public addresses")
+    each = _add(addresses, "pools", "show how full the pools are", module="ip", action="pools")
+    _add_output(each)
+    each = _add(addresses, "who", "show who has an address", module="ip", action="who")
+    each.add_argument("address", metavar="ADDRESS", help="IPv4 or IPv6 address")
+    _add_output(each)
+    consumers = _add_group(commands, "pulsar", "operate PulsarConsumers")
+    each = _add(consumers, "backlog", "show what waits", module="pulsar", action="backlog")
+    each.add_argument("name", metavar="NAME", nargs="?", default="", help="default: all")
+    _add_output(each)
+    for name, text in (("pause", "stop all consumers"), ("resume", "start the consumers again")):
+        each = _add(consumers, name, text, module="pulsar", action=name)
+        each.add_argument("name", metavar="NAME", help="name of the PulsarConsumer")
+    each = _add(consumers, "seek", "move the subscription", module="pulsar", action="seek")
+    each.add_argument("name", metavar="NAME", help="name of the PulsarConsumer")
+    each.add_argument(
+        "--to", required=True, metavar="POSITION", help="earliest, latest or a time (RFC 3339)"
+    )
+    exporters = _add_group(commands, "jmx", "show metrics of JVMs")
+    each = _add(exporters, "scan", "show the JVMs that an exporter has found", module="jmx")
+    each.add_argument("name", metavar="NAME", help="name of the PrometheusJmxExporter")
+    _add_output(each)
+
+
+def _add_machines(commands: Subparsers) -> None:
+    machines = _add_group(commands, "vm", "operate virtual machines (Instances)")
+    for name, text in (
+        ("start", "start a stopped machine"),
+        ("stop", "shut a machine down"),
+        ("reboot", "end the run of a machine and start it again"),
+        ("soft-reboot", "ask the guest to reboot"),
+        ("rebuild", "replace the root disk by a new one from the image"),
+        ("resize", "change the InstanceSize of a machine"),
+        ("migrate", "move a running machine to another node"),
+        ("snapshot", "take a snapshot of a machine"),
+        ("restore", "replace the root disk by one from a snapshot"),
+        ("rescue", "boot a machine from a rescue image"),
+    ):
+        each = _add(machines, name, text, module="vm", type=name)
+        each.add_argument("name", metavar="NAME", help="name of the Instance")
+        if name in ("rebuild", "rescue"):
+            each.add_argument(
+                "--image",
+                required=name == "rescue",
+                metavar="URL",
+                help="image for the new disk: http(s)://... or docker://..."
+                + ("; default: the image of the Instance" if name == "rebuild" else ""),
+            )
+        if name == "rescue":
+            each.add_argument(
+                "--duration", type=int, metavar="SECONDS", help="end the rescue after this time"
+            )
+        if name == "resize":
+            each.add_argument("--size", required=True, help="name of an InstanceSize")
+        if name == "migrate":
+            each.add_argument(
+                "--node-selector",
+                action="append",
+                default=[],
+                metavar="KEY=VALUE",
+                help="label that the new node must have; can be repeated",
+            )
+        if name == "snapshot":
+            each.add_argument("--snapshot-name", help="name of the snapshot")
+        if name == "restore":
+            each.add_argument("--snapshot", required=True, help="name of a VirtualMachineSnapshot")
+        each.add_argument("--fail-if-busy", action="store_true", help="do not queue")
+        each.add_argument("--wait", action="store_true", help="follow the steps to the end")
+        each.add_argument(
+            "--timeout",
+            type=int,
+            default=3600,
+            metavar="SECONDS",
+            help="give up waiting after this time; the Operation continues (default: 3600)",
+        )
+
+
+def _add_tools(commands: Subparsers) -> None:
+    each = _add(commands, "check", "check whether the cluster has what the operators need")
+    _add_output(each)
+    each = _add(commands, "logs", "print the log of an operator")
+    each.add_argument("operator", metavar="OPERATOR", help="id of the operator, such as podset")
+    each.add_argument("--object", default="", metavar="NAME", help="only lines about this object")
+    each.add_argument("--tail", type=int, default=500, metavar="LINES", help="default: 500 per pod")
+    each = _add(commands, "report", "write an archive for a bug report, without secrets")
+    each.add_argument("--file", default="slipway-report.zip", help="default: slipway-report.zip")
+    each = commands.add_parser(
+        "completion",
+        help="print a completion script",
+        description="Print a completion script; kubectl needs the one named kubectl.",
+    )
+    each.add_argument("shell", choices=("kubectl", "bash", "zsh", "fish"), help="shell")
+    each.set_defaults(module="completion")
+
+
+def _add(commands: Subparsers, name: str, text: str, **defaults: Any) -> argparse.ArgumentParser:
+    sentence = text[0].upper() + text[1:] + "."
+    added: argparse.ArgumentParser = commands.add_parser(name, help=text, description=sentence)
+    added.add_argument("-n", "--namespace", default="", help="namespace; default: of the context")
+    added.add_argument("--context", default="", help="context of the kubeconfig")
+    added.add_argument("--kubeconfig", default="", metavar="FILE", help="path of the kubeconfig")
+    added.set_defaults(**{"module": name.replace("-", "_"), **defaults})
+    return added
+
+
+def _add_group(commands: Subparsers, name: str, text: str) -> Subparsers:
+    sentence = text[0].upper() + text[1:] + "."
+    added = commands.add_parser(name, help=text, description=sentence)
+    group: Subparsers = added.add_subparsers(metavar="COMMAND", required=True, title="commands")
+    return group
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o", "--output", choices=("table", "json", "yaml"), default="table", help="format"
+    )
+
+
+def _add_target(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="KIND/NAME", help=_TARGET)
+    parser.add_argument("second", metavar="NAME", nargs="?", default="", help=argparse.SUPPRESS)

@@ -1,0 +1,260 @@
+"""The commands as a user runs them, on the fake API."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubectl_slipway.cli import main
+from kubectl_slipway.conftest import Lab, ago
+from kubectl_slipway.states_test import IMAGE, PODSET, add_child, claim, not_ready, podset, pool
+from libs.common.kinds import POD, Key, Manifest, build_object
+from operators.compute.api.instance import INSTANCE
+from operators.compute.api.operation import OPERATION
+from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER
+
+
+def consumer(name: str = "orders", **spec: Any) -> Manifest:
+    needed = {"serverAddress": "pulsar://pulsar:6650", "topic": "t", "subscriptionName": "s"}
+    return build_object(PULSAR_CONSUMER, name, "default", spec={**needed, **spec})
+
+
+async def test_status_shows_operators_and_objects_that_nobody_watches(lab: Lab) -> None:
+    lab.install("podset", watches="default")
+    lab.put(podset(), podset("b", "kube-system"), podset("c", "kube-system"))
+    answer = await lab.run("status")
+    lines = answer.out.splitlines()
+    header = "OPERATOR NAMESPACE RELEASE VERSION LEADER REPLICAS WATCHES OBJECTS NOT READY"
+    assert lines[0].split() == header.split()
+    row = "podset slipway-system podset 0.1.0 podset-5d8f-abcde 1/1 default 1 1"
+    assert lines[1].split() == row.split()
+    assert lines[2] == "Warning: no podset operator watches 2 PodSets in namespace kube-system."
+    assert answer.code == 1
+
+
+async def test_problems_lists_what_is_not_ready_in_the_namespace(lab: Lab) -> None:
+    ready = not_ready("AllAvailable", Ready="True")
+    lab.put(podset("good", status=ready), podset("bad", status=not_ready("ScalingUp", "0 of 1")))
+    lab.put(podset("far", "kube-system", status=not_ready("BackOff", "pods end")))
+    here = await lab.run("problems", "-o", "json")
+    everywhere = await lab.run("problems", "-A", "-o", "yaml")
+    assert [(each["object"], each["reason"]) for each in here.data] == [("PodSet/bad", "ScalingUp")]
+    assert "object: PodSet/far" in everywhere.out
+    assert here.code == everywhere.code == 1
+
+
+async def test_nothing_is_wrong_with_a_ready_object(lab: Lab) -> None:
+    lab.install("podset")
+    lab.put(podset(status=not_ready("AllAvailable", Ready="True")))
+    why, problems = await lab.run("why", "podset", "web"), await lab.run("problems")
+    assert why.out.splitlines()[-1] == "Nothing is wrong."
+    assert problems.out == "All 1 objects in namespace default are ready.\n"
+    assert why.code == problems.code == 0
+
+
+async def test_tree_shows_children_and_missing_references(lab: Lab) -> None:
+    lab.install("ipam", "podset")
+    parent = lab.api.create(podset(status=not_ready("PodsNotReady", "0 of 1")))
+    spec = {"containers": [{"name": "app", "image": "example.com/app:1"}]}
+    add_child(lab, parent, build_object(POD, "web-0", "default", spec=spec))
+    lab.put(claim())
+    owned, referred = await lab.run("tree", "podset/web"), await lab.run("tree", "ipc/web")
+    assert [line.split()[0] for line in owned.out.splitlines()] == [
+        "NAME",
+        "PodSet/web",
+        "└─Pod/web-0",
+    ]
+    assert referred.out.splitlines()[2].split()[:3] == ["└→IPPool/public", "-", "Missing"]
+
+
+async def test_vm_follows_an_operation_to_its_end(lab: Lab) -> None:
+    lab.put(build_object(INSTANCE, "web", "default", spec={"size": "small", "image": IMAGE}))
+    running = asyncio.create_task(lab.run("vm", "resize", "web", "--size", "large", "--wait"))
+    async with asyncio.timeout(60):
+        while not lab.api.objects(OPERATION):
+            await asyncio.sleep(0.01)
+    operation = lab.api.objects(OPERATION)[0]
+    key = Key("default", operation["metadata"]["name"])
+    step = {"name": "Accept", "state": "Done", "startedAt": ago(9), "finishedAt": ago(4)}
+    status = {"phase": "Failed", "reason": "SizeNotFound", "message": "there is no large"}
+    lab.api.patch_status(OPERATION, key, {**status, "steps": [step], "duration": "9s"})
+    answer = await running
+    assert operation["spec"]["type"] == "Resize"
+    assert operation["spec"]["resize"]["size"] == "large"
+    assert operation["spec"]["targetRef"]["name"] == "web"
+    assert "✓ Accept 5s" in answer.out
+    assert "Resize of Instance web failed after 9s: SizeNotFound: there is no large" in answer.out
+    assert answer.code == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "type", "details"),
+    [
+        (["start"], "Start", {}),
+        (["stop"], "Stop", {}),
+        (["reboot"], "Reboot", {}),
+        (["soft-reboot"], "SoftReboot", {}),
+        (["rebuild"], "Rebuild", {}),
+        (
+            ["rescue", "--image", "docker://example.com/rescue", "--duration", "600"],
+            "Rescue",
+            {"rescue": {"image": {"registry": "docker://example.com/rescue"}}},
+        ),
+        (["migrate", "--node-selector", "zone=b"], "Migrate", {"migrate": None}),
+        (["snapshot", "--snapshot-name", "before"], "Snapshot", {"snapshot": {"name": "before"}}),
+        (["restore", "--snapshot", "before"], "Restore", {"restore": None}),
+    ],
+    ids=lambda each: each[0] if isinstance(each, list) else "",
+)
+async def test_vm_creates_operations_that_the_api_takes(
+    lab: Lab, argv: list[str], type: str, details: dict[str, Any]
+) -> None:
+    lab.put(build_object(INSTANCE, "web", "default", spec={"size": "small", "image": IMAGE}))
+    answer = await lab.run("vm", argv[0], "web", *argv[1:])
+    spec = lab.api.objects(OPERATION)[0]["spec"]
+    assert (answer.code, spec["type"]) == (0, type)
+    for field, wanted in details.items():
+        assert field in spec
+        for key, value in (wanted or {}).items():
+            assert spec[field][key] == value
+
+
+async def test_pause_and_resume_set_and_remove_the_annotation(lab: Lab) -> None:
+    lab.put(podset())
+    await lab.run("pause", "podset/web")
+    paused = lab.api.get(PODSET, ("default", "web"))["metadata"]["annotations"]
+    await lab.run("resume", "podset/web")
+    resumed = lab.api.get(PODSET, ("default", "web"))["metadata"].get("annotations") or {}
+    assert (paused["slipway.dev/paused"], "slipway.dev/paused" in resumed) == ("true", False)
+
+
+async def test_force_finalize_refuses_objects_that_stay_and_asks(lab: Lab) -> None:
+    lab.put(podset(metadata={"finalizers": ["batch.tutorial.kubebuilder.io/finalizer"]}))
+    early = await lab.run("force-finalize", "podset/web", "--yes")
+    lab.api.delete(PODSET, ("default", "web"))
+    forced = await lab.run("force-finalize", "podset/web", "--yes")
+    annotations = lab.api.get(PODSET, ("default", "web"))["metadata"]["annotations"]
+    assert (early.code, forced.code) == (2, 0)
+    assert "is not being deleted" in early.err
+    assert annotations["slipway.dev/force-finalize"] == "true"
+
+
+async def test_ip_shows_pools_and_who_has_an_address(lab: Lab) -> None:
+    capacity = {"total": "1", "free": "0", "allocated": 1, "waiting": 2}
+    lab.put({**pool(), "status": {"capacity": capacity}})
+    lab.put({**claim(), "status": {"address": "203.0.113.7"}})
+    pools, who = await lab.run("ip", "pools"), await lab.run("ip", "who", "203.0.113.7")
+    nobody, wrong = await lab.run("ip", "who", "2001:db8::1"), await lab.run("ip", "who", "web")
+    row = dict(zip(*(line.split() for line in pools.out.splitlines()), strict=False))
+    assert (row["POOL"], row["FREE"], row["WAITING"], pools.code) == ("public", "0", "2", 1)
+    assert who.out.splitlines()[1].split() == ["203.0.113.7", "default", "web", "public", "-", "-"]
+    assert (nobody.code, wrong.code) == (3, 2)
+
+
+async def test_pulsar_shows_the_backlog_and_moves_the_subscription(lab: Lab) -> None:
+    status = {"backlog": {"entries": 42, "rateOut": 7}, "ready": "2/2"}
+    lab.put({**consumer(), "status": status})
+    backlog = await lab.run("pulsar", "backlog", "-o", "json")
+    await lab.run("pulsar", "pause", "orders")
+    await lab.run("pulsar", "seek", "orders", "--to", "2026-11-20T08:00:00Z")
+    first = lab.api.get(PULSAR_CONSUMER, ("default", "orders"))["spec"]
+    await lab.run("pulsar", "seek", "orders", "--to", "earliest")
+    second = lab.api.get(PULSAR_CONSUMER, ("default", "orders"))["spec"]["subscription"]["seek"]
+    wrong = await lab.run("pulsar", "seek", "orders", "--to", "yesterday")
+    assert (backlog.data[0]["entries"], backlog.data[0]["rateOut"]) == (42, 7)
+    assert first["paused"] is True
+    assert first["subscription"]["seek"]["time"] == "2026-11-20T08:00:00Z"
+    assert (second["position"], "time" in second) == ("Earliest", False)
+    assert second["id"] != first["subscription"]["seek"]["id"]
+    assert wrong.code == 2
+
+
+async def test_a_report_holds_no_secret(lab: Lab, tmp_path: Path) -> None:
+    address = "pulsar://admin:hunter2@pulsar:6650"
+    lab.install("pulsarconsumer", env=[{"name": "API_TOKEN", "value": "hunter2"}])
+    lab.put({**consumer(), "status": {"server": address}})
+    applied = {"kubectl.kubernetes.io/last-applied-configuration": '{"password":"hunter2"}'}
+    lab.put(podset(metadata={"annotations": applied}))
+    path = tmp_path / "report.zip"
+    answer = await lab.run("report", "--file", str(path))
+    again = await lab.run("report", "--file", str(path))
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        content = "".join(archive.read(name).decode() for name in names)
+    assert "objects/default/pulsarconsumers-orders.json" in names
+    assert "hunter2" not in content
+    assert "REDACTED@pulsar" in content
+    assert (answer.code, again.code) == (0, 2)
+
+
+async def test_check_names_what_is_missing(lab: Lab) -> None:
+    lab.install("podset")
+    answer = await lab.run("check", "-o", "json")
+    results = {each["check"]: each["result"] for each in answer.data}
+    assert results["Kubernetes version"] == results["operator podset"] == "ok"
+    assert (results["KubeVirt"], results["operator ipam"], answer.code) == ("missing", "failed", 1)
+
+
+async def test_errors_name_the_remedy_and_have_their_codes(lab: Lab, tmp_path: Path) -> None:
+    unknown, missing = await lab.run("why", "ship/web"), await lab.run("why", "podset/web")
+    wrong, usage = await lab.run("why", "web"), await lab.run("nosuch")
+    assert (unknown.code, missing.code, wrong.code, usage.code) == (3, 3, 2, 2)
+    assert "Kinds of the operators: DemoVolume" in unknown.err
+    assert "PodSet web does not exist in namespace default." in missing.err
+    assert "Write KIND/NAME, such as podset/web." in wrong.err
+    lab.api.access.allow([])
+    forbidden = await lab.run("why", "podset/web")
+    assert forbidden.code == 4
+    assert "Ask an administrator" in forbidden.err
+    lab.kubeconfig.write_text(lab.kubeconfig.read_text().replace(lab.api.url, "http://127.0.0.1:9"))
+    unreachable = await lab.run("status")
+    assert unreachable.code == 5
+    assert "does not respond" in unreachable.err
+    assert main(["status", "--kubeconfig", str(tmp_path / "none")]) == 5
+
+
+def test_completion_knows_commands_and_options(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["__complete", "vm", "re"])
+    commands = capsys.readouterr().out.split()
+    main(["__complete", "status", "--out"])
+    options = capsys.readouterr().out.split()
+    main(["__complete", "status", "-o", ""])
+    values = capsys.readouterr().out.split()
+    assert commands == ["reboot", "rebuild", "resize", "restore", "rescue"]
+    assert (options, values) == (["--output"], ["table", "json", "yaml"])
+    assert main(["completion", "bash"]) == 0
+    assert "complete -F" in capsys.readouterr().out
+
+
+def test_help_imports_nothing_that_is_slow() -> None:
+    code = (
+        "import sys; sys.argv = ['kubectl-slipway', '--help']\n"
+        "from kubectl_slipway.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "slow = {'http', 'ssl', 'json', 'yaml', 'subprocess', 'concurrent', 'asyncio', 'libs'}\n"
+        "print(sorted(slow & set(sys.modules)), file=sys.stderr)"
+    )
+    root = Path(__file__).resolve().parents[1]
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "usage: kubectl slipway" in done.stdout
+    assert done.stderr.strip() == "[]"
+
+
+def test_the_code_runs_on_the_oldest_python() -> None:
+    for path in Path(__file__).parent.rglob("*.py"):
+        if not path.name.endswith(("_test.py", "conftest.py")):
+            ast.parse(path.read_text(), feature_version=(3, 11))

@@ -1,0 +1,1 @@
+"""Why an object is not ready: facts in, findings out. Pure."""

@@ -1,0 +1,76 @@
+"""Findings, and the facts that they are derived from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from kubectl_slipway.discovery import Resource
+from kubectl_slipway.model import Manifest
+from kubectl_slipway.operators import Operator
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One cause, and what to do about it.
+
+    Attributes:
+        code: Name of the cause: a reason of the API, or one of this plugin.
+        subject: The object that the cause is about, as `Kind/name`.
+        cause: What is wrong.
+        remedy: What to do about it; empty if the plugin does not know.
+        severity: Error, or Warning if it does not keep the object from being ready.
+    """
+
+    code: str
+    subject: str
+    cause: str
+    remedy: str = ""
+    severity: str = "Error"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A reference of a spec to another object.
+
+    Attributes:
+        field: Path of the field.
+        kind: Kind of the other object.
+        name: Name of the other object.
+        facts: Facts about it; None if it does not exist.
+    """
+
+    field: str
+    kind: str
+    name: str
+    facts: Facts | None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that a diagnosis looks at.
+
+    Attributes:
+        manifest: The object.
+        resource: Its kind.
+        now: Present time.
+        operator_id: Operator of the kind; empty for kinds that have none.
+        operators: Installations of that operator; None if they cannot be read.
+        namespace: Namespace of the object; None for cluster-scoped objects or if unreadable.
+        denied: Permissions that the operator lacks, as `verb resource`.
+        events: Events about the object, the latest last.
+        children: Objects that it owns.
+        references: Objects that its spec names.
+    """
+
+    manifest: Manifest
+    resource: Resource
+    now: datetime
+    operator_id: str = ""
+    operators: Sequence[Operator] | None = None
+    namespace: Manifest | None = None
+    denied: Sequence[str] = ()
+    events: Sequence[Manifest] = ()
+    children: Sequence[Facts] = ()
+    references: Sequence[Reference] = ()

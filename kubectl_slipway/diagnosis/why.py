@@ -1,0 +1,48 @@
+"""Put the findings about an object and all that it depends on in order: root causes first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kubectl_slipway.diagnosis import conditions, general, workloads
+from kubectl_slipway.diagnosis.findings import Facts, Finding
+from kubectl_slipway.model import is_deleting, readiness
+
+_DEPTH = 5
+
+
+def explain(facts: Facts) -> list[Finding]:
+    """Return why an object is not ready, root causes first; empty if nothing is wrong."""
+    found: list[Finding] = []
+    seen: set[tuple[str, str]] = set()
+    for each in _walk(facts, set(), 0):
+        key = (each.subject, each.code)
+        if key not in seen:
+            seen.add(key)
+            found.append(each)
+    return sorted(found, key=lambda each: each.severity != "Error")
+
+
+def _walk(facts: Facts, visited: set[str], depth: int) -> Iterator[Finding]:
+    uid = str(facts.manifest["metadata"].get("uid") or id(facts))
+    if uid in visited or depth > _DEPTH:
+        return
+    visited.add(uid)
+    # What keeps the operator from working explains everything else.
+    stops = list(general.find_stops(facts))
+    yield from stops
+    if stops and any(each.severity == "Error" for each in stops):
+        return
+    own = [*general.find_own(facts), *conditions.find_conditions(facts)]
+    own += workloads.find_workload(facts)
+    if own or not readiness(facts.manifest).ok:
+        for reference in facts.references:
+            if reference.facts is None:
+                yield general.missing_reference(facts, reference)
+            elif not is_deleting(facts.manifest):
+                yield from _walk(reference.facts, visited, depth + 1)
+        for child in facts.children:
+            yield from _walk(child, visited, depth + 1)
+    yield from own
+    if own or not readiness(facts.manifest).ok:
+        yield from general.find_events(facts, own)

@@ -1,0 +1,187 @@
+"""Rules for built-in kinds that operators create: pods, claims, Deployments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from kubectl_slipway.diagnosis.findings import Facts, Finding
+from kubectl_slipway.model import Manifest, condition, parse_time, render_age, title
+
+_STUCK_SECONDS = 60
+_IMAGE = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull"})
+_CONFIG = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+
+
+def find_workload(facts: Facts) -> Sequence[Finding]:
+    """Find what is wrong with a built-in object."""
+    match facts.manifest.get("kind"):
+        case "Pod":
+            return list(find_pod_problem(facts.manifest, facts.now, facts.events))
+        case "PersistentVolumeClaim":
+            return list(_find_claim_problem(facts))
+        case "Deployment" | "ReplicaSet":
+            return list(_find_deployment_problem(facts))
+    return ()
+
+
+def find_pod_problem(
+    pod: Manifest, now: datetime, events: Sequence[Manifest] = ()
+) -> Iterator[Finding]:
+    """Find why a pod does not run or is not ready; at most one finding."""
+    subject, meta = title(pod), pod["metadata"]
+    status: Mapping[str, Any] = pod.get("status") or {}
+    where = f"-n {meta.get('namespace')}"
+    if meta.get("deletionTimestamp"):
+        ended = parse_time(meta["deletionTimestamp"])
+        if ended is not None and (now - ended).total_seconds() > _STUCK_SECONDS:
+            age = render_age(meta["deletionTimestamp"], now)
+            node = (pod.get("spec") or {}).get("nodeName") or "its node"
+            yield Finding(
+                "PodStuckTerminating",
+                subject,
+                f"The pod should have ended {age} ago; {node} does not confirm that it has.",
+                f"Check the node: kubectl describe node {node}. If the node is gone for good, "
+                "delete its Node object.",
+            )
+        return
+    scheduled = condition(pod, "PodScheduled")
+    if scheduled is not None and scheduled.status == "False":
+        yield Finding(
+            "Unschedulable",
+            subject,
+            f"No node can run the pod: {scheduled.message}",
+            "Add capacity, or change requests, node selectors or tolerations.",
+        )
+        return
+    for each in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
+        found = _find_container_problem(subject, each, where, meta["name"])
+        if found is not None:
+            yield found
+            return
+    if status.get("phase") == "Failed":
+        reason = status.get("reason") or "PodFailed"
+        message = status.get("message") or "a container ended with an error"
+        remedy = f"kubectl describe pod {meta['name']} {where}"
+        yield Finding(reason, subject, f"The pod failed: {message}", remedy)
+        return
+    yield from _find_start_problem(pod, events, now)
+
+
+def _find_container_problem(
+    subject: str, container: Mapping[str, Any], where: str, pod: str
+) -> Finding | None:
+    name = container.get("name", "")
+    waiting = (container.get("state") or {}).get("waiting") or {}
+    reason, message = waiting.get("reason") or "", waiting.get("message") or ""
+    last = (container.get("lastState") or {}).get("terminated") or {}
+    if last.get("reason") == "OOMKilled":
+        return Finding(
+            "OOMKilled",
+            subject,
+            f"Container {name} used more memory than its limit and was killed.",
+            "Raise the memory limit.",
+        )
+    if reason in _IMAGE:
+        return Finding(
+            reason,
+            subject,
+            f"The image {container.get('image')} of container {name} cannot be pulled: {message}",
+            "Check the name of the image, the registry and imagePullSecrets.",
+        )
+    if reason in _CONFIG:
+        return Finding(
+            reason,
+            subject,
+            f"Container {name} cannot be created: {message}",
+            "Create the ConfigMap or Secret that the pod names, or correct the pod template.",
+        )
+    if reason == "CrashLoopBackOff":
+        return Finding(
+            reason,
+            subject,
+            f"Container {name} ends again and again, last with exit code "
+            f"{last.get('exitCode', '?')}.",
+            f"kubectl logs {pod} -c {name} --previous {where}",
+        )
+    return None
+
+
+def _find_start_problem(
+    pod: Manifest, events: Sequence[Manifest], now: datetime
+) -> Iterator[Finding]:
+    meta, status = pod["metadata"], pod.get("status") or {}
+    ready = condition(pod, "Ready")
+    if status.get("phase") == "Running" and ready is not None and ready.status == "False":
+        names = [
+            each.get("name", "")
+            for each in status.get("containerStatuses", ())
+            if not each["ready"]
+        ]
+        yield Finding(
+            "ProbeFailing",
+            title(pod),
+            f"The pod runs, and {', '.join(names) or 'a readiness gate'} is not ready.",
+            f"kubectl describe pod {meta['name']} -n {meta.get('namespace')} shows the probe.",
+        )
+    elif status.get("phase") == "Pending":
+        for event in reversed(events):
+            if event.get("type") == "Warning":
+                note = event.get("note") or event.get("message") or ""
+                remedy = "Fix the volume, network or node that the event names."
+                yield Finding(str(event.get("reason")), title(pod), str(note), remedy)
+                return
+
+
+def _find_claim_problem(facts: Facts) -> Iterator[Finding]:
+    claim = facts.manifest
+    phase = (claim.get("status") or {}).get("phase")
+    if phase == "Lost":
+        yield Finding(
+            "VolumeLost",
+            title(claim),
+            "The PersistentVolume of the claim does not exist any more; its data is lost.",
+            "Restore a backup into a new claim.",
+        )
+    if phase != "Pending":
+        return
+    for event in reversed(facts.events):
+        note = str(event.get("note") or event.get("message") or "")
+        if event.get("reason") == "ProvisioningFailed":
+            yield Finding(
+                "ProvisioningFailed",
+                title(claim),
+                f"The volume cannot be provisioned: {note}",
+                "Create the StorageClass, or check its provisioner.",
+            )
+            return
+        if event.get("reason") == "WaitForFirstConsumer":
+            yield Finding(
+                "WaitForFirstConsumer",
+                title(claim),
+                "The volume is provisioned when the first pod uses the claim.",
+                "Create a pod that uses it.",
+                "Warning",
+            )
+            return
+    yield Finding(
+        "ClaimPending",
+        title(claim),
+        "The claim waits for a volume.",
+        f"kubectl describe pvc {claim['metadata']['name']} -n {claim['metadata'].get('namespace')}",
+    )
+
+
+def _find_deployment_problem(facts: Facts) -> Iterator[Finding]:
+    failed = condition(facts.manifest, "ReplicaFailure")
+    if failed is not None and failed.status == "True":
+        remedy = (
+            "Change what refuses the pods: a quota, an admission policy or a pod security level."
+        )
+        yield Finding(
+            "ReplicaFailure",
+            title(facts.manifest),
+            f"Pods cannot be created: {failed.message}",
+            remedy,
+        )

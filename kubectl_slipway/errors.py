@@ -1,0 +1,66 @@
+"""Errors with a remedy, and the exit codes of all commands."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit codes; each command uses them with the same meaning."""
+
+    OK = 0
+    """The command succeeded, and what it checked is in order."""
+    PROBLEM = 1
+    """The command worked, and found a problem or the operation failed."""
+    USAGE = 2
+    """An argument is wrong."""
+    NOT_FOUND = 3
+    """The object or kind does not exist."""
+    FORBIDDEN = 4
+    """You are not logged in, or your user lacks a permission."""
+    UNREACHABLE = 5
+    """The API server cannot be reached, or there is no usable kubeconfig."""
+    TIMEOUT = 6
+    """What `--wait` waits for did not happen in time."""
+    INTERRUPTED = 130
+    """Ctrl-C."""
+
+
+class PluginError(Exception):
+    """An error that ends the command.
+
+    Attributes:
+        message: What is wrong.
+        remedy: What to do about it; empty if the message says it.
+        code: Exit code.
+    """
+
+    def __init__(self, message: str, remedy: str = "", code: Exit = Exit.PROBLEM) -> None:
+        """Keep message, remedy and exit code."""
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+        self.code = code
+
+
+class ApiError(PluginError):
+    """The API server refused a request.
+
+    Attributes:
+        status: HTTP status.
+        reason: Reason of the API, such as `NotFound`.
+    """
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        """Choose the exit code by the status."""
+        remedy, code = "", Exit.PROBLEM
+        if status == 401:
+            remedy, code = "Log in again, or check --context and --kubeconfig.", Exit.FORBIDDEN
+        elif status == 403:
+            remedy = "Ask an administrator for this permission."
+            code = Exit.FORBIDDEN
+        elif status == 404:
+            code = Exit.NOT_FOUND
+        super().__init__(message, remedy, code)
+        self.status = status
+        self.reason = reason
