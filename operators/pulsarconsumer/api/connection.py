@@ -98,11 +98,11 @@ class OAuth2Authentication(KubernetesModel):
     """OAuth2Authentication logs in by the client credentials flow."""
 
     issuer_url: Annotated[IssuerUrl, Field(alias="issuerURL")]
-    """issuerURL is the URL of the issuer, under which its configuration is found."""
+    """issuerURL is the URL of the issuer, which serves its OpenID configuration."""
     audience: ShortText = ""
-    """audience is what the token is for, such as urn:pulsar:cluster."""
+    """audience is the audience of the token, such as urn:pulsar:cluster."""
     scope: ShortText = ""
-    """scope is the scope to ask for."""
+    """scope is the requested scope."""
     credentials_secret_ref: KeyReference
     """credentialsSecretRef names the key file: JSON with client_id and client_secret."""
 
@@ -138,9 +138,9 @@ class Authentication(
         _only_for("tls", "TLS"),
     ),
 ):
-    """Authentication tells how consumers and the operator log in to the broker.
+    """Authentication configures how consumers and the operator authenticate to the broker.
 
-    What a Secret holds reaches the consumers as files, which follow the Secret when it is rotated.
+    Consumers read Secrets from files, which are updated when the Secret is rotated.
     """
 
     type: AuthenticationType
@@ -156,11 +156,12 @@ class Authentication(
 
 
 class TransportSecurity(KubernetesModel):
-    """TransportSecurity tells how the certificate of the broker is checked."""
+    """TransportSecurity configures how the certificate of the broker is verified."""
 
     trusted_ca_secret_ref: Annotated[KeyReference | None, Field(alias="trustedCASecretRef")] = None
-    """trustedCASecretRef names certificates to trust, as PEM (default: those of the image)."""
+    """trustedCASecretRef names the certificates to trust, as PEM. Defaults to the certificates of
+    the image."""
     hostname_verification: Switch = Switch.ENABLED
-    """hostnameVerification checks that the certificate is for the host that is connected to."""
+    """hostnameVerification checks that the certificate is valid for the requested host."""
     certificate_verification: Switch = Switch.ENABLED
-    """certificateVerification checks who signed the certificate; Disabled is for trials only."""
+    """certificateVerification checks who signed the certificate. Use Disabled for tests only."""

@@ -28,16 +28,16 @@ Seconds = Annotated[int, Field(ge=0, le=604_800)]
 
 
 class SubscriptionType(StrEnum):
-    """SubscriptionType tells how the consumers of a subscription share its messages."""
+    """SubscriptionType is how the consumers of a subscription share its messages."""
 
     SHARED = "Shared"
-    """Shared gives each message to one consumer, in no order."""
+    """Shared delivers each message to one of the consumers, in no order."""
     EXCLUSIVE = "Exclusive"
-    """Exclusive lets one consumer in."""
+    """Exclusive allows one consumer."""
     FAILOVER = "Failover"
-    """Failover gives each partition to one consumer, others wait to take over."""
+    """Failover delivers each partition to one consumer. Others take over if it stops."""
     KEY_SHARED = "KeyShared"
-    """KeyShared gives messages of one key to one consumer, in order."""
+    """KeyShared delivers messages with the same key to the same consumer, in order."""
 
 
 class KeyOrder(StrEnum):
@@ -55,28 +55,28 @@ class InitialPosition(StrEnum):
 
 
 class SubscriptionCreator(StrEnum):
-    """SubscriptionCreator names who makes the subscription."""
+    """SubscriptionCreator names who creates the subscription."""
 
     CONSUMER = "Consumer"
-    """Consumer leaves it to the first consumer that connects."""
+    """Consumer: the first consumer that connects creates it."""
     OPERATOR = "Operator"
-    """Operator makes it before there are pods, so that no message from then on is missed."""
+    """Operator: the operator creates it before the pods, so that no later message is missed."""
 
 
 class DeletionPolicy(StrEnum):
-    """DeletionPolicy says what becomes of the subscription with its PulsarConsumer."""
+    """DeletionPolicy is what happens to the subscription when the PulsarConsumer is deleted."""
 
     RETAIN = "Retain"
     DELETE = "Delete"
 
 
 class RetryStrategy(StrEnum):
-    """RetryStrategy names the ways to try a message again."""
+    """RetryStrategy is where a message waits for its next attempt."""
 
     NEGATIVE_ACK = "NegativeAck"
-    """NegativeAck hands the message back to the broker; the number of tries is kept in memory."""
+    """NegativeAck keeps the message and the number of attempts in the memory of the consumer."""
     RETRY_TOPIC = "RetryTopic"
-    """RetryTopic publishes the message to a topic of retries, which keeps the number of tries."""
+    """RetryTopic publishes the message to a retry topic, with the number of attempts."""
 
 
 class SchemaType(StrEnum):
@@ -89,7 +89,7 @@ class SchemaType(StrEnum):
 
 
 class MismatchPolicy(StrEnum):
-    """MismatchPolicy says what becomes of a message that does not fit the schema."""
+    """MismatchPolicy is what happens to a message that does not match the schema."""
 
     DEAD_LETTER = "DeadLetter"
     SKIP = "Skip"
@@ -97,7 +97,7 @@ class MismatchPolicy(StrEnum):
 
 
 class DecryptFailurePolicy(StrEnum):
-    """DecryptFailurePolicy says what becomes of a message that cannot be decrypted."""
+    """DecryptFailurePolicy is what happens to a message that cannot be decrypted."""
 
     FAIL = "Fail"
     DISCARD = "Discard"
@@ -105,14 +105,14 @@ class DecryptFailurePolicy(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """LogFormat is the form of the lines that consumers log."""
+    """LogFormat is the format of the message log."""
 
     JSON = "JSON"
     TEXT = "Text"
 
 
 class PayloadPolicy(StrEnum):
-    """PayloadPolicy says how much of a message is logged."""
+    """PayloadPolicy is how much of a payload is logged."""
 
     FULL = "Full"
     TRUNCATED = "Truncated"
@@ -129,10 +129,10 @@ class Seek(
         ),
     ),
 ):
-    """Seek moves the subscription once; a new id moves it again."""
+    """Seek moves the subscription once. A new id moves it again."""
 
     id: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[-._A-Za-z0-9]+$")]
-    """id tells one seek from the next; each is done once."""
+    """id identifies the seek. Each id is executed once."""
     position: InitialPosition | None = None
     """position is Earliest or Latest."""
     time: Timestamp | None = None
@@ -140,76 +140,82 @@ class Seek(
 
 
 class Subscription(KubernetesModel):
-    """Subscription tells how the subscription is made, shared and disposed of."""
+    """Subscription configures how the subscription is created, shared and deleted."""
 
     type: SubscriptionType = SubscriptionType.SHARED
-    """type tells how consumers share messages."""
+    """type is the type of the subscription (subscriptionType of Pulsar's clients)."""
     initial_position: InitialPosition = InitialPosition.LATEST
-    """initialPosition is where a new subscription begins."""
+    """initialPosition is the position at which a new subscription starts
+    (subscriptionInitialPosition of Pulsar's clients)."""
     create: SubscriptionCreator = SubscriptionCreator.CONSUMER
-    """create says who makes the subscription; autoscaling by engine Native makes it in any case,
-    since without it no backlog would wait while there are no consumers."""
+    """create is who creates the subscription. With autoscaling engine Native, the operator always
+    creates it, because without a subscription no backlog builds up."""
     deletion_policy: DeletionPolicy = DeletionPolicy.RETAIN
     """deletionPolicy is Delete to delete the subscription with the PulsarConsumer."""
     key_order: KeyOrder = KeyOrder.STRICT
-    """keyOrder says whether messages of a key stay in order, for type KeyShared. Relaxed is
-    allowOutOfOrderDelivery of Pulsar's clients. Defaults to Strict."""
+    """keyOrder is Strict to keep messages with the same key in order, for type KeyShared. Relaxed
+    is allowOutOfOrderDelivery of Pulsar's clients."""
     replicate_state: Switch = Switch.DISABLED
-    """replicateState keeps the position in all clusters of a replicated topic."""
+    """replicateState replicates the position to all clusters of a geo-replicated topic
+    (replicateSubscriptionState of Pulsar's clients)."""
     read_compacted: Switch = Switch.DISABLED
-    """readCompacted reads the compacted topic; for types Exclusive and Failover."""
+    """readCompacted reads the compacted topic, for types Exclusive and Failover."""
     seek: Seek | None = None
     """seek moves the subscription once."""
 
 
 class BatchDelivery(StrEnum):
-    """BatchDelivery says what a handler is called with."""
+    """BatchDelivery is the argument of the handler."""
 
     SINGLE = "Single"
-    """Single calls it with one message after the other."""
+    """Single calls it with one message at a time."""
     WHOLE = "Whole"
-    """Whole calls it with the list of them; when it fails, all are tried again."""
+    """Whole calls it with the list of messages. If it fails, it is called with each message."""
 
 
 class BatchReceive(KubernetesModel):
-    """BatchReceive takes messages in batches."""
+    """BatchReceive configures how messages are received in batches."""
 
     delivery: BatchDelivery = BatchDelivery.SINGLE
-    """delivery says whether the handler is called with each message or with the whole list."""
+    """delivery is Single to call the handler with each message, or Whole to call it with the
+    list."""
 
     max_messages: Annotated[int, Field(ge=1, le=100_000)] = 100
-    """maxMessages is the most messages in a batch."""
+    """maxMessages is the maximum number of messages in a batch."""
     max_bytes: Annotated[int, Field(ge=1, le=134_217_728)] = 10_485_760
-    """maxBytes is the most bytes in a batch."""
+    """maxBytes is the maximum size of a batch."""
     timeout_milliseconds: Annotated[int, Field(ge=1, le=10_000)] = 100
-    """timeoutMilliseconds is the longest wait for a batch to fill; a consumer that ends waits it
-    out."""
+    """timeoutMilliseconds is the maximum time to wait for a full batch."""
 
 
 class Consumption(KubernetesModel):
-    """Consumption bounds how fast messages are taken."""
+    """Consumption limits how many messages are received and handled at a time."""
 
     receiver_queue_size: Annotated[int, Field(ge=1, le=100_000)] = 100
     """receiverQueueSize is the number of messages that a consumer prefetches from each partition,
     and from each partition of the retry topic (receiverQueueSize of Pulsar's clients). No other
     consumer gets these: use a small number for slow handlers and many partitions."""
     max_in_flight: Annotated[int, Field(ge=1, le=1000)] = 1
-    """maxInFlight is how many messages a consumer handles at a time; 1 keeps them in order."""
+    """maxInFlight is the number of messages that a consumer handles at a time. With 1, messages
+    stay in order."""
     ack_timeout_seconds: Annotated[
         int,
         Field(ge=0, le=86_400),
         Rule("self == 0 || self >= 10", "must be 0 (never) or at least 10"),
     ] = 0
-    """ackTimeoutSeconds is when a message without an answer is delivered again; 0 is never."""
+    """ackTimeoutSeconds is the time after which an unacknowledged message is redelivered
+    (ackTimeout of Pulsar's clients). 0 means never."""
     batch: BatchReceive | None = None
-    """batch takes messages in batches."""
+    """batch receives messages in batches."""
     rate_limit_per_second: Annotated[int, Field(ge=0, le=10_000_000)] = 0
-    """rateLimitPerSecond is how many messages a consumer takes in a second; 0 is no limit."""
+    """rateLimitPerSecond is the maximum number of messages that each consumer handles per second. 0
+    means no limit."""
     handler_timeout_seconds: Seconds = 0
-    """handlerTimeoutSeconds is how long the handler may take for a message before the container is
-    started anew; 0 is for ever."""
+    """handlerTimeoutSeconds is the maximum duration of a call of the handler. A longer call counts
+    as a failed attempt, and the container restarts. 0 means no limit."""
     batch_index_ack: Switch = Switch.DISABLED
-    """batchIndexAck acknowledges single messages of a batch; the broker must allow it."""
+    """batchIndexAck acknowledges single messages of a batch. The brokers must have
+    acknowledgmentAtBatchIndexLevelEnabled."""
 
 
 _IDENTIFIER: Final = "[A-Za-z_][A-Za-z0-9_]*"
@@ -229,7 +235,7 @@ class Retry(
         ),
     ),
 ):
-    """Retry tells how a message is tried again whose handling failed."""
+    """Retry configures further attempts at messages that failed."""
 
     strategy: RetryStrategy = RetryStrategy.RETRY_TOPIC
     """strategy is RetryTopic or NegativeAck."""
@@ -237,11 +243,11 @@ class Retry(
     """maxAttempts is the number of attempts for a message, including the first: one more than
     maxRedeliverCount of Pulsar's clients. Without deadLetter, attempts are not limited."""
     initial_delay_seconds: Seconds = 1
-    """initialDelaySeconds is the delay before the second try."""
+    """initialDelaySeconds is the delay before the second attempt."""
     max_delay_seconds: Seconds = 600
-    """maxDelaySeconds is the longest delay between two tries."""
+    """maxDelaySeconds is the maximum delay between two attempts."""
     multiplier: Annotated[int, Field(ge=1, le=10)] = 2
-    """multiplier is by how much each delay is longer than that before."""
+    """multiplier is the factor between two successive delays."""
     topic: TopicName | None = None
     """topic is the topic in which messages wait for their next attempt (retryLetterTopic of
     Pulsar's clients). Defaults to topic-subscription-RETRY."""
@@ -260,10 +266,10 @@ class Output(KubernetesModel):
 
 
 class DeadLetter(KubernetesModel):
-    """DeadLetter keeps messages that failed in every try."""
+    """DeadLetter configures the topic for messages that failed in every attempt."""
 
     topic: TopicName | None = None
-    """topic is where such messages go (default: topic-subscription-DLQ)."""
+    """topic is the dead-letter topic. Defaults to topic-subscription-DLQ."""
     subscription_name: SubscriptionName | None = None
     """subscriptionName is the subscription that keeps the dead letters: it is created before the
     first of them is sent. Defaults to the subscriptionName of the spec."""
@@ -295,52 +301,54 @@ class MessageSchema(
         ),
     ),
 ):
-    """MessageSchema tells how messages are read."""
+    """MessageSchema is the schema of the messages."""
 
     type: SchemaType
     """type is Bytes, String, JSON or Avro."""
     config_map_key_ref: SchemaReference | None = None
     """configMapKeyRef names the definition of the schema."""
     on_mismatch: MismatchPolicy = MismatchPolicy.DEAD_LETTER
-    """onMismatch says what becomes of a message that does not fit."""
+    """onMismatch is what happens to a message that does not match: DeadLetter moves it to the
+    dead-letter topic, Skip acknowledges it, Fail stops the consumer."""
 
 
 class Encryption(KubernetesModel):
-    """Encryption decrypts messages that were encrypted end to end."""
+    """Encryption configures the keys of end-to-end encryption."""
 
     private_key_secret_ref: KeyReference
     """privateKeySecretRef names the private key, as PEM."""
     public_key_secret_ref: KeyReference | None = None
     """publicKeySecretRef names the public key, as PEM."""
     on_decrypt_failure: DecryptFailurePolicy = DecryptFailurePolicy.FAIL
-    """onDecryptFailure says what becomes of a message that cannot be decrypted."""
+    """onDecryptFailure is what happens to a message that cannot be decrypted: Fail leaves it
+    unacknowledged, Discard acknowledges it, Consume passes it to the handler encrypted."""
 
 
 class MessageLog(KubernetesModel):
-    """MessageLog tells what the consumers of the default image log of each message."""
+    """MessageLog configures what consumers log for each message."""
 
     format: LogFormat = LogFormat.JSON
     """format is JSON or Text."""
     payload: PayloadPolicy = PayloadPolicy.FULL
-    """payload says how much of a message is logged."""
+    """payload is how much of the payload is logged."""
     max_payload_bytes: Annotated[int, Field(ge=1, le=1_048_576)] = 1024
-    """maxPayloadBytes is where payload Truncated cuts."""
+    """maxPayloadBytes is the maximum size of a logged payload, for payload Truncated."""
     redact_properties: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^,\s]+$")]],
         ListSet(),
         Field(max_length=64),
     ] = []
-    """redactProperties are properties of messages whose values are not logged."""
+    """redactProperties are names of message properties whose values are not logged."""
     sample_percent: Annotated[int, IntFormat("int32"), Field(ge=0, le=100)] | None = None
     """samplePercent is the percentage of messages that are logged. Defaults to 100 without a
     handler and to 0 with one."""
 
 
 class Drain(KubernetesModel):
-    """Drain tells how a consumer ends."""
+    """Drain configures how a consumer stops."""
 
     timeout_seconds: Annotated[int, Field(ge=0, le=3600)] = 30
-    """timeoutSeconds is the time to finish and acknowledge what a consumer holds."""
+    """timeoutSeconds is the time in which a consumer that stops can finish calls of the handler."""
 
 
 Handler = Annotated[

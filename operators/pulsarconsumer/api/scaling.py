@@ -31,11 +31,11 @@ class ScalingEngine(StrEnum):
     """ScalingEngine names who decides how many consumers there are."""
 
     NATIVE = "Native"
-    """Native is this operator: by backlog, age and drain time, down to zero."""
+    """Native scales by backlog, age and drain time, down to zero."""
     KEDA = "KEDA"
-    """KEDA makes a ScaledObject; the cluster must have KEDA."""
+    """KEDA creates a ScaledObject. KEDA must be installed."""
     HPA = "HPA"
-    """HPA makes a HorizontalPodAutoscaler by CPU."""
+    """HPA creates a HorizontalPodAutoscaler that scales by CPU."""
 
 
 class DelayedMessages(StrEnum):
@@ -49,9 +49,9 @@ class BacklogPrecision(StrEnum):
     """BacklogPrecision says how the broker counts."""
 
     ESTIMATE = "Estimate"
-    """Estimate is cheap and may be off."""
+    """Estimate is cheap and may be inexact."""
     PRECISE = "Precise"
-    """Precise makes the broker look at its ledgers."""
+    """Precise makes the broker read its ledgers."""
 
 
 class PartitionLimit(StrEnum):
@@ -63,45 +63,45 @@ class PartitionLimit(StrEnum):
 
 
 class ScalingTargets(KubernetesModel):
-    """ScalingTargets are what the number of consumers is chosen for; the highest number wins."""
+    """ScalingTargets are the targets of autoscaling. The target that needs most consumers wins."""
 
     backlog_per_replica: Annotated[int, Field(ge=1, le=1_000_000_000)] = 100
-    """backlogPerReplica is the backlog that one consumer is there for."""
+    """backlogPerReplica is the number of messages in the backlog for each consumer."""
     max_backlog_age_seconds: Annotated[int, Field(ge=1, le=604_800)] | None = None
-    """maxBacklogAgeSeconds is how old the oldest message may be before consumers are added."""
+    """maxBacklogAgeSeconds is the age of the oldest message above which consumers are added."""
     drain_time_seconds: Annotated[int, Field(ge=1, le=604_800)] | None = None
-    """drainTimeSeconds is the time in which the backlog is to be gone, at the rate that consumers
-    were seen to have."""
+    """drainTimeSeconds is the time in which the backlog should be consumed, at the rate at which
+    consumers acknowledge messages."""
     cpu_utilization_percent: Annotated[int, Field(ge=1, le=1000)] = 80
-    """cpuUtilizationPercent is the mean use of requested CPU to aim at; for engine HPA."""
+    """cpuUtilizationPercent is the target for the mean utilization of the requested CPU, for engine
+    HPA."""
 
 
 class ScalingStep(KubernetesModel):
-    """ScalingStep steadies changes in one direction."""
+    """ScalingStep limits changes in one direction."""
 
     stabilization_seconds: Window = 0
-    """stabilizationSeconds is how long a need must have lasted; the least change in that time is
-    made."""
+    """stabilizationSeconds is the window over which the smallest change is chosen."""
     max_step: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
-    """maxStep is the most consumers that one look at the backlog adds or takes away."""
+    """maxStep is the maximum number of consumers that are added or removed at a time."""
 
 
 class ScalingBehavior(KubernetesModel):
-    """ScalingBehavior steadies the number of consumers."""
+    """ScalingBehavior limits how fast the number of consumers changes."""
 
     scale_up: ScalingStep = ScalingStep()
-    """scaleUp steadies growth."""
+    """scaleUp limits how fast consumers are added."""
     scale_down: ScalingStep = ScalingStep(stabilization_seconds=300)
-    """scaleDown steadies shrinking."""
+    """scaleDown limits how fast consumers are removed."""
 
 
 class ScalingFallback(KubernetesModel):
-    """ScalingFallback is for when the broker cannot be asked."""
+    """ScalingFallback applies if the broker cannot be queried."""
 
     failure_threshold: Annotated[int, Field(ge=1, le=1000)] = 3
-    """failureThreshold is how many looks in a row must fail."""
+    """failureThreshold is the number of successive queries that must fail."""
     replicas: Replicas = 1
-    """replicas is how many consumers there are then at least; never fewer than there were."""
+    """replicas is the minimum number of consumers in this case. The number is never lowered."""
 
 
 class Autoscaling(
@@ -119,50 +119,51 @@ class Autoscaling(
         ),
     ),
 ):
-    """Autoscaling chooses the number of consumers."""
+    """Autoscaling adjusts the number of consumers."""
 
     engine: ScalingEngine = ScalingEngine.NATIVE
     """engine is Native, KEDA or HPA."""
     min_replicas: Replicas = 0
-    """minReplicas is the fewest consumers; 0 ends them all while nothing waits."""
+    """minReplicas is the minimum number of consumers. With 0, all stop while there is no
+    backlog."""
     max_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = 10
-    """maxReplicas is the most consumers."""
+    """maxReplicas is the maximum number of consumers."""
     targets: Annotated[ScalingTargets, UNSTORED] = ScalingTargets()
-    """targets are what the number is chosen for."""
+    """targets are the values that autoscaling maintains."""
     activation_backlog: Annotated[int, Field(ge=0, le=1_000_000_000)] = 0
-    """activationBacklog is the backlog that does not yet wake consumers up from zero."""
+    """activationBacklog is the number of messages that must be exceeded to scale up from zero."""
     delayed_messages: DelayedMessages = DelayedMessages.IGNORE
-    """delayedMessages says whether messages that are not due yet count."""
+    """delayedMessages is Count if messages that are not due yet are part of the backlog."""
     backlog_precision: BacklogPrecision = BacklogPrecision.ESTIMATE
-    """backlogPrecision says how the broker counts."""
+    """backlogPrecision is Estimate or Precise."""
     partition_limit: PartitionLimit = PartitionLimit.AUTO
-    """partitionLimit leaves out consumers that would idle."""
+    """partitionLimit is Auto to run no consumers that would receive no messages."""
     poll_seconds: Annotated[int, Field(ge=1, le=3600)] = 15
-    """pollSeconds is the time between two looks at the backlog."""
+    """pollSeconds is the time between two queries of the backlog."""
     cooldown_seconds: Window = 300
-    """cooldownSeconds is how long nothing must have waited before the last consumer ends."""
+    """cooldownSeconds is the time without a backlog after which the last consumer stops."""
     behavior: Annotated[ScalingBehavior, UNSTORED] = ScalingBehavior()
-    """behavior steadies the number."""
+    """behavior limits how fast the number changes."""
     fallback: Annotated[ScalingFallback, UNSTORED] = ScalingFallback()
-    """fallback is for when the broker cannot be asked."""
+    """fallback applies if the broker cannot be queried."""
 
 
 class PodMonitor(KubernetesModel):
-    """PodMonitor lets Prometheus find the consumers; the cluster must have its operator."""
+    """PodMonitor configures a PodMonitor. The Prometheus operator must be installed."""
 
     labels: LabelMap = {}
-    """labels are those by which Prometheus picks PodMonitors."""
+    """labels are the labels by which Prometheus selects PodMonitors."""
     interval_seconds: Annotated[int, Field(ge=1, le=3600)] = 30
     """intervalSeconds is the time between scrapes."""
 
 
 class Metrics(KubernetesModel):
-    """Metrics tells where consumers serve metrics and probes."""
+    """Metrics configures the metrics of the consumers."""
 
     port: Annotated[int, Field(ge=1024, le=65535)] = 8080
-    """port serves metrics and probes."""
+    """port is the port of the metrics."""
     pod_monitor: PodMonitor | None = None
-    """podMonitor makes a PodMonitor."""
+    """podMonitor creates a PodMonitor."""
 
 
 class DisruptionBudget(
@@ -174,66 +175,66 @@ class DisruptionBudget(
         ),
     ),
 ):
-    """DisruptionBudget bounds how many consumers a drain of nodes takes at a time."""
+    """DisruptionBudget limits how many consumers a node drain evicts at a time."""
 
     min_available: IntOrString | None = None
-    """minAvailable is how many consumers, or which percentage, must stay."""
+    """minAvailable is the number or percentage of consumers that must remain."""
     max_unavailable: IntOrString | None = None
-    """maxUnavailable is how many consumers, or which percentage, may be missing."""
+    """maxUnavailable is the number or percentage of consumers that may be unavailable."""
 
 
 class ConsumerTemplate(KubernetesModel):
-    """ConsumerTemplate is laid over the pods that the operator builds."""
+    """ConsumerTemplate is merged into the pod template that the operator builds."""
 
     metadata: TemplateMeta = TemplateMeta()
-    """metadata holds further labels and annotations of the pods."""
+    """metadata has additional labels and annotations of the pods."""
     spec: RawObject = {}
-    """spec is laid over the spec of the pods; the container named consumer is that of the operator,
-    others run beside it."""
+    """spec is merged into the spec of the pods. The container named consumer is the container of
+    the operator; other containers are added."""
 
 
 class TopicBacklog(KubernetesModel):
-    """TopicBacklog is what waits in one topic, or in one partition of it."""
+    """TopicBacklog is the backlog of one topic or partition."""
 
     name: Annotated[str, Field(max_length=1024)]
     """name is the name of the topic or partition."""
     entries: Annotated[int, Field(ge=0, le=2**53)] = 0
-    """entries is the number of entries that wait in it."""
+    """entries is the number of entries in the backlog."""
     consumers: Count = 0
     """consumers is the number of consumers that are connected to it."""
 
 
 class Backlog(KubernetesModel):
-    """Backlog is what waits in the subscription, as the broker told; numbers are rounded."""
+    """Backlog is the backlog of the subscription as the broker reports it. Numbers are rounded."""
 
     entries: Annotated[int, Field(ge=0, le=2**53)] = 0
-    """entries is the number of entries that wait; an entry is a message or a batch of them."""
+    """entries is the number of entries. An entry is a message or a batch of messages."""
     messages_estimate: Annotated[int, Field(ge=0, le=2**53)] = 0
-    """messagesEstimate is the number of messages that wait, by the size of batches lately seen."""
+    """messagesEstimate is the number of messages, estimated from the recent size of batches."""
     bytes: Annotated[int, Field(ge=0, le=2**53)] = 0
-    """bytes is the size of what waits."""
+    """bytes is the size of the backlog."""
     delayed: Annotated[int, Field(ge=0, le=2**53)] = 0
     """delayed is the number of messages that are not due yet."""
     unacknowledged: Annotated[int, Field(ge=0, le=2**53)] = 0
-    """unacknowledged is the number of messages that consumers hold."""
+    """unacknowledged is the number of messages that were delivered and not acknowledged yet."""
     rate_in: Annotated[int, Field(ge=0, le=2**53)] = 0
-    """rateIn is the number of messages that come in a second."""
+    """rateIn is the number of messages published per second."""
     rate_out: Annotated[int, Field(ge=0, le=2**53)] = 0
-    """rateOut is the number of messages that go to consumers in a second."""
+    """rateOut is the number of messages delivered per second."""
     rate_redelivered: Annotated[int, Field(ge=0, le=2**53)] = 0
-    """rateRedelivered is the number of messages delivered again in a second."""
+    """rateRedelivered is the number of messages redelivered per second."""
     partitions: Count = 0
-    """partitions is the number of partitions; 0 for a topic that has none."""
+    """partitions is the number of partitions, 0 for a topic without partitions."""
     topics: Annotated[list[TopicBacklog], ListMap("name"), Field(max_length=20)] | None = None
-    """topics are the topics and partitions in which most waits, where there are several."""
+    """topics are the topics and partitions with the largest backlog, if there are several."""
 
 
 class ScalingStatus(KubernetesModel):
-    """ScalingStatus is what the engine Native decided."""
+    """ScalingStatus is the last decision of the engine Native."""
 
     desired_replicas: Count = 0
-    """desiredReplicas is the number of consumers that was chosen."""
+    """desiredReplicas is the desired number of consumers."""
     reason: Annotated[str, Field(max_length=64)] = ""
-    """reason is what the number was chosen for."""
+    """reason is the target that determined the number."""
     limited_by: Annotated[str, Field(max_length=64)] = ""
-    """limitedBy is what kept the number from being higher or lower."""
+    """limitedBy is the limit that was applied to the number."""

@@ -19,12 +19,12 @@ from operators.pulsarconsumer.api.scaling import Backlog, ScalingStatus
 
 
 class SeekStatus(KubernetesModel):
-    """SeekStatus tells of the last seek."""
+    """SeekStatus describes the last seek."""
 
     id: Annotated[str, Field(max_length=63)]
-    """id is that of spec.subscription.seek."""
+    """id is the id of spec.subscription.seek."""
     target_time: Timestamp
-    """targetTime is where the subscription is moved to; noted before it is moved."""
+    """targetTime is the publish time to which the subscription is moved."""
     outcome: Literal["Pending", "Done", "Failed"]
     """outcome is Pending, Done or Failed."""
 
@@ -42,12 +42,12 @@ class RetryStatus(KubernetesModel):
 
 
 class DeadLetterStatus(KubernetesModel):
-    """DeadLetterStatus tells of the messages that failed in every try."""
+    """DeadLetterStatus describes the messages that failed in every attempt."""
 
     topic: Annotated[str, Field(max_length=1024)]
-    """topic is where they are."""
+    """topic is the dead-letter topic."""
     backlog: Annotated[int, Field(ge=0, le=2**53)] = 0
-    """backlog is how many entries wait there, in the subscription that has most."""
+    """backlog is the largest number of entries that a subscription of the topic has."""
 
 
 class SubscriptionStatus(KubernetesModel):
@@ -74,12 +74,12 @@ MAX_SUBSCRIPTIONS = 64
 
 
 class PulsarConsumerStatus(KubernetesModel):
-    """PulsarConsumerStatus is what the operator observed."""
+    """PulsarConsumerStatus is the observed state."""
 
     conditions: Conditions = []
-    """conditions tell how the consumers are doing."""
+    """conditions describe the state of the consumers."""
     observed_generation: ObservedGeneration = 0
-    """observedGeneration is the generation of the spec that this status is about."""
+    """observedGeneration is the generation of the spec that this status describes."""
     server: Annotated[str, Field(max_length=2048)] = ""
     """server is spec.serverAddress."""
     topic: Annotated[str, Field(max_length=1024)] = ""
@@ -92,30 +92,31 @@ class PulsarConsumerStatus(KubernetesModel):
     ready_replicas: Count = 0
     """readyReplicas is the number of consumers that are ready."""
     ready: Annotated[str, Field(max_length=16)] = ""
-    """ready is the number of ready consumers and the number that is wanted, such as "2/2"."""
+    """ready is the number of ready consumers and the desired number, such as "2/2"."""
     updated_replicas: Count = 0
-    """updatedReplicas is the number of consumers of the present spec."""
+    """updatedReplicas is the number of consumers that run the current spec."""
     selector: Selector = ""
     """selector is the label selector of the pods as text, for autoscalers."""
     admin_address: Annotated[str, Field(max_length=2048)] = ""
-    """adminAddress is where the broker is asked."""
+    """adminAddress is the URL of the admin API that the operator queries."""
     backlog: Backlog | None = None
-    """backlog is what waits in the subscription."""
+    """backlog is the backlog of the subscription."""
     oldest_message_time: Timestamp | None = None
-    """oldestMessageTime is when the oldest message that waits was published."""
+    """oldestMessageTime is the publish time of the oldest message in the backlog."""
     connected_consumers: Count = 0
-    """connectedConsumers is the number of consumers that the broker has, of any origin."""
+    """connectedConsumers is the number of consumers connected to the subscription, including
+    consumers of others."""
     retry: RetryStatus | None = None
     """retry describes the messages that wait for their next attempt in the retry topic."""
     dead_letter: DeadLetterStatus | None = None
-    """deadLetter tells of the messages that failed in every try."""
+    """deadLetter describes the messages that failed in every attempt."""
     subscriptions: (
         Annotated[
             list[SubscriptionStatus], ListMap("topic", "name"), Field(max_length=MAX_SUBSCRIPTIONS)
         ]
         | None
     ) = None
-    """subscriptions are the subscriptions of this spec that the broker has."""
+    """subscriptions are the subscriptions of this spec that exist on the broker."""
     abandoned_subscriptions: (
         Annotated[
             list[AbandonedSubscription],
@@ -127,6 +128,6 @@ class PulsarConsumerStatus(KubernetesModel):
     """abandonedSubscriptions are subscriptions that an earlier spec named and this spec does not.
     With spec.subscription.deletionPolicy Delete, the operator deletes them."""
     autoscaling: ScalingStatus | None = None
-    """autoscaling is what the engine Native decided."""
+    """autoscaling is the last decision of the engine Native."""
     last_seek: SeekStatus | None = None
-    """lastSeek tells of the last seek."""
+    """lastSeek describes the last seek."""

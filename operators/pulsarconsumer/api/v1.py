@@ -62,109 +62,115 @@ class ConditionType(StrEnum):
     """Conditions of a PulsarConsumer."""
 
     READY = "Ready"
-    """Ready is True when as many consumers are ready as there are to be, all of the present spec.
+    """Ready is True when all desired consumers are ready and run the current spec.
 
-    It says nothing of the broker: a consumer that cannot reach it is not ready by itself."""
+    A consumer is ready if it is connected to the broker."""
     AVAILABLE = "Available"
-    """Available is True when at least one consumer is ready, or none is asked for."""
+    """Available is True when at least one consumer is ready, or none is desired."""
     PROGRESSING = "Progressing"
-    """Progressing is True while consumers are being started, replaced or ended."""
+    """Progressing is True while consumers are being started, replaced or stopped."""
     BROKER_REACHABLE = "BrokerReachable"
-    """BrokerReachable is True when the broker's admin API answered the last look at it."""
+    """BrokerReachable is True when the broker's admin API responded to the last query."""
     SUBSCRIPTION_READY = "SubscriptionReady"
-    """SubscriptionReady is True when the broker knows the subscription."""
+    """SubscriptionReady is True when the subscription exists on the broker."""
     AUTHENTICATION_VALID = "AuthenticationValid"
-    """AuthenticationValid is False when the broker refused the credentials, or they are not to be
-    had."""
+    """AuthenticationValid is False when the broker rejected the credentials, or a Secret is
+    missing."""
     SCALING_ACTIVE = "ScalingActive"
-    """ScalingActive is True while the number of consumers follows the backlog; shown with
-    spec.autoscaling."""
+    """ScalingActive is True while the number of consumers follows the backlog. It is present with
+    spec.autoscaling only."""
     PAUSED = "Paused"
-    """Paused is True while spec.paused keeps all consumers from running; shown then."""
+    """Paused is True while spec.paused is set. It is absent otherwise."""
     SUBSCRIPTIONS_ABANDONED = "SubscriptionsAbandoned"
     """SubscriptionsAbandoned is True while the broker has subscriptions that an earlier spec named
-    and this spec does not; shown then."""
+    and this spec does not. It is absent otherwise."""
     TERMINATING = "Terminating"
-    """Terminating is True while a deletion waits; the reason says for what."""
+    """Terminating is True while a deletion waits. The reason names the cause."""
 
 
 class Reason(StrEnum):
     """Reasons of the conditions and events of a PulsarConsumer."""
 
     ALL_READY = "AllReady"
-    """AllReady means that every consumer that was asked for is ready."""
+    """AllReady means that every desired consumer is ready."""
     IDLE = "Idle"
-    """Idle means that there are no consumers, as there are to be none."""
+    """Idle means that no consumers run, because none are desired."""
     STARTING = "Starting"
     """Starting means that consumers are not ready yet."""
     UPDATING = "Updating"
     """Updating means that consumers of an older spec are being replaced."""
     SCALING_DOWN = "ScalingDown"
-    """ScalingDown means that surplus consumers are ending."""
+    """ScalingDown means that surplus consumers are stopping."""
     SETTLED = "Settled"
-    """Settled means that the Deployment is as it is to be."""
+    """Settled means that the Deployment is in sync with the spec."""
     WAITING_FOR_SUBSCRIPTION = "WaitingForSubscription"
-    """WaitingForSubscription means that the operator has yet to make the subscription."""
+    """WaitingForSubscription means that the operator has not created the subscription yet."""
     NOT_APPLIED = "NotApplied"
-    """NotApplied means that the API server refused an object; the message says which and why."""
+    """NotApplied means that the API server rejected an object. The message names the object and the
+    cause."""
     NO_CONSUMER_READY = "NoConsumerReady"
-    """NoConsumerReady means that there are to be consumers and none is ready."""
+    """NoConsumerReady means that consumers are desired and none is ready."""
     DEPLOYED = "Deployed"
     """Deployed means that objects were created or changed."""
     ANSWERED = "Answered"
-    """Answered means that the broker answered."""
+    """Answered means that the broker responded."""
     NOT_ASKED = "NotAsked"
-    """NotAsked means that the broker is not asked, or not yet."""
+    """NotAsked means that the broker was not queried yet, or is never queried for this spec."""
     UNREACHABLE = "Unreachable"
-    """Unreachable means that the admin API gave no answer; see spec.adminAddress."""
+    """Unreachable means that the admin API did not respond; check spec.adminAddress."""
     REFUSED_ADDRESS = "RefusedAddress"
-    """RefusedAddress means that the operator does not talk to such addresses."""
+    """RefusedAddress means that spec.adminAddress is an address of the operator's own pod or node,
+    which it does not connect to."""
     REDIRECT_REFUSED = "RedirectRefused"
-    """RedirectRefused means that the broker names a host that credentials are not given to."""
+    """RedirectRefused means that the broker redirected to a host outside its domain, to which the
+    operator does not send credentials; set spec.adminAddress."""
     BROKER_ERROR = "BrokerError"
-    """BrokerError means that the broker answered with an error."""
+    """BrokerError means that the broker responded with an error."""
     AUTHENTICATION_FAILED = "AuthenticationFailed"
-    """AuthenticationFailed means that the broker does not accept the credentials."""
+    """AuthenticationFailed means that the broker rejected the credentials."""
     AUTHORIZATION_FAILED = "AuthorizationFailed"
-    """AuthorizationFailed means that the broker knows who asks, and does not allow it."""
+    """AuthorizationFailed means that the broker accepted the credentials but denied access."""
     SECRET_MISSING = "SecretMissing"  # noqa: S105 a reason, no password
-    """SecretMissing means that a Secret or a key of it does not exist."""
+    """SecretMissing means that a Secret, or a key in it, does not exist."""
     EXISTS = "Exists"
-    """Exists means that the broker knows the subscription."""
+    """Exists means that the subscription exists on the broker."""
     MISSING = "Missing"
-    """Missing means that the broker does not know the subscription; a consumer makes it."""
+    """Missing means that the subscription does not exist yet. The first consumer creates it."""
     CREATED = "Created"
-    """Created means that the operator made the subscription."""
+    """Created means that the operator created the subscription."""
     FOLLOWING_BACKLOG = "FollowingBacklog"
-    """FollowingBacklog means that the number of consumers follows what waits."""
+    """FollowingBacklog means that the number of consumers follows the backlog."""
     BROKER_NOT_ASKED = "BrokerNotAsked"
-    """BrokerNotAsked means that nothing is known of the backlog, and the number is kept."""
+    """BrokerNotAsked means that the backlog is unknown, and the number of consumers is kept."""
     FALLBACK = "Fallback"
-    """Fallback means that the broker could not be asked often enough to fall back."""
+    """Fallback means that so many queries of the broker failed that autoscaling.fallback
+    applies."""
     SUBSCRIPTION_BLOCKED = "SubscriptionBlocked"
-    """SubscriptionBlocked means that consumers hold too many messages; more would not help."""
+    """SubscriptionBlocked means that the broker stopped the delivery because of too many
+    unacknowledged messages. More consumers would not help."""
     DELEGATED = "Delegated"
-    """Delegated means that an object of KEDA or a HorizontalPodAutoscaler decides."""
+    """Delegated means that a ScaledObject or a HorizontalPodAutoscaler sets the number."""
     ENGINE_SILENT = "EngineSilent"
     """EngineSilent means that KEDA, or the controller of HorizontalPodAutoscalers, has not reported
     on its object yet; if that lasts, it does not run."""
     ENGINE_FAILING = "EngineFailing"
     """EngineFailing means that KEDA, or the controller of HorizontalPodAutoscalers, reports that it
-    cannot scale; the message has its words."""
+    cannot scale. The message contains its report."""
     ENGINE_MISSING = "EngineMissing"
-    """EngineMissing means that the cluster does not have what spec.autoscaling.engine names."""
+    """EngineMissing means that the engine in spec.autoscaling.engine is not installed."""
     SCALED = "Scaled"
-    """Scaled tells of a new number of consumers."""
+    """Scaled reports a new number of consumers."""
     PAUSED = "Paused"
-    """Paused means that spec.paused asks for it."""
+    """Paused means that spec.paused is set."""
     SEEKING = "Seeking"
     """Seeking means that the subscription is being moved."""
     SEEK_DONE = "SeekDone"
     """SeekDone means that the subscription was moved."""
     SEEK_FAILED = "SeekFailed"
-    """SeekFailed means that the broker refused to move the subscription; a new id tries again."""
+    """SeekFailed means that the broker refused to move the subscription. Set a new id to try
+    again."""
     ENDING_CONSUMERS = "EndingConsumers"
-    """EndingConsumers means that a deletion waits for the consumers to end."""
+    """EndingConsumers means that a deletion waits for the consumers to stop."""
     DELETING_SUBSCRIPTION = "DeletingSubscription"
     """DeletingSubscription means that a deletion waits for the broker to delete the
     subscription."""
@@ -179,8 +185,8 @@ class Reason(StrEnum):
     SUBSCRIPTION_DELETED = "SubscriptionDeleted"
     """SubscriptionDeleted means that the broker deleted the subscription."""
     INVALID_SPEC = "InvalidSpec"
-    """InvalidSpec means that the consumers cannot run the spec, or that it cannot be read; the
-    message names the field. Pods of the spec before keep running."""
+    """InvalidSpec means that consumers cannot run with this spec. The message names the field. Pods
+    of the previous spec continue to run."""
 
 
 class PulsarConsumerSpec(
@@ -271,20 +277,21 @@ class PulsarConsumerSpec(
         ),
     ),
 ):
-    """PulsarConsumerSpec is what a user asks for."""
+    """PulsarConsumerSpec is the desired state of a PulsarConsumer."""
 
     server_address: ServerAddress
     """serverAddress is the service URL of the broker, such as pulsar://pulsar:6650."""
     topic: TopicName | None = None
     """topic is the topic to consume."""
     topics: Annotated[list[TopicName], ListSet(), Field(min_length=1, max_length=50)] | None = None
-    """topics are the topics to consume, in place of topic."""
+    """topics are the topics to consume, instead of topic."""
     topic_pattern: TopicPattern | None = None
-    """topicPattern consumes all topics that match it, in place of topic."""
+    """topicPattern is a regular expression: all topics that match it are consumed, instead of
+    topic."""
     subscription_name: SubscriptionName
     """subscriptionName is the subscription that all consumers share."""
     replicas: Replicas | None = None
-    """replicas is the number of consumers; with autoscaling, what it begins with."""
+    """replicas is the number of consumers. With autoscaling, it is the initial number."""
     admin_address: HttpAddress | None = None
     """adminAddress is the URL of the broker's admin API (Pulsar's webServiceUrl, KEDA's adminURL).
     A host of one word is a Service in the namespace of the PulsarConsumer. Defaults to the first
@@ -293,43 +300,47 @@ class PulsarConsumerSpec(
     """listenerName is the advertised listener of the brokers that consumers connect to
     (listenerName of Pulsar's clients). Defaults to the default listener of the brokers."""
     authentication: Authentication | None = None
-    """authentication tells how to log in (default: not at all)."""
+    """authentication configures the credentials of the consumers and the operator. Defaults to
+    none."""
     tls: TransportSecurity | None = None
-    """tls tells how the certificate of the broker is checked."""
+    """tls configures how the certificate of the broker is verified."""
     subscription: Annotated[Subscription, UNSTORED] = Subscription()
-    """subscription tells how the subscription is made, shared and disposed of."""
+    """subscription configures how the subscription is created, shared and deleted."""
     consumption: Annotated[Consumption, UNSTORED] = Consumption()
-    """consumption bounds how fast messages are taken."""
+    """consumption limits how many messages are received and handled at a time."""
     retry: Retry | None = None
-    """retry tells how a message is tried again (default: handed back to the broker)."""
+    """retry configures further attempts at messages that failed. By default, a consumer keeps such
+    a message in memory until its next attempt."""
     dead_letter: DeadLetter | None = None
-    """deadLetter keeps messages that failed in every try (default: they are tried for ever)."""
+    """deadLetter moves messages that failed in every attempt to a dead-letter topic. By default,
+    they are retried indefinitely."""
     message_schema: Annotated[MessageSchema | None, Field(alias="schema")] = None
-    """schema tells how messages are read (default: as bytes)."""
+    """schema is the schema of the messages. Defaults to bytes."""
     encryption: Encryption | None = None
-    """encryption decrypts messages that were encrypted end to end."""
+    """encryption configures the keys of end-to-end encryption."""
     message_log: Annotated[MessageLog, UNSTORED] = MessageLog()
-    """messageLog tells what is logged of each message."""
+    """messageLog configures what consumers log for each message."""
     handler: Handler | None = None
-    """handler is a Python function of your image, as module:function (default: logs messages)."""
+    """handler is a Python function or class, as module:name. By default, consumers log the
+    messages."""
     output: Output | None = None
-    """output publishes what the handler returns. By default it is ignored."""
+    """output publishes what the handler returns. By default, the return value is ignored."""
     autoscaling: Autoscaling | None = None
-    """autoscaling chooses the number of consumers (default: replicas does)."""
+    """autoscaling adjusts the number of consumers. By default, replicas sets it."""
     paused: Annotated[
         bool, UNSTORED, Waive("no-booleans", "the same switch as that of a Deployment")
     ] = False
-    """paused ends all consumers; what comes in waits in the subscription."""
+    """paused stops all consumers. Messages wait in the subscription. Defaults to false."""
     drain: Annotated[Drain, UNSTORED] = Drain()
-    """drain tells how a consumer ends."""
+    """drain configures how a consumer stops."""
     metrics: Annotated[Metrics, UNSTORED] = Metrics()
-    """metrics tells where consumers serve metrics and probes."""
+    """metrics configures the port of metrics and the PodMonitor."""
     pod_disruption_budget: DisruptionBudget | None = None
-    """podDisruptionBudget bounds how many consumers a drain of nodes takes at a time."""
+    """podDisruptionBudget limits how many consumers a node drain evicts at a time."""
     image: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^\S+$")] | None = None
-    """image is the image of the consumers (default: that of the operator's settings)."""
+    """image is the image of the consumers. Defaults to the image in the operator's settings."""
     template: Annotated[ConsumerTemplate, UNSTORED] = ConsumerTemplate()
-    """template is laid over the pods that the operator builds."""
+    """template is merged into the pod template that the operator builds."""
 
 
 class PulsarConsumer(
@@ -361,9 +372,9 @@ class PulsarConsumer(
     """PulsarConsumer runs a number of consumers of a Pulsar topic."""
 
     spec: PulsarConsumerSpec
-    """spec is what a user asks for."""
+    """spec is the desired state."""
     status: PulsarConsumerStatus | None = None
-    """status is what the operator observed."""
+    """status is the observed state."""
 
     @property
     def topics(self) -> tuple[str, ...]:
