@@ -263,9 +263,13 @@ class Gatherer:
         user = watching[0].service_account
         asked = [(user, verb, part) for part, listed in verbs.items() for verb in listed]
         results = self._cluster.api.parallel(lambda each: self._is_denied(resource, *each), asked)
-        return tuple(each for each in results if each)
+        denied: dict[str, list[str]] = defaultdict(list)
+        for (_, verb, part), refused in zip(asked, results, strict=True):
+            if refused:
+                denied[f"{resource.plural}/{part}" if part else resource.plural].append(verb)
+        return tuple(f"{', '.join(listed)} {what}" for what, listed in denied.items())
 
-    def _is_denied(self, resource: Resource, user: str, verb: str, subresource: str) -> str:
+    def _is_denied(self, resource: Resource, user: str, verb: str, subresource: str) -> bool:
         attributes = {
             "namespace": self._namespace if resource.namespaced else "",
             "verb": verb,
@@ -289,9 +293,8 @@ class Gatherer:
             allowed = self._cluster.api.create(path, review)["status"].get("allowed")
         except ApiError:
             # Only administrators may ask about others; for anyone else this check is left out.
-            return ""
-        what = f"{resource.plural}/{subresource}" if subresource else resource.plural
-        return "" if allowed else f"{verb} {what}.{resource.group}"
+            return False
+        return not allowed
 
 
 def find_references(manifest: Json, catalog: Catalog) -> list[tuple[str, str, str]]:

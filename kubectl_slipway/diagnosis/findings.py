@@ -58,7 +58,7 @@ class Facts:
         operator_id: Operator of the kind; empty for kinds that have none.
         operators: Installations of that operator; None if they cannot be read.
         namespace: Namespace of the object; None for cluster-scoped objects or if unreadable.
-        denied: Permissions that the operator lacks, as `verb resource`.
+        denied: Permissions that the operator lacks, as `verbs resource`.
         events: Events about the object, the latest last.
         children: Objects that it owns.
         references: Objects that its spec names.

@@ -36,7 +36,7 @@ def find_stops(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "PermissionMissing",
             f"Operator/{operator}",
-            f"The {operator} operator lacks permissions: {', '.join(facts.denied)}.",
+            f"The {operator} operator lacks permissions: {'; '.join(facts.denied)}.",
             "Upgrade the release, so that its Roles match the operator, or add the permissions to "
             "the Role of the operator if you manage it yourself (rbac.create=false).",
         )

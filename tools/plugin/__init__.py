@@ -1,0 +1,1 @@
+"""`python -m tools.plugin`: the kubectl plugin as one file, and its manifest for krew."""
