@@ -52,6 +52,23 @@ async def test_backlog_and_dead_letters_are_shown(
     assert harness.metric("pulsarconsumer_oldest_message_age_seconds", **series) > 86_400
 
 
+async def test_missing_rights_on_the_dead_letter_topic_stop_neither_status_nor_autoscaling(
+    api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
+) -> None:
+    broker.topics["my-topic"].subscriptions["my-subscription"] = 350
+    dead = "my-topic-my-subscription-DLQ"
+    broker.topics[dead] = RecordedTopic(subscriptions={"watch": 3})
+    broker.forbidden = {dead}
+
+    scaling = {"maxReplicas": 5, **POLL}
+    api.create(build(broker, replicas=None, autoscaling=scaling, deadLetter={}))
+
+    await harness.eventually(lambda: wanted(api) == 4)
+    await harness.eventually(lambda: "backlog" in status(api))
+    assert condition(api, "AuthenticationValid")[0] == "True"
+    assert condition(api, "BrokerReachable")[0] == "True"
+
+
 async def test_operator_makes_the_subscription_before_the_pods(
     api: FakeApi, harness: OperatorHarness, broker: RecordedBroker
 ) -> None:

@@ -57,6 +57,8 @@ class RecordedBroker:
         self.delay = 0.0
         self.requests: list[tuple[str, str, Mapping[str, str]]] = []
         self.connections = 0
+        self.forbidden: set[str] = set()
+        """Topics that whoever asks has no rights on."""
         self._server: ThreadingHTTPServer | None = None
         self._port = 0
 
@@ -107,6 +109,8 @@ class RecordedBroker:
                 return 409, {"reason": "Subscription already exists for topic"}
             held[words[1]] = 0
             return 204, None
+        if name in self.forbidden:
+            return 403, {"reason": "Unauthorized to validateTopicOperation"}
         topic = self.topics.get(name)
         if topic is None:
             return 404, {"reason": f"Topic persistent://public/default/{name} not found"}

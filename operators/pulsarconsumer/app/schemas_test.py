@@ -1,0 +1,60 @@
+"""An Avro schema that cannot be read for a moment never decodes a message with another one."""
+
+from __future__ import annotations
+
+import json
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import fastavro
+import pulsar
+import pytest
+
+from operators.pulsarconsumer.app.harness import build_environment
+from operators.pulsarconsumer.app.schemas import Payloads, SchemaUnavailable
+from operators.pulsarconsumer.app.settings import load_settings
+
+TOPIC = "persistent://public/default/orders"
+
+
+def build_schema(*fields: str) -> dict[str, Any]:
+    listed = [{"name": name, "type": "string"} for name in fields]
+    return {"type": "record", "name": "Order", "fields": listed}
+
+
+READER, WRITER = build_schema("order", "customer"), build_schema("customer", "order")
+VALUE = {"customer": "alice", "order": "42"}
+
+
+class Client:
+    """A client that cannot read schemas for a while."""
+
+    def __init__(self) -> None:
+        self.fails, self.calls = True, 0
+
+    def get_schema_info(self, topic: str, version: int) -> Any:
+        self.calls += 1
+        assert (topic, version) == (TOPIC, 3)
+        if self.fails:
+            raise pulsar.Timeout("no response")
+        return SimpleNamespace(schema=lambda: json.dumps(WRITER))
+
+
+def test_schema_that_cannot_be_read_is_an_error_and_is_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "schema"
+    file.write_text(json.dumps(READER))
+    environ = build_environment("pulsar://a", TOPIC, schema_type="Avro", schema_file=file)
+    client = Client()
+    payloads = Payloads(load_settings(environ), lambda: client)
+    stream = BytesIO()
+    fastavro.schemaless_writer(stream, WRITER, VALUE)
+
+    for _ in range(2):
+        with pytest.raises(SchemaUnavailable, match="version 3"):
+            payloads.decode(stream.getvalue(), TOPIC, 3)
+    client.fails = False
+    for _ in range(2):
+        assert payloads.decode(stream.getvalue(), TOPIC, 3) == VALUE
+    assert client.calls == 3, "a schema that was read is kept"
