@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from libs.common.testing.helm import REGISTRY
+
 _POD: Final = "spec.template.spec"
 _CONTAINER: Final = f"{_POD}.containers.0"
 _DIGEST: Final = "sha256:" + "0123456789abcdef" * 4
@@ -30,16 +32,43 @@ class Case:
     expected: Any = None
 
 
+def _monitor_cases(value: str, kind: str, endpoints: str, own: int) -> dict[str, Case]:
+    """Build the cases of a ServiceMonitor or PodMonitor with so many relabelings of its own."""
+    relabeling = {"action": "labeldrop", "regex": "a"}
+    return {
+        f"{value}.namespace": Case("monitoring", kind, "metadata.namespace"),
+        f"{value}.interval": Case("5s", kind, f"{endpoints}.0.interval"),
+        f"{value}.scrapeTimeout": Case("5s", kind, f"{endpoints}.0.scrapeTimeout"),
+        f"{value}.labels": Case({"release": "p"}, kind, "metadata.labels.release", "p"),
+        f"{value}.relabelings": Case(
+            [relabeling], kind, f"{endpoints}.0.relabelings.{own}", relabeling
+        ),
+        f"{value}.metricRelabelings": Case([relabeling], kind, f"{endpoints}.0.metricRelabelings"),
+        f"{value}.scheme": Case("https", kind, f"{endpoints}.0.scheme"),
+        f"{value}.tlsConfig": Case({"serverName": "a"}, kind, f"{endpoints}.0.tlsConfig"),
+    }
+
+
 CASES: Final[Mapping[str, Case]] = {
     "image.registry": Case(
         "r:5000", "Deployment", f"{_CONTAINER}.image", "r:5000/slipway/{chart}:0.1.0"
     ),
-    "image.repository": Case("a/b", "Job", f"{_CONTAINER}.image", "a/b:0.1.0"),
-    "image.tag": Case("dev", "Deployment", f"{_CONTAINER}.image", "slipway/{chart}:dev"),
+    "image.repository": Case("a/b", "Job", f"{_CONTAINER}.image", f"{REGISTRY}/a/b:0.1.0"),
+    "image.tag": Case(
+        "dev", "Deployment", f"{_CONTAINER}.image", f"{REGISTRY}/slipway/{{chart}}:dev"
+    ),
     "image.digest": Case(
-        _DIGEST, "Deployment", f"{_CONTAINER}.image", "slipway/{chart}@" + _DIGEST
+        _DIGEST, "Deployment", f"{_CONTAINER}.image", f"{REGISTRY}/slipway/{{chart}}@{_DIGEST}"
     ),
     "image.pullPolicy": Case("Always", "Deployment", f"{_CONTAINER}.imagePullPolicy"),
+    "global.imageRegistry": Case(
+        "m.io", "Job", f"{_CONTAINER}.image", "m.io/slipway/{chart}:0.1.0"
+    ),
+    "global.imagePullSecrets": Case([{"name": "a"}], "Deployment", f"{_POD}.imagePullSecrets"),
+    "global.commonLabels": Case({"a": "b"}, "Service", "metadata.labels.a", "b"),
+    "global.commonAnnotations": Case({"a": "b"}, "Role", "metadata.annotations.a", "b"),
+    "commonLabels": Case({"a": "b"}, "Deployment", "spec.template.metadata.labels.a", "b"),
+    "commonAnnotations": Case({"a": "b"}, "Job", "metadata.annotations.a", "b"),
     "imagePullSecrets": Case([{"name": "a"}], "Pod", "spec.imagePullSecrets"),
     "fullnameOverride": Case("other", "Deployment", "metadata.name"),
     "replicas": Case(3, "Deployment", "spec.replicas"),
@@ -52,6 +81,44 @@ CASES: Final[Mapping[str, Case]] = {
         f"{_CONTAINER}.env.3",
         {"name": "A", "value": "b"},
     ),
+    "extraArgs": Case(["--log-level=debug"], "Deployment", f"{_CONTAINER}.args"),
+    "extraEnvFrom": Case([{"configMapRef": {"name": "a"}}], "Job", f"{_CONTAINER}.envFrom"),
+    "initContainers": Case([{"name": "a", "image": "b"}], "Deployment", f"{_POD}.initContainers"),
+    "extraContainers": Case(
+        [{"name": "a", "image": "b"}], "Deployment", f"{_POD}.containers.1.name", "a"
+    ),
+    "extraObjects": Case(
+        [{"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "{{ .Release.Name }}-a"}}],
+        "Endpoints",
+        "metadata.name",
+        "{chart}-a",
+    ),
+    "podSecurityContext.runAsUser": Case(
+        1000680000, "Deployment", f"{_POD}.securityContext.runAsUser"
+    ),
+    "podSecurityContext.runAsGroup": Case(7, "Job", f"{_POD}.securityContext.runAsGroup"),
+    "podSecurityContext.fsGroup": Case(7, "Pod", "spec.securityContext.fsGroup"),
+    "podSecurityContext.supplementalGroups": Case(
+        [7], "Deployment", f"{_POD}.securityContext.supplementalGroups"
+    ),
+    "podSecurityContext.seccompProfile.type": Case(
+        "Localhost", "Deployment", f"{_POD}.securityContext.seccompProfile.type"
+    ),
+    "podSecurityContext.seLinuxOptions": Case(
+        {"level": "s0:c1"}, "Deployment", f"{_POD}.securityContext.seLinuxOptions"
+    ),
+    "securityContext.appArmorProfile": Case(
+        {"type": "RuntimeDefault"}, "Job", f"{_CONTAINER}.securityContext.appArmorProfile"
+    ),
+    **{
+        f"{probe}Probe.{field}": Case(9, "Deployment", f"{_CONTAINER}.{probe}Probe.{field}")
+        for probe in ("startup", "liveness", "readiness")
+        for field in ("periodSeconds", "timeoutSeconds", "failureThreshold")
+    },
+    "strategy": Case({"type": "Recreate"}, "Deployment", "spec.strategy"),
+    "deploymentAnnotations": Case({"a": "b"}, "Deployment", "metadata.annotations.a", "b"),
+    "podDisruptionBudget.maxUnavailable": Case("50%", "PodDisruptionBudget", "spec.maxUnavailable"),
+    "podDisruptionBudget.minAvailable": Case(1, "PodDisruptionBudget", "spec.minAvailable"),
     "extraVolumes": Case(
         [{"name": "a", "configMap": {"name": "a"}}], "Deployment", f"{_POD}.volumes.1.name", "a"
     ),
@@ -96,14 +163,20 @@ CASES: Final[Mapping[str, Case]] = {
     "networkPolicy.extraEgress": Case(
         [{"ports": [{"port": 1}]}], "NetworkPolicy", "spec.egress.3.ports.0.port", 1
     ),
-    "serviceMonitor.interval": Case("5s", "ServiceMonitor", "spec.endpoints.0.interval"),
-    "serviceMonitor.scrapeTimeout": Case("5s", "ServiceMonitor", "spec.endpoints.0.scrapeTimeout"),
-    "serviceMonitor.labels": Case(
-        {"release": "p"}, "ServiceMonitor", "metadata.labels.release", "p"
+    "networkPolicy.dns.to": Case(
+        [{"ipBlock": {"cidr": "169.254.20.10/32"}}], "NetworkPolicy", "spec.egress.0.to"
     ),
-    "serviceMonitor.metricRelabelings": Case(
-        [{"action": "labeldrop"}], "ServiceMonitor", "spec.endpoints.0.metricRelabelings"
+    "networkPolicy.dns.ports": Case(
+        [5353],
+        "NetworkPolicy",
+        "spec.egress.0.ports",
+        [{"port": 5353, "protocol": "UDP"}, {"port": 5353, "protocol": "TCP"}],
     ),
+    "networkPolicy.tracesTo": Case(_PEERS, "NetworkPolicy", "spec.egress.2.to"),
+    **_monitor_cases("serviceMonitor", "ServiceMonitor", "spec.endpoints", 0),
+    **_monitor_cases("podMonitor", "PodMonitor", "spec.podMetricsEndpoints", 1),
+    "prometheusRule.namespace": Case("monitoring", "PrometheusRule", "metadata.namespace"),
+    "dashboard.namespace": Case("monitoring", "ConfigMap", "metadata.namespace"),
     "prometheusRule.labels": Case(
         {"release": "p"}, "PrometheusRule", "metadata.labels.release", "p"
     ),
@@ -120,6 +193,8 @@ SWITCHES: Final[Mapping[str, tuple[bool, str]]] = {
     "podDisruptionBudget.enabled": (True, "PodDisruptionBudget"),
     "networkPolicy.enabled": (False, "NetworkPolicy"),
     "serviceMonitor.enabled": (False, "ServiceMonitor"),
+    "podMonitor.enabled": (False, "PodMonitor"),
+    "lease.create": (True, "Lease"),
     "prometheusRule.enabled": (False, "PrometheusRule"),
     "dashboard.enabled": (False, "ConfigMap"),
 }
@@ -128,6 +203,9 @@ SWITCHES: Final[Mapping[str, tuple[bool, str]]] = {
 ELSEWHERE: Final = frozenset(
     {
         *("watch.namespaces", "watch.clusterWide", "rbac.create", "rbac.userRoles", "crds.keep"),
+        *("rbac.clusterRoles", "global.platformAssignsUserIds", "global.allowUnknownKeys"),
+        *("podSecurityContext.runAsNonRoot", "securityContext.allowPrivilegeEscalation"),
+        *("securityContext.readOnlyRootFilesystem", "securityContext.capabilities.drop"),
         *("watch.namespaceSelector.matchLabels", "watch.namespaceSelector.matchExpressions"),
     }
 )

@@ -65,6 +65,50 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"settings": {"retryPeriodSeconds": 9}},
         r"must be greater than 1.2 times settings.retryPeriodSeconds \(9\)",
     ),
+    "global-key-without-effect": (
+        {"global": {"imageRegistri": "m.io"}},
+        "global.imageRegistri: unknown key; the chart reads imageRegistry, ",
+    ),
+    "image-of-a-stranger": (
+        {"image": {"tag": "0.1.0"}},
+        "image.registry: slipway/podset would be pulled from Docker Hub",
+    ),
+    "container-as-root": ({"podSecurityContext": {"runAsUser": 0}}, "runAsUser"),
+    "container-that-may-be-root": (
+        {"podSecurityContext": {"runAsNonRoot": False}},
+        "runAsNonRoot",
+    ),
+    "no-seccomp-profile": (
+        {"podSecurityContext": {"seccompProfile": {"type": "Unconfined"}}},
+        "seccompProfile",
+    ),
+    "privileged-container": ({"securityContext": {"privileged": True}}, "privileged"),
+    "capability": ({"securityContext": {"capabilities": {"add": ["NET_ADMIN"]}}}, "capabilities"),
+    "capabilities-that-stay": ({"securityContext": {"capabilities": {"drop": []}}}, "drop"),
+    "writable-root": (
+        {"securityContext": {"readOnlyRootFilesystem": False}},
+        "readOnlyRootFilesystem",
+    ),
+    "rolling-update-without-election": (
+        {"strategy": {"type": "RollingUpdate"}, "settings": {"leaderElect": False}},
+        "set strategy.type to Recreate",
+    ),
+    "budget-without-a-number": (
+        {"podDisruptionBudget": {"maxUnavailable": None}},
+        "minAvailable and maxUnavailable are both null",
+    ),
+    "scraped-twice": (
+        {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}},
+        "every replica would be scraped twice",
+    ),
+    "second-volume-tmp": (
+        {"extraVolumes": [{"name": "tmp", "emptyDir": {}}]},
+        "a volume with the name tmp",
+    ),
+    "common-label-that-the-deployment-selects-by": (
+        {"commonLabels": {"app.kubernetes.io/name": "other"}},
+        "commonLabels: app.kubernetes.io/name is a label of the chart's own",
+    ),
     "killed-while-draining": (
         {"terminationGracePeriodSeconds": 20},
         r"must be greater than settings.drainTimeoutSeconds \(20\)",
@@ -153,11 +197,12 @@ class LifecycleSuite(SuiteBase):
     def test_notes_say_what_is_left_to_choose(self) -> None:
         everywhere = render_notes(self.chart, {"watch": {"clusterWide": True}})
         mirrored = render_notes(self.chart, {"image": {"registry": "registry.example.com"}})
+        limited = render_notes(self.chart, {"rbac": {"clusterRoles": False}})
 
         assert "in all namespaces.\n" in everywhere and "Other namespaces" not in everywhere
-        assert f"the image slipway/{self.chart}:" in everywhere and "cannot pull" in everywhere
         assert f"the image registry.example.com/slipway/{self.chart}:" in mirrored
-        assert "Other namespaces" in mirrored and "cannot pull" not in mirrored
+        assert "Other namespaces" in mirrored and "rbac.clusterRoles" not in mirrored
+        assert "--show-only templates/cluster-rbac.yaml" in limited
 
     def test_settings_may_be_null_where_all_of_them_are_commented_out(self) -> None:
         assert self.render({"settings": None}) == self.render()
@@ -177,7 +222,8 @@ class LifecycleSuite(SuiteBase):
         (tmp_path / "Chart.yaml").write_text(json.dumps(chart), encoding="utf-8")
 
         def render(values: dict[str, Any]) -> list[Manifest]:
-            stdin = json.dumps({"mine": values, "global": {"team": "a"}})
+            shared = {"imageRegistry": "mirror.example.com"}
+            stdin = json.dumps({"mine": values, "global": shared})
             text = run_helm("template", "r", str(tmp_path), "--values", "-", stdin=stdin)
             return [one for one in fastyaml.load_all(text) if one]
 
@@ -190,9 +236,27 @@ class LifecycleSuite(SuiteBase):
         assert {"Deployment/r-mine", f"Lease/{self.chart}"} <= names
         assert {"name": f"{self.chart.upper()}_WATCH_NAMESPACES", "value": "*"} in env
         assert deployment["metadata"]["labels"]["app.kubernetes.io/name"] == self.chart
+        image = dig(deployment, "spec.template.spec.containers.0.image")
+        assert image == f"mirror.example.com/slipway/{self.chart}:0.1.0"
 
     def test_lint_finds_nothing(self) -> None:
-        run_helm("lint", "--strict", str(CHARTS / self.chart))
+        text = run_helm("lint", "--strict", str(CHARTS / self.chart))
+
+        assert "icon is recommended" not in text
+
+    def test_artifact_hub_is_told_every_crd_with_an_example(self) -> None:
+        chart = fastyaml.load((CHARTS / self.chart / "Chart.yaml").read_text(encoding="utf-8"))
+        annotations = chart["annotations"]
+        paths = (CHARTS / self.chart / "files" / "crds").glob("*.yaml")
+        crds = [fastyaml.load(path.read_text(encoding="utf-8")) for path in paths]
+        named = {one["name"]: one for one in fastyaml.load(annotations["artifacthub.io/crds"])}
+        examples = fastyaml.load(annotations["artifacthub.io/crdsExamples"])
+
+        assert set(named) == {crd["metadata"]["name"] for crd in crds}
+        assert all(one["description"] for one in named.values())
+        assert {one["kind"] for one in examples} <= {crd["spec"]["names"]["kind"] for crd in crds}
+        assert chart["icon"].startswith("data:image/svg+xml;base64,")
+        assert chart["maintainers"]
 
     def test_package_holds_all_that_an_installation_needs_and_no_tests(
         self, tmp_path: Path
@@ -206,4 +270,5 @@ class LifecycleSuite(SuiteBase):
         assert "charts/operator-common/templates/_deployment.tpl" in names
         assert not [name for name in names if name.endswith(".py") or "BUILD" in name]
         # The package alone must render: nothing may hang on the checkout around it.
-        assert "kind: Deployment" in run_helm("template", "x", str(package))
+        flags = ("--set", "image.registry=registry.example.com")
+        assert "kind: Deployment" in run_helm("template", "x", str(package), *flags)

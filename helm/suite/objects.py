@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -109,6 +110,52 @@ class ObjectSuite(SuiteBase):
                     "readOnlyRootFilesystem": True,
                     "capabilities": {"drop": ["ALL"]},
                 }
+
+    @pytest.mark.parametrize(
+        "values",
+        [
+            {"global": {"platformAssignsUserIds": True}},
+            {"podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}},
+        ],
+        ids=["global", "nulls"],
+    )
+    def test_platform_can_assign_users_and_groups(self, values: Mapping[str, Any]) -> None:
+        pods = find_pods(self.render({**EVERYTHING, **values}))
+
+        assert len(pods) == 3
+        for spec in pods:
+            assert spec["securityContext"] == {
+                "runAsNonRoot": True,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            }
+
+    def test_common_labels_and_annotations_are_on_every_object_and_pod(self) -> None:
+        common = {"commonLabels": {"team": "a"}, "commonAnnotations": {"cost": "b"}}
+        objects = self.render({**EVERYTHING, **common, "rbac": {"userRoles": True}})
+        templates = [found for one in objects if (found := dig(one, "spec.template.metadata"))]
+
+        assert {name_of(one) for one in objects} == {
+            name_of(one) for one in self.render(EVERYTHING)
+        }
+        assert len(templates) == 2, "the operator and the clean-up Job"
+        for metadata in (*(one["metadata"] for one in objects), *templates):
+            assert metadata["labels"]["team"] == "a"
+            assert metadata["annotations"]["cost"] == "b"
+        selector = dig(self.render_one("Deployment", common), "spec.selector.matchLabels")
+        assert selector == dig(self.render_one("Deployment"), "spec.selector.matchLabels")
+
+    def test_monitor_in_another_namespace_finds_the_operator(self) -> None:
+        for kind, value in (("ServiceMonitor", "serviceMonitor"), ("PodMonitor", "podMonitor")):
+            values = {value: {"enabled": True, "namespace": "monitoring"}}
+            monitor = self.render_one(kind, values)
+
+            assert dig(monitor, "spec.namespaceSelector") == {"matchNames": [NAMESPACE]}
+
+    def test_pod_monitor_gives_targets_the_job_that_alerts_select(self) -> None:
+        monitor = self.render_one("PodMonitor", {"podMonitor": {"enabled": True}})
+
+        relabelings = dig(monitor, "spec.podMetricsEndpoints.0.relabelings")
+        assert relabelings == [{"targetLabel": "job", "replacement": self.chart}]
 
     def test_every_container_has_requests_and_a_memory_limit(self) -> None:
         for spec in find_pods(self.render(EVERYTHING)):

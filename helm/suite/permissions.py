@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from helm.suite.base import EVERYTHING, NAMESPACE, SuiteBase, dig
 from libs.common import fastyaml
 from libs.common.kinds import Manifest
-from libs.common.testing.helm import CHARTS
+from libs.common.testing.helm import CHARTS, run_helm, with_registry
 
 _ROLES = ("ClusterRole", "Role")
 _BINDINGS = ("ClusterRoleBinding", "RoleBinding")
@@ -147,6 +148,23 @@ class PermissionSuite(SuiteBase):
             both = {f"{prefix}edit", f"{prefix}admin"}
             # What holds for the whole cluster is for those whom an administrator names.
             assert joined == (both if kind["scope"] == "Namespaced" else set())
+
+    def test_administrators_can_create_the_cluster_roles_alone(self) -> None:
+        cluster = ("ClusterRole", "ClusterRoleBinding")
+        everywhere = {"watch": {"clusterWide": True}}
+        values = {**EVERYTHING, **everywhere, "rbac": {"userRoles": True, "clusterRoles": False}}
+        whole = {**values, "rbac": {"userRoles": True, "clusterRoles": True}}
+        stdin = json.dumps(with_registry(whole))
+        flags = ("--namespace", NAMESPACE, "--show-only", "templates/cluster-rbac.yaml")
+        text = run_helm(
+            "template", self.chart, str(CHARTS / self.chart), *flags, "--values", "-", stdin=stdin
+        )
+        alone = [one for one in fastyaml.load_all(text) if one]
+
+        assert not self.render(values, *cluster)
+        assert self.render(values) == [one for one in self.render(whole) if one not in alone]
+        assert {one["kind"] for one in alone} == set(cluster)
+        assert alone == self.render(whole, *cluster)
 
     def test_rbac_create_false_leaves_permissions_to_the_user(self) -> None:
         assert not self.render({"rbac": {"create": False}}, *_ROLES, *_BINDINGS)

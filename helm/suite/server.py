@@ -13,7 +13,7 @@ from libs.common.client import Client
 from libs.common.errors import NotFound
 from libs.common.kinds import CRD, LEASE, NAMESPACE, POD, Key, Kind, Manifest, build_object, key_of
 from libs.common.testing.apiserver import ControlPlane
-from libs.common.testing.helm import CHARTS, run_helm
+from libs.common.testing.helm import CHARTS, run_helm, with_registry
 
 _PLURALS: Final = {"NetworkPolicy": "networkpolicies"}
 """Plurals that are not the lower-case kind with an s."""
@@ -47,12 +47,16 @@ class ServerSuite(SuiteBase):
         what = [self.chart, str(CHARTS / self.chart), "--values", "-"]
         release = [one for one in self.render(_VALUES, namespace=namespace) if not is_hook(one)]
 
-        run_helm("install", *what, *where, "--create-namespace", stdin=json.dumps(_VALUES))
+        run_helm(
+            "install", *what, *where, "--create-namespace", stdin=json.dumps(with_registry(_VALUES))
+        )
         for one in release:
             assert await _exists(kube_client, one), name_of(one)
 
         await self._lead(kube_client, namespace)
-        run_helm("upgrade", *what, *where, stdin=json.dumps({**_VALUES, "replicas": 1}))
+        run_helm(
+            "upgrade", *what, *where, stdin=json.dumps(with_registry({**_VALUES, "replicas": 1}))
+        )
         lease = await kube_client.get(LEASE, Key(namespace, self.chart))
         assert lease["spec"]["holderIdentity"] == "a-replica"
 

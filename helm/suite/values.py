@@ -13,7 +13,7 @@ from helm.suite.cases import CASES, ELSEWHERE, SWITCHES
 from libs.common import fastyaml
 from libs.common.kinds import Manifest
 from libs.common.settings import describe_settings
-from libs.common.testing.helm import CHARTS
+from libs.common.testing.helm import CHARTS, with_registry
 
 
 def read_defaults(chart: str) -> Manifest:
@@ -30,7 +30,10 @@ class CaseSuite(SuiteBase):
     def test_value_shows_in_the_object(self, value: str) -> None:
         case = CASES[value]
         # The tracing endpoint is part of EVERYTHING and has an egress rule, so rules have places.
-        values = {**EVERYTHING, **_merge(EVERYTHING, nest(value, case.value))}
+        values = _merge(with_registry(EVERYTHING), nest(value, case.value))
+        if value.startswith("podMonitor."):
+            values |= {"serviceMonitor": {"enabled": False}}
+            values["podMonitor"]["enabled"] = True
         expected = case.value if case.expected is None else case.expected
         if isinstance(expected, str):
             expected = expected.replace("{chart}", self.chart)

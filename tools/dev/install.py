@@ -68,9 +68,18 @@ def build_helm_command(
         repository, key, value = _split_image(image)
         command += ["--set-string", f"image.repository={repository}"]
         command += ["--set-string", f"image.{key}={value}"]
+        if not _has_registry(repository):
+            # Loaded onto the nodes; a registry may have another image of that name.
+            command += ["--set-string", "image.pullPolicy=Never"]
     for pair in values:
         command += ["--set", pair]
     return command
+
+
+def _has_registry(repository: str) -> bool:
+    """Return whether a repository begins with a host, by the rule of container runtimes."""
+    host, slash, _ = repository.partition("/")
+    return bool(slash) and (host == "localhost" or "." in host or ":" in host)
 
 
 def _split_image(image: str) -> tuple[str, str, str]:

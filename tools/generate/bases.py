@@ -18,9 +18,13 @@ from tools.generate.sources import ROOT, find_operators
 from tools.generate.text import render_notice, render_yaml
 
 _NAMESPACE: Final = "default"
+_REGISTRY: Final = "registry.invalid"
+"""Registry that no resolver knows (RFC 2606); overlays replace it."""
 _TIMEOUT_SECONDS: Final = 60
 _MONITORING: Final = ("serviceMonitor.enabled", "prometheusRule.enabled", "dashboard.enabled")
 _HOOK: Final = "helm.sh/hook"
+_HELM_LABELS: Final = frozenset({"app.kubernetes.io/managed-by", "helm.sh/chart"})
+"""Labels by which tools recognize what Helm manages; kustomize applies the bases."""
 
 
 def render_bases(
@@ -52,6 +56,7 @@ def render_chart(
 ) -> list[Manifest]:
     """Render a chart with its default values into manifests, hooks left out."""
     command = [str(helm), "template", operator_id, f"helm/{operator_id}", "-n", _NAMESPACE]
+    command += ["--set", f"image.registry={_REGISTRY}"]
     for value in switched_on:
         command += ["--set", f"{value}=true"]
     run = subprocess.run(
@@ -60,7 +65,7 @@ def render_chart(
     if run.returncode:
         raise GenerateError([f"helm/{operator_id}: {run.stderr.strip()}"])
     documents = fastyaml.load_all(run.stdout)
-    return [document for document in documents if not _is_hook(document)]
+    return [_without_helm(document) for document in documents if not _is_hook(document)]
 
 
 def _render_base(operator_id: str, manifests: list[Manifest]) -> dict[Path, str]:
@@ -94,6 +99,16 @@ def _render_kustomization(operator_id: str, kind: str) -> str:
         "resources": ["manifests.yaml"],
     }
     return render_yaml(document, source=f"helm/{operator_id}")
+
+
+def _without_helm(manifest: Manifest) -> Manifest:
+    """Return an object without the labels that declare it as part of a Helm release."""
+    template = (manifest.get("spec") or {}).get("template") or {}
+    for metadata in (manifest["metadata"], template.get("metadata") or {}):
+        labels = metadata.get("labels") or {}
+        for label in _HELM_LABELS & labels.keys():
+            del labels[label]
+    return manifest
 
 
 def _is_hook(manifest: Manifest) -> bool:

@@ -1,14 +1,14 @@
 """The types of the values that every chart has; the schema of the charts comes from it.
 
-The templates that read them are in helm/operator-common. Defaults and descriptions stand in the
-charts' values.yaml, where helm and people look for them; a test compares the keys of both.
+The templates that read them are in helm/operator-common, and so are the defaults and descriptions:
+files/values.yaml, from which the values.yaml of each chart is generated.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 Labels = dict[str, str]
@@ -27,6 +27,27 @@ Registry = Annotated[str, Field(pattern=r"^([^/:@]+(:[0-9]+)?(/[^/:@]+)*)?$")]
 """A host, perhaps with a port and a path; neither a URL nor an image."""
 Repository = Annotated[str, Field(pattern=r"^([^/:@]+:[0-9]+/)?[a-z0-9][a-z0-9._/-]*$")]
 """An image without tag and digest."""
+UserId = Annotated[int, Field(ge=1)] | None
+"""A user or group that is not root; null leaves it to the platform."""
+Amount = Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern=r"^[0-9]+%$")]
+"""A number of pods, or a percentage of them."""
+Port = Annotated[int, Field(ge=1, le=65535)]
+"""A port."""
+Profile = Annotated[
+    dict[str, str],
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": False,
+            # Not under `properties`, so that the profile is one value in the table of values.
+            "patternProperties": {
+                "^type$": {"enum": ["RuntimeDefault", "Localhost"]},
+                "^localhostProfile$": {"type": "string", "minLength": 1},
+            },
+        }
+    ),
+]
+"""A profile of seccomp or AppArmor that is not Unconfined."""
 Url = Annotated[str, Field(pattern=r"^(https?://.+)?$")]
 """A URL, or nothing."""
 
@@ -35,6 +56,22 @@ class ValuesModel(BaseModel):
     """A part of the values: unknown keys are typing errors and are refused."""
 
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, extra="forbid")
+
+
+class Global(BaseModel):
+    """What a parent chart sets for all its dependencies.
+
+    The templates refuse unknown keys: they can name the key, and the way to accept it.
+    """
+
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, extra="allow")
+
+    image_registry: Registry
+    image_pull_secrets: Objects
+    common_labels: Labels
+    common_annotations: Labels
+    platform_assigns_user_ids: bool
+    allow_unknown_keys: bool
 
 
 class Image(ValuesModel):
@@ -82,6 +119,7 @@ class Rbac(ValuesModel):
     """Permissions."""
 
     create: bool
+    cluster_roles: bool
     user_roles: bool
 
 
@@ -90,6 +128,56 @@ class Crds(ValuesModel):
 
     install: bool
     keep: bool
+
+
+class Lease(ValuesModel):
+    """The Lease of the leader election."""
+
+    create: bool
+
+
+class PodSecurityContext(ValuesModel):
+    """Security context of a pod: as strict as the restricted standard, or stricter."""
+
+    run_as_non_root: Literal[True]
+    run_as_user: UserId
+    run_as_group: UserId
+    fs_group: UserId
+    supplemental_groups: list[Annotated[int, Field(ge=1)]]
+    seccomp_profile: Profile
+    # No alias generator makes this name.
+    se_linux_options: dict[str, str] = Field(alias="seLinuxOptions")
+
+
+class Capabilities(ValuesModel):
+    """Capabilities of a container: none."""
+
+    drop: Annotated[list[Literal["ALL"]], Field(min_length=1, max_length=1)]
+
+
+class SecurityContext(ValuesModel):
+    """Security context of a container: as strict as the restricted standard, or stricter."""
+
+    allow_privilege_escalation: Literal[False]
+    read_only_root_filesystem: Literal[True]
+    capabilities: Capabilities
+    app_armor_profile: Profile
+
+
+class Probe(ValuesModel):
+    """How often a probe asks, and when it gives up."""
+
+    period_seconds: Seconds
+    timeout_seconds: Seconds
+    failure_threshold: Annotated[int, Field(ge=1)]
+
+
+class PodDisruptionBudget(ValuesModel):
+    """How many pods an eviction may take."""
+
+    enabled: bool
+    max_unavailable: Amount | None
+    min_available: Amount | None
 
 
 class Cleanup(ValuesModel):
@@ -110,35 +198,50 @@ class ApiServer(ValuesModel):
 
     cidrs: list[Cidr]
     # A rule without ports would let everything out.
-    ports: Annotated[list[Annotated[int, Field(ge=1, le=65535)]], Field(min_length=1)]
+    ports: Annotated[list[Port], Field(min_length=1)]
+
+
+class Dns(ValuesModel):
+    """Where the DNS servers are."""
+
+    to: Objects
+    ports: Annotated[list[Port], Field(min_length=1)]
 
 
 class NetworkPolicy(Switch):
     """What may connect to the operator, and to what it may connect."""
 
     metrics_from: Objects
+    dns: Dns
     api_server: ApiServer
+    traces_to: Objects
     extra_egress: Objects
 
 
-class ServiceMonitor(Switch):
+class Monitor(Switch):
     """Scraping by the Prometheus operator."""
 
+    namespace: Namespace | Literal[""]
     interval: Duration
     scrape_timeout: Duration
     labels: Labels
+    relabelings: Objects
     metric_relabelings: Objects
+    scheme: Literal["http", "https"]
+    tls_config: dict[str, Any]
 
 
 class PrometheusRule(Switch):
     """Alerts."""
 
+    namespace: Namespace | Literal[""]
     labels: Labels
 
 
 class Dashboard(Switch):
     """A dashboard for Grafana."""
 
+    namespace: Namespace | Literal[""]
     labels: Labels
     annotations: Labels
 
@@ -152,18 +255,34 @@ class Tracing(ValuesModel):
 class ChartValues(ValuesModel):
     """The values of a chart, without the settings of the operator."""
 
+    # The name of the key is a keyword of Python.
+    global_: Global = Field(alias="global")
     image: Image
     image_pull_secrets: Objects
     fullname_override: Annotated[
         str, Field(max_length=50, pattern=r"^([a-z]([-a-z0-9]*[a-z0-9])?)?$")
     ]
+    common_labels: Labels
+    common_annotations: Labels
     replicas: Annotated[int, Field(ge=0, le=10)]
     watch: Watch
     tracing: Tracing
+    extra_args: list[str]
     extra_env: Objects
+    extra_env_from: Objects
+    init_containers: Objects
+    extra_containers: Objects
+    extra_objects: Objects
     extra_volumes: Objects
     extra_volume_mounts: Objects
     resources: dict[str, Any]
+    pod_security_context: PodSecurityContext
+    security_context: SecurityContext
+    startup_probe: Probe
+    liveness_probe: Probe
+    readiness_probe: Probe
+    strategy: dict[str, Any]
+    deployment_annotations: Labels
     pod_annotations: Labels
     pod_labels: Labels
     priority_class_name: str
@@ -175,9 +294,11 @@ class ChartValues(ValuesModel):
     service_account: ServiceAccount
     rbac: Rbac
     crds: Crds
+    lease: Lease
     cleanup: Cleanup
-    pod_disruption_budget: Switch
+    pod_disruption_budget: PodDisruptionBudget
     network_policy: NetworkPolicy
-    service_monitor: ServiceMonitor
+    service_monitor: Monitor
+    pod_monitor: Monitor
     prometheus_rule: PrometheusRule
     dashboard: Dashboard

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from tools.generate.chart_metadata import render_chart_metadata
 from tools.generate.crds import render_crds
 from tools.generate.docs import build_blocks, render_index, render_reference
 from tools.generate.docs.consumer import render_consumer_contract
 from tools.generate.errors import GenerateError
 from tools.generate.permissions import render_permissions
 from tools.generate.plugin import render_plugin_kinds
-from tools.generate.settings import BEGIN, END, render_settings_map, render_values_block
+from tools.generate.settings import render_settings_map
 from tools.generate.sources import ROOT, OperatorSource, find_operators, load_operators
 from tools.generate.state_metrics import render_state_metrics
-from tools.generate.text import replace_blocks, replace_lines
-from tools.generate.values import render_values_schema, render_values_table
+from tools.generate.text import replace_blocks
+from tools.generate.values import render_values, render_values_schema, render_values_table
 
 
 def render_all(root: Path = ROOT, ids: Iterable[str] | None = None) -> dict[Path, str]:
@@ -57,17 +58,16 @@ def render_operator(operator: OperatorSource, root: Path) -> dict[Path, str]:
         **render_values_schema(operator, root),
         **render_reference(operator, root),
         **_render_values(operator, root),
+        **render_chart_metadata(operator, root),
         **_render_readmes(operator, root),
     }
 
 
 def _render_values(operator: OperatorSource, root: Path) -> dict[Path, str]:
-    path = Path("helm", operator.id, "values.yaml")
-    if not (root / path).is_file():
+    folder = Path("helm", operator.id)
+    if not (root / folder / "Chart.yaml").is_file():
         return {}
-    text = (root / path).read_text(encoding="utf-8")
-    block = render_values_block(operator)
-    return {path: replace_lines(text, BEGIN, END, block, path=path.as_posix())}
+    return {folder / "values.yaml": render_values(operator, root)}
 
 
 def _render_readmes(operator: OperatorSource, root: Path) -> dict[Path, str]:

@@ -14,10 +14,27 @@ from libs.common import fastyaml
 from libs.common.kinds import Manifest
 from tools.generate.chart_values import ChartValues
 from tools.generate.errors import GenerateError
-from tools.generate.settings import chart_settings, describe_setting, render_default
+from tools.generate.settings import (
+    BEGIN,
+    END,
+    chart_settings,
+    describe_setting,
+    render_default,
+    render_values_block,
+)
 from tools.generate.sources import OperatorSource
-from tools.generate.text import render_code, render_json, render_table
+from tools.generate.text import (
+    render_code,
+    render_json,
+    render_notice,
+    render_table,
+    replace_lines,
+)
 
+COMMON_VALUES: Final = Path("helm", "operator-common", "files", "values.yaml")
+"""The values of every chart, with their defaults and comments."""
+_OPERATOR: Final = "OPERATOR"
+"""What stands for the id of the operator in them."""
 _DRAFT: Final = "http://json-schema.org/draft-07/schema#"
 _NOISE: Final = frozenset({"title", "$defs", "required", "description"})
 _NOT_OURS: Final = frozenset({"title", "default", "description", "environment", "unit"})
@@ -60,12 +77,20 @@ def build_values_schema(operator: OperatorSource, values: str = "") -> Manifest:
         "additionalProperties": False,
         "properties": dict(_setting_schemas(operator)),
     }
-    # Helm puts these beside the values of a chart that has a library.
-    for name in ("global", "operator-common"):
-        properties[name] = {"type": "object"}
+    # Helm adds the values of the library.
+    properties["operator-common"] = {"type": "object"}
     properties["enabled"] = {"description": _ENABLED, "type": "boolean"}
     _require_parts(schema)
     return {"$schema": _DRAFT, **schema}
+
+
+def render_values(operator: OperatorSource, root: Path) -> str:
+    """Render values.yaml of the chart: the values of every chart, the image and the settings."""
+    path = COMMON_VALUES.as_posix()
+    text = (root / COMMON_VALUES).read_text(encoding="utf-8")
+    text = replace_lines(text, BEGIN, END, render_values_block(operator), path=path)
+    notice = render_notice(f"{operator.path_of('settings.py')} and {path}")
+    return notice + text.replace(_OPERATOR, operator.id)
 
 
 def render_values_table(operator: OperatorSource, root: Path) -> str:
@@ -107,8 +132,7 @@ def read_comments(text: str) -> dict[KeyPath, str]:
 
 
 def _read_values(operator: OperatorSource, root: Path) -> str:
-    path = root / "helm" / operator.id / "values.yaml"
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
+    return render_values(operator, root) if (root / COMMON_VALUES).is_file() else ""
 
 
 def _build_common_schema() -> Manifest:
@@ -125,7 +149,7 @@ def _walk_values(schema: Manifest, path: KeyPath, values: Any) -> Iterator[tuple
 
 
 def _check_keys(operator: OperatorSource, schema: Manifest, values: Manifest) -> None:
-    file = f"helm/{operator.id}/values.yaml"
+    file = COMMON_VALUES.as_posix()
     problems = [
         f"{file}: {'.'.join(path)}: {problem}"
         for path, problem in _compare_keys(schema, values, ())

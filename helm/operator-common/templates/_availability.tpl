@@ -12,7 +12,11 @@ metadata:
   labels:
     {{- include "operator-common.labels" . | nindent 4 }}
 spec:
-  maxUnavailable: 1
+  {{- if kindIs "invalid" .Values.podDisruptionBudget.minAvailable }}
+  maxUnavailable: {{ .Values.podDisruptionBudget.maxUnavailable }}
+  {{- else }}
+  minAvailable: {{ .Values.podDisruptionBudget.minAvailable }}
+  {{- end }}
   # An unready pod must not block a drain, because it does not protect availability.
   unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
@@ -29,6 +33,7 @@ cannot create a new Lease and lead again. The name is the operator's id, not the
 because two releases in one namespace would reconcile the same objects.
 */}}
 {{- define "operator-common.lease" -}}
+{{- if .Values.lease.create -}}
 apiVersion: coordination.k8s.io/v1
 kind: Lease
 metadata:
@@ -36,4 +41,5 @@ metadata:
   namespace: {{ .Release.Namespace }}
   labels:
     {{- include "operator-common.labels" . | nindent 4 }}
+{{- end -}}
 {{- end -}}

@@ -3,6 +3,11 @@ operator-common.crds: the CRDs of files/crds/ (generated), as one YAML stream. T
 because Helm never upgrades CRDs in its own crds/ directory.
 */}}
 {{- define "operator-common.crds" -}}
+{{- include "operator-common.decorate" (list . (include "operator-common.crdStream" .)) -}}
+{{- end -}}
+
+{{/* operator-common.crdStream: the CRDs without common labels and annotations. */}}
+{{- define "operator-common.crdStream" -}}
 {{- if .Values.crds.install -}}
 {{- $root := . -}}
 {{- range $path, $_ := .Files.Glob "files/crds/*.yaml" }}

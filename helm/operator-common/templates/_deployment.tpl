@@ -12,6 +12,10 @@ metadata:
   namespace: {{ .Release.Namespace }}
   labels:
     {{- include "operator-common.labels" . | nindent 4 }}
+  {{- with .Values.deploymentAnnotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 spec:
   replicas: {{ .Values.replicas }}
   revisionHistoryLimit: 3
@@ -19,7 +23,9 @@ spec:
     matchLabels:
       {{- include "operator-common.selectorLabels" . | nindent 6 }}
   strategy:
-    {{- if eq (include "operator-common.setting" (list . "leaderElect")) "false" }}
+    {{- if .Values.strategy }}
+    {{- toYaml .Values.strategy | nindent 4 }}
+    {{- else if eq (include "operator-common.setting" (list . "leaderElect")) "false" }}
     # Without leader election, only this prevents the old and the new pod from running together.
     type: Recreate
     {{- else }}
@@ -56,8 +62,15 @@ spec:
         {{- toYaml . | nindent 8 }}
       {{- end }}
       {{- include "operator-common.topologySpread" . | nindent 6 }}
+      {{- with .Values.initContainers }}
+      initContainers:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
       containers:
         - {{ include "operator-common.container" . | nindent 10 | trim }}
+        {{- with .Values.extraContainers }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
       volumes:
         {{- include "operator-common.volumes" . | nindent 8 }}
 {{- end -}}
@@ -82,14 +95,22 @@ topologySpreadConstraints:
 {{- end -}}
 
 {{/*
-operator-common.container: the container of the operator. The startup probe allows one minute on slow
-nodes. After that, the liveness probe restarts a process only if its event loop hangs, because a
+operator-common.container: the container of the operator. By default, the startup probe allows one minute
+on slow nodes. After that, the liveness probe restarts a process only if its event loop hangs, because a
 restart does not help against an unavailable API server.
 */}}
 {{- define "operator-common.container" -}}
 name: operator
 image: {{ include "operator-common.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- with .Values.extraArgs }}
+args:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.extraEnvFrom }}
+envFrom:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 env:
   {{- include "operator-common.env" . | nindent 2 }}
 ports:
@@ -105,21 +126,17 @@ startupProbe:
   httpGet:
     path: /healthz
     port: probes
-  periodSeconds: 2
-  failureThreshold: 30
+  {{- toYaml .Values.startupProbe | nindent 2 }}
 livenessProbe:
   httpGet:
     path: /healthz
     port: probes
-  periodSeconds: 10
-  timeoutSeconds: 2
-  failureThreshold: 3
+  {{- toYaml .Values.livenessProbe | nindent 2 }}
 readinessProbe:
   httpGet:
     path: /readyz
     port: probes
-  periodSeconds: 5
-  timeoutSeconds: 2
+  {{- toYaml .Values.readinessProbe | nindent 2 }}
 resources:
   {{- toYaml .Values.resources | nindent 2 }}
 securityContext:

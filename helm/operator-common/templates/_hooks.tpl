@@ -40,7 +40,15 @@ spec:
         - name: cleanup
           image: {{ include "operator-common.image" . }}
           imagePullPolicy: {{ .Values.image.pullPolicy }}
-          args: [release]
+          args:
+            - release
+            {{- with .Values.extraArgs }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
+          {{- with .Values.extraEnvFrom }}
+          envFrom:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
           env:
             {{- include "operator-common.env" . | nindent 12 }}
           resources:

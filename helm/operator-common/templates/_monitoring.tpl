@@ -3,32 +3,71 @@ Objects for the Prometheus operator and for Grafana. The label `job` identifies 
 a metric; a ServiceMonitor sets it to the name of the Service.
 */}}
 
-{{/* operator-common.serviceMonitor: makes Prometheus scrape every replica. */}}
+{{/* operator-common.serviceMonitor: makes Prometheus scrape every replica, through the Service. */}}
 {{- define "operator-common.serviceMonitor" -}}
 {{- if .Values.serviceMonitor.enabled -}}
 apiVersion: monitoring.coreos.com/v1
 kind: ServiceMonitor
+{{ include "operator-common.monitor" (dict "root" . "values" .Values.serviceMonitor "endpoints" "endpoints" "relabelings" list) }}
+{{- end -}}
+{{- end -}}
+
+{{/*
+operator-common.podMonitor: makes Prometheus scrape every replica, without the Service. The first
+relabeling sets the label job to the value that a ServiceMonitor gives it, because alerts and dashboards
+select by it.
+*/}}
+{{- define "operator-common.podMonitor" -}}
+{{- if .Values.podMonitor.enabled -}}
+{{- $job := dict "targetLabel" "job" "replacement" (include "operator-common.fullname" .) -}}
+apiVersion: monitoring.coreos.com/v1
+kind: PodMonitor
+{{ include "operator-common.monitor" (dict "root" . "values" .Values.podMonitor "endpoints" "podMetricsEndpoints" "relabelings" (list $job)) }}
+{{- end -}}
+{{- end -}}
+
+{{/*
+operator-common.monitor: metadata and spec of a ServiceMonitor or PodMonitor. Takes root, values,
+endpoints (the name of the list of endpoints) and relabelings (those of the chart).
+*/}}
+{{- define "operator-common.monitor" -}}
+{{- $root := .root -}}
+{{- $namespace := .values.namespace | default $root.Release.Namespace -}}
 metadata:
-  name: {{ include "operator-common.fullname" . }}
-  namespace: {{ .Release.Namespace }}
+  name: {{ include "operator-common.fullname" $root }}
+  namespace: {{ $namespace }}
   labels:
-    {{- include "operator-common.labels" . | nindent 4 }}
-    {{- with .Values.serviceMonitor.labels }}
+    {{- include "operator-common.labels" $root | nindent 4 }}
+    {{- with .values.labels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
 spec:
-  endpoints:
+  {{ .endpoints }}:
     - port: metrics
-      interval: {{ .Values.serviceMonitor.interval }}
-      scrapeTimeout: {{ .Values.serviceMonitor.scrapeTimeout }}
-      {{- with .Values.serviceMonitor.metricRelabelings }}
+      interval: {{ .values.interval }}
+      scrapeTimeout: {{ .values.scrapeTimeout }}
+      {{- if ne .values.scheme "http" }}
+      scheme: {{ .values.scheme }}
+      {{- end }}
+      {{- with .values.tlsConfig }}
+      tlsConfig:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with concat .relabelings .values.relabelings }}
+      relabelings:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with .values.metricRelabelings }}
       metricRelabelings:
         {{- toYaml . | nindent 8 }}
       {{- end }}
+  {{- if ne $namespace $root.Release.Namespace }}
+  namespaceSelector:
+    matchNames: [{{ $root.Release.Namespace }}]
+  {{- end }}
   selector:
     matchLabels:
-      {{- include "operator-common.selectorLabels" . | nindent 6 }}
-{{- end -}}
+      {{- include "operator-common.selectorLabels" $root | nindent 6 }}
 {{- end -}}
 
 {{/*
@@ -47,7 +86,7 @@ apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
 metadata:
   name: {{ include "operator-common.fullname" . }}
-  namespace: {{ .Release.Namespace }}
+  namespace: {{ .Values.prometheusRule.namespace | default .Release.Namespace }}
   labels:
     {{- include "operator-common.labels" . | nindent 4 }}
     {{- with .Values.prometheusRule.labels }}
@@ -71,7 +110,7 @@ apiVersion: v1
 kind: ConfigMap
 metadata:
   name: {{ include "operator-common.fullname" . }}-dashboard
-  namespace: {{ .Release.Namespace }}
+  namespace: {{ .Values.dashboard.namespace | default .Release.Namespace }}
   labels:
     {{- include "operator-common.labels" . | nindent 4 }}
     {{- with .Values.dashboard.labels }}

@@ -68,14 +68,37 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- .Values.serviceAccount.name | default $default -}}
 {{- end -}}
 
+{{/* operator-common.registry: registry of the images; the registry of a parent chart takes precedence. */}}
+{{- define "operator-common.registry" -}}
+{{- .Values.global.imageRegistry | default .Values.image.registry -}}
+{{- end -}}
+
 {{/* operator-common.image: reference of the image; a digest takes precedence over the tag. */}}
 {{- define "operator-common.image" -}}
 {{- $image := .Values.image -}}
-{{- $name := list $image.registry $image.repository | compact | join "/" -}}
+{{- $name := list (include "operator-common.registry" .) $image.repository | compact | join "/" -}}
 {{- if $image.digest -}}
 {{- printf "%s@%s" $name $image.digest -}}
 {{- else -}}
 {{- printf "%s:%s" $name ($image.tag | default .Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+operator-common.defaultImage: the image for a setting that names an image and is not set. Takes root
+and setting (an entry of files/settings.yaml). Injectors run the image of the operator, and consumers an
+image that a release publishes next to it. Other images come from the registry of a parent chart, if
+there is one. Empty means the default of the setting.
+*/}}
+{{- define "operator-common.defaultImage" -}}
+{{- $image := .root.Values.image -}}
+{{- $registry := include "operator-common.registry" .root -}}
+{{- if eq .setting.name "injectorImage" -}}
+{{- include "operator-common.image" .root -}}
+{{- else if and (eq .setting.name "consumerImage") (ne $image.pullPolicy "Never") -}}
+{{- printf "%s-app:%s" (list $registry $image.repository | compact | join "/") ($image.tag | default .root.Chart.AppVersion) -}}
+{{- else if and (hasSuffix "Image" .setting.name) .setting.default .root.Values.global.imageRegistry -}}
+{{- printf "%s/%s" .root.Values.global.imageRegistry .setting.default -}}
 {{- end -}}
 {{- end -}}
 

@@ -97,18 +97,17 @@ spec:
 
 {{/* operator-common.egressToServer: egress to DNS and the API server. */}}
 {{- define "operator-common.egressToServer" -}}
-- to:
-    - namespaceSelector:
-        matchLabels:
-          kubernetes.io/metadata.name: kube-system
-      podSelector:
-        matchLabels:
-          k8s-app: kube-dns
-  ports:
-    - port: 53
+- ports:
+    {{- range .Values.networkPolicy.dns.ports }}
+    - port: {{ . }}
       protocol: UDP
-    - port: 53
+    - port: {{ . }}
       protocol: TCP
+    {{- end }}
+  {{- with .Values.networkPolicy.dns.to }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 # The API server. Policies apply to the endpoints behind the Service: a node address and its port.
 - ports:
     {{- range .Values.networkPolicy.apiServer.ports }}
@@ -132,6 +131,10 @@ spec:
 # The collector of traces.
 - ports:
     - port: {{ $port | default (ternary "443" "80" (eq $url.scheme "https")) }}
+  {{- with $.Values.networkPolicy.tracesTo }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 {{- end }}
 {{- with .Values.networkPolicy.extraEgress }}
 {{ toYaml . }}

@@ -13,8 +13,11 @@ Other namespaces are not watched. To watch them: --set watch.namespaces='{team-a
 {{- end }}
 
 The operator runs the image {{ include "operator-common.image" . }}.
-{{- if not (or .Values.image.registry .Values.image.digest) }}
-If your cluster cannot pull this image, set image.registry (such as registry.example.com), image.repository and image.tag.
+{{- if and .Values.rbac.create (not .Values.rbac.clusterRoles) }}
+
+Cluster-wide permissions are not part of this release (rbac.clusterRoles=false). An administrator creates them with the
+values of this release:
+  helm template {{ .Release.Name }} CHART --namespace {{ .Release.Namespace }} --values VALUES --set rbac.clusterRoles=true --show-only templates/cluster-rbac.yaml | kubectl apply --filename -
 {{- end }}
 
 Check the operator:
@@ -25,7 +28,7 @@ Check the operator:
 
 One replica runs, so a node upgrade interrupts the operator. To add a hot standby: --set replicas=2
 {{- end }}
-{{- if not .Values.serviceMonitor.enabled }}
+{{- if not (or .Values.serviceMonitor.enabled .Values.podMonitor.enabled) }}
 
 Metrics are served on port 8080 at /metrics. If the cluster has the Prometheus operator, enable monitoring:
   --set serviceMonitor.enabled=true,prometheusRule.enabled=true,dashboard.enabled=true

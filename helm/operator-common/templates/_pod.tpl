@@ -1,16 +1,19 @@
 {{/*
 Parts of a pod that the operator, the clean-up Job and the test pod share. Together they satisfy the
-`restricted` Pod Security Standard. No value changes this, because no operator needs more privileges.
+`restricted` Pod Security Standard, whatever the values: settings that the standard demands are fixed here,
+and the schema accepts no weaker ones.
 */}}
 
 {{/* operator-common.podSecurityContext: security context of a pod. */}}
 {{- define "operator-common.podSecurityContext" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
-seccompProfile:
-  type: RuntimeDefault
+{{- $context := dict "runAsNonRoot" true "seccompProfile" (dict "type" "RuntimeDefault") -}}
+{{- $ids := list "runAsUser" "runAsGroup" "fsGroup" -}}
+{{- range $name, $value := .Values.podSecurityContext -}}
+{{- if and $value (not (and $.Values.global.platformAssignsUserIds (has $name $ids))) -}}
+{{- $_ := set $context $name $value -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $context -}}
 {{- end -}}
 
 {{/* operator-common.containerSecurityContext: security context of a container. */}}
@@ -19,6 +22,10 @@ allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities:
   drop: [ALL]
+{{- with .Values.securityContext.appArmorProfile }}
+appArmorProfile:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{/*
@@ -30,7 +37,7 @@ PODSET_PORT, which look like settings.
 enableServiceLinks: false
 securityContext:
   {{- include "operator-common.podSecurityContext" . | nindent 2 }}
-{{- with .Values.imagePullSecrets }}
+{{- with concat .Values.imagePullSecrets .Values.global.imagePullSecrets | uniq }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -95,11 +102,12 @@ are separated by commas, as the settings expect.
 - name: {{ include "operator-common.envPrefix" . }}ROLE_BINDING
   value: {{ include "operator-common.guardedBinding" . }}
 {{- end }}
-{{- /* An operator that starts containers from its own image needs the reference of the image. */}}
-{{- range (.Files.Get "files/settings.yaml" | fromYaml).settings }}
-{{- if and (eq .name "injectorImage") (not (get $values .name)) }}
-- name: {{ .env }}
-  value: {{ include "operator-common.image" $ }}
+{{- range $setting := (.Files.Get "files/settings.yaml" | fromYaml).settings }}
+{{- if not (get $values .name) }}
+{{- with include "operator-common.defaultImage" (dict "root" $ "setting" .) }}
+- name: {{ $setting.env }}
+  value: {{ . }}
+{{- end }}
 {{- end }}
 {{- /* An operator that signs its messages has a Secret for the key. */}}
 {{- if and (eq .name "signingSecret") (not (get $values .name)) }}

@@ -22,27 +22,44 @@ automountServiceAccountToken: false
 {{- end -}}
 {{- end -}}
 
-{{/* operator-common.rbac: every role and binding, as one YAML stream. */}}
+{{/* operator-common.rbac: the roles and bindings in namespaces, as one YAML stream. */}}
 {{- define "operator-common.rbac" -}}
 {{- if .Values.rbac.create -}}
 {{- $root := . -}}
 {{- $rules := .Files.Get "files/rbac.yaml" | fromYaml -}}
-{{- $watched := include "operator-common.watchedNamespaces" . | fromJson -}}
 {{- $name := include "operator-common.fullname" . -}}
 {{- include "operator-common.role" (dict "root" $root "name" (printf "%s-leader" $name) "namespace" .Release.Namespace "rules" $rules.operatorNamespaceRules) }}
-{{- $binding := include "operator-common.guardedBinding" . -}}
-{{- $guarded := list -}}
-{{- range $watched.names }}
-{{- if or (not $binding) (eq . $root.Release.Namespace) }}
+{{- $guarded := (include "operator-common.guardedNamespaces" . | fromJson).names -}}
+{{- range (include "operator-common.watchedNamespaces" . | fromJson).names }}
 ---
+{{ if has . $guarded -}}
+{{ include "operator-common.guardedRoleBinding" (dict "root" $root "namespace" .) }}
+{{- else -}}
 {{ include "operator-common.role" (dict "root" $root "name" $name "namespace" . "rules" $rules.rules) }}
-{{- else }}
-{{- $guarded = append $guarded . }}
 {{- end }}
 {{- end }}
-{{- if $guarded }}
+{{- end -}}
+{{- end -}}
+
+{{/*
+operator-common.clusterRbac: the cluster-wide roles and bindings, as one YAML stream. They have a file of
+their own in each chart (templates/cluster-rbac.yaml), so that an administrator can render them alone.
+*/}}
+{{- define "operator-common.clusterRbac" -}}
+{{- if .Values.rbac.clusterRoles -}}
+{{- include "operator-common.decorate" (list . (include "operator-common.clusterRbacStream" .)) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* operator-common.clusterRbacStream: operator-common.clusterRbac without common labels and annotations. */}}
+{{- define "operator-common.clusterRbacStream" -}}
+{{- $root := . -}}
+{{- if .Values.rbac.create -}}
+{{- $rules := .Files.Get "files/rbac.yaml" | fromYaml -}}
+{{- $watched := include "operator-common.watchedNamespaces" . | fromJson -}}
+{{- if (include "operator-common.guardedNamespaces" . | fromJson).names }}
 ---
-{{ include "operator-common.guardedRole" (dict "root" $root "binding" $binding "namespaces" $guarded "rules" $rules.rules) }}
+{{ include "operator-common.guardedRole" (dict "root" $root "rules" $rules.rules) }}
 {{- end }}
 {{- $clusterRules := $rules.clusterRules | default list -}}
 {{- if $watched.all -}}
@@ -52,7 +69,7 @@ automountServiceAccountToken: false
 {{- $namespaces := dict "apiGroups" (list "") "resources" (list "namespaces") "verbs" (list "get" "list" "watch") -}}
 {{- $clusterRules = append $clusterRules $namespaces -}}
 {{- end -}}
-{{- if .Values.settings.metricsSecure -}}
+{{- if (.Values.settings | default dict).metricsSecure -}}
 {{- $tokens := dict "apiGroups" (list "authentication.k8s.io") "resources" (list "tokenreviews") "verbs" (list "create") -}}
 {{- $access := dict "apiGroups" (list "authorization.k8s.io") "resources" (list "subjectaccessreviews") "verbs" (list "create") -}}
 {{- $clusterRules = concat $clusterRules (list $tokens $access) -}}
@@ -61,7 +78,12 @@ automountServiceAccountToken: false
 ---
 {{ include "operator-common.role" (dict "root" $root "name" (include "operator-common.clusterName" .) "namespace" "" "rules" $clusterRules) }}
 {{- end -}}
+{{- if include "operator-common.hasWebhooks" . }}
+---
+{{ include "operator-common.role" (dict "root" $root "name" (printf "%s-webhook" (include "operator-common.clusterName" .)) "namespace" "" "rules" (include "operator-common.webhookClusterRules" . | fromYamlArray)) }}
+{{- end }}
 {{- end -}}
+{{- include "operator-common.userRoles" . -}}
 {{- end -}}
 
 {{/*
@@ -102,47 +124,66 @@ subjects:
 {{- end -}}
 
 {{/*
+operator-common.guardedNamespaces: the watched namespaces in which operator-common.guardedRole grants
+the permissions, as JSON for `fromJson`: {"names": [...]}.
+*/}}
+{{- define "operator-common.guardedNamespaces" -}}
+{{- $names := list -}}
+{{- if include "operator-common.guardedBinding" . -}}
+{{- $names = without (include "operator-common.watchedNamespaces" . | fromJson).names .Release.Namespace -}}
+{{- end -}}
+{{- dict "names" $names | toJson -}}
+{{- end -}}
+
+{{/*
 operator-common.guardedRole: the permissions in watched namespaces other than the namespace of the
 release. A Role would be deleted with its namespace while the operator still needs it. Therefore this
 is a ClusterRole, bound in each namespace by a RoleBinding to which the operator may add a finalizer.
 The right to patch the binding is safe, because RBAC prevents anyone from granting permissions that
 they do not have.
-Takes root, binding (its name), namespaces and rules.
+Takes root and rules.
 */}}
 {{- define "operator-common.guardedRole" -}}
-{{- $root := .root -}}
-{{- $binding := .binding -}}
-{{- $name := printf "%s-watched" (include "operator-common.clusterName" $root) -}}
-{{- if gt (len $name) 63 -}}
-{{- $name = printf "%s-%s-watched" ($name | trunc 46) ($name | sha256sum | trunc 8) -}}
-{{- end -}}
-{{- $own := dict "apiGroups" (list "rbac.authorization.k8s.io") "resources" (list "rolebindings") "resourceNames" (list $binding) "verbs" (list "get" "patch") -}}
+{{- $own := dict "apiGroups" (list "rbac.authorization.k8s.io") "resources" (list "rolebindings") "resourceNames" (list (include "operator-common.guardedBinding" .root)) "verbs" (list "get" "patch") -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata:
-  name: {{ $name }}
+  name: {{ include "operator-common.guardedRoleName" .root }}
   labels:
-    {{- include "operator-common.labels" $root | nindent 4 }}
+    {{- include "operator-common.labels" .root | nindent 4 }}
 rules:
   {{- append .rules $own | toYaml | nindent 2 }}
-{{- range .namespaces }}
----
+{{- end -}}
+
+{{/* operator-common.guardedRoleName: name of operator-common.guardedRole. */}}
+{{- define "operator-common.guardedRoleName" -}}
+{{- $name := printf "%s-watched" (include "operator-common.clusterName" .) -}}
+{{- if gt (len $name) 63 -}}
+{{- $name = printf "%s-%s-watched" ($name | trunc 46) ($name | sha256sum | trunc 8) -}}
+{{- end -}}
+{{- $name -}}
+{{- end -}}
+
+{{/*
+operator-common.guardedRoleBinding: grants operator-common.guardedRole in a namespace.
+Takes root and namespace.
+*/}}
+{{- define "operator-common.guardedRoleBinding" -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata:
-  name: {{ $binding }}
-  namespace: {{ . }}
+  name: {{ include "operator-common.guardedBinding" .root }}
+  namespace: {{ .namespace }}
   labels:
-    {{- include "operator-common.labels" $root | nindent 4 }}
+    {{- include "operator-common.labels" .root | nindent 4 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: ClusterRole
-  name: {{ $name }}
+  name: {{ include "operator-common.guardedRoleName" .root }}
 subjects:
   - kind: ServiceAccount
-    name: {{ include "operator-common.serviceAccountName" $root }}
-    namespace: {{ $root.Release.Namespace }}
-{{- end }}
+    name: {{ include "operator-common.serviceAccountName" .root }}
+    namespace: {{ .root.Release.Namespace }}
 {{- end -}}
 
 {{/*

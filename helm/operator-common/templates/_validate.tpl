@@ -15,8 +15,48 @@ names the mistake and the remedy.
 {{- if and (eq (include "operator-common.setting" (list . "leaderElect")) "false") (gt (int .Values.replicas) 1) -}}
 {{- fail "settings.leaderElect is false with replicas above 1: without leader election, replicas undo each other's changes; set replicas to 1, or leave leaderElect on" -}}
 {{- end -}}
+{{- if and (eq (include "operator-common.setting" (list . "leaderElect")) "false") .Values.strategy (ne (dig "type" "" .Values.strategy) "Recreate") -}}
+{{- fail "strategy: settings.leaderElect is false, so two pods must never run together: set strategy.type to Recreate, or leave strategy empty" -}}
+{{- end -}}
+{{- if and (kindIs "invalid" .Values.podDisruptionBudget.minAvailable) (kindIs "invalid" .Values.podDisruptionBudget.maxUnavailable) -}}
+{{- fail "podDisruptionBudget: minAvailable and maxUnavailable are both null: set one of them, or set enabled to false" -}}
+{{- end -}}
+{{- if and .Values.serviceMonitor.enabled .Values.podMonitor.enabled -}}
+{{- fail "serviceMonitor.enabled and podMonitor.enabled exclude each other: every replica would be scraped twice" -}}
+{{- end -}}
+{{- range .Values.extraVolumes -}}
+{{- if eq .name "tmp" -}}
+{{- fail "extraVolumes: the chart already has a volume with the name tmp: use another name" -}}
+{{- end -}}
+{{- end -}}
+{{- include "operator-common.validateGlobal" . -}}
+{{- include "operator-common.validateImage" . -}}
 {{- include "operator-common.validateTimes" . -}}
 {{- include "operator-common.validateLabels" . -}}
+{{- end -}}
+
+{{/* operator-common.validateGlobal: rejects keys under global that have no effect. */}}
+{{- define "operator-common.validateGlobal" -}}
+{{- $known := list "imageRegistry" "imagePullSecrets" "commonLabels" "commonAnnotations" "platformAssignsUserIds" "allowUnknownKeys" -}}
+{{- if not .Values.global.allowUnknownKeys -}}
+{{- range $key, $_ := .Values.global -}}
+{{- if not (has $key $known) -}}
+{{- fail (printf "global.%s: unknown key; the chart reads %s. If another chart uses it, set global.allowUnknownKeys to true" $key (join ", " $known)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+operator-common.validateImage: rejects the default repository without a registry. Container runtimes
+would look for it on Docker Hub, where the project does not own the name.
+*/}}
+{{- define "operator-common.validateImage" -}}
+{{- $default := printf "slipway/%s" (include "operator-common.id" .) -}}
+{{- $named := or (include "operator-common.registry" .) .Values.image.digest (ne .Values.image.repository $default) -}}
+{{- if not (or $named (eq .Values.image.pullPolicy "Never")) -}}
+{{- fail (printf "image.registry: %s would be pulled from Docker Hub, where the project does not own this name: set image.registry or global.imageRegistry to the registry that has the image, or image.digest; set image.pullPolicy to Never if the nodes have it" $default) -}}
+{{- end -}}
 {{- end -}}
 
 {{/*
@@ -42,7 +82,7 @@ killed during its shutdown.
 {{/* operator-common.validateLabels: rejects labels that the chart sets, some of which are used in selectors. */}}
 {{- define "operator-common.validateLabels" -}}
 {{- $own := include "operator-common.labels" . | fromYaml -}}
-{{- $places := dict "podLabels" .Values.podLabels "serviceMonitor.labels" .Values.serviceMonitor.labels "prometheusRule.labels" .Values.prometheusRule.labels "dashboard.labels" .Values.dashboard.labels -}}
+{{- $places := dict "podLabels" .Values.podLabels "commonLabels" .Values.commonLabels "global.commonLabels" .Values.global.commonLabels "serviceMonitor.labels" .Values.serviceMonitor.labels "podMonitor.labels" .Values.podMonitor.labels "prometheusRule.labels" .Values.prometheusRule.labels "dashboard.labels" .Values.dashboard.labels -}}
 {{- range $place, $labels := $places -}}
 {{- range $label, $_ := $labels -}}
 {{- if hasKey $own $label -}}

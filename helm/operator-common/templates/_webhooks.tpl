@@ -26,8 +26,6 @@ true
 {{- if .Values.rbac.create }}
 ---
 {{ include "operator-common.role" (dict "root" . "name" (include "operator-common.webhookName" .) "namespace" .Release.Namespace "rules" (include "operator-common.webhookRules" . | fromYamlArray)) }}
----
-{{ include "operator-common.role" (dict "root" . "name" (printf "%s-webhook" (include "operator-common.clusterName" .)) "namespace" "" "rules" (include "operator-common.webhookClusterRules" . | fromYamlArray)) }}
 {{- end }}
 {{- end -}}
 {{- end -}}

@@ -21,6 +21,8 @@ HELM_VARIABLE: Final = "SLIPWAY_HELM"
 CHARTS: Final = Path(__file__).parents[3] / "helm"
 """Where the charts are, one directory for each."""
 
+REGISTRY: Final = "registry.example.com"
+"""Registry of the images unless a test says otherwise: charts demand one."""
 _TIMEOUT_SECONDS: Final = 60.0
 _LIBRARY: Final = "operator-common"
 
@@ -80,7 +82,7 @@ def render_chart(
         HelmError: The chart or the values are refused; carries helm's words.
         HelmMissing: There is no helm.
     """
-    text = _template(chart, json.dumps(values or {}), release or chart, namespace)
+    text = _template(chart, json.dumps(with_registry(values)), release or chart, namespace)
     manifests: list[Manifest] = list(fastyaml.load_all(text))
     return [one for one in manifests if not show_only or one["kind"] in show_only]
 
@@ -90,8 +92,14 @@ def render_notes(
 ) -> str:
     """Render what helm would print after an installation."""
     flags = ("install", chart, str(CHARTS / chart), "--namespace", namespace, "--dry-run=client")
-    text = run_helm(*flags, "--values", "-", stdin=json.dumps(values or {}))
+    text = run_helm(*flags, "--values", "-", stdin=json.dumps(with_registry(values)))
     return text.partition("\nNOTES:\n")[2]
+
+
+def with_registry(values: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Add a registry to values that do not say where the image is."""
+    given = dict(values or {})
+    return given if "image" in given else {**given, "image": {"registry": REGISTRY}}
 
 
 def run_helm(*arguments: str, stdin: str = "") -> str:
