@@ -1,7 +1,8 @@
 """All charts as dependencies of one chart, under the rules of a company.
 
-The rules stand in for OpenShift's security context constraint restricted-v2 (users and groups from the
-range of the namespace), for a mirror as the only registry, and for a namespace that denies all traffic.
+The rules stand in for OpenShift's security context constraint restricted-v2 (users and groups from
+the range of the namespace), for a mirror as the only registry, and for a namespace that denies all
+traffic.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def render(umbrella: Path, values: dict[str, Any]) -> list[Manifest]:
 
 def build_values(**shared: Any) -> dict[str, Any]:
     each = {"networkPolicy": {"enabled": True}}
-    return {"global": {**_GLOBAL, **shared}, **{name: each for name in find_charts()}}
+    return {"global": {**_GLOBAL, **shared}, **dict.fromkeys(find_charts(), each)}
 
 
 def test_parent_chart_sets_registry_secrets_labels_and_users_once(umbrella: Path) -> None:
@@ -201,8 +202,7 @@ async def _enforce(client: Client) -> None:
             {"name": "context", "expression": "variables.spec.securityContext"},
         ],
         "validations": [
-            {"expression": expression, "message": message}
-            for message, expression in _RULES.items()
+            {"expression": expression, "message": message} for message, expression in _RULES.items()
         ],
     }
     await client.create(_POLICY, build_object(_POLICY, "company", spec=spec))

@@ -16,14 +16,29 @@ class TestPulsarConsumerChart(ChartSuite):
     settings = Settings
     metrics = METRICS
     workload_metrics = APP_METRICS
+    computed = frozenset({"PULSARCONSUMER_CONSUMER_IMAGE"})
 
     def test_notes_say_what_image_consumers_run(self) -> None:
         named = render_notes(self.chart, {"settings": {"consumerImage": "example.com/app:1"}})
         without = render_notes(self.chart, {"settings": None})
 
         assert "run the image example.com/app:1 " in named and "consumerImage=" not in named
-        assert f"run the image {Settings().consumer_image} " in without
+        assert "run the image registry.example.com/slipway/pulsarconsumer-app:0.1.0 " in without
         assert "--set settings.consumerImage=" in without
+
+    def test_consumers_run_the_image_that_a_release_publishes_next_to_the_operator(self) -> None:
+        def find(values: dict[str, Any]) -> str | None:
+            env = self.render_container(values)["env"]
+            named = {one["name"]: one.get("value") for one in env}
+            return named.get("PULSARCONSUMER_CONSUMER_IMAGE")
+
+        mirror = {"global": {"imageRegistry": "m.io"}, "image": {"repository": "team/pulsar"}}
+        loaded = {"image": {"pullPolicy": "Never"}}
+        set_by_user = {"settings": {"consumerImage": "example.com/app:1"}}
+
+        assert find(mirror) == "m.io/team/pulsar-app:0.1.0"
+        assert find(set_by_user) == "example.com/app:1"
+        assert find(loaded) is None, "the default of the setting is on the nodes"
 
     def test_notes_warn_of_a_policy_that_keeps_brokers_away(self) -> None:
         closed: dict[str, Any] = {"networkPolicy": {"enabled": True}}

@@ -101,8 +101,7 @@ def test_helm_is_told_cluster_namespace_and_image(tmp_path: Path) -> None:
     [
         (
             "slipway/podset:1",
-            "image.repository=slipway/podset --set-string image.tag=1"
-            " --set-string image.pullPolicy=Never",
+            "slipway/podset --set-string image.tag=1 --set-string image.pullPolicy=Never",
         ),
         ("host:5/podset@sha256:ab", "repository=host:5/podset --set-string image.digest=sha256:ab"),
         (

@@ -22,6 +22,7 @@ from tools.cluster.docker import ensure_docker
 from tools.cluster.errors import CommandFailed, ToolError
 from tools.cluster.kind_cluster import up
 from tools.cluster.progress import Progress, Started
+from tools.cluster.prometheus import PROMETHEUS_VARIABLE, ensure_prometheus
 from tools.dev.images import BUILT_VARIABLE
 from tools.gate.counts import Counts, read_counts
 from tools.gate.steps import ROOT, Step
@@ -212,6 +213,8 @@ def prepare_need(need: str, progress: Progress) -> Mapping[str, str]:
                 "SLIPWAY_HELM": str(ensure_tool("helm", progress)),
                 "PATH": os.pathsep.join([kustomize, os.environ.get("PATH", "")]),
             }
+        case "prometheus":
+            return {PROMETHEUS_VARIABLE: str(ensure_prometheus(progress))}
         case "images":
             # All together and before the steps: Pants runs one command at a time; tests are next.
             build_together(list_all_images(), progress=progress)

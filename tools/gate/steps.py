@@ -69,7 +69,7 @@ def build_steps(python: str) -> tuple[Step, ...]:
             "Charts, kustomize and docs",
             _pytest(python, "charts", *CHART_TESTS),
             reports=f"{REPORTS}/charts.xml",
-            needs=("assets", "helm"),
+            needs=("assets", "helm", "prometheus"),
             beside=True,
         ),
         Step(

@@ -59,7 +59,7 @@ def build_metadata(operator: OperatorSource, root: Path) -> Manifest:
 def _describe_crds(operator: OperatorSource) -> Iterator[Manifest]:
     for models in operator.kinds().values():
         kind = next(model for model in models if model.crd_meta.storage).crd_meta.kind
-        (schema, *_) = build_crd(*models)["spec"]["versions"]
+        schema, *_ = build_crd(*models)["spec"]["versions"]
         yield {
             "kind": kind.kind,
             "version": kind.version,

@@ -11,7 +11,7 @@ names the first thing to check; docs/howto/monitor.md has the rest.
 rules:
   - alert: OperatorDown
     # The second half covers an installation without pods, for which `up` has no series.
-    expr: max by (namespace, job) (up{ {{- $job -}} }) == 0 or absent(up{ {{- $job -}} })
+    expr: max by (namespace, job) (up{ {{- $job -}} }) == 0 or absent(up{ {{- $job -}} ,namespace="{{ .Release.Namespace }}"})
     for: 10m
     labels:
       severity: critical
