@@ -169,7 +169,7 @@ def _add_machines(commands: Subparsers) -> None:
                 help="label that the new node must have; can be repeated",
             )
         if name == "snapshot":
-            each.add_argument("--snapshot-name", help="name of the snapshot")
+            each.add_argument("--snapshot-name", metavar="NAME", help="its name")
         if name == "restore":
             each.add_argument("--snapshot", required=True, help="name of a VirtualMachineSnapshot")
         each.add_argument("--fail-if-busy", action="store_true", help="do not queue")

@@ -11,7 +11,7 @@ from tools.generate.docs import build_blocks, render_index, render_reference
 from tools.generate.docs.consumer import render_consumer_contract
 from tools.generate.errors import GenerateError
 from tools.generate.permissions import render_permissions
-from tools.generate.plugin import render_plugin_kinds
+from tools.generate.plugin import render_plugin_kinds, render_plugin_reference
 from tools.generate.settings import render_settings_map
 from tools.generate.sources import ROOT, OperatorSource, find_operators, load_operators
 from tools.generate.state_metrics import render_state_metrics
@@ -46,6 +46,7 @@ def render_all(root: Path = ROOT, ids: Iterable[str] | None = None) -> dict[Path
         files |= render_consumer_contract(root)
         files |= render_state_metrics(operators)
         files |= render_plugin_kinds(operators)
+        files |= render_plugin_reference()
     return dict(sorted(files.items()))
 
 
