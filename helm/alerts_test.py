@@ -72,6 +72,27 @@ def test_operator_without_pods_is_down_even_if_another_of_its_name_is_up(
     )
 
 
+@pytest.mark.parametrize("panel", ["Failing reconciles", "Replicas up"])
+def test_dashboard_shows_zero_instead_of_nan_or_no_data(
+    promtool: Path, panel: str, tmp_path: Path
+) -> None:
+    values = {**EVERYTHING, "prometheusRule": {"enabled": False}}
+    (config,) = render_chart("podset", values, namespace=NAMESPACE, show_only=["ConfigMap"])
+    panels = json.loads(config["data"]["podset.json"])["panels"]
+    (found,) = (one for one in panels if one["title"] == panel)
+    expression = found["targets"][0]["expr"]
+    expression = expression.replace("$__rate_interval", "5m").replace("$namespace", ".*")
+    total = 'controller_runtime_reconcile_total{LABELS,controller="podset"}'
+    errors = 'controller_runtime_reconcile_errors_total{LABELS,controller="podset"}'
+    zero = {"expr": expression, "eval_time": "20m", "exp_samples": [{"labels": "{}", "value": 0}]}
+    tests = [
+        {"input_series": write_series(series, "podset"), "promql_expr_test": [zero]}
+        for series in ({total: "5x30", errors: "1x30"}, {})
+    ]
+
+    check(promtool, "test", "rules", write_tests("podset", tests, tmp_path))
+
+
 def merge(cases: Mapping[str, AlertCase]) -> dict[str, str]:
     """Return the quiet series of alerts, long enough for two hours of rest."""
     return {

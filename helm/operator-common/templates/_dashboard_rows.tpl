@@ -13,7 +13,7 @@ rows:
         width: 4
         thresholds: [{color: red, value: null}, {color: green, value: 1}]
         queries:
-          - expr: sum(up{SELECTOR})
+          - expr: sum(up{SELECTOR}) or vector(0)
       - title: Leaders
         description: One per installation. 0 means that nothing is reconciled.
         type: stat
@@ -35,7 +35,8 @@ rows:
         queries:
           - expr: |-
               sum(rate(controller_runtime_reconcile_errors_total{SELECTOR}[$__rate_interval]))
-                / sum(rate(controller_runtime_reconcile_total{SELECTOR}[$__rate_interval]))
+                / (sum(rate(controller_runtime_reconcile_total{SELECTOR}[$__rate_interval])) > 0)
+                or vector(0)
       - title: Waiting in queues
         type: stat
         width: 4
