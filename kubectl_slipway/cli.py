@@ -16,6 +16,24 @@ from kubectl_slipway import __version__
 from kubectl_slipway.errors import Exit, PluginError
 
 if TYPE_CHECKING:
+    # Imported by name when they run; the build finds them here.
+    from kubectl_slipway.commands import (  # noqa: F401
+        check,
+        completion,
+        force_finalize,
+        ip,
+        jmx,
+        logs,
+        pause,
+        problems,
+        pulsar,
+        report,
+        status,
+        tree,
+        vm,
+        why,
+    )
+
     Subparsers = argparse._SubParsersAction[Any]  # noqa: SLF001  # it has no public name
 
 PROG = "kubectl slipway"

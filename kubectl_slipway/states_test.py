@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -32,14 +31,19 @@ from operators.compute.api.operation import OPERATION
 from operators.compute.api.size import INSTANCE_SIZE
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
+from operators.ipam.controller import OPERATOR as IPAM
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER
+from operators.jmxexporter.controller import OPERATOR as JMX
 from operators.network.api.v1alpha1.firewall import FIREWALL
 from operators.network.api.v1alpha1.network import NETWORK
+from operators.network.controller import OPERATOR as NETWORKS
 from operators.podset.api import PodSet
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME
+from operators.volumes.controller import OPERATOR as VOLUMES
 
 PODSET = kind_of(PodSet)
+OPERATORS = {"ipam": IPAM, "jmxexporter": JMX, "network": NETWORKS, "volumes": VOLUMES}
 IMAGE = {"url": "https://images.example.com/debian-13.qcow2"}
 
 
@@ -632,8 +636,7 @@ RECONCILED = [
 async def test_why_understands_the_operators(lab: Lab, state: Reconciled) -> None:
     lab.install(state.operator)
     lab.put(*state.objects)
-    operator = import_module(f"operators.{state.operator}.controller").OPERATOR
-    async with OperatorHarness(operator, lab.api.config) as harness:
+    async with OperatorHarness(OPERATORS[state.operator], lab.api.config) as harness:
         await harness.settled()
         answer = await lab.run("why", state.target, "-o", "json")
     first = answer.data["findings"][0]
