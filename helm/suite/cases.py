@@ -45,6 +45,9 @@ def _monitor_cases(value: str, kind: str, endpoints: str, own: int) -> dict[str,
         ),
         f"{value}.metricRelabelings": Case([relabeling], kind, f"{endpoints}.0.metricRelabelings"),
         f"{value}.scheme": Case("https", kind, f"{endpoints}.0.scheme"),
+        f"{value}.authorization": Case(
+            {"credentials": {"name": "a", "key": "b"}}, kind, f"{endpoints}.0.authorization"
+        ),
         f"{value}.tlsConfig": Case({"serverName": "a"}, kind, f"{endpoints}.0.tlsConfig"),
     }
 

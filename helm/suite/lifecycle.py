@@ -16,6 +16,10 @@ from libs.common.testing.helm import CHARTS, HelmError, render_notes, run_helm
 
 _KEEP = {"helm.sh/resource-policy": "keep"}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "protected-metrics-without-a-token": (
+        {"settings": {"metricsSecure": True}, "podMonitor": {"enabled": True}},
+        "podMonitor.authorization",
+    ),
     "unknown-value": ({"replcas": 2}, "replcas"),
     "unknown-setting": ({"settings": {"logLevle": "info"}}, "logLevle"),
     "setting-out-of-range": (

@@ -58,6 +58,24 @@ class MonitoringSuite(SuiteBase):
             for target in panel["targets"]:
                 yield panel["title"], target["expr"]
 
+    def test_protected_metrics_are_scraped_with_a_token(self) -> None:
+        secure = {"settings": {"metricsSecure": True}, "serviceMonitor": {"enabled": True}}
+        reviews = {
+            (rule["apiGroups"][0], rule["resources"][0], *rule["verbs"])
+            for role in self.render(secure, "ClusterRole")
+            for rule in role["rules"]
+            if rule.get("verbs") == ["create"]
+        }
+        endpoint = dig(self.render_one("ServiceMonitor", secure), "spec.endpoints.0")
+
+        assert reviews >= {
+            ("authentication.k8s.io", "tokenreviews", "create"),
+            ("authorization.k8s.io", "subjectaccessreviews", "create"),
+        }
+        assert endpoint["scheme"] == "https"
+        assert endpoint["tlsConfig"] == {"insecureSkipVerify": True}
+        assert endpoint["bearerTokenFile"] == "/var/run/secrets/kubernetes.io/serviceaccount/token"
+
     def test_queries_name_metrics_that_the_operator_has(self) -> None:
         known = {*self.specs(), *_FOREIGN}
         for place, expression in self.expressions():

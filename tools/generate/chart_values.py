@@ -229,6 +229,7 @@ class Monitor(Switch):
     metric_relabelings: Objects
     scheme: Literal["http", "https"]
     tls_config: dict[str, Any]
+    authorization: dict[str, Any]
 
 
 class PrometheusRule(Switch):

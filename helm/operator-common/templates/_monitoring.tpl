@@ -32,6 +32,9 @@ endpoints (the name of the list of endpoints) and relabelings (those of the char
 */}}
 {{- define "operator-common.monitor" -}}
 {{- $root := .root -}}
+{{- $secure := eq (include "operator-common.setting" (list $root "metricsSecure")) "true" -}}
+{{- $tls := .values.tlsConfig | default (ternary (dict "insecureSkipVerify" true) dict $secure) -}}
+{{- $scheme := ternary "https" .values.scheme $secure -}}
 {{- $namespace := .values.namespace | default $root.Release.Namespace -}}
 metadata:
   name: {{ include "operator-common.fullname" $root }}
@@ -46,10 +49,17 @@ spec:
     - port: metrics
       interval: {{ .values.interval }}
       scrapeTimeout: {{ .values.scrapeTimeout }}
-      {{- if ne .values.scheme "http" }}
-      scheme: {{ .values.scheme }}
+      {{- if ne $scheme "http" }}
+      scheme: {{ $scheme }}
       {{- end }}
-      {{- with .values.tlsConfig }}
+      {{- if .values.authorization }}
+      authorization:
+        {{- toYaml .values.authorization | nindent 8 }}
+      {{- else if $secure }}
+      # The token of Prometheus itself; a PodMonitor has no such field.
+      bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
+      {{- end }}
+      {{- with $tls }}
       tlsConfig:
         {{- toYaml . | nindent 8 }}
       {{- end }}

@@ -24,6 +24,9 @@ names the mistake and the remedy.
 {{- if and .Values.serviceMonitor.enabled .Values.podMonitor.enabled -}}
 {{- fail "serviceMonitor.enabled and podMonitor.enabled exclude each other: every replica would be scraped twice" -}}
 {{- end -}}
+{{- if and (eq (include "operator-common.setting" (list . "metricsSecure")) "true") .Values.podMonitor.enabled (not .Values.podMonitor.authorization) -}}
+{{- fail "podMonitor.authorization is empty with settings.metricsSecure: name the Secret with the token of Prometheus, or use the ServiceMonitor" -}}
+{{- end -}}
 {{- range .Values.extraVolumes -}}
 {{- if eq .name "tmp" -}}
 {{- fail "extraVolumes: the chart already has a volume with the name tmp: use another name" -}}
