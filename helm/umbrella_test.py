@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from libs.common import fastyaml
 from libs.common.client import Client
 from libs.common.errors import ApiError
 from libs.common.kinds import NAMESPACE, POD, Kind, Manifest, build_object
-from libs.common.testing.apiserver import ControlPlane
+from libs.common.testing.apiserver import AssetsMissing, ControlPlane
 from libs.common.testing.helm import CHARTS, HelmError, find_charts, run_helm
 
 _MIRROR: Final = "mirror.example.com/slipway"
@@ -57,6 +58,17 @@ _GLOBAL: Final = {
     "commonLabels": {"cost-center": "4711"},
     "platformAssignsUserIds": True,
 }
+
+
+@pytest.fixture
+def kube_apiserver() -> Iterator[ControlPlane]:
+    """Run an API server of its own: elsewhere the CRDs may belong to releases of other tests."""
+    try:
+        plane = ControlPlane()
+    except AssetsMissing as err:
+        pytest.skip(str(err))
+    with plane:
+        yield plane
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tools.scaffold.tutorial import PAGE, SOURCES
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 COPIED: Final = (*SOURCES, str(PAGE), "pyproject.toml", "README.md")
-GENERATED: Final = ("README.md", "values.yaml", "values.schema.json")
+GENERATED: Final = ("Chart.yaml", "README.md", "values.yaml", "values.schema.json")
 """Files of a chart with parts that are written after these."""
 
 
