@@ -65,7 +65,7 @@ def render_chart(
     if run.returncode:
         raise GenerateError([f"helm/{operator_id}: {run.stderr.strip()}"])
     documents = fastyaml.load_all(run.stdout)
-    return [_without_helm(document) for document in documents if not _is_hook(document)]
+    return [_without_release(document) for document in documents if not _is_hook(document)]
 
 
 def _render_base(operator_id: str, manifests: list[Manifest]) -> dict[Path, str]:
@@ -101,8 +101,15 @@ def _render_kustomization(operator_id: str, kind: str) -> str:
     return render_yaml(document, source=f"helm/{operator_id}")
 
 
-def _without_helm(manifest: Manifest) -> Manifest:
-    """Return an object without the labels that declare it as part of a Helm release."""
+def _without_release(manifest: Manifest) -> Manifest:
+    """Return an object without what only a release has: labels of Helm, the namespace in alerts.
+
+    kustomize moves the objects into another namespace, but looks into no expression.
+    """
+    groups = manifest["spec"]["groups"] if manifest["kind"] == "PrometheusRule" else ()
+    for group in groups:
+        for rule in group["rules"]:
+            rule["expr"] = rule["expr"].replace(f',namespace="{_NAMESPACE}"', "")
     template = (manifest.get("spec") or {}).get("template") or {}
     for metadata in (manifest["metadata"], template.get("metadata") or {}):
         labels = metadata.get("labels") or {}
