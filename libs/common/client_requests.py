@@ -90,7 +90,7 @@ def parse_event(line: bytes, request: Request) -> WatchEvent:
         frame = orjson.loads(line)
         event = WatchEvent(frame["type"], frame["object"])
     except (orjson.JSONDecodeError, KeyError, TypeError) as err:
-        raise Unreachable(request.operation, "the stream was cut inside a frame") from err
+        raise Unreachable(request.operation, "the stream ended in the middle of a frame") from err
     if event.type == "ERROR":
         raise api_error(500, event.object, operation=request.operation)
     return event

@@ -225,7 +225,11 @@ class _TokenFile:
                 self._token = f"Bearer {self._path.read_text().strip()}"
             except OSError as err:
                 # A file that cannot be read in one moment; the token may live on.
-                log.warning("Keeping the credentials", token=str(self._path), error=str(err))
+                log.warning(
+                    "Cannot reload the credentials, keeping the old ones",
+                    token=str(self._path),
+                    error=str(err),
+                )
         return self._token
 
     def refuse(self) -> None:
@@ -247,7 +251,11 @@ class _Kubeconfig:
             try:
                 await _read_kubeconfig(self._configuration, self._paths, self._context)
             except Exception as err:  # noqa: BLE001 as above; the present credentials may live on
-                log.warning("Keeping the credentials", kubeconfig=self._paths, error=str(err))
+                log.warning(
+                    "Cannot reload the credentials, keeping the old ones",
+                    kubeconfig=self._paths,
+                    error=str(err),
+                )
         return _bearer(await self._configuration.get_api_key_with_prefix("BearerToken"))
 
     def refuse(self) -> None:

@@ -140,7 +140,7 @@ class ForeignObject(CreateError):
 
     def __init__(self, kind: Kind, key: Key, holder: str) -> None:
         """Say which object is in the way, and whose it is."""
-        remedy = "delete it or choose another name, it is never taken over"
+        remedy = "delete it or choose another name; the operator never takes over such an object"
         super().__init__(kind, key, f"exists and is {holder}; {remedy}")
 
 
@@ -162,11 +162,11 @@ class UnknownOutcome(SlipwayError):
     def __init__(self, operation: str, cause: str) -> None:
         """Name the request whose answer was lost, and how."""
         self.operation = operation
-        super().__init__(f"{operation}: no answer ({cause}); the outcome is unknown")
+        super().__init__(f"{operation}: no response ({cause}); the outcome is unknown")
 
 
 class Unreachable(SlipwayError):
-    """The API server could not be reached, or a read got no answer in time."""
+    """The API server could not be reached, or a read got no response in time."""
 
     def __init__(self, operation: str, cause: str) -> None:
         """Name the request that was not answered, and why."""
@@ -179,7 +179,7 @@ class NotLeading(SlipwayError):
 
     def __init__(self) -> None:
         """Say why a write was held back."""
-        super().__init__("Not sent: this process does not hold the Lease any more")
+        super().__init__("Request not sent: this process no longer holds the Lease")
 
 
 class TransientError(SlipwayError):

@@ -151,7 +151,7 @@ class EventRecorder:
             )
             self._record(manifest, now)
         except Exception:
-            log.exception("Dropping an event", reason=reason)
+            log.exception("Event dropped", reason=reason)
             self._count("dropped")
 
     async def close(self, timeout: float = 2.0) -> None:
@@ -164,7 +164,7 @@ class EventRecorder:
             async with asyncio.timeout(timeout):
                 await self._idle.wait()
         except TimeoutError:
-            log.warning("Dropping the last events", events=len(self._queue))
+            log.warning("Dropped the remaining Events at shutdown", events=len(self._queue))
         await self.abandon()
 
     async def abandon(self) -> None:
@@ -272,7 +272,7 @@ class EventRecorder:
         self._series.pop(key, None)
         # A namespace that is being deleted takes no Events, which is news to nobody.
         level = "debug" if isinstance(error, Forbidden) else "warning"
-        getattr(log, level)("Failing to write an event", event_name=str(key), error=str(error))
+        getattr(log, level)("Cannot write an Event", event_name=str(key), error=str(error))
 
     async def _write(self, key: Key, series: _Series) -> Result:
         if not series.exists:

@@ -226,7 +226,7 @@ class HealthServer:
         if failing:
             log.warning("Failing a probe", probe=probe, reasons=reasons)
         else:
-            log.info("Passing a probe again", probe=probe)
+            log.info("Probe passes again", probe=probe)
 
 
 async def _run_check(check: Check) -> str | None:

@@ -169,7 +169,8 @@ LEADER_SLOWPATH: Final = MetricSpec(
 WATCH_LAST_EVENT_AGE: Final = MetricSpec(
     "operator_watch_last_event_age_seconds",
     _GAUGE,
-    "Seconds since the watch of a resource last gave a sign of life, 0 for one that is not served.",
+    "Seconds since the watch of a resource last received anything; 0 if the resource is not"
+    " served.",
     ("resource",),
 )
 CACHE_OBJECTS: Final = MetricSpec(
@@ -178,7 +179,7 @@ CACHE_OBJECTS: Final = MetricSpec(
 CACHE_SWEPT: Final = MetricSpec(
     "operator_cache_swept_total",
     _COUNTER,
-    "Total number of changes that the watch missed and a sweep found.",
+    "Total number of changes that the watch missed and a later comparison of the cache found.",
     ("resource",),
 )
 OBJECTS: Final = MetricSpec(
@@ -190,7 +191,8 @@ OBJECTS: Final = MetricSpec(
 SCOPE_UP: Final = MetricSpec(
     "operator_cache_scope_up",
     _GAUGE,
-    "Whether every watched kind of a namespace can be read; where it is 0 nothing is reconciled.",
+    "Whether every watched kind of a namespace can be read; if 0, nothing in the namespace is"
+    " reconciled.",
     ("watched_namespace",),
 )
 WORKING: Final = MetricSpec(
@@ -212,13 +214,13 @@ EVENT_LOOP_LAG: Final = MetricSpec(
 EVENTS: Final = MetricSpec(
     "operator_events_total",
     _COUNTER,
-    "Total number of Kubernetes Events by what became of them: created, patched, dropped, failed.",
+    "Total number of Kubernetes Events by result: created, patched, dropped or failed.",
     ("result",),
 )
 BUILD_INFO: Final = MetricSpec(
     "operator_build_info",
     _GAUGE,
-    "Always 1; the labels tell which operator runs in which version.",
+    "Always 1; the labels name the operator and its version.",
     ("operator", "version"),
 )
 

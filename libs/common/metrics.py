@@ -116,7 +116,7 @@ class Metrics:
         if not isinstance(family, kind):
             raise LookupError(  # noqa: TRY004 the caller looked for what is not there
                 f"metric {spec.name}: is not declared as a {kind.__name__.lower()}; "
-                "list it where Metrics() is made"
+                "declare it in the call of Metrics()"
             )
         return family
 

@@ -103,7 +103,7 @@ def own(kind: Kind, *, finalizer: bool = True, owner: bool = True) -> tuple[Poli
 
 def children(kind: Kind, *verbs: str, why: str = "") -> tuple[PolicyRule, ...]:
     """Grant reading a child kind, and the verbs with which the controller writes it."""
-    return (grant(kind, *READ_VERBS, *verbs, why=why or "keep the children"),)
+    return (grant(kind, *READ_VERBS, *verbs, why=why or "manage child objects"),)
 
 
 def reads(kind: Kind, *, why: str = "") -> tuple[PolicyRule, ...]:
@@ -113,7 +113,7 @@ def reads(kind: Kind, *, why: str = "") -> tuple[PolicyRule, ...]:
 
 def event_rules() -> tuple[PolicyRule, ...]:
     """Return what any operator needs where its objects live: to write events."""
-    return (grant(EVENT, "create", "patch", why="tell what happened"),)
+    return (grant(EVENT, "create", "patch", why="write Events"),)
 
 
 def operator_namespace_rules(operator_id: str) -> tuple[PolicyRule, ...]:
@@ -208,17 +208,21 @@ def _lint_rule(rule: PolicyRule) -> list[str]:
     where = f"{','.join(rule.resources) or '(nothing)'}: "
     problems = []
     if "*" in (*rule.api_groups, *rule.resources, *rule.resource_names):
-        problems.append(where + "wildcards grant what nobody has thought of; name the resources")
+        problems.append(where + "wildcards grant more than intended; name the resources")
     if not (rule.api_groups and rule.resources and rule.verbs):
         problems.append(where + "a rule needs groups, resources and verbs")
     if bad := sorted(_FORBIDDEN_VERBS & set(rule.verbs)):
-        problems.append(where + f"{', '.join(bad)} would let the operator raise its own rights")
+        problems.append(
+            where + f"{', '.join(bad)} would let the operator escalate its own permissions"
+        )
     if rule.resource_names and {"create", "list", "watch"} & set(rule.verbs):
-        problems.append(where + "create, list and watch cannot be confined by name; split the rule")
+        problems.append(
+            where + "create, list and watch cannot be restricted by resource name; split the rule"
+        )
     if rule.cluster_scoped and "secrets" in rule.resources and {"list", "watch"} & set(rule.verbs):
         problems.append(where + "secrets of all namespaces must not be listed; get them by name")
     if sensitive := sorted(_SENSITIVE & set(rule.resources)):
         writes_or_secret = "secrets" in sensitive or set(rule.verbs) - set(READ_VERBS)
         if writes_or_secret and not rule.why:
-            problems.append(where + "is sensitive; say why the operator needs it")
+            problems.append(where + "is sensitive; add the reason why the operator needs it")
     return problems

@@ -34,7 +34,7 @@ def run(work: Callable[[], int]) -> NoReturn:
 def _end(number: int, _: FrameType | None) -> NoReturn:
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     line = {
-        "event": "Stopped before the start was complete",
+        "event": "Stopped before start-up was complete",
         "signal": signal.Signals(number).name,
         "level": "info",
         "timestamp": now,

@@ -44,7 +44,7 @@ def test_signal_during_the_imports_ends_the_process_in_order(name: str) -> None:
 
     assert ended.returncode == 0
     line = json.loads(ended.stderr)
-    assert line["event"] == "Stopped before the start was complete"
+    assert line["event"] == "Stopped before start-up was complete"
     assert line["signal"] == name
 
 

@@ -188,7 +188,7 @@ class Telemetry:
         thread.start()
         await asyncio.to_thread(thread.join, timeout)
         if thread.is_alive():
-            log.warning("Giving up on exporting the last spans", timeout_seconds=timeout)
+            log.warning("Cannot export the remaining spans", timeout_seconds=timeout)
 
     @contextmanager
     def _span(

@@ -69,10 +69,10 @@ class RenewingContext(ssl.SSLContext):
                 self._inner = self._build()
                 self._seen = seen
             except ConfigError as err:
-                log.warning("Keeping the certificates", error=str(err))
+                log.warning("Cannot reload the certificates, keeping the old ones", error=str(err))
             else:
                 self._last = self._session = None
-                log.info("Loading certificates that were renewed")
+                log.info("Reloading renewed certificates")
 
     def _find_session(self) -> ssl.SSLSession | None:
         """Return a session that a connection can take up; None for a handshake from the start."""

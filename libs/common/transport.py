@@ -166,7 +166,7 @@ class Transport:
         try:
             answer: Manifest = orjson.loads(body) if body else {}
         except orjson.JSONDecodeError as err:
-            raise _lost(request, "the answer is not JSON") from err
+            raise _lost(request, "the response is not JSON") from err
         return answer
 
     async def _exchange(self, request: Request) -> tuple[aiohttp.ClientResponse, bytes]:
@@ -238,7 +238,7 @@ class Transport:
             async with asyncio.timeout(self.timeout):  # A plugin may hang.
                 return await self.config.authorization()
         except TimeoutError as err:
-            raise Unreachable(request.operation, "no credentials were given in time") from err
+            raise Unreachable(request.operation, "no credentials were available in time") from err
 
     def _connect(self) -> aiohttp.ClientSession:
         if self._session is None:

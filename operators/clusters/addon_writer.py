@@ -58,7 +58,9 @@ async def _apply(client: Client, kinds: dict[str, dict[str, Kind]], manifest: Ma
         kinds[version] = await _list_kinds(client, version)
     kind = kinds[version].get(manifest["kind"])
     if kind is None:
-        raise BadAddon(f"the API of the cluster has no kind {manifest['kind']} in {version}")
+        raise BadAddon(
+            f"the API server of the cluster does not serve kind {manifest['kind']} in {version}"
+        )
     if kind.namespaced:
         metadata = manifest["metadata"]
         metadata = {**metadata, "namespace": metadata.get("namespace") or "default"}

@@ -86,7 +86,7 @@ def judge_addons(cluster: KubernetesCluster, observed: Observed) -> Condition | 
             )
             return Condition.false(type_, Reason.ADDON_MISSING, message)
     if not observed.workload.reachable:
-        message = "the API of the cluster does not answer"
+        message = "the API of the cluster does not respond"
         return Condition.unknown(type_, Reason.UNREACHABLE, message)
     for name, problem in sorted(observed.addon_problems.items()):
         return Condition.false(type_, Reason.ADDON_FAILED, f"addon {name}: {problem}")

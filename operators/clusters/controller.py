@@ -60,10 +60,10 @@ _MOST_REFUSALS: Final = 3
 """Steps that may fail in one reconcile. Each takes its time if the cluster does not answer."""
 _NOTES: Final[Mapping[str, tuple[Reason, str]]] = {
     NodeStepKind.CORDON: (Reason.DRAINING, "Draining node {}"),
-    NodeStepKind.UNCORDON: (Reason.UNCORDONED, "Node {} takes pods again"),
+    NodeStepKind.UNCORDON: (Reason.UNCORDONED, "Node {} is schedulable again"),
     NodeStepKind.REMOVE: (Reason.DELETING_NODE, "Removed Node {}, which has no machine"),
     RemoveMember.kind: (Reason.MEMBER_REMOVED, "Removed the member of etcd of node {}"),
-    SetVersion.kind: (Reason.VERSION_SET, "Set the version that kubeadm joins nodes with"),
+    SetVersion.kind: (Reason.VERSION_SET, "Set the version with which kubeadm joins nodes"),
     SetProxyVersion.kind: (Reason.VERSION_SET, "Set the version of kube-proxy"),
 }
 
@@ -311,6 +311,6 @@ OPERATOR: Final = Operator(
     Settings,
     (build_controller,),
     metrics=METRICS,
-    summary="Makes Kubernetes clusters of Instances.",
+    summary="Builds Kubernetes clusters from Instances.",
 )
 """The operator, as the process and the tests run it."""

@@ -139,7 +139,7 @@ def explain_incomplete(etcd: Etcd, nodes: Iterable[str]) -> str:
     strangers = [str(each) for each in etcd.members if each.name not in wanted]
     if strangers:
         return (
-            f"etcd has the member {strangers[0]}, which is no node of the control plane; remove "
-            "it with `etcdctl member remove`"
+            f"etcd has an unknown member {strangers[0]}, which is not a node of the control plane;"
+            " remove it with `etcdctl member remove`"
         )
     return ""

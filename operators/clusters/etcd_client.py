@@ -108,7 +108,7 @@ async def _ask(post: Post, node: str, path: str, body: Manifest) -> Manifest:
         async with asyncio.timeout(_SECONDS):
             return await post(node, path, body)
     except TimeoutError:
-        raise EtcdError(f"the member of etcd on {node} did not answer in time") from None
+        raise EtcdError(f"the member of etcd on {node} did not respond in time") from None
 
 
 async def exchange(

@@ -51,7 +51,7 @@ def judge(instance: InstanceView, observed: Observed, health: Health, now: datet
     """
     name = instance.key.name
     if not observed.workload.reachable:
-        return Verdict(State.PENDING, "the API of the cluster does not answer")
+        return Verdict(State.PENDING, "the API of the cluster does not respond")
     if instance.deleting or name in observed.busy:
         return Verdict(State.PENDING, "its machine is being worked on")
     if not instance.vmi_uid or instance.ready_since is None:

@@ -49,7 +49,7 @@ class Lookout:
         if told is not None:
             self._told[uid] = told
             self._expired.discard(uid)
-        return self._told.get(uid) or Workload(asked=True, message="not asked yet")
+        return self._told.get(uid) or Workload(asked=True, message="not checked yet")
 
     def expire(self, uid: str) -> None:
         """Have the next reconcile ask a cluster again, because something was changed there."""

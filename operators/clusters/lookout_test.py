@@ -56,7 +56,7 @@ async def test_slow_cluster_holds_up_no_pass_and_wakes_one_when_it_answers() -> 
 
     assert [await asked.look() for _ in range(3)] == [UP] * 3
     assert (asked.questions, asked.wakes) == (2, 0)
-    asked.answer = Workload(asked=True, message="no answer in time")
+    asked.answer = Workload(asked=True, message="no response in time")
     asked.gate.set()
     await until(lambda: asked.wakes > 0)
 

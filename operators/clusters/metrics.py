@@ -13,7 +13,7 @@ ACTIONS: Final = MetricSpec(
 NODE_STEPS: Final = MetricSpec(
     "clusters_node_steps_total",
     MetricKind.COUNTER,
-    "Total number of steps taken on Nodes in their own clusters, by step and result.",
+    "Total number of steps taken on Nodes of workload clusters, by step and result.",
     ("step", "result"),
 )
 ADDONS: Final = MetricSpec(
@@ -25,7 +25,7 @@ ADDONS: Final = MetricSpec(
 LOOK_SECONDS: Final = MetricSpec(
     "clusters_look_seconds",
     MetricKind.HISTOGRAM,
-    "Time that the API of a cluster takes to tell of its nodes, by result.",
+    "Time to list the nodes of a cluster from its API server, by result.",
     ("result",),
     buckets=(0.01, 0.05, 0.1, 0.5, 1, 5, 10),
 )

@@ -190,7 +190,7 @@ class Observed:
     def is_ready(self, instance: InstanceView) -> bool:
         """Tell whether a node is ready, as far as can be told.
 
-        While the API of the cluster does not answer, a machine that runs counts as a node that
+        While the API of the cluster does not respond, a machine that runs counts as a node that
         does: the operator may be the one that is cut off.
         """
         if not instance.ready or instance.deleting or instance.stopped:

@@ -129,7 +129,7 @@ class PretendWorkloads:
             if each.labels.get(POOL_LABEL) == CONTROL_PLANE and each.ready
         ]
         if self.cut_off or not running or not self.api.objects(KUBERNETES_CLUSTER):
-            return Workload(asked=True, message="no answer in time")
+            return Workload(asked=True, message="no response in time")
         clusters = {
             key_of(each): text_at(each, "spec", "version")
             for each in self.api.objects(KUBERNETES_CLUSTER)

@@ -47,7 +47,7 @@ def judge_version(cluster: KubernetesCluster, observed: Observed, now: datetime)
         message = "no node has joined yet"
         return Condition.unknown(_TYPE, Reason.WAITING_FOR_CONTROL_PLANE, message)
     if not observed.workload.reachable:
-        message = "the API of the cluster does not answer, so versions cannot be read"
+        message = "the API of the cluster does not respond, so versions cannot be read"
         return Condition.unknown(_TYPE, Reason.UNREACHABLE, message)
     versions = count_versions(observed)
     if not versions:
@@ -79,7 +79,7 @@ def _explain(cluster: KubernetesCluster, observed: Observed, now: datetime) -> t
             return Reason.UPGRADING, words
     away = find_away(cluster, observed, verdicts)
     if away is not None:
-        why = verdicts[away.key.name].message or "it shows its old version still"
+        why = verdicts[away.key.name].message or "it still reports its old version"
         return Reason.UPGRADING, f"waiting until {away.key.name} is back: {why}"
     failed = find_failed_upgrade(observed, causes)
     if failed is not None:
@@ -92,7 +92,7 @@ def _explain(cluster: KubernetesCluster, observed: Observed, now: datetime) -> t
         return Reason.UPGRADE_WAITING, f"{first.node} waits: {problem}"
     if is_drained_by_us(observed, first.instance):
         limit = drain_seconds(cluster, first.instance)
-        return Reason.UPGRADING, f"{first.node} is drained, for {limit} s at most"
+        return Reason.UPGRADING, f"{first.node} is being drained, for {limit} s at most"
     return Reason.UPGRADING, f"{first.node} is next"
 
 
@@ -102,7 +102,7 @@ def _explain_failure(cluster: KubernetesCluster, observed: Observed, cause: Caus
     if operation is not None and operation.succeeded and not is_outdated(observed, cause):
         return (
             f"{cause.node} was rebuilt and has {observed.version_of(cause.node)}; name an image "
-            f"that has {target} in spec.image, or in that of its pool"
+            f"that has {target} in spec.image or in the image of its pool"
         )
     message = operation.message if operation is not None else ""
     return (

@@ -11,16 +11,20 @@ _WRITES = ("create", "patch", "delete")
 
 RULES: tuple[PolicyRule, ...] = (
     *own(KUBERNETES_CLUSTER),
-    *children(INSTANCE, *_WRITES, why="make and remove the machines of nodes"),
+    *children(INSTANCE, *_WRITES, why="create and delete the machines of nodes"),
     *children(OPERATION, "create", "delete", why="rebuild nodes"),
-    *children(IP_CLAIM, *_WRITES, why="get the address of the API"),
+    *children(IP_CLAIM, *_WRITES, why="claim the address of the API server"),
     *children(FIREWALL, *_WRITES, why="protect nodes"),
-    *reads(NETWORK, why="see whether its guests have addresses of their own"),
+    *reads(NETWORK, why="check that guests have addresses of their own"),
     *reads(CONFIG_MAP, why="read the manifests of addons"),
-    *children(SERVICE, *_WRITES, why="lead to the API, also from within this cluster"),
-    *children(ENDPOINT_SLICE, *_WRITES, why="say which nodes answer for the API"),
     *children(
-        SECRET, *_WRITES, why="keep authorities, kubeconfigs and the first settings of nodes"
+        SERVICE, *_WRITES, why="route traffic to the API server, including from within this cluster"
+    ),
+    *children(ENDPOINT_SLICE, *_WRITES, why="list the nodes that serve the API"),
+    *children(
+        SECRET,
+        *_WRITES,
+        why="store certificate authorities, kubeconfigs and the user data of nodes",
     ),
 )
 """Rules of the operator itself; those of the framework are added by the generator."""

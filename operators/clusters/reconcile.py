@@ -176,7 +176,7 @@ def _plan_authorities(cluster: KubernetesCluster, observed: Observed, issuer: Is
         return Plan()
     secret = build_authorities(cluster, issuer.authorities(name).files)
     step = Create(SECRET, secret)
-    note = f"Made the certificate authorities of the cluster, {describe(SECRET, step.key)}"
+    note = f"Created the certificate authorities of the cluster, {describe(SECRET, step.key)}"
     # Everything else follows from them, and nobody tells a pass of what it wrote itself.
     return Plan(((Action(step, Reason.CREATED, note),),), seconds=_FOLLOW)
 
@@ -228,7 +228,7 @@ def _plan_credentials(
         admin = admin if valid else issuer.administrator(authorities)
         data = build_kubeconfig_data(member, admin)
         step = Apply(SECRET, build_kubeconfig_secret(cluster, data))
-        note = f"Made the kubeconfig of the cluster, {describe(SECRET, step.key)}"
+        note = f"Created the kubeconfig of the cluster, {describe(SECRET, step.key)}"
         actions.append(Action(step, Reason.RENEWED if held else Reason.CREATED, note))
     return tuple(actions), member
 

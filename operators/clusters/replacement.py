@@ -75,7 +75,7 @@ def explain_lost(cluster: KubernetesCluster, observed: Observed) -> str:
     for name in list_lost(cluster, observed):
         etcd = observed.workload.etcd
         if not etcd.is_known:
-            problem = etcd.problem or "the API of the cluster does not answer"
+            problem = etcd.problem or "the API of the cluster does not respond"
             return f"{name} is lost, and the members of etcd cannot be listed: {problem}"
         member = find_member(observed, name)
         if member is None:

@@ -304,7 +304,7 @@ class World:
         live = self.instances()[view.instance]
         instance = InstanceView.parse(live)
         others = [each for each in self.operations().values() if not each.finished]
-        assert not others, "two nodes are rebuilt at once"
+        assert not others, "two nodes are rebuilt at the same time"
         assert not self.cut_off, "a node was rebuilt while its cluster did not answer"
         is_plane = instance.labels[POOL_LABEL] == CONTROL_PLANE
         if is_plane:
@@ -316,7 +316,7 @@ class World:
         around = self.observe()
         verdicts = judge_all(self.cluster, around, self.now)
         away = find_away(self.cluster, around, verdicts)
-        assert away is None, "a node is rebuilt before the one before it is back"
+        assert away is None, "a node is rebuilt before the previous one is back"
         asked = {each.node for each in self.cluster.spec.recycle}
         old = is_older(
             self.nodes[view.instance].kubelet if view.instance in self.nodes else "",

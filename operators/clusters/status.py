@@ -177,7 +177,7 @@ def _judge_ready(
         message = f"Secret {secret}: {observed.authorities_problem}; restore it"
         return Condition.false(type_, Reason.PKI_LOST, message)
     if observed.authorities is None and is_begun(cluster, observed):
-        message = f"Secret {secret} is gone, and the cluster lives; restore it"
+        message = f"Secret {secret} is missing although the cluster exists; restore it"
         return Condition.false(type_, Reason.PKI_LOST, message)
     if refusal is not None:
         return Condition.false(type_, *refusal)
@@ -212,7 +212,7 @@ def _judge_control_plane(
 ) -> Condition:
     type_ = ConditionType.CONTROL_PLANE_READY
     if is_lost(cluster, observed):
-        message = "the control plane is gone, and the data of the cluster with it"
+        message = "every machine of the control plane is lost, including the data of the cluster"
         return Condition.false(type_, Reason.CONTROL_PLANE_LOST, message)
     names = control_plane_names(cluster)
     if not is_initialized(cluster, observed):
@@ -236,7 +236,7 @@ def _judge_bootstrap(cluster: KubernetesCluster, observed: Observed, now: dateti
         return Condition.false(type_, Reason.WAITING_FOR_CONTROL_PLANE, message)
     message = (
         f"the machine {name} has been running for more than {limit} s "
-        "(spec.health.nodeStartupSeconds) and the API has never answered: "
+        "(spec.health.nodeStartupSeconds) and the API has never responded: "
         f"{observed.workload.message}; see `journalctl --unit slipway-bootstrap` in the guest"
     )
     return Condition.false(type_, Reason.BOOTSTRAP_TIMED_OUT, message)
@@ -258,7 +258,7 @@ def _judge_nodes(cluster: KubernetesCluster, observed: Observed) -> Condition:
 def _judge_members(type_: str, names: Sequence[str], observed: Observed) -> Condition:
     missing = [name for name in names if name not in observed.instances]
     if missing:
-        message = f"{len(missing)} of {len(names)} nodes are being made: {missing[0]}"
+        message = f"{len(missing)} of {len(names)} nodes are being created: {missing[0]}"
         return Condition.false(type_, Reason.NODES_MISSING, message)
     waiting = [observed.instances[name] for name in names]
     waiting = [each for each in waiting if not observed.is_ready(each)]
@@ -267,7 +267,7 @@ def _judge_members(type_: str, names: Sequence[str], observed: Observed) -> Cond
         message = f"not ready: {names_of(waiting)}{f' ({why})' if why else ''}"
         return Condition.false(type_, Reason.NODES_NOT_READY, message)
     if names and not observed.workload.reachable:
-        message = "their machines run; the API of the cluster does not say more"
+        message = "their machines run; the API of the cluster reports no reason"
         return Condition.unknown(type_, Reason.INSTANCES_RUNNING, message)
     return Condition.true(type_, Reason.AVAILABLE, f"{len(names)} of {len(names)} nodes are ready")
 
@@ -282,18 +282,18 @@ def _explain(observed: Observed, instance: InstanceView) -> str:
 def _judge_reach(observed: Observed) -> Condition:
     type_, workload = ConditionType.API_REACHABLE, observed.workload
     if not workload.asked:
-        message = "there is no control plane to ask yet"
+        message = "the control plane does not exist yet"
         return Condition.unknown(type_, Reason.NOT_ASKED, message)
     if not workload.reachable:
         return Condition.false(type_, Reason.UNREACHABLE, workload.message)
-    return Condition.true(type_, Reason.REACHABLE, "the API of the cluster answers")
+    return Condition.true(type_, Reason.REACHABLE, "the API of the cluster responds")
 
 
 def _judge_initialized(cluster: KubernetesCluster, observed: Observed) -> Condition:
     type_ = ConditionType.INITIALIZED
     if is_initialized(cluster, observed):
-        return Condition.true(type_, Reason.REACHABLE, "the API of the cluster has answered")
-    message = "the API of the cluster has not answered yet"
+        return Condition.true(type_, Reason.REACHABLE, "the API of the cluster has responded")
+    message = "the API of the cluster has not responded yet"
     return Condition.false(type_, Reason.WAITING_FOR_CONTROL_PLANE, message)
 
 
@@ -309,7 +309,7 @@ def _judge_remediation(cluster: KubernetesCluster, observed: Observed, now: date
             return Condition.true(type_, Reason.REBUILDING, message)
     broken = list_broken(list_staying(cluster, observed), verdicts)
     if not observed.workload.reachable:
-        message = "nodes are not judged while the API of the cluster does not answer"
+        message = "the health of nodes is unknown while the API of the cluster does not respond"
         return Condition.unknown(type_, Reason.UNREACHABLE, message)
     if is_over_budget(cluster, broken):
         limit = cluster.spec.health.max_unhealthy
@@ -332,7 +332,9 @@ def _judge_remediation(cluster: KubernetesCluster, observed: Observed, now: date
             message = f"{name} waits until {away.key.name} is back: "
             message += verdicts[away.key.name].message
             return Condition.true(type_, cause.reason, message)
-        return Condition.true(type_, cause.reason, f"{name} is drained, and rebuilt then")
+        return Condition.true(
+            type_, cause.reason, f"{name} is being drained and will then be rebuilt"
+        )
     planes = list_broken(observed.members(CONTROL_PLANE), verdicts)
     if planes:
         message = f"{names_of(planes)}: {verdicts[planes[0].key.name].message}"

@@ -164,7 +164,7 @@ def parse_begun(count: int = 3) -> KubernetesCluster:
 def test_cluster_whose_whole_control_plane_is_gone_does_not_say_that_it_is_being_made() -> None:
     assert show_ready(observe(None), parse_begun()) == (
         "ControlPlaneLost",
-        "the control plane is gone, and the data of the cluster with it",
+        "every machine of the control plane is lost, including the data of the cluster",
     )
 
 
@@ -179,7 +179,7 @@ def test_cluster_that_has_not_begun_gets_other_authorities_where_they_are_gone()
     assert plan_cluster(parse_begun(), observed, SameIssuer(), NOW).batches == []
     assert show_ready(observed, parse_begun()) == (
         "PKILost",
-        "Secret edge-authorities is gone, and the cluster lives; restore it",
+        "Secret edge-authorities is missing although the cluster exists; restore it",
     )
 
 

@@ -136,7 +136,7 @@ class KubernetesWorkloads:
             async with asyncio.timeout(self._timeout / 2):
                 return await list_members(self._reach_etcd(client, access), list_serving(nodes))
         except TimeoutError:
-            return Etcd(problem="etcd did not answer in time")
+            return Etcd(problem="etcd did not respond in time")
 
     def _reach_etcd(self, client: Client, access: Access) -> Post:
         tls = client.config.tls
@@ -350,5 +350,5 @@ async def _evict(client: Client, pod: Manifest) -> None:
 
 
 def _explain(access: Access, err: Exception) -> str:
-    words = "no answer in time" if isinstance(err, TimeoutError) else str(err)
+    words = "no response in time" if isinstance(err, TimeoutError) else str(err)
     return f"the API at {access.url} cannot be used: {words}"

@@ -16,6 +16,6 @@ OPERATOR: Final = Operator(
     Settings,
     (build_instances, build_operations),
     metrics=METRICS,
-    summary="Keeps virtual machines through KubeVirt and carries out operations on them.",
+    summary="Runs virtual machines through KubeVirt and carries out operations on them.",
 )
 """The operator, as the process and the tests run it."""

@@ -40,7 +40,7 @@ async def shut_down(cloud: Cloud) -> str:
 
 
 async def until_another_run(cloud: Cloud, uid: str) -> None:
-    """Wait until the machine runs again, as another run than the one of a UID."""
+    """Wait until the machine runs again, in a new run than the one of a UID."""
 
     def probe() -> bool:
         held = cloud.api.get(INSTANCE, WEB)["status"]

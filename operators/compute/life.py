@@ -56,7 +56,7 @@ class Life:
             disk = volumes[0]["dataVolume"]["name"]
             held = api.find(DATA_VOLUME, Key("default", disk))
             assert held is not None, "a disk in use is gone"
-            assert held["status"]["phase"] == "Succeeded", "a machine is to boot from an empty disk"
+            assert held["status"]["phase"] == "Succeeded", "a machine would boot from an empty disk"
         if run is not None and machine is not None:
             used = run["spec"]["volumes"][0]["dataVolume"]["name"]
             assert api.find(DATA_VOLUME, Key("default", used)) is not None, "the disk of a guest"

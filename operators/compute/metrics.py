@@ -20,7 +20,7 @@ OPERATIONS: Final = MetricSpec(
 OPERATION_SECONDS: Final = MetricSpec(
     "compute_operation_duration_seconds",
     MetricKind.HISTOGRAM,
-    "Length of time from when an Operation had its Instance to itself to its end.",
+    "Time from when an Operation locked its Instance until the Operation ended.",
     ("type", "outcome"),
     (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0),
 )

@@ -20,12 +20,12 @@ from operators.compute.api.size import INSTANCE_SIZE
 RULES: tuple[PolicyRule, ...] = (
     *own(INSTANCE),
     *own(OPERATION),
-    grant(OPERATION, "delete", why="delete finished Operations for their age"),
-    *children(LEASE, "create", "delete", why="let one Operation at a time have an Instance"),
+    grant(OPERATION, "delete", why="delete finished Operations after their time to live"),
+    *children(LEASE, "create", "delete", why="lock an Instance for one Operation at a time"),
     *children(
-        VIRTUAL_MACHINE_INSTANCE_MIGRATION, "create", "delete", why="move guests, or give that up"
+        VIRTUAL_MACHINE_INSTANCE_MIGRATION, "create", "delete", why="start and cancel migrations"
     ),
-    *children(MACHINE_SNAPSHOT, "create", "delete", why="take snapshots, or give that up"),
+    *children(MACHINE_SNAPSHOT, "create", "delete", why="create and cancel snapshots"),
     grant(MACHINE_SNAPSHOT_CONTENT, "get", why="find the disk in a snapshot that is restored"),
     grant(
         RUNNING_MACHINE_ACTIONS,
@@ -33,18 +33,23 @@ RULES: tuple[PolicyRule, ...] = (
         subresource="softreboot",
         why="ask a guest to reboot",
     ),
-    *reads(INSTANCE_SIZE, why="know how much a machine gets"),
-    *children(VIRTUAL_MACHINE, "create", "patch", "delete", why="keep the machines of Instances"),
-    *children(VIRTUAL_MACHINE_INSTANCE, "delete", why="end exactly the run that is to be rebooted"),
-    *children(DATA_VOLUME, "create", "patch", "delete", why="keep the root disks of Instances"),
-    *children(IP_CLAIM, "create", "patch", "delete", why="ask for public addresses"),
-    *children(PVC, "patch", "delete", why="root disks whose DataVolume was collected, and volumes"),
+    *reads(INSTANCE_SIZE, why="read the sizes of machines"),
+    *children(VIRTUAL_MACHINE, "create", "patch", "delete", why="manage the machines of Instances"),
+    *children(VIRTUAL_MACHINE_INSTANCE, "delete", why="delete exactly the run that a Reboot names"),
+    *children(DATA_VOLUME, "create", "patch", "delete", why="manage the root disks of Instances"),
+    *children(IP_CLAIM, "create", "patch", "delete", why="claim public addresses"),
+    *children(
+        PVC,
+        "patch",
+        "delete",
+        why="find root disks whose DataVolume was garbage-collected, and volumes",
+    ),
     # Neither list nor watch: users' Secrets are named to KubeVirt and never read.
-    grant(SECRET, "get", "create", "patch", why="keep the Secrets with the first settings"),
-    *reads(NETWORK, why="start no machine before its network stands"),
-    *reads(FIREWALL, why="start no machine before its firewall stands"),
+    grant(SECRET, "get", "create", "patch", why="manage the Secrets with the user data"),
+    *reads(NETWORK, why="start machines only when their network is ready"),
+    *reads(FIREWALL, why="start machines only when their firewall is ready"),
     *reads(DEMO_VOLUME, why="find the claims of further volumes"),
     *reads(POD, why="report the addresses of launcher pods"),
-    *reads(NODE, why="tell when the node of a machine is silent"),
+    *reads(NODE, why="detect nodes that do not report"),
 )
 """Rules of the operator itself; those of the framework are added by the generator."""

@@ -207,7 +207,7 @@ class WorldContext:
                     manifest = copy.deepcopy(step.manifest)
                     self.world.write(str(step), lambda: api.create(manifest))
                 elif not (step.ours(held) if step.ours else controller_uid(held) == self.uid):
-                    raise PatchError(f"{step.key} is somebody else's")
+                    raise PatchError(f"{step.key} belongs to another owner")
             case Apply():
                 self._apply(step)
             case Delete():

@@ -27,6 +27,6 @@ OPERATOR: Final = Operator(
         build_cluster_api_controller,
     ),
     metrics=METRICS,
-    summary="Gives addresses from pools to claims, and leads them to machines and Services.",
+    summary="Allocates addresses from pools to claims, and routes them to machines and Services.",
 )
 """The operator, as the process and the tests run it."""

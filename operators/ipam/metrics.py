@@ -19,25 +19,25 @@ WAITING: Final = MetricSpec(
 ALLOCATIONS: Final = MetricSpec(
     "ipam_allocations_total",
     MetricKind.COUNTER,
-    "Total number of addresses given to claims.",
+    "Total number of addresses allocated to claims.",
     ("pool",),
 )
 CONFLICTS: Final = MetricSpec(
     "ipam_allocation_conflicts_total",
     MetricKind.COUNTER,
-    "Total number of addresses that somebody else had when they were to be given.",
+    "Total number of attempts to allocate an address that another claim already had.",
     ("pool",),
 )
 RELEASES: Final = MetricSpec(
     "ipam_releases_total",
     MetricKind.COUNTER,
-    "Total number of addresses taken back from claims that are gone.",
+    "Total number of addresses released from deleted claims.",
     ("pool",),
 )
 MOVES: Final = MetricSpec(
     "ipam_binding_moves_total",
     MetricKind.COUNTER,
-    "Total number of times an address was led to another place.",
+    "Total number of times an address was routed to another target.",
 )
 
 METRICS: Final[tuple[MetricSpec, ...]] = (

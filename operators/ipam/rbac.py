@@ -13,14 +13,14 @@ RULES: tuple[PolicyRule, ...] = (
     *own(IP_POOL),
     *own(IP_CLAIM),
     *own(IP_ALLOCATION, owner=False),
-    *children(IP_ALLOCATION, "create", "delete", why="keep the ledger"),
-    *children(SERVICE, "create", "patch", "delete", why="make addresses known"),
-    *children(ENDPOINT_SLICE, "create", "patch", "delete", why="lead addresses to their targets"),
-    grant(CORE_EVENT, "list", why="quote why a load balancer refuses an address"),
-    *reads(INSTANCE, why="tell whether the target of an address exists"),
+    *children(IP_ALLOCATION, "create", "delete", why="manage the ledger"),
+    *children(SERVICE, "create", "patch", "delete", why="announce addresses"),
+    *children(ENDPOINT_SLICE, "create", "patch", "delete", why="route addresses to their targets"),
+    grant(CORE_EVENT, "list", why="report why a load balancer refuses an address"),
+    *reads(INSTANCE, why="check that the target of an address exists"),
     *reads(VIRTUAL_MACHINE_INSTANCE, why="follow machines as they move"),
-    *reads(POD, why="tell where launcher pods are reached"),
-    *reads(NAMESPACE, why="tell which namespaces a pool serves"),
+    *reads(POD, why="find the addresses of launcher pods"),
+    *reads(NAMESPACE, why="find the namespaces that a pool serves"),
 )
 """Rules of the operator itself; those of the framework are added by the generator."""
 LOAD_BALANCER_RULES: tuple[PolicyRule, ...] = (
@@ -31,8 +31,10 @@ LOAD_BALANCER_RULES: tuple[PolicyRule, ...] = (
 """Rules that the chart adds if `settings.loadBalancer` is true."""
 CLUSTER_API_RULES: tuple[PolicyRule, ...] = (
     *own(IP_ADDRESS_CLAIM),
-    *children(IP_ADDRESS, "create", "patch", "delete", why="give addresses to Cluster API"),
-    *reads(CLUSTER, why="tell whether a cluster is paused"),
+    *children(
+        IP_ADDRESS, "create", "patch", "delete", why="assign addresses to Cluster API machines"
+    ),
+    *reads(CLUSTER, why="check whether a cluster is paused"),
     grant(IP_CLAIM, "create", "delete", why="claim addresses for IPAddressClaims"),
 )
 """Rules that the chart adds if `settings.clusterApi` is true."""

@@ -115,7 +115,7 @@ def judge_patterns(spec: PrometheusJmxExporterSpec, config: Config) -> Config:
         try:
             re.compile(pattern)
         except (re.error, RecursionError, OverflowError) as error:
-            message = f"spec.{field}: no regular expression of Python: {error}"
+            message = f"spec.{field}: not a Python regular expression: {error}"
             return replace(config, reason=Reason.INVALID_SPEC, message=message)
     return config
 

@@ -167,7 +167,7 @@ class Reconciler:
         _tell(ctx, release.actions, outcome)
         if not outcome.ok:
             return Result.from_outcome(outcome, requeue_after=_POLL_SECONDS)
-        note = "Gave up waiting for endpoints to end; they go with their pods"
+        note = "Gave up waiting for endpoints to stop; they end with their pods"
         ctx.event("Warning", Reason.STOPPING, note, action="Finalize")
         gauges.forget(ctx.metrics, ctx.key)
         return None

@@ -138,7 +138,9 @@ class Guards:
     ) -> GuardState:
         nonce, audience = answer.get("nonce"), answer.get("audience")
         if key is None or call.config is None or not nonce or audience != call.key.container_id:
-            return replace(known, failures=ATTEMPTS, message="the guard takes no configurations")
+            return replace(
+                known, failures=ATTEMPTS, message="the guard does not accept configurations"
+            )
         signature = key.sign(call.id, audience, nonce, call.config)
         status, result = await self._request(
             "PUT", call, port, data=call.config.encode(), headers={"Signature": signature}
@@ -148,7 +150,7 @@ class Guards:
         if status == _REFUSED and result.get("reason"):
             return replace(known, reason=result["reason"], message=result.get("message", ""))
         # Another key, for example after the Secret was lost: an injector brings the new one.
-        return replace(known, failures=ATTEMPTS, message=f"the guard answered with {status}")
+        return replace(known, failures=ATTEMPTS, message=f"the guard responded with {status}")
 
     async def _request(
         self,

@@ -7,7 +7,7 @@ from libs.common.metric_specs import MetricKind, MetricSpec
 INJECTORS: Final = MetricSpec(
     "jmxexporter_injectors_started_total",
     MetricKind.COUNTER,
-    "Total number of ephemeral containers that were put into pods, by action.",
+    "Total number of ephemeral containers that were added to pods, by action.",
     ("action",),
 )
 JVMS_LOST: Final = MetricSpec(
@@ -18,8 +18,8 @@ JVMS_LOST: Final = MetricSpec(
 STARTUPS: Final = MetricSpec(
     "jmxexporter_startup_pods_total",
     MetricKind.COUNTER,
-    "Total number of new pods that an exporter with spec.startup selects, by what became of them: "
-    "prepared, or left as they are.",
+    "Total number of new pods that an exporter with spec.startup selects, by result: prepared "
+    "or unchanged.",
     ("outcome",),
 )
 # A scrape adds that of the operator as `namespace`, so that of the object has another name.
@@ -32,7 +32,8 @@ PODS: Final = MetricSpec(
 BREAKER: Final = MetricSpec(
     "jmxexporter_breaker_open",
     MetricKind.GAUGE,
-    "Whether an exporter touches no further JVM since one ended during an injection.",
+    "Whether the circuit breaker is open: 1 means that no further JVM is injected because one ended"
+    " during an injection.",
     ("object_namespace", "object"),
 )
 

@@ -9,13 +9,13 @@ _KEEP = ("create", "patch", "delete")
 
 RULES: tuple[PolicyRule, ...] = (
     *own(PROMETHEUS_JMX_EXPORTER),
-    *reads(POD, why="find the pods with JVMs, and what injectors report"),
+    *reads(POD, why="find the pods with JVMs, and read the reports of injectors"),
     grant(POD, "patch", why="annotate pods for Prometheus"),
-    grant(POD, "patch", subresource="ephemeralcontainers", why="put injectors beside JVMs"),
+    grant(POD, "patch", subresource="ephemeralcontainers", why="add injectors to pods with JVMs"),
     *reads(CONFIG_MAP, why="read configurations of the exporter"),
-    *children(SERVICE, *_KEEP, why="keep spec.service"),
-    *children(ENDPOINT_SLICE, *_KEEP, why="keep spec.service"),
-    *children(SERVICE_MONITOR, *_KEEP, why="keep spec.service.monitor"),
-    *children(POD_MONITOR, *_KEEP, why="keep spec.podMonitor"),
+    *children(SERVICE, *_KEEP, why="manage the Service of spec.service"),
+    *children(ENDPOINT_SLICE, *_KEEP, why="manage the Service of spec.service"),
+    *children(SERVICE_MONITOR, *_KEEP, why="manage the ServiceMonitor of spec.service.monitor"),
+    *children(POD_MONITOR, *_KEEP, why="manage the PodMonitor of spec.podMonitor"),
 )
 """Rules of the operator itself; those of the framework are added by the generator."""

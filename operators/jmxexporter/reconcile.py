@@ -291,7 +291,7 @@ def _inject(
         if target.phase is not Phase.DUE:
             judged.append(target)
         elif target.pod.key in busy:
-            message = "another container of the pod has its turn"
+            message = "waiting for another container of the pod"
             judged.append(_wait(target, Reason.POD_BUSY, message))
         elif len(at_work) >= limit:
             message = f"injectors are at work in {len(at_work)} pods already (spec.maxConcurrent)"
@@ -306,7 +306,7 @@ def _inject(
             actions.append(_build_action(exporter, target, request, limits, now))
             busy.add(target.pod.key)
             at_work.add(target.pod.key)
-            judged.append(_wait(target, Reason.STARTING, "an injector is put beside it"))
+            judged.append(_wait(target, Reason.STARTING, "an injector is being added to its pod"))
     return judged, actions, calls
 
 
@@ -344,7 +344,7 @@ def _build_action(
         target.pod, target.container, dated, exporter.spec.config, target.user, limits.image
     )
     where = f"container {target.container.name} of pod {target.pod.key.name}"
-    note = f"Put an injector beside {where}: {request.action}"
+    note = f"Added an injector to {where}: {request.action}"
     return PodAction(step, Reason.STARTED, note, job=request.action)
 
 
@@ -383,5 +383,5 @@ def list_addresses(targets: Iterable[Target]) -> list[Address]:
 
 def _unannotate(exporter: PrometheusJmxExporter, pod: Pod) -> list[PodAction]:
     step = plan_annotations(exporter, pod, None)
-    note = f"Took the annotations off pod {pod.key.name}"
+    note = f"Removed the annotations from pod {pod.key.name}"
     return [] if step is None else [PodAction(step, Reason.ANNOTATED, note)]

@@ -145,10 +145,13 @@ def _list_failures(observed: Observed, plan: Plan) -> Iterable[Failure]:
                 attempts=target.attempts,
             )
     for name, holder in observed.contested.items():
-        message = f"PrometheusJmxExporter {holder} is older and has the pod"
+        message = f"PrometheusJmxExporter {holder} is older and manages the pod"
         yield Failure(pod=name, reason=Reason.OLDER_EXPORTER, message=message)
     for name in plan.foreign:
-        message = "annotations prometheus.io/... are not ours; Prometheus may not find the endpoint"
+        message = (
+            "annotations prometheus.io/... were set by another owner; Prometheus may not find the"
+            " endpoint"
+        )
         yield Failure(pod=name, reason=Reason.FOREIGN_ANNOTATIONS, message=message)
 
 
@@ -187,10 +190,10 @@ def _judge_ready(
     if unverified := [t for t in targets if t.phase is Phase.UNVERIFIED]:
         return Condition.unknown(ready, Reason.NOT_VERIFIED, _describe(unverified))
     if exporter.spec.mode is Mode.DRY_RUN:
-        message = "spec.mode is DryRun: status says what would be done"
+        message = "spec.mode is DryRun: status lists what would be done"
         return Condition.true(ready, Reason.DRY_RUN, message)
     if not observed.pods:
-        message = "spec.labelSelector selects no running pod that is not another exporter's"
+        message = "spec.labelSelector selects no running pod, or only pods of other exporters"
         return Condition.true(ready, Reason.NO_PODS, message)
     count = len(observed.pods) + observed.coming
     rest = f"; {unready} not ready" if unready else ""
@@ -230,7 +233,7 @@ def _judge_breaker(
 ) -> Condition:
     if plan.lost:
         what = f"a JVM ended during an injection ({plan.lost})"
-        message = f"{what}; no other is touched until the spec is changed"
+        message = f"{what}; no further JVM is injected until the spec is changed"
         return Condition.true(ConditionType.DEGRADED, Reason.JVM_TERMINATED, message)
     if observed.broken:
         held = next(each for each in current if each.get("type") == ConditionType.DEGRADED)

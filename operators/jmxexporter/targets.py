@@ -60,13 +60,13 @@ def judge_started(
     phase, reason, message = Phase.DONE, Reason.ALL_SERVING, ""
     if state is None or state.failures:
         phase, reason = Phase.UNVERIFIED, Reason.NOT_VERIFIED
-        message = state.message if state is not None else "the endpoint was not asked yet"
+        message = state.message if state is not None else "the endpoint was not checked yet"
     elif held != Started.of(exporter, held.containers):
         reason = Reason.RESTART_REQUIRED
         message = f"began with port {held.port}, path {held.path} and ConfigMap {held.config}"
     # The kubelet brings another configuration within a minute or two.
     if not is_pod_address(pod.ip):
-        message = f"the pod has no address that can be asked: {pod.ip or 'none'}"
+        message = f"the pod has no usable address: {pod.ip or 'none'}"
         state = GuardState("", config_hash, now, message=message, failures=1)
         phase, reason = Phase.UNVERIFIED, Reason.NOT_VERIFIED
     settled = state is not None and not state.failures and state.wanted == config_hash
@@ -205,7 +205,7 @@ class Judge:
         if waiting := [
             state.retry_at for state in asked if state.failures and state.retry_at > self.now
         ]:
-            message = "the guard did not answer; it is asked again"
+            message = "the guard did not respond; the request is repeated"
             return Target(
                 pod,
                 container,
@@ -236,7 +236,7 @@ class Judge:
 
     def _await(self, pod: Pod, container: Container, run: Run, attempts: int) -> Target:
         if run.started is not None:
-            message = "the injector is at work"
+            message = "the injector is running"
             return Target(pod, container, Phase.WAITING, Reason.RUNNING, message, attempts)
         message = run.waits_for or "the injector is starting"
         limit = run.request.not_after
@@ -259,7 +259,7 @@ class Judge:
             message = "the pod is not ready"
             return Target(pod, container, Phase.WAITING, Reason.POD_NOT_READY, message, attempts)
         if (due := pod.ready_since + wait) > self.now:
-            message = f"the pod is touched once it is ready for {wait.seconds} s"
+            message = f"the injection starts when the pod has been ready for {wait.seconds} s"
             reason = Reason.POD_NOT_READY
             return Target(pod, container, Phase.WAITING, reason, message, attempts, user, until=due)
         return Target(pod, container, Phase.DUE, Reason.INJECTING, "", attempts, user)

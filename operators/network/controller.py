@@ -16,6 +16,8 @@ OPERATOR: Final = Operator(
     Settings,
     (build_network_controller, build_firewall_controller),
     metrics=METRICS,
-    summary="Keeps instances closed but for what firewalls allow, and resolves routes.",
+    summary=(
+        "Isolates instances, allows only the traffic that firewalls permit, and resolves routes."
+    ),
 )
 """The operator, as the process and the tests run it."""

@@ -13,8 +13,8 @@ WRITES: Final = MetricSpec(
 REPAIRS: Final = MetricSpec(
     "network_repairs_total",
     MetricKind.COUNTER,
-    "Total number of policies and attachments that somebody else had changed and that were put "
-    "right.",
+    "Total number of policies and attachments that another client had changed and the "
+    "operator corrected.",
     ("kind",),
 )
 COMPILE_SECONDS: Final = MetricSpec(

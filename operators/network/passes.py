@@ -29,9 +29,13 @@ async def take_steps(
     patches = [step for step in outcome.done if isinstance(step, Patch)]
     for step in patches:
         ctx.metrics.counter(REPAIRS).labels(step.kind.kind).inc()
-        ctx.event("Warning", repaired, f"Put {step.kind.kind} {step.key} right, which was changed")
+        ctx.event(
+            "Warning",
+            repaired,
+            f"Put {step.kind.kind} {step.key} right, which another client had changed",
+        )
     if outcome.changed > len(patches):
-        ctx.event("Normal", reason, "Brought policies and attachments in line")
+        ctx.event("Normal", reason, "Updated policies and attachments")
     ctx.log.info("Changing children", steps=[str(step) for step in outcome.done])
     return outcome
 

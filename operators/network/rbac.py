@@ -12,14 +12,16 @@ RULES: tuple[PolicyRule, ...] = (
     # What they own does not keep them from going, so no right to block that is needed.
     *own(NETWORK, owner=False),
     *own(FIREWALL, owner=False),
-    *children(NETWORK_POLICY, *_WRITES, why="close instances, and open what firewalls allow"),
-    *children(MULTI_NETWORK_POLICY, *_WRITES, why="do the same on interfaces that Multus attaches"),
+    *children(NETWORK_POLICY, *_WRITES, why="isolate instances, and allow what firewalls permit"),
     *children(
-        NETWORK_ATTACHMENT_DEFINITION, "create", "patch", why="let machines be attached by Multus"
+        MULTI_NETWORK_POLICY, *_WRITES, why="do the same for interfaces that Multus attaches"
     ),
-    *reads(INSTANCE, why="tell which instances a network or a firewall is for"),
-    *reads(PROVIDER_NETWORK, why="know which bridges and VLANs a network may use"),
-    *reads(NAMESPACE, why="tell which namespaces a ProviderNetwork allows, by their labels"),
+    *children(
+        NETWORK_ATTACHMENT_DEFINITION, "create", "patch", why="attach machines through Multus"
+    ),
+    *reads(INSTANCE, why="find the instances of a network or a firewall"),
+    *reads(PROVIDER_NETWORK, why="read which bridges and VLANs a network may use"),
+    *reads(NAMESPACE, why="match namespaces with the selectors of a ProviderNetwork"),
     *reads(POD, why="find machines that were started before pods carried the label of a network"),
 )
 """Rules of the operator itself; those of the framework are added by the generator."""

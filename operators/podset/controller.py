@@ -117,7 +117,7 @@ async def reconcile(context: Context, *, image: str) -> Result | None:
         work.requeue_after = 0.0
     if _is_namespace_going(work.outcome):
         # The set goes with its namespace: nothing to tell, and nothing to try again.
-        context.log.debug("Leaving a set alone whose namespace is going")
+        context.log.debug("Skipping a PodSet in a namespace that is being deleted")
         return None
     status = await _tell(context, desired, observed, work)
     left = find_time_left(
@@ -321,6 +321,6 @@ OPERATOR: Final = Operator(
     Settings,
     (build_controller,),
     metrics=METRICS,
-    summary="Keeps a number of identical pods running.",
+    summary="Runs a number of identical pods.",
 )
 """The operator, as `main` and the tests run it."""

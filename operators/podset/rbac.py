@@ -12,9 +12,9 @@ from operators.podset.api import PodSet
 RULES: Final[tuple[PolicyRule, ...]] = (
     *own(kind_of(PodSet), finalizer=False),
     # patch is for the owner references of pods that are adopted or released.
-    *children(POD, "create", "delete", "patch", why="keep the pods of the sets"),
+    *children(POD, "create", "delete", "patch", why="manage the pods of PodSets"),
     *children(
-        CONTROLLER_REVISION, "create", "delete", "patch", why="keep the templates that sets had"
+        CONTROLLER_REVISION, "create", "delete", "patch", why="store earlier templates of PodSets"
     ),
 )
 """Rules beyond those of the framework."""

@@ -286,7 +286,10 @@ def find_objection(desired: Desired, blueprint: Blueprint, pod: Manifest) -> str
         broken = f"among them {TEMPLATE_HASH_LABEL}, by which an update knows its pods"
     else:
         return ""
-    return f"admission changed its labels, {broken}; it must keep those of spec.template and ours"
+    return (
+        f"admission changed its labels, {broken}; it must keep the labels of spec.template and of"
+        " the operator"
+    )
 
 
 def _plan_creates(desired: Desired, facts: Assessment, obsolete: list[PodView]) -> list[Step]:

@@ -194,7 +194,7 @@ def _explain(desired: Desired, facts: Assessment, refusal: Refusal | None) -> tu
         if facts.missing <= 0 and facts.terminating:
             count = _count(len(facts.terminating), "pod")
             pods = _list([pod.name for pod in sorted(facts.terminating, key=_by_slot)])
-            return Reason.TERMINATING, f"{count} being deleted must be gone first: {pods}"
+            return Reason.TERMINATING, f"{count} being deleted must disappear first: {pods}"
         taken = _find_blocking(desired, facts)
         if taken:
             return Reason.NAME_TAKEN, _describe_taken(desired, taken)
@@ -269,7 +269,7 @@ def _describe_taken(desired: Desired, taken: Sequence[str]) -> str:
         remedy = "their slots stay empty until these pods are deleted"
     else:
         remedy = "other slots are used"
-    return f"Names taken by pods of others, {remedy}: {_list(taken)}"
+    return f"Pod names used by pods of other owners, {remedy}: {_list(taken)}"
 
 
 def _describe_waiting(facts: Assessment) -> str:
@@ -278,7 +278,8 @@ def _describe_waiting(facts: Assessment) -> str:
     pods = sorted((failure.pod for failure in waiting), key=_by_slot)
     names = _list([_describe_pod(pod) for pod in pods])
     return (
-        f"{_count(len(waiting), 'pod')} ended at once and will be replaced after a delay: {names}"
+        f"{_count(len(waiting), 'pod')} ended immediately and will be replaced after a delay:"
+        f" {names}"
     )
 
 

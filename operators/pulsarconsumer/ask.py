@@ -40,7 +40,7 @@ from operators.pulsarconsumer.settings import Settings
 _REASONS: Final[Mapping[type[Exception], tuple[Reason, str]]] = {
     errors.AdminUnreachable: (
         Reason.UNREACHABLE,
-        "the admin API gives no answer; is spec.adminAddress right, is the broker up?",
+        "the admin API does not respond; is spec.adminAddress right, is the broker up?",
     ),
     errors.AdminUnauthorized: (
         Reason.AUTHENTICATION_FAILED,
@@ -48,22 +48,22 @@ _REASONS: Final[Mapping[type[Exception], tuple[Reason, str]]] = {
     ),
     errors.AdminForbidden: (
         Reason.AUTHORIZATION_FAILED,
-        "spec.authentication may not do this: it needs the right to consume the topic",
+        "spec.authentication lacks permission: its role must be allowed to consume the topic",
     ),
     errors.AdminNotFound: (
         Reason.BROKER_ERROR,
-        "the broker does not know the topic or the subscription",
+        "the topic or the subscription does not exist",
     ),
     errors.AdminConflict: (
         Reason.BROKER_ERROR,
-        "the broker says that the subscription is in use by other consumers",
+        "the broker reports that the subscription is in use by other consumers",
     ),
-    errors.AdminFailed: (Reason.BROKER_ERROR, "the admin API answers with an error; see its log"),
+    errors.AdminFailed: (Reason.BROKER_ERROR, "the admin API returned an error; see its log"),
     errors.AdminMisunderstood: (
         Reason.BROKER_ERROR,
-        "the answer is not that of a Pulsar broker; is spec.adminAddress right?",
+        "the response does not come from a Pulsar broker; is spec.adminAddress right?",
     ),
-    TimeoutError: (Reason.UNREACHABLE, "the admin API gives no answer in time"),
+    TimeoutError: (Reason.UNREACHABLE, "the admin API does not respond in time"),
 }
 
 
@@ -241,7 +241,7 @@ async def delete_subscriptions(
 def judge(err: Exception) -> Trouble:
     """Tell people what an error means, without what the other side said."""
     if isinstance(err, _OURS):
-        message = "the API server does not tell what spec.authentication names"
+        message = "the API server did not return the Secret of spec.authentication"
         return Trouble(Reason.SECRET_MISSING, message, passing=True, ours=True)
     if isinstance(err, SecretMissing):
         return Trouble(Reason.SECRET_MISSING, str(err))
@@ -255,4 +255,4 @@ def judge(err: Exception) -> Trouble:
     for kind, (reason, message) in _REASONS.items():
         if isinstance(err, kind):
             return Trouble(reason, message, passing=isinstance(err, _PASSING))
-    return Trouble(Reason.BROKER_ERROR, f"the broker could not be asked ({type(err).__name__})")
+    return Trouble(Reason.BROKER_ERROR, f"the broker could not be queried ({type(err).__name__})")

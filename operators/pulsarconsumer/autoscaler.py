@@ -187,7 +187,7 @@ class Scaler:
         return (inside if inside.limit else Decision(stepped, cause, limit)), memory
 
     def decide_without_broker(self, current: int, failures: int) -> Decision:
-        """Decide while the broker cannot be asked: keep the number, or raise it; never lower it.
+        """Decide while the broker cannot be queried: keep the number, or raise it; never lower it.
 
         Args:
             current: Number of consumers that there are to be now.

@@ -46,7 +46,7 @@ _SHOWN_FIELDS: Final = (
     "subscriptions",
     "abandonedSubscriptions",
 )
-_NOT_ASKED: Final = "the broker is not asked"
+_NOT_ASKED: Final = "the broker is not polled"
 _QUOTED: Final = 500
 """Characters of a message of others that are repeated."""
 _ENGINES: Final = {
@@ -206,7 +206,7 @@ def _judge_login(trouble: Trouble | None) -> Condition:
 def _judge_subscription(consumer: PulsarConsumer, report: Report | None) -> Condition:
     kind = ConditionType.SUBSCRIPTION_READY
     if report is None:
-        message = "the broker cannot be asked; see BrokerReachable and AuthenticationValid"
+        message = "the broker cannot be queried; see BrokerReachable and AuthenticationValid"
         return Condition.unknown(kind, Reason.BROKER_NOT_ASKED, message)
     if report.missing:
         names = ", ".join(report.missing)
@@ -215,8 +215,8 @@ def _judge_subscription(consumer: PulsarConsumer, report: Report | None) -> Cond
     if report.subscribed:
         return Condition.true(kind, Reason.EXISTS)
     by_operator = consumer.spec.subscription.create is SubscriptionCreator.OPERATOR
-    who = "the operator makes it" if by_operator else "the first consumer makes it"
-    message = f"the broker does not know spec.subscriptionName on every topic; {who}"
+    who = "the operator creates it" if by_operator else "the first consumer creates it"
+    message = f"spec.subscriptionName does not exist on every topic; {who}"
     return Condition.false(kind, Reason.MISSING, message)
 
 
@@ -264,7 +264,7 @@ def _judge_scaling(
     if observed.survey.trouble is not None or decision is None:
         fell_back = decision is not None and decision.cause is Cause.FALLBACK
         reason = Reason.FALLBACK if fell_back else Reason.BROKER_NOT_ASKED
-        return Condition.false(kind, reason, "the broker cannot be asked; none is taken away")
+        return Condition.false(kind, reason, "the broker cannot be queried; no consumer is removed")
     if decision.cause is Cause.BLOCKED:
         message = "consumers hold too many messages without acknowledging; more would not help"
         return Condition.false(kind, Reason.SUBSCRIPTION_BLOCKED, message)

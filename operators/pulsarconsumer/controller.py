@@ -178,7 +178,7 @@ class Reconciler:
             ctx.event("Normal", Reason.SUBSCRIPTION_DELETED, note, action="Finalize")
             self._desk.forget(ctx.key)
             return None
-        message = "the broker is being asked"
+        message = "the broker is being queried"
         if effect.trouble is not None:
             # The Secret may be gone with a namespace that waits for this very object.
             way_out = "to leave the subscription set spec.subscription.deletionPolicy to Retain"

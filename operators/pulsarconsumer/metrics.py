@@ -10,33 +10,33 @@ _OBJECT: Final = ("object_namespace", "object")
 LOOKS: Final = MetricSpec(
     "pulsarconsumer_broker_looks_total",
     MetricKind.COUNTER,
-    "Total number of looks at brokers by result: Answered, or the reason of the failure.",
+    "Total number of polls of brokers by result: Answered, or the reason of the failure.",
     ("result",),
 )
 LOOK_DURATION: Final = MetricSpec(
     "pulsarconsumer_broker_look_duration_seconds",
     MetricKind.HISTOGRAM,
-    "Time that a look at a broker took, in seconds.",
+    "Duration of a poll of a broker, in seconds.",
     (),
     (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0),
 )
 REACHABLE: Final = MetricSpec(
     "pulsarconsumer_broker_reachable",
     MetricKind.GAUGE,
-    "Whether the last look at the broker of a PulsarConsumer was answered.",
+    "Whether the last poll of the broker of a PulsarConsumer succeeded.",
     _OBJECT,
 )
 BACKLOG: Final = MetricSpec(
     "pulsarconsumer_backlog_messages",
     MetricKind.GAUGE,
-    "Messages that wait in the subscription of a PulsarConsumer, estimated.",
+    "Estimated number of messages that wait in the subscription of a PulsarConsumer.",
     _OBJECT,
 )
 OLDEST: Final = MetricSpec(
     "pulsarconsumer_oldest_message_age_seconds",
     MetricKind.GAUGE,
-    "Age of the oldest message that waits, in seconds; 0 if none does. Topics with delayed messages"
-    " are left out.",
+    "Age of the oldest message that waits, in seconds; 0 if none waits. Excludes topics "
+    "with delayed messages.",
     _OBJECT,
 )
 CONNECTED: Final = MetricSpec(
@@ -60,7 +60,7 @@ DEAD_LETTERS: Final = MetricSpec(
 DESIRED: Final = MetricSpec(
     "pulsarconsumer_replicas_desired",
     MetricKind.GAUGE,
-    "Number of consumers that a PulsarConsumer is to have.",
+    "Number of consumers that a PulsarConsumer should have.",
     _OBJECT,
 )
 

@@ -14,13 +14,17 @@ _KEEP = ("create", "patch", "delete")
 
 RULES: tuple[PolicyRule, ...] = (
     *own(PULSAR_CONSUMER),
-    *children(DEPLOYMENT, *_KEEP, why="keep the consumers"),
-    *children(POD_DISRUPTION_BUDGET, *_KEEP, why="keep spec.podDisruptionBudget"),
-    *children(HORIZONTAL_POD_AUTOSCALER, *_KEEP, why="keep spec.autoscaling of engine HPA"),
-    *children(SCALED_OBJECT, *_KEEP, why="keep spec.autoscaling of engine KEDA"),
-    *children(TRIGGER_AUTHENTICATION, *_KEEP, why="keep spec.autoscaling of engine KEDA"),
-    *children(POD_MONITOR, *_KEEP, why="keep spec.metrics.podMonitor"),
+    *children(DEPLOYMENT, *_KEEP, why="manage the Deployments of consumers"),
+    *children(
+        POD_DISRUPTION_BUDGET,
+        *_KEEP,
+        why="manage the PodDisruptionBudget of spec.podDisruptionBudget",
+    ),
+    *children(HORIZONTAL_POD_AUTOSCALER, *_KEEP, why="manage spec.autoscaling with engine HPA"),
+    *children(SCALED_OBJECT, *_KEEP, why="manage spec.autoscaling with engine KEDA"),
+    *children(TRIGGER_AUTHENTICATION, *_KEEP, why="manage spec.autoscaling with engine KEDA"),
+    *children(POD_MONITOR, *_KEEP, why="manage the PodMonitor of spec.metrics.podMonitor"),
     # One by one, by name: there is no list and no watch, so no Secret is held that nobody names.
-    grant(SECRET, "get", why="log in to the brokers as PulsarConsumers say"),
+    grant(SECRET, "get", why="read the credentials for brokers"),
 )
 """Rules of the operator itself; those of the framework are added by the generator."""

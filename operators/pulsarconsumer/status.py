@@ -151,11 +151,11 @@ def _judge_ready(
         message = "pods wait until the broker has the subscription; see SubscriptionReady"
         return Condition.false(kind, Reason.WAITING_FOR_SUBSCRIPTION, message)
     if not view.current:
-        return Condition.false(kind, Reason.STARTING, "the Deployment was not looked at yet")
+        return Condition.false(kind, Reason.STARTING, "the Deployment was not read yet")
     if view.deadline:
         return Condition.false(kind, Reason.NO_CONSUMER_READY, view.deadline)
     if view.updated < min(wanted, view.replicas):
-        message = f"{view.updated} of {wanted} consumers are of the present spec"
+        message = f"{view.updated} of {wanted} consumers run the current spec"
         return Condition.false(kind, Reason.UPDATING, message)
     if view.replicas > wanted:
         message = f"{view.replicas - wanted} of {view.replicas} consumers are ending"
@@ -169,7 +169,7 @@ def _judge_ready(
     if consumer.spec.paused:
         return Condition.true(kind, Reason.PAUSED, _PAUSED)
     scaled = consumer.spec.autoscaling is not None
-    why = "nothing waits for one" if scaled else "spec.replicas is 0"
+    why = "the backlog is empty" if scaled else "spec.replicas is 0"
     return Condition.true(kind, Reason.IDLE, f"no consumer runs: {why}")
 
 

@@ -158,6 +158,6 @@ OPERATOR: Final = Operator(
     Settings,
     (build_controller,),
     metrics=METRICS,
-    summary="Keeps a PersistentVolumeClaim for each DemoVolume.",
+    summary="Manages a PersistentVolumeClaim for each DemoVolume.",
 )
 """The operator, as the process and the tests run it."""

@@ -52,7 +52,7 @@ def find_rule(claim: ClaimView, storage_class: StorageClassView | None) -> Growt
     if storage_class is None and claim.storage_class:
         return GrowthRule(False, f"storage class {claim.storage_class} does not exist")
     if storage_class is None:
-        return GrowthRule(False, "the claim has no storage class, which growing needs")
+        return GrowthRule(False, "the claim has no storage class, which is required to grow")
     if not storage_class.expandable:
         return GrowthRule(
             False, f"storage class {storage_class.name} does not set allowVolumeExpansion"
@@ -109,7 +109,7 @@ def _judge_progress(claim: ClaimView, wants: str) -> Condition:
     failure = claim.condition(*_FAILURES)
     if status.endswith("Infeasible"):
         held = render_quantity(claim.capacity or 0)
-        hint = f"set spec.size to {held} or to what the storage can give"
+        hint = f"set spec.size to {held} or to a size that the storage supports"
         return _growing(
             Reason.INFEASIBLE, _say(f"{wants}; the storage cannot do it; {hint}", failure)
         )

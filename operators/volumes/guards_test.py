@@ -94,7 +94,7 @@ def test_claim_with_other_data_is_not_adopted_as_the_copy(
     volume = parse_volume(adopt="IfMatching", source=asked)
     problems = list_mismatches(volume, observe(claim, source=source))
 
-    assert problems == ([] if fits else ["it was not filled from spec.source"])
+    assert problems == ([] if fits else ["it was not populated from spec.source"])
 
 
 def test_claim_that_others_own_as_well_is_written_once() -> None:

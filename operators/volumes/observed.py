@@ -203,10 +203,10 @@ def list_mismatches(volume: DemoVolume, observed: Observed) -> list[str]:
     if spec.volume_name is not None and claim.volume_name != spec.volume_name:
         problems.append(_differ("volumeName", claim.volume_name or "not set"))
     if spec.selector is not None and claim.selector != render_selector(spec.selector):
-        problems.append("its selector is unlike spec.selector")
+        problems.append("its selector differs from spec.selector")
     if not _is_filled_from_source(volume, observed, claim):
         origin = "spec.source" if volume.spec.source is not None else "spec.dataSourceRef"
-        problems.append(f"it was not filled from {origin}")
+        problems.append(f"it was not populated from {origin}")
     return problems
 
 
@@ -226,7 +226,9 @@ def find_source_problem(volume: DemoVolume, observed: Observed) -> Condition | N
     if source.size is not None and source.size > volume.spec.size_bytes:
         problems.append(f"it has {render_quantity(source.size)}, which spec.size does not cover")
     if source.volume_mode and source.volume_mode != volume.spec.volume_mode:
-        problems.append(f"its volumeMode is {source.volume_mode}, unlike spec.volumeMode")
+        problems.append(
+            f"its volumeMode is {source.volume_mode}, which differs from spec.volumeMode"
+        )
     if problems:
         return _not_ready(Reason.SOURCE_MISMATCH, f"{name}: {'; '.join(problems)}")
     return None
@@ -253,7 +255,7 @@ def _judge_unowned(volume: DemoVolume, observed: Observed, refusal: str) -> Cond
     if volume.spec.adopt is AdoptPolicy.NEVER:
         return _conflict(
             Reason.UNOWNED_CLAIM,
-            f"{claim} was there before and is left alone; "
+            f"{claim} existed before and is not changed; "
             "set spec.adopt to IfMatching to take it over, or delete it",
         )
     problems = list_mismatches(volume, observed)
@@ -284,7 +286,7 @@ def _claim_of(observed: Observed) -> str:
 
 
 def _differ(field: str, held: str) -> str:
-    return f"it has {field} {held}, unlike spec.{field}"
+    return f"it has {field} {held}, which differs from spec.{field}"
 
 
 def _conflict(reason: Reason, message: str) -> Condition:

@@ -160,7 +160,7 @@ def test_last_snapshot_that_somebody_deletes_is_followed_by_another() -> None:
 
     assert (plan.actions, plan.done) == ((), False)
     assert plan.reason == Reason.SNAPSHOTTING
-    assert "is being deleted; another one follows" in plan.message
+    assert "is being deleted; it will be recreated" in plan.message
 
 
 def test_claim_that_never_had_a_volume_is_deleted_without_snapshot() -> None:

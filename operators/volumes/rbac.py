@@ -7,9 +7,9 @@ from operators.volumes.api.v1alpha1 import DEMO_VOLUME
 
 RULES: tuple[PolicyRule, ...] = (
     *own(DEMO_VOLUME),
-    *children(PVC, "create", "patch", "delete", why="keep the claims of DemoVolumes"),
+    *children(PVC, "create", "patch", "delete", why="manage the claims of DemoVolumes"),
     *children(VOLUME_SNAPSHOT, "create", why="take the last snapshot under reclaimPolicy Snapshot"),
-    *reads(POD, why="tell which pods use a volume"),
-    *reads(STORAGE_CLASS, why="tell whether volumes may grow, and whether they wait for a pod"),
+    *reads(POD, why="find the pods that use a volume"),
+    *reads(STORAGE_CLASS, why="check whether volumes can grow, and whether they wait for a pod"),
 )
 """Rules of the operator itself; those of the framework are added by the generator."""

@@ -164,7 +164,7 @@ def _plan_growth(volume: DemoVolume, observed: Observed, claim: ClaimView) -> tu
     if size is None:
         return ()
     step = Patch(PVC, claim.key, claim.uid, build_request_patch(claim, size))
-    note = f"Asked for {render_quantity(size)} instead of {claim.requested_text}"
+    note = f"Requested {render_quantity(size)} instead of {claim.requested_text}"
     return (Action(step, Reason.RESIZING, note),)
 
 
@@ -212,7 +212,7 @@ def _plan_outdated(observed: Observed, claim: ClaimView) -> tuple[Action, ...]:
 def _plan_release(volume: DemoVolume, claim: ClaimView) -> Ending:
     operations = build_release_patch(volume, claim)
     step = Patch(PVC, claim.key, claim.uid, operations, resource_version=claim.resource_version)
-    note = f"Kept {describe(PVC, claim.key)}, which belongs to nobody now"
+    note = f"Kept {describe(PVC, claim.key)}, which has no owner now"
     return Ending(
         (Action(step, Reason.RELEASED, note),), reason=Reason.RELEASED, message="The claim is kept"
     )
@@ -226,7 +226,7 @@ def _plan_snapshot(volume: DemoVolume, observed: Observed, claim: ClaimView) -> 
         return Ending(reason=Reason.SNAPSHOT_API_MISSING, message=hint)
     if observed.users:
         # What a pod writes after the snapshot would be lost with the claim.
-        waiting = _wait_for_users(observed, "the last snapshot follows")
+        waiting = _wait_for_users(observed, "the last snapshot will be taken next")
         return replace(waiting, actions=_plan_outdated(observed, claim))
     if snapshot is None:
         manifest = build_snapshot(volume, claim)
@@ -236,7 +236,7 @@ def _plan_snapshot(volume: DemoVolume, observed: Observed, claim: ClaimView) -> 
         return Ending((action,), reason=Reason.SNAPSHOTTING, message=f"Taking {name}")
     name = describe(VOLUME_SNAPSHOT, snapshot.key)
     if snapshot.deleting:
-        message = f"{name} is being deleted; another one follows"
+        message = f"{name} is being deleted; it will be recreated"
         return Ending(reason=Reason.SNAPSHOTTING, message=message)
     if not _is_last_of(snapshot, claim):
         return Ending(
@@ -245,12 +245,12 @@ def _plan_snapshot(volume: DemoVolume, observed: Observed, claim: ClaimView) -> 
         )
     if snapshot.ready:
         return None
-    hint = "set reclaimPolicy to Retain or Delete to go on without"
+    hint = "set reclaimPolicy to Retain or Delete to continue without a snapshot"
     if snapshot.error:
         return Ending(
             reason=Reason.SNAPSHOT_FAILED, message=f"{name} failed: {snapshot.error[:120]}; {hint}"
         )
-    waits = f"Waiting for {name} to be ready; if nothing comes of it, {hint}"
+    waits = f"Waiting for {name} to be ready; if it does not become ready, {hint}"
     return Ending(reason=Reason.SNAPSHOTTING, message=waits)
 
 
@@ -261,7 +261,7 @@ def _plan_deletion(observed: Observed, claim: ClaimView) -> Ending:
         step = Delete(PVC, claim.key, claim.uid)
         actions = (Action(step, Reason.DELETING_CLAIM, f"Deleting {name}"),)
     if observed.users:
-        waiting = _wait_for_users(observed, f"{name} goes when no pod holds it")
+        waiting = _wait_for_users(observed, f"{name} is deleted when no pod uses it")
         return Ending(actions, reason=waiting.reason, message=waiting.message)
     return Ending(actions, reason=Reason.DELETING_CLAIM, message=f"Waiting for {name} to go")
 

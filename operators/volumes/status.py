@@ -213,8 +213,8 @@ def _explain_absence(volume: DemoVolume, observed: Observed, refusals: Refusals)
     if is_lost(volume, observed):
         name = describe(PVC, Key(volume.metadata.namespace, volume.claim_name))
         message = (
-            f"{name} no longer exists, and its data was to be kept; restore it under this name, "
-            "or set spec.onLoss to Recreate for an empty one"
+            f"{name} no longer exists, and its data should have been kept; restore it under this"
+            " name, or set spec.onLoss to Recreate for an empty one"
         )
         return Condition.false(ConditionType.READY, Reason.CLAIM_LOST, message)
     refusal = refusals.get(Reason.CREATED) or refusals.get(Reason.REPLACED)
@@ -227,7 +227,7 @@ def _judge_ready(
     claim: ClaimView, bound: Condition, resized: Condition, observed: Observed
 ) -> Condition:
     if claim.deleting:
-        held = f"; still held by {render_users(observed.users)}" if observed.users else ""
+        held = f"; still used by {render_users(observed.users)}" if observed.users else ""
         name = describe(PVC, claim.key)
         message = f"{name} is being deleted with its data{held}"
         return Condition.false(ConditionType.READY, Reason.CLAIM_TERMINATING, message)
@@ -260,18 +260,19 @@ def _judge_bound(claim: ClaimView, observed: Observed) -> Condition:
         return Condition.true(ConditionType.BOUND, Reason.BOUND, f"bound to {claim.volume_name}")
     if claim.phase == "Lost":
         message = (
-            f"the volume {claim.volume_name} of {name} is gone; delete the claim to start anew"
+            f"the volume {claim.volume_name} of {name} no longer exists; delete the claim to start"
+            " with an empty volume"
         )
         return Condition.false(ConditionType.BOUND, Reason.LOST, message)
     if observed.lost_origin and not claim.volume_name:
         message = (
-            f"{observed.lost_origin}, which {name} is to be filled from, is gone; "
-            "bring it back, or delete this DemoVolume"
+            f"{observed.lost_origin}, which {name} should be populated from, no longer "
+            "exists; restore it, or delete this DemoVolume"
         )
         return Condition.false(ConditionType.BOUND, Reason.SOURCE_MISSING, message)
     waits = observed.storage_class is not None and observed.storage_class.waits_for_consumer
     if waits and not claim.volume_name and not claim.has_consumer:
-        message = f"the volume is made when a pod uses {name}"
+        message = f"the volume is created when a pod uses {name}"
         return Condition.false(ConditionType.BOUND, Reason.WAITING_FOR_FIRST_CONSUMER, message)
     message = f"{name} waits for its volume; {_explain_waiting(claim, observed)}"
     return Condition.false(ConditionType.BOUND, Reason.PROVISIONING, message)
@@ -284,10 +285,10 @@ def _explain_waiting(claim: ClaimView, observed: Observed) -> str:
     if claim.storage_class is None:
         return (
             "the cluster has no default storage class; set spec.storageClassName in a new "
-            "DemoVolume, or make a class the default"
+            "DemoVolume, or mark a class as the default"
         )
     if not claim.storage_class:
-        return "without a storage class it needs one made by hand"
+        return "without a storage class the claim needs a volume created by hand"
     return (
         f"storage class {claim.storage_class} does not exist, so it needs that class, "
         "or a volume made by hand"
@@ -301,11 +302,11 @@ def _judge_drift(volume: DemoVolume, claim: ClaimView, refusals: Refusals) -> Co
     size = volume.spec.size_bytes
     if claim.requested is not None and claim.requested > size:
         sizes = f"the claim asks for {claim.requested_text}, spec.size is {render_quantity(size)}"
-        remedy = "and a volume cannot shrink; set spec.size to what there is"
+        remedy = "and a volume cannot shrink; set spec.size to the current size"
         if not claim.volume_name:
             remedy = (
                 "and a claim without a volume cannot change; "
-                f"delete {describe(PVC, claim.key)}, it is made anew"
+                f"delete {describe(PVC, claim.key)}; it will be recreated"
             )
         message = f"{sizes}, {remedy}"
         return Condition.true(ConditionType.DRIFTED, Reason.LARGER_THAN_SPEC, message)

@@ -125,7 +125,7 @@ def test_claim_whose_origin_went_before_it_was_copied_is_not_ready() -> None:
     ("class_name", "storage_class", "words"),
     [
         ("fast", None, "storage class fast does not exist"),
-        ("", None, "made by hand"),
+        ("", None, "created by hand"),
         (None, None, "the cluster has no default storage class; set spec.storageClassName"),
         ("standard", EXPANDABLE, "see its events"),
     ],
@@ -279,7 +279,7 @@ def test_refused_creation_says_what_the_server_said() -> None:
             observe(build_foreign_claim()),
             {"adopt": "IfMatching", "accessModes": ["ReadWriteMany"], "volumeMode": "Block"},
             Reason.MISMATCH,
-            "accessModes ReadWriteOnce, unlike spec.accessModes; it has volumeMode",
+            "accessModes ReadWriteOnce, which differs from spec.accessModes; it has volumeMode",
             id="every difference is named",
         ),
     ],

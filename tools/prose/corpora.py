@@ -154,8 +154,7 @@ def _sources(folder: Path) -> list[Path]:
         for path in sorted(folder.rglob("*.py"))
         if not path.name.endswith("_test.py")
         and path.name != "conftest.py"
-        and "testing" not in path.parts
-        and "prose" not in path.parts
+        and not {"testing", "prose"} & set(path.relative_to(folder).parts)
     ]
 
 

@@ -35,7 +35,7 @@ ORACLES: Final[Mapping[str, str]] = {
 }
 """What each oracle asks for."""
 
-_DEFECTS: Final = re.compile(r"Failing on a defect|Traceback \(most recent call last\)")
+_DEFECTS: Final = re.compile(r"Unhandled error in reconcile|Traceback \(most recent call last\)")
 _MANY: Final = 12
 _REFUSING: Final = frozenset({Mode.E403, *EXCLUSIVE})
 """Modes in which the API server, real or not, may say 403 for a while."""

@@ -134,7 +134,7 @@ def test_same_request_over_and_over_is_a_hot_loop() -> None:
 
 
 def test_defects_in_the_log_and_own_exits_are_found() -> None:
-    assert find(build_outcome(log='{"event": "Failing on a defect"}')) == ["process"]
+    assert find(build_outcome(log='{"event": "Unhandled error in reconcile (bug)"}')) == ["process"]
     assert find(build_outcome(exits=[1])) == ["process"]
 
 

@@ -59,7 +59,7 @@ rules:
       summary: The leader of {{ $id }} in {{ "{{ $labels.namespace }}" }} does not reconcile anything.
       description: It holds the Lease, but still compares its caches with the API server.
       runbook: >-
-        The log of the leader names the list that fails ("Trying again to compare the cache").
+        The log of the leader names the list that fails ("Cannot compare the cache with the API server, retrying").
   - alert: OperatorNamespaceUnreadable
     expr: min by (namespace, job, watched_namespace) (operator_cache_scope_up{ {{- $job -}} }) == 0
     for: 15m

@@ -125,7 +125,7 @@ def find_snapshot_refusals(machine: Manifest) -> dict[str, str]:
         if map_at(each, "dataVolume") or map_at(each, "persistentVolumeClaim")
     }
     return {
-        text_at(each, "name"): text_at(each, "reason") or "KubeVirt does not say why"
+        text_at(each, "name"): text_at(each, "reason") or "KubeVirt gives no reason"
         for each in maps_at(machine, "status", "volumeSnapshotStatuses")
         if text_at(each, "name") in disks and each.get("enabled") is False
     }

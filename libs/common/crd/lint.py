@@ -148,13 +148,13 @@ def _check_list_type(field: _Field) -> str | None:
 def _check_booleans(field: _Field) -> str | None:
     if field.schema.get("type") != "boolean":
         return None
-    return "a boolean cannot grow a third value; use an enum of two words"
+    return "a boolean cannot be extended by a third value; use an enum of two values"
 
 
 def _check_phase(field: _Field) -> str | None:
     if not field.is_property or field.name.lower() not in ("phase", "state"):
         return None
-    return "one word cannot say what conditions do; state conditions instead"
+    return "a phase cannot express what conditions express; use conditions instead"
 
 
 def _check_conditions(field: _Field) -> str | None:
@@ -196,7 +196,7 @@ def _check_open_objects(field: _Field) -> str | None:
     schema = field.schema
     named = {"properties", "additionalProperties", PRESERVE_UNKNOWN} & schema.keys()
     if schema.get("type") == "object" and not named:
-        return "an object without fields holds nothing: the API server prunes it"
+        return "an object without fields is always empty: the API server prunes all keys"
     return None
 
 

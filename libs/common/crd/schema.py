@@ -170,7 +170,9 @@ class _Converter:
                 node = join_keywords(self._definitions[name], node)
             elif members := self._pick_members(node):
                 if len(members) > 1:
-                    self._report(path, "a union needs IntOrString, or one optional field a variant")
+                    self._report(
+                        path, "a union must be IntOrString, or one optional field per variant"
+                    )
                     return {"type": "object"}, seen
                 node = join_keywords(members[0], node)
             else:
@@ -215,7 +217,9 @@ class _Converter:
         if node.get("format") is not None and node["format"] not in formats:
             self._report(path, f"format {node['format']!r} is not known to the API server")
         if _LOOKAROUND.search(node.get("pattern", "")):
-            self._report(path, "the pattern looks around, which the API server's RE2 cannot")
+            self._report(
+                path, "the pattern uses lookaround, which the API server's RE2 does not support"
+            )
 
     def _convert_object(self, node: Manifest, path: str, seen: tuple[str, ...]) -> None:
         values = node.pop("additionalProperties", False)
@@ -227,7 +231,7 @@ class _Converter:
             node["additionalProperties"] = self.convert(values, f"{path}{{}}", seen)
             _drop_empty_default(node)
         elif values:
-            self._report(path, "is an object of any shape; say so with RawObject")
+            self._report(path, "is an object of any shape; declare it as RawObject")
 
     def _convert_properties(self, node: Manifest, path: str, seen: tuple[str, ...]) -> None:
         properties: Manifest = {}

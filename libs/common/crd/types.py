@@ -69,7 +69,8 @@ Selector = Annotated[str, Field(max_length=SELECTOR_LIMIT)]
 
 # A structural schema says nothing of the keys of a map, so a rule does.
 _KEYS_MESSAGE: Final = (
-    "must be as app or example.com/team, the part after the slash at most 63 long"
+    "must be a qualified name such as app or example.com/team; the part after the slash has at most"
+    " 63 characters"
 )
 _KEYS_RULE: Final = Rule(
     f"self.all(key, key.matches(r'{_LABEL_KEY}') && key.indexOf('/') <= {_LONGEST_PREFIX})",

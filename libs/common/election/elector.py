@@ -125,7 +125,7 @@ class LeaseElector:
             return f"lost the Lease {self._key}: {self._core.lost_reason}"
         silent = self._clock.monotonic() - self._beat
         limit = self._core.timing.lease_duration + self._core.timing.renew_deadline
-        return f"the elector did nothing for {silent:.0f} s" if silent > limit else None
+        return f"the elector made no progress for {silent:.0f} s" if silent > limit else None
 
     async def stop(self) -> None:
         """Release the Lease if it is ours, and end the thread; bounded to some seconds.
@@ -150,7 +150,7 @@ class LeaseElector:
         except BaseException:
             # The gate first: a log may block.
             self._core.lose("the elector thread died")
-            log.exception("Ending the elector thread on an unexpected error")
+            log.exception("Unexpected error in the elector thread, stopping it")
         finally:
             self._announce(leading=False)
             if not self._stopping:
@@ -171,7 +171,7 @@ class LeaseElector:
                 if step.verb is Verb.STOP:
                     self._announce(leading=False)
                     self._arm_hard_exit()
-                    log.error("Losing the leadership", reason=self._core.lost_reason)
+                    log.error("Lost leadership", reason=self._core.lost_reason)
                     # A Lease that is still ours is handed over once the work is drained.
                     await stop
                     break
@@ -257,7 +257,7 @@ class LeaseElector:
             # Deleted with the release of the chart; it is not ours to make it anew.
             return
         except Exception as err:  # noqa: BLE001 the Lease then expires by itself
-            log.warning("Failing to release the Lease", lease=str(self._key), error=repr(err))
+            log.warning("Cannot release the Lease", lease=str(self._key), error=repr(err))
         else:
             log.info("Released the Lease", lease=str(self._key))
 
@@ -274,7 +274,7 @@ class LeaseElector:
                     self._on_started if leading else self._on_stopped
                 )
         if leading:
-            log.info("Becoming the leader", lease=str(self._key), fencing_token=self.fencing_token)
+            log.info("Acquired leadership", lease=str(self._key), fencing_token=self.fencing_token)
 
     def _arm_hard_exit(self) -> None:
         if self._exit_timer is not None or self._stopping or not self._core.ever_led:
@@ -286,7 +286,7 @@ class LeaseElector:
 
     def _exit(self) -> None:
         try:
-            log.error("Exiting hard, since the work did not end before the Lease expires")
+            log.error("Exiting immediately: reconciles did not stop before the Lease expires")
         finally:
             self._hard_exit(1)
 
@@ -294,4 +294,4 @@ class LeaseElector:
         # Once a kind of error: the tries come every two seconds.
         if type(err).__name__ != self._trouble:
             self._trouble = type(err).__name__
-            log.warning("Failing to reach the Lease", lease=str(self._key), error=repr(err))
+            log.warning("Cannot reach the Lease", lease=str(self._key), error=repr(err))

@@ -95,7 +95,7 @@ class Cache:
             self._rebuild(type_)
         found = self._projections.get(type_)
         if not isinstance(found, type_):
-            raise KeyError(f"{type_.__name__} is not kept; name it in projects()")
+            raise KeyError(f"{type_.__name__} is not cached; name it in projects()")
         return found
 
     def _build_teller(self, type_: type[Projection]) -> Handler:
@@ -120,7 +120,7 @@ class Cache:
                     projection.changed(Change(kind, None, manifest))
                 except Exception:
                     log.exception(
-                        "Projection leaves an object out",
+                        "Projection failed, object left out of the cache",
                         projection=type_.__name__,
                         object=describe(kind, key_of(manifest)),
                     )
@@ -197,7 +197,7 @@ class Cache:
             for informer in self
             if informer.synced and informer.served and informer.silence > _SILENCE_LIMIT
         ]
-        return f"nothing heard of {', '.join(silent)}" if silent else None
+        return f"nothing received from the watch of {', '.join(silent)}" if silent else None
 
 
 def _slot(kind: Kind) -> tuple[str, str]:

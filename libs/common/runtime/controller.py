@@ -130,7 +130,7 @@ class Controller:
             ValueError: Only one of `finalize` and `finalizer` is given.
         """
         if bool(self.finalizer) != (self.finalize is not None):
-            raise ValueError(f"Controller {self.name}: finalize and finalizer go together")
+            raise ValueError(f"Controller {self.name}: set both finalize and finalizer, or neither")
 
     def owns(self, kind: Kind, **options: Unpack[WatchOptions]) -> Self:
         """Watch a kind of children: a change enqueues the primary that controls the object."""

@@ -110,7 +110,11 @@ class BindingGuard:
                 await (self.hold if self._is_needed(namespace) else self._let_go)(namespace)
             except SlipwayError as err:
                 self._unsettled.add(namespace)
-                log.warning("Cannot guard the permissions", namespace=namespace, error=str(err))
+                log.warning(
+                    "Cannot set the finalizer that keeps the permissions",
+                    namespace=namespace,
+                    error=str(err),
+                )
 
     @asynccontextmanager
     async def adding(self, namespace: str) -> AsyncIterator[None]:
@@ -146,7 +150,11 @@ class BindingGuard:
                     await self._client.patch(ROLE_BINDING, Key(namespace, self._name), operations)
             except (NotFound, Forbidden) as err:
                 # Permissions that come from elsewhere must not keep the operator from its work.
-                log.warning("Cannot guard the permissions", namespace=namespace, error=str(err))
+                log.warning(
+                    "Cannot set the finalizer that keeps the permissions",
+                    namespace=namespace,
+                    error=str(err),
+                )
             self._held.add(namespace)
 
     def settle(self, namespace: str) -> None:
@@ -179,7 +187,7 @@ class BindingGuard:
                 if own_namespace:
                     await self._release_own(own_namespace)
         except (SlipwayError, TimeoutError) as err:
-            log.warning("Cannot tell whether namespaces are being deleted", error=str(err))
+            log.warning("Cannot read whether namespaces are being deleted", error=str(err))
 
     async def _leave_unwatched(self, namespace: str) -> None:
         """Let go of a RoleBinding that is being deleted although its namespace is not.
@@ -192,7 +200,7 @@ class BindingGuard:
         except (NotFound, Forbidden):
             return
         if is_deleting(live) and not await is_terminating(self._client, namespace):
-            text = "Giving up the permissions in a namespace that is no longer watched"
+            text = "Releasing the permissions in a namespace that is no longer watched"
             log.warning(text, namespace=namespace)
             await release_binding(self._client, namespace, self._name)
 

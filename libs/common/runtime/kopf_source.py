@@ -55,7 +55,7 @@ _LASTING_SECONDS: Final = 60.0
 _BEGIN_SECONDS: Final = 60.0
 """Time for kopf to list each kind; it gives up on requests that fail sooner."""
 _UNUSED_FINALIZER: Final = "slipway.dev/kopf-unused"
-_NEW_NAMESPACES: Final = "the namespaces changed"
+_NEW_NAMESPACES: Final = "the list of namespaces changed"
 
 
 class KopfSource:
@@ -123,7 +123,7 @@ class KopfSource:
             lasted = self._clock.monotonic() - started
             failures = 1 if lasted >= _LASTING_SECONDS else failures + 1
             delay = RECONNECT.delay(failures, self._rng())
-            log.warning("Starting kopf again", seconds=round(delay, 1), error=why)
+            log.warning("Restarting kopf", seconds=round(delay, 1), error=why)
             await wait_first(stop.wait(), self._clock.sleep(delay))
             if stop.is_set():
                 return
@@ -142,7 +142,12 @@ class KopfSource:
                 delay = RECONNECT.delay(failures, self._rng())
                 if not informer.note_failure(scope.namespace, err):
                     name = {"resource": informer.kind.resource, "namespace": str(scope)}
-                    log.warning("Waiting to list", **name, seconds=round(delay, 1), error=str(err))
+                    log.warning(
+                        "List failed, waiting to retry",
+                        **name,
+                        seconds=round(delay, 1),
+                        error=str(err),
+                    )
                 await self._clock.sleep(delay)
                 scope.relisted.set()
 
@@ -196,7 +201,7 @@ class KopfSource:
                 if done != {begun}:
                     return ""
                 if unlisted := watched.find_unlisted():
-                    return f"no listing of {', '.join(sorted(unlisted))}"
+                    return f"not listed yet: {', '.join(sorted(unlisted))}"
         finally:
             for task in (begun, *others):
                 task.cancel()

@@ -240,7 +240,7 @@ class Manager:
                     await informer.wait_synced()
         except TimeoutError:
             missing = [str(informer.kind) for informer in self.cache if not informer.synced]
-            log.error("Giving up on filling the caches", kinds=missing)
+            log.error("Cannot fill the caches in time, stopping", kinds=missing)
             failed.set()
             return
         self._on_synced()
@@ -261,7 +261,7 @@ class Manager:
 
     async def _watch_leadership(self, failed: asyncio.Event) -> None:
         await self._lost.wait()
-        log.error("Lost the Lease, stopping so that nobody works beside the new leader")
+        log.error("Lost the Lease, stopping so that only the new leader works")
         failed.set()
 
     async def _catch_up(self) -> None:
@@ -282,7 +282,9 @@ class Manager:
         if drained:
             _, late = await asyncio.wait(drained, timeout=self.settings.drain_timeout_seconds)
             if late:
-                log.warning("Cutting passes short", controllers=len(late))
+                log.warning(
+                    "Cancelling reconciles that did not finish in time", controllers=len(late)
+                )
         sources_stop.set()
         for task in tasks:
             if not task.get_name().startswith("source-"):
@@ -301,7 +303,7 @@ class Manager:
             # Its writes are refused since the Lease was given back. Waiting for it would end in a
             # SIGKILL, which says nothing.
             names = sorted(task.get_name() for task in stuck & set(tasks))
-            log.error("Exiting hard, since a reconcile ignores its cancellation", parts=names)
+            log.error("Exiting immediately: a reconcile ignores its cancellation", parts=names)
             self._hard_exit(1)
         log.info("Stopped operator", operator=self.id)
 
@@ -314,7 +316,7 @@ class Manager:
                     await runner.controller.close()
             except Exception:
                 # The Lease is still to be given back.
-                log.exception("Failing to close", controller=runner.controller.name)
+                log.exception("Cannot close a component", controller=runner.controller.name)
 
     # What is watched.
 
@@ -398,5 +400,5 @@ class Manager:
         except asyncio.CancelledError:
             raise
         except Exception:
-            log.exception("Stopping, since a part of the runtime failed", part=name)
+            log.exception("Stopping: a component of the runtime failed", part=name)
             failed.set()

@@ -43,8 +43,8 @@ _SWITCH_SECONDS: Final = 0.0005
 their own; at Python's default of 5 ms, each of their events can hold a pass up that long."""
 _COMMANDS: Final = """
 Other commands:
-  {0} release [--flag value ...]  take the finalizers off all objects, and end
-  {0} check URL                   ask a probe, and exit with 0 where it says yes
+  {0} release [--flag value ...]  remove the finalizers from all objects, and exit
+  {0} check URL                   query a probe; exit with 0 if it succeeds
 """
 _OK: Final = 0
 _FAILED: Final = 1
@@ -157,7 +157,7 @@ async def _release(operator: Operator, settings: CommonSettings) -> int:
     try:
         await release(operator.id, settings, config, list_finalizers(controllers))
     except SlipwayError as err:
-        log.error("Failing to release objects", error=str(err))
+        log.error("Cannot release objects", error=str(err))
         return _FAILED
     return _OK
 

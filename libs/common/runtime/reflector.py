@@ -154,7 +154,7 @@ def _report(informer: Informer, scope: Scope, err: SlipwayError, delay: float) -
         # a namespace that cannot be read people were told once, and metrics tell them since.
         return
     log.warning(
-        "Waiting to watch again",
+        "Watch failed, waiting to retry",
         resource=informer.kind.resource,
         namespace=str(scope),
         seconds=round(delay, 1),

@@ -161,4 +161,8 @@ async def release_one(client: Client, kind: Kind, manifest: Manifest, finalizer:
 
 
 def _give_up(err: ApiError) -> ApiError:
-    return ApiError(err.status, err.reason, f"{err.message}; still written by others, run again")
+    return ApiError(
+        err.status,
+        err.reason,
+        f"{err.message}; other clients are still writing to it; run the command again",
+    )

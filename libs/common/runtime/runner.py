@@ -138,7 +138,7 @@ class Runner:
                 # A TimeoutError of the reconciler's own is a defect like any other.
                 if scope.expired() and isinstance(err, TimeoutError):
                     flags["timeout"] = True
-                    log.error("Giving up on a pass", seconds=self._timeout)
+                    log.error("Reconcile timed out", seconds=self._timeout)
                     self.queue.retry(key)
                     ending = "error"
                 else:
@@ -156,18 +156,18 @@ class Runner:
             return None
         if reason := self._triggers.find_blocked(key, primary):
             # A plan that is made without all objects of a namespace would be a wrong one.
-            log.warning("Waiting until the namespace can be read", error=reason)
+            log.warning("Namespace cannot be read, reconcile postponed", error=reason)
             return None
         if (primary["metadata"].get("annotations") or {}).get(PAUSED) == "true":
-            log.info("Leaving a paused object alone")
+            log.info("Skipping a paused object")
             return None
         try:
             return await self._reconcile(key, primary)
         except PrimaryGone:
-            log.info("Stopping, since the object was deleted meanwhile")
+            log.info("Reconcile stopped: the object was deleted")
             return None
         except PrimaryChanged:
-            log.info("Beginning anew, since the spec was changed")
+            log.info("Reconcile restarted: the spec was changed")
             return Result(requeue_after=0)
 
     async def _reconcile(self, key: Key, primary: Manifest) -> Result | None:
@@ -198,7 +198,11 @@ class Runner:
         match err:
             case TerminalError():
                 flags["terminal"] = True
-                log.warning("Waiting for a change", reason=err.reason, error=str(err))
+                log.warning(
+                    "Terminal error, waiting for a change of the object",
+                    reason=err.reason,
+                    error=str(err),
+                )
                 if await self._show(key, err):
                     self.queue.forget(key)
                 else:
@@ -217,7 +221,9 @@ class Runner:
             case _:
                 flags["panic"] = True
                 delay = self.queue.retry(key)
-                log.error("Failing on a defect", exc_info=err, retry_in=round(delay, 1))
+                log.error(
+                    "Unhandled error in reconcile (bug)", exc_info=err, retry_in=round(delay, 1)
+                )
                 return "error"
         level = log.info if isinstance(err, Conflict | Unreachable) else log.warning
         level("Trying again", error=str(err), retry_in=round(delay, 1))
@@ -252,7 +258,7 @@ class Runner:
         ):
             return None
         if finalizers.is_forced(primary):
-            note = f"{context} is let go without clean-up, as its annotation asks"
+            note = f"{context} is released without clean-up, because its annotation requests this"
             context.event("Warning", "CleanUpSkipped", note, action="Finalize")
         else:
             result = await controller.finalize(context)
@@ -320,7 +326,7 @@ class Runner:
         unknown = self._unknown.get(key)
         while unknown:
             kind, child = next(iter(unknown))
-            log.info("Looking up a write without answer", object=describe(kind, child))
+            log.info("No response to a write, reading its outcome", object=describe(kind, child))
             await look_up(self._services.client, self._services.cache, kind, child)
             unknown.discard((kind, child))
 
@@ -339,7 +345,11 @@ class Runner:
         except Exception as failure:
             # A status that others wrote may make no sense; that must not end the worker either.
             defect = not isinstance(failure, SlipwayError)
-            log.warning("Trying again to tell", error=str(failure), exc_info=defect)
+            log.warning(
+                "Cannot report the state of the object, retrying",
+                error=str(failure),
+                exc_info=defect,
+            )
             return False
         return True
 

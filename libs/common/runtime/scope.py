@@ -174,7 +174,10 @@ class ScopeSet:
         blocked = scope.blocked
         scope.fail(err)
         if scope.blocked and not blocked:
-            text = "Namespace cannot be read, so its objects are not reconciled; the others are"
+            text = (
+                "Namespace cannot be read, its objects are not reconciled; other namespaces are not"
+                " affected"
+            )
             log.error(text, **self._name(scope), error=str(err))
             self._check_synced()
         return scope.blocked

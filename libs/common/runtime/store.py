@@ -249,7 +249,9 @@ class Store:
         except Exception:
             # One object of one tenant must not end the process for all of them.
             log.exception(
-                "Keeping an object whole", resource=str(self.kind), object=str(key_of(manifest))
+                "Projection failed, caching the whole object",
+                resource=str(self.kind),
+                object=str(key_of(manifest)),
             )
             return strip_noise(manifest)
 
@@ -258,7 +260,7 @@ class Store:
             return list(function(manifest))
         except Exception:
             where = {"resource": str(self.kind), "object": str(key_of(manifest))}
-            log.exception("Leaving an object out of an index", **where)
+            log.exception("Index function failed, object left out of the index", **where)
             return ()
 
     def _drop(self, key: Key, old: Manifest) -> None:

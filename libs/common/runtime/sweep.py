@@ -159,7 +159,7 @@ class Sweeper:
                 failures += 1
                 if not informer.note_failure(scope.namespace, err):
                     name = {"resource": informer.kind.resource, "namespace": str(scope)}
-                    log.warning("Waiting to sweep again", **name, error=str(err))
+                    log.warning("Waiting to compare the cache again", **name, error=str(err))
             else:
                 failures = 0
                 if scope.synced:
@@ -173,7 +173,9 @@ class Sweeper:
                 if informer.note_failure(scope.namespace, err):
                     return
                 name = {"resource": informer.kind.resource, "namespace": str(scope)}
-                log.warning("Trying again to compare the cache", **name, error=str(err))
+                log.warning(
+                    "Cannot compare the cache with the API server, retrying", **name, error=str(err)
+                )
                 await self._clock.sleep(_CATCH_UP_RETRY)
             else:
                 return

@@ -67,12 +67,12 @@ def _build_informer(
     kind = watches[0].kind
     if others := {watch.kind for watch in watches} - {kind}:
         # Versions of one kind are views of the same objects, and the cache holds one view.
-        raise ValueError(f"{kind} is watched as {', '.join(map(str, others))} too; agree on one")
+        raise ValueError(f"{kind} is watched as {', '.join(map(str, others))} too; use one")
     optional = all(watch.optional for watch in watches)
     source = _agree(kind, "source", {w.source for w in watches if w.source})
     if optional and source == "kopf":
         # kopf ends the process over a kind that is not there; the reflector waits for it.
-        raise ValueError(f"{kind} is optional, which kopf cannot watch; leave out the source")
+        raise ValueError(f"{kind} is optional, which kopf cannot watch; omit the source")
     transform = _agree(kind, "transform", {w.transform for w in watches if w.transform})
     informer = Informer(
         kind,
@@ -99,5 +99,5 @@ def _agree[T](kind: Kind, what: str, wishes: set[T]) -> T | None:
         ValueError: They differ: a kind is watched once, for all.
     """
     if len(wishes) > 1:
-        raise ValueError(f"{kind} is watched with different {what} values; agree on one")
+        raise ValueError(f"{kind} is watched with different {what} values; use one")
     return next(iter(wishes), None)

@@ -169,7 +169,7 @@ class _Parser(argparse.ArgumentParser):
             prog=operator_id,
             usage=f"{operator_id} [--flag value ...]",
             description=f"Run the {operator_id} operator.",
-            epilog=f"A flag wins over the environment variable that is named beside it.\n{epilog}",
+            epilog=f"A flag overrides the environment variable shown after it.\n{epilog}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )

@@ -260,7 +260,7 @@ class CommonSettings(BaseSettings):
     @classmethod
     def _check_lease_name(cls, value: str) -> str:
         if value and not _NAME.fullmatch(value):
-            raise ValueError("must be the name of an object: small letters, digits, '-' and '.'")
+            raise ValueError("must be an object name: lower-case letters, digits, '-' and '.'")
         return value or cls.operator_id()
 
     @model_validator(mode="after")
@@ -300,7 +300,7 @@ class CommonSettings(BaseSettings):
     @model_validator(mode="after")
     def _check_watched(self) -> Self:
         if self.watch_namespace_selector and self.watch_namespaces:
-            raise ValueError("watch_namespace_selector and watch_namespaces exclude each other")
+            raise ValueError("watch_namespace_selector and watch_namespaces are mutually exclusive")
         return self
 
     @model_validator(mode="after")

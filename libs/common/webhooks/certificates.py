@@ -109,7 +109,7 @@ def find_problem(held: Certificate, names: Sequence[str], now: datetime) -> str:
     except _UNREADABLE as error:
         return f"cannot be read: {type(error).__name__}"
     if not fits:
-        return "does not fit its key"
+        return "does not match its key"
     if missing := [name for name in _parse_names(names) if name not in extension.value]:
         return f"is not for {missing[0].value}"
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc

@@ -39,7 +39,7 @@ def test_certificate_is_replaced_long_before_its_end(after: timedelta, problem: 
             Certificate(GOOD.certificate, ALIEN, GOOD.trusted),
             "cannot be read: UnsupportedAlgorithm",
         ),
-        (Certificate(GOOD.certificate, OTHER.key, GOOD.trusted), "does not fit its key"),
+        (Certificate(GOOD.certificate, OTHER.key, GOOD.trusted), "does not match its key"),
         (Certificate(GOOD.certificate, GOOD.key, OTHER.trusted), "is not trusted"),
         (issue(["else.ns.svc"], NOW), "is not for hook.ns.svc"),
     ],

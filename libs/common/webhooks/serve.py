@@ -104,10 +104,12 @@ async def _follow(
         try:
             found = await keeper.ensure()
         except SlipwayError as error:
-            log.warning("Failing to look after the certificate of the webhook", error=str(error))
+            log.warning(
+                "Cannot maintain the certificate of the webhook, retrying", error=str(error)
+            )
             continue
         if found != shown and (found == last or shown.certificate not in found.trusted):
             server.show(found)
             shown = found
-            log.info("Showing another certificate")
+            log.info("Serving a new certificate")
         last = found

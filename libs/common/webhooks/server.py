@@ -87,7 +87,11 @@ def _build_handler(reviewer: Reviewer) -> Callable[[web.Request], Awaitable[web.
         try:
             answer = reviewer(review).render(review)
         except Exception:
-            log.exception("Failing to review", namespace=review.namespace, name=review.name)
+            log.exception(
+                "Unhandled error in an admission review",
+                namespace=review.namespace,
+                name=review.name,
+            )
             return web.Response(status=500, text="the review failed; see the log of the operator")
         return web.Response(body=orjson.dumps(answer), content_type="application/json")
 

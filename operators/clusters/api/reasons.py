@@ -11,7 +11,7 @@ class ConditionType(StrEnum):
     READY = "Ready"
     """Ready is True when the cluster is as its spec asks, and all of its nodes are ready."""
     INITIALIZED = "Initialized"
-    """Initialized is True once the API of the cluster has answered; it never becomes False again,
+    """Initialized is True once the API of the cluster has responded; it never becomes False again,
     and no node begins a cluster of its own from then on."""
     NETWORK_READY = "NetworkReady"
     """NetworkReady is True if the Network gives each guest an address by which other nodes reach
@@ -24,7 +24,7 @@ class ConditionType(StrEnum):
     NODES_READY = "NodesReady"
     """NodesReady is True when each pool has the nodes that it asks for, and all are ready."""
     API_REACHABLE = "APIReachable"
-    """APIReachable is True when the API of the cluster answers the operator. While it is False
+    """APIReachable is True when the API of the cluster responds the operator. While it is False
     nodes are judged by their Instances alone, and none is drained, rebuilt or removed."""
     ADDONS_APPLIED = "AddonsApplied"
     """AddonsApplied is True if the present content of each of spec.addons was applied through the
@@ -68,11 +68,11 @@ class Reason(StrEnum):
     """NodesNotReady means that nodes are there, and not ready; the message names them."""
     INSTANCES_RUNNING = "InstancesRunning"
     """InstancesRunning means that the machines run; whether their nodes are ready cannot be seen,
-    since the API of the cluster does not answer."""
+    since the API of the cluster does not respond."""
     REACHABLE = "Reachable"
-    """Reachable means that the API of the cluster answers."""
+    """Reachable means that the API of the cluster responds."""
     UNREACHABLE = "Unreachable"
-    """Unreachable means that the API of the cluster does not answer."""
+    """Unreachable means that the API of the cluster does not respond."""
     NOT_ASKED = "NotAsked"
     """NotAsked means that there is nothing to ask yet."""
     CREATED = "Created"

@@ -167,7 +167,7 @@ class Pool(KubernetesModel):
     here is removed from the nodes. Taints that others set are kept."""
     drain_seconds: Seconds = 300
     """drainSeconds is the time that pods have to leave a node before it goes regardless; 0 takes
-    it away at once, also while the API of the cluster does not answer."""
+    it away at once, also while the API of the cluster does not respond."""
 
 
 class Health(KubernetesModel):
@@ -246,7 +246,7 @@ class KubernetesClusterSpec(
     health: Health = Health()
     """health says when a node counts as broken, and how many are rebuilt on that account."""
     addons: Annotated[list[Addon], ListMap("name"), Field(max_length=16)] = []
-    """addons are applied once the API of the cluster answers, and again when their content changes.
+    """addons are applied when the API of the cluster responds, and again when they change.
     The network plugin of the cluster is one of them. Objects stay when an addon is removed."""
     recycle: Annotated[list[Recycle], ListMap("node"), Field(max_length=16)] = []
     """recycle asks for nodes to be drained and rebuilt, one after the other, once for each
@@ -346,8 +346,8 @@ class KubernetesCluster(
         Rule(
             f"self.metadata.name.size() <= {NAME_LIMIT} && "
             "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-            f"the name is a part of host names: at most {NAME_LIMIT} lower-case letters, digits "
-            "and dashes, beginning with a letter",
+            f"the name becomes a part of host names: use at most {NAME_LIMIT} lower-case letters,"
+            " digits and dashes, starting with a letter",
         ),
         Rule(
             "self.spec.version == oldSelf.spec.version || !has(self.status) || "
@@ -356,8 +356,8 @@ class KubernetesCluster(
             + " <= "
             + _MINOR.format("self.status.version")
             + " + 1",
-            "spec.version can be one minor version newer than status.version: wait until every "
-            "node has the version before (condition UpToDate)",
+            "spec.version can be one minor version newer than status.version: wait until every node"
+            " has the previous version (condition UpToDate)",
         ),
     ),
     conditions=ConditionType,

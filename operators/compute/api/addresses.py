@@ -45,20 +45,20 @@ class PublicIP(
     rules=(
         Rule(
             "has(self.poolName) == (self.mode == 'Auto')",
-            "poolName is needed for mode Auto, and for no other",
+            "poolName is required if mode is Auto and forbidden otherwise",
         ),
         Rule(
             "has(self.claimName) == (self.mode == 'Claim')",
-            "claimName is needed for mode Claim, and for no other",
+            "claimName is required if mode is Claim and forbidden otherwise",
         ),
         Rule(
             "!has(self.ports) || self.mode == 'Auto'",
-            "ports are for mode Auto; with mode Claim, set spec.ports of the IPClaim",
+            "ports may be set only if mode is Auto; for mode Claim, set spec.ports of the IPClaim",
         ),
         Rule(
             "!has(self.poolName) || !has(oldSelf.poolName) || self.poolName == oldSelf.poolName",
-            "poolName is immutable while the mode is Auto: an address stays what it is; set mode "
-            "None first to get another",
+            "poolName is immutable while mode is Auto; to get an address of "
+            "another pool, set mode to None first",
         ),
     ),
 ):

@@ -38,19 +38,19 @@ class Directive(
     rules=(
         Rule(
             "has(self.vmiUID) == (self.kind == 'Restart')",
-            "vmiUID is needed for kind Restart, and for no other",
+            "vmiUID is required if kind is Restart and forbidden otherwise",
         ),
         Rule(
             "has(self.disk) == (self.kind == 'RootDisk')",
-            "disk is needed for kind RootDisk, and for no other",
+            "disk is required if kind is RootDisk and forbidden otherwise",
         ),
         Rule(
             "self.kind == 'RootDisk' || !has(self.image)",
-            "image is for kind RootDisk alone",
+            "image may be set only if kind is RootDisk",
         ),
         Rule(
             "self.kind == 'RootDisk' || !has(self.attach)",
-            "attach is for kind RootDisk alone",
+            "attach may be set only if kind is RootDisk",
         ),
     ),
 ):
@@ -89,7 +89,7 @@ class DirectiveStatus(KubernetesModel):
     token: Annotated[str, Field(max_length=64)]
     """token is that of the directive."""
     state: Annotated[
-        DirectiveState, Waive("no-phase", "an answer to one directive has one of three values")
+        DirectiveState, Waive("no-phase", "the status of a directive has one of three values")
     ]
     """state is InProgress, Done or Failed."""
     message: LongText = ""

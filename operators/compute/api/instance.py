@@ -170,8 +170,8 @@ class InstanceSpec(
     rules=(
         Rule(
             "!has(self.ssh) || !has(self.userDataSecretName)",
-            "ssh is put into the user data that the operator makes; with userDataSecretName, "
-            "put users into that",
+            "ssh is added to the user data that the operator generates; "
+            "with userDataSecretName, add users to that Secret",
         ),
     ),
 ):
@@ -241,7 +241,8 @@ class InstanceStatus(KubernetesModel):
     observed_generation: ObservedGeneration = 0
     """observedGeneration is the generation of the spec that this status is about."""
     phase: Annotated[
-        Phase | None, Waive("no-phase", "for people, as clouds show it; the conditions say it all")
+        Phase | None,
+        Waive("no-phase", "shown to people, as clouds do; the conditions have all details"),
     ] = None
     """phase sums the conditions up for people; machines read the conditions."""
     size: DnsSubdomain | None = None
@@ -271,7 +272,7 @@ class InstanceStatus(KubernetesModel):
     public_ip: Annotated[str | None, Field(alias="publicIP", max_length=45)] = None
     """publicIP is the public address that is allocated."""
     operation: ObjectReference | None = None
-    """operation is the Operation that is at work on the Instance."""
+    """operation is the Operation that is in progress on the Instance."""
     directives: Annotated[list[DirectiveStatus], ListMap("kind"), Field(max_length=4)] = []
     """directives say what became of spec.directives."""
     message: ShortText = ""
@@ -302,7 +303,7 @@ class Instance(
         Rule(
             "self.metadata.name.size() <= 63 && "
             "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
-            "the name becomes a host name: at most 63 lower-case letters, digits and dashes",
+            "the name becomes a host name: use at most 63 lower-case letters, digits and dashes",
         ),
     ),
     conditions=ConditionType,

@@ -59,7 +59,7 @@ class OperationType(StrEnum):
 
 
 class QueuePolicy(StrEnum):
-    """QueuePolicy says what happens when another Operation is at work on the Instance."""
+    """QueuePolicy says what happens when another Operation is in progress on the Instance."""
 
     WAIT = "Wait"
     FAIL_IF_BUSY = "FailIfBusy"
@@ -96,7 +96,7 @@ class OperationCondition(StrEnum):
     READY = "Ready"
     """Ready is True when the Operation has succeeded, False before and when it has not."""
     ACCEPTED = "Accepted"
-    """Accepted is True once the Operation has the Instance to itself."""
+    """Accepted is True once the Operation has locked the Instance."""
     COMPLETE = "Complete"
     """Complete is True when the Operation has succeeded, as of a Job."""
     FAILED = "Failed"
@@ -109,7 +109,7 @@ class OperationReason(StrEnum):
     QUEUED = "Queued"
     """Queued means that other Operations on the same Instance come first."""
     ACCEPTED = "Accepted"
-    """Accepted means that the Operation has the Instance to itself."""
+    """Accepted means that the Operation has locked the Instance."""
     IN_PROGRESS = "InProgress"
     """InProgress means that the Operation is at work; the message says at what."""
     ROLLING_BACK = "RollingBack"
@@ -304,7 +304,7 @@ class OperationStatus(KubernetesModel):
     queue_position: Count | None = None
     """queuePosition is the number of Operations that come first."""
     lease_name: DnsSubdomain | None = None
-    """leaseName is the Lease by which the Operation has the Instance to itself."""
+    """leaseName is the Lease by which the Operation has locked the Instance."""
     outcome: OperationPhase | None = None
     """outcome is the phase to come, once all is tidied up."""
     started_at: Timestamp | None = None
@@ -346,7 +346,7 @@ class Operation(
             f"!(oldSelf.status.phase in {_FINAL}) || "
             "(has(self.status) && has(self.status.phase) && "
             "self.status.phase == oldSelf.status.phase)",
-            "an Operation that has ended stays as it ended",
+            "the result of a finished Operation is immutable",
             field_path=".status.phase",
         ),
     ),

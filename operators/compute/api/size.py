@@ -37,7 +37,7 @@ class InstanceSizeSpec(
     rules=(
         Rule(
             "self == oldSelf",
-            "a size is immutable: make another one and resize instances to it",
+            "an InstanceSize is immutable: create another one and resize instances to it",
         ),
     ),
 ):

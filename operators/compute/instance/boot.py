@@ -38,7 +38,7 @@ def judge_guest(instance: Instance, observed: Observed, run: Run) -> Condition:
     """State whether the guest has shown that it booted."""
     type_, verified = ConditionType.GUEST_VERIFIED, is_boot_verified(instance, observed)
     if run.rescued:
-        message = "the machine runs from the rescue disk, where nothing is verified"
+        message = "the machine runs from the rescue disk, so its boot is not verified"
         return Condition.unknown(type_, Reason.NOT_VERIFIED, message)
     if run.probed and run.ready:
         return Condition.true(type_, Reason.PROBE_SUCCEEDED)
@@ -50,11 +50,11 @@ def judge_guest(instance: Instance, observed: Observed, run: Run) -> Condition:
     if _find_proof(run) is Proof.AGENT:
         return Condition.true(type_, Reason.CONNECTED)
     if verified:
-        message = "the guest agent answered in this run and does not now"
+        message = "the guest agent responded earlier in this run but does not now"
         return Condition.unknown(type_, Reason.AGENT_LOST, message)
     if _expects_agent(instance):
         message = (
-            "the guest agent has not answered yet; if the guest has none, set spec.bootCheck to "
+            "the guest agent has not responded yet; if the guest has none, set spec.bootCheck to "
             "Running or set spec.readinessProbe"
         )
         return Condition.false(type_, Reason.WAITING_FOR_AGENT, message)

@@ -135,7 +135,7 @@ def judge_address(instance: Instance, observed: Observed) -> Condition:
     if not claim.bound:
         follows = claim.vmi_uid == run.view.uid
         reason = Reason.ADDRESS_NOT_ROUTED if follows else Reason.ADDRESS_UNBOUND
-        message = claim.bound_message or "it does not say why"
+        message = claim.bound_message or "it gives no reason"
         message = (
             f"{claim.address} is not routed to the machine; IPClaim {claim.key.name}: {message}"
         )
@@ -157,14 +157,14 @@ def judge_running(instance: Instance, observed: Observed) -> Condition:
         message = "the guest is paused; resume it with virtctl unpause vm"
         return Condition.false(type_, Reason.PAUSED, message)
     if find_current_disk(instance, observed) != find_wanted_disk(instance, observed):
-        message = "the machine is off to boot from another disk"
+        message = "the machine is stopped in order to boot from another disk"
         return Condition.false(type_, Reason.REBUILDING, message)
     if instance.spec.power is Power.STOPPED:
         if run is None:
             return Condition.false(type_, Reason.STOPPED, "spec.power is Stopped")
         return Condition.false(type_, Reason.STOPPING, "the guest shuts down")
     if machine is None:
-        return Condition.false(type_, Reason.STARTING, "the machine is not made yet")
+        return Condition.false(type_, Reason.STARTING, "the machine is not created yet")
     if observed.shut_down:
         message = (
             "the guest shut itself down, and spec.onGuestShutdown is Stop; create an Operation of "
@@ -195,7 +195,7 @@ def judge_extras(instance: Instance, observed: Observed) -> list[Condition]:
     if machine is not None and run is not None and not run.view.final:
         found += _judge_resize(machine, run)
     if machine is not None and machine.view.conditions.holds(VmCondition.RESTART_REQUIRED):
-        message = "a change takes effect with the next start; make an Operation of type Reboot"
+        message = "a change takes effect at the next start; create an Operation of type Reboot"
         found.append(
             Condition.true(ConditionType.RESTART_REQUIRED, Reason.RESTART_REQUIRED, message)
         )
@@ -204,8 +204,8 @@ def judge_extras(instance: Instance, observed: Observed) -> list[Condition]:
         found.append(Condition.true(ConditionType.EVICTING, Reason.EVICTION_REQUESTED, message))
     if observed.silent_node:
         message = (
-            f"node {observed.silent_node} has not reported for a while; the machine may run there "
-            "still, so nothing is forced: bring the node back or delete it"
+            f"node {observed.silent_node} does not report; the machine may still run "
+            "there, so it is not started elsewhere: repair the node or delete it"
         )
         found.append(Condition.true(ConditionType.BLOCKED, Reason.NODE_SILENT, message))
     return found
@@ -237,7 +237,7 @@ def _judge_agent(observed: Observed) -> Condition:
     type_ = ConditionType.AGENT_CONNECTED
     if observed.run.view.conditions.holds(VmCondition.AGENT_CONNECTED):
         return Condition.true(type_, Reason.CONNECTED)
-    return Condition.false(type_, Reason.NO_AGENT, "no guest agent answers")
+    return Condition.false(type_, Reason.NO_AGENT, "no guest agent responds")
 
 
 def _judge_migratable(observed: Observed) -> Condition:
@@ -245,7 +245,7 @@ def _judge_migratable(observed: Observed) -> Condition:
     type_ = ConditionType.MIGRATABLE
     found = observed.run.view.conditions.find(VmCondition.LIVE_MIGRATABLE)
     if found is None:
-        return Condition.unknown(type_, Reason.NOT_MIGRATABLE, "KubeVirt does not tell yet")
+        return Condition.unknown(type_, Reason.NOT_MIGRATABLE, "KubeVirt has not reported this yet")
     if found.holds:
         return Condition.true(type_, Reason.MIGRATABLE)
     message = found.message or found.reason

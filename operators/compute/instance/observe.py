@@ -183,7 +183,7 @@ def _find_volumes(ctx: Context, instance: Instance) -> Volumes:
             claim = "" if view is None or not view.ready or view.deleting else view.claim
             problem = f"DemoVolume {volume.demo_volume} of spec.volumes is not ready"
         elif _get(ctx, PVC, claim) is None:
-            problem, claim = f"PersistentVolumeClaim {claim} of spec.volumes is not there", ""
+            problem, claim = f"PersistentVolumeClaim {claim} of spec.volumes does not exist", ""
         if claim:
             claims[volume.name] = claim
         else:

@@ -129,7 +129,7 @@ def _replace_refused(disk: DiskView, wanted: Manifest) -> list[Action]:
     if not disk.refusal or same or disk.deleting:
         return []
     what = describe(disk.kind, key_of(disk.manifest))
-    note = f"Deleting {what}, which CDI did not create, to create it as spec.rootDisk says now"
+    note = f"Deleting {what}, which CDI did not create, to create it from the current spec.rootDisk"
     step = Delete(disk.kind, key_of(disk.manifest), disk.uid)
     return [Action(step, Reason.DISK_REPLACED, note)]
 
@@ -153,7 +153,10 @@ def _plan_disks(instance: Instance, observed: Observed) -> list[Action]:
         step = Create(DATA_VOLUME, manifest, ours=lambda held: is_ours(held, uid))
         held = instance.observed.root_disk
         if held is not None and held.name == name:
-            note = f"Created {describe(DATA_VOLUME, step.key)} anew; the one before is gone"
+            note = (
+                f"Created {describe(DATA_VOLUME, step.key)} again; the previous one no longer"
+                " exists"
+            )
             actions.append(Action(step, Reason.DISK_REPLACED, note, warning=True))
         else:
             note = f"Created {describe(DATA_VOLUME, step.key)} from {image}"
@@ -316,7 +319,7 @@ def release(kind: Kind, held: Manifest, uid: str) -> Action:
     version = held["metadata"].get("resourceVersion", "")
     step = Patch(kind, key_of(held), uid_of(held), operations, resource_version=version)
     name = describe(kind, key_of(held))
-    return Action(step, Reason.KEPT, f"Kept {name}, which belongs to nobody now")
+    return Action(step, Reason.KEPT, f"Kept {name}, which has no owner now")
 
 
 def _delete_address(instance: Instance, uid: str) -> Action:

@@ -168,7 +168,9 @@ def _find_problem(instance: Instance, observed: Observed, refusals: Refusals) ->
         message = f"the cluster does not serve {', '.join(observed.missing_apis)}; install KubeVirt"
         return Condition.false(ConditionType.READY, Reason.API_MISSING, message)
     if observed.foreign:
-        message = f"{observed.foreign[0]} belongs to somebody else and is left alone; rename one"
+        message = (
+            f"{observed.foreign[0]} belongs to another owner and is not changed; rename one of them"
+        )
         return Condition.false(ConditionType.READY, Reason.CONFLICT, message)
     if observed.size is None:
         message = f"there is no InstanceSize {instance.spec.size}, which spec.size names"

@@ -169,14 +169,16 @@ async def _ask_guest(ctx: Context, operation: Operation, turn: Turn) -> None:
         refusal = refuse_reboot(err.message)
         await _write(ctx, Operation.parse(_held(ctx)), refusal, Outcome())
     except SlipwayError as err:
-        ctx.log.warning("Asking the guest to reboot without an answer", error=str(err))
+        ctx.log.warning("No response to the request to reboot the guest", error=str(err))
 
 
 async def _observe(ctx: Context, operation: Operation) -> Observed:
     """Look around; at the run itself where it is about to be written down for good."""
     observed = observe_operation(ctx, operation)
     if await is_behind(ctx, operation, observed):
-        raise TransientError(f"{ctx} is for what is not seen yet", retry_after=_LOOK_SECONDS)
+        raise TransientError(
+            f"{ctx} is a step for a state that was not observed yet", retry_after=_LOOK_SECONDS
+        )
     target = observed.target
     if operation.observed.step == TAKE:
         saved = await observe_saved_disks(ctx, observed.snapshot)

@@ -126,7 +126,7 @@ def _conclude(operation: Operation, target: Target) -> Turn:
     if target.verified:
         return succeed(message)
     reason = str(OperationReason.UNVERIFIED)
-    message = f"{message}; nothing has shown that its guest does, so disk {facts.old_disk} is kept"
+    message = f"{message}; nothing has shown that its guest boots, so disk {facts.old_disk} is kept"
     done = succeed(message)
     return replace(done, changes={**done.changes, "reason": reason})
 
@@ -140,7 +140,7 @@ def _hold(operation: Operation, now: datetime) -> Turn:
     if left <= 0 or operation.spec.cancel or operation.metadata.is_deleting:
         return proceed(RETURN)
     message = (
-        f"the machine runs from {facts.new_disk}, with {facts.old_disk} beside it; "
+        f"the machine runs from {facts.new_disk} and {facts.old_disk} is attached to it; "
         "set spec.cancel when it is repaired"
     )
     return Turn(message=message, look_again=left)

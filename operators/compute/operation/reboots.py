@@ -73,7 +73,10 @@ def soft_reboot(operation: Operation, target: Target, observed: Observed, now: d
 
 def refuse_reboot(message: str) -> Turn:
     """Write down that KubeVirt does not pass the wish on."""
-    return fail(OperationReason.NOT_REBOOTED, f"KubeVirt does not ask the guest: {message}")
+    return fail(
+        OperationReason.NOT_REBOOTED,
+        f"KubeVirt does not forward the request to the guest: {message}",
+    )
 
 
 def _ask(facts: Facts, **changes: Any) -> Turn:
@@ -85,17 +88,19 @@ def _look_for_signs(operation: Operation, target: Target, now: datetime) -> Turn
     facts = operation.observed.facts
     if target.run_uid != facts.vmi_uid:
         if target.running:
-            return succeed("the machine runs again, as another run")
+            return succeed("the machine runs again, in a new run")
         return wait(explain_wait(target, "waiting for the machine to run again"))
     if facts.agent_since is None:
-        message = "the guest was asked to reboot; without an agent in it, nobody can tell if it did"
+        message = (
+            "the guest was asked to reboot; without a guest agent its reboot cannot be verified"
+        )
         return Turn(_outcome_unverified(), message=message, again=True)
     if target.agent_since is None and facts.agent_lost_at is None:
         lost = facts.model_copy(update={"agent_lost_at": now})
         return Turn({"facts": lost}, message="the guest is rebooting", again=True)
     back = target.agent_since is not None
     if back and (facts.agent_lost_at is not None or target.agent_since != facts.agent_since):
-        return succeed("the guest has rebooted: its agent answers again")
+        return succeed("the guest has rebooted: its agent responds again")
     return _wait_or_insist(operation, now)
 
 
@@ -107,7 +112,9 @@ def _wait_or_insist(operation: Operation, now: datetime) -> Turn:
     left = (last + timedelta(seconds=wanted.wait_seconds) - now).total_seconds()
     if left > 0:
         gone = facts.agent_lost_at is not None
-        what = "waiting for the guest to come back" if gone else "waiting for the guest to go"
+        what = (
+            "waiting for the guest to come back" if gone else "waiting for the guest to shut down"
+        )
         return Turn(message=what, look_again=left)
     if facts.agent_lost_at is None and facts.asked_again_at is None:
         return _ask(facts, asked_again_at=now)

@@ -112,7 +112,7 @@ def _find_loss(operation: Operation, target: Target | None) -> Turn | None:
         message = f"there is no Instance {name}, which spec.targetRef names"
         return fail(OperationReason.TARGET_NOT_FOUND, message)
     if known and target.uid != known:
-        message = f"Instance {name} is another than the one that was meant: UID {target.uid}"
+        message = f"Instance {name} was recreated: its UID is {target.uid}"
         return fail(OperationReason.TARGET_NOT_FOUND, message)
     if target.instance.metadata.is_deleting:
         return fail(OperationReason.TARGET_DELETING, f"Instance {name} is being deleted")
@@ -128,18 +128,19 @@ def _accept(operation: Operation, target: Target, observed: Observed, now: datet
     if observed.before and not ours:
         first = observed.before[0]
         if operation.spec.queue is QueuePolicy.FAIL_IF_BUSY:
-            return fail(OperationReason.BUSY, f"Operation {first} is at work on the Instance")
+            return fail(OperationReason.BUSY, f"Operation {first} is in progress on the Instance")
         position = len(observed.before)
         changes = {"phase": OperationPhase.PENDING, "queue_position": position}
         return Turn(changes, message=f"waiting for Operation {first}")
     if lock is None:
-        return wait("taking the Instance", take_lock(operation, target))
+        return wait("locking the Instance", take_lock(operation, target))
     if not ours:
         if lock.alive:
             return Turn({"phase": OperationPhase.PENDING}, message="waiting for the Lease")
         # Its holder is gone without having given it free, as after a forced deletion.
         return wait(
-            "taking the Lease of an Operation that is gone", drop_lock(operation, target.uid, lock)
+            "taking over the Lease of an Operation that no longer exists",
+            drop_lock(operation, target.uid, lock),
         )
     changes = {
         "phase": OperationPhase.RUNNING,
@@ -149,7 +150,7 @@ def _accept(operation: Operation, target: Target, observed: Observed, now: datet
         "started_at": now,
         "queue_position": None,
     }
-    return Turn(changes, message="has the Instance to itself", again=True)
+    return Turn(changes, message="has locked the Instance", again=True)
 
 
 def _run(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
@@ -194,7 +195,7 @@ def _cancel(operation: Operation, target: Target, observed: Observed) -> Turn | 
         if not migration.final:
             delete = Delete(VIRTUAL_MACHINE_INSTANCE_MIGRATION, migration.key, migration.uid)
             actions = () if migration.deleting else (Action(delete, OperationReason.CANCELLED),)
-            return wait("waiting for the migration to be given up", *actions)
+            return wait("waiting for the migration to be cancelled", *actions)
     return _give_up(operation, OperationReason.CANCELLED, message)
 
 
@@ -207,7 +208,7 @@ def _cancel_snapshot(operation: Operation, held: MachineSnapshotView) -> Turn | 
         return None
     delete = Delete(MACHINE_SNAPSHOT, held.key, held.uid)
     actions = () if held.deleting else (Action(delete, OperationReason.CANCELLED),)
-    return wait("waiting for the snapshot to be given up", *actions)
+    return wait("waiting for the snapshot to be cancelled", *actions)
 
 
 def _give_up(operation: Operation, reason: OperationReason, message: str) -> Turn:
@@ -231,7 +232,9 @@ def _roll_back(operation: Operation, target: Target, now: datetime) -> Turn:
     begun = status.step_started_at or now
     deadline = begun + timedelta(seconds=operation.spec.timeout_seconds)
     if now >= deadline:
-        message = _explain("the Instance could not be brought back; look at it", target)
+        message = _explain(
+            "the previous state of the Instance could not be restored; check the Instance", target
+        )
         return fail(OperationReason.ROLLBACK_FAILED, message)
     rebuild = operation.spec.type in _DISKS
     undo = _undo_rebuild if rebuild else _undo_resize

@@ -54,7 +54,7 @@ def snapshot(operation: Operation, target: Target, observed: Observed, now: date
         message = f"spec.snapshot.name: VirtualMachineSnapshot {name} exists; choose another name"
         return fail(OperationReason.NAME_TAKEN, message)
     if held.failed or held.deleting:
-        why = held.error or "KubeVirt does not say why"
+        why = held.error or "KubeVirt gives no reason"
         return fail(OperationReason.SNAPSHOT_FAILED, f"snapshot {name}: {why}")
     if not held.ready or observed.saved is None:
         return wait(explain_wait(target, f"waiting for snapshot {name}"))
@@ -84,5 +84,5 @@ def _describe(indications: tuple[str, ...]) -> str:
     if SnapshotIndication.ONLINE not in indications:
         return ""
     if SnapshotIndication.GUEST_AGENT in indications:
-        return ", taken while the guest held still"
-    return ", taken of a running guest without agent: as after a power failure"
+        return ", taken while the guest file systems were frozen"
+    return ", taken of a running guest without agent: crash-consistent, as after a power failure"

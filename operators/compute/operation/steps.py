@@ -160,7 +160,7 @@ def _migrate(operation: Operation, target: Target, observed: Observed, now: date
             return fail(OperationReason.NOT_MIGRATABLE, f"KubeVirt cannot move it: {message}")
         return proceed(MOVE, facts=Facts(vmi_uid=target.run_uid, node_name=node))
     if target.run_uid != facts.vmi_uid:
-        return fail(OperationReason.MIGRATION_FAILED, "the machine ended while it was moved")
+        return fail(OperationReason.MIGRATION_FAILED, "the machine stopped during its migration")
     migration = observed.migration
     moved = target.running and node is not None and node != facts.node_name
     # A migration that is collected, or not seen any more, is told by where the guest is.
@@ -169,10 +169,10 @@ def _migrate(operation: Operation, target: Target, observed: Observed, now: date
     if migration is None:
         step = Create(VIRTUAL_MACHINE_INSTANCE_MIGRATION, build_migration(operation))
         action = Action(step, OperationReason.IN_PROGRESS)
-        return wait("asking KubeVirt to move the guest", action)
+        return wait("asking KubeVirt to migrate the guest", action)
     if migration.final and not migration.succeeded:
         why = migration.state.failure_reason if migration.state is not None else ""
-        message = f"the machine stays on {facts.node_name}: {why or 'KubeVirt does not say why'}"
+        message = f"the machine stays on {facts.node_name}: {why or 'KubeVirt gives no reason'}"
         return fail(OperationReason.MIGRATION_FAILED, message)
     return wait(explain_wait(target, f"waiting for the guest to leave {facts.node_name}"))
 

@@ -79,7 +79,11 @@ async def reconcile(ctx: Context) -> Result | None:
         # The finalizer comes off in a pass of its own, which no event of our own asks for.
         return Result.from_outcome(outcome, requeue_after=0)
     if await ctx.apply_status(_build_rest(ctx, plan)) and plan.move is Move.REST:
-        _tell(ctx, AllocationReason.QUARANTINED, f"{entry.spec.address} rests after its release")
+        _tell(
+            ctx,
+            AllocationReason.QUARANTINED,
+            f"{entry.spec.address} is quarantined after its release",
+        )
     assert plan.until is not None
     return Result(requeue_after=max(0.05, (plan.until - ctx.now()).total_seconds()))
 

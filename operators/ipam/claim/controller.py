@@ -195,8 +195,8 @@ class Reconciler:
         keeps = claim.spec.deletion_policy is DeletionPolicy.REFUSE_WHILE_ASSIGNED
         if keeps and await has_target(ctx, claim):
             message = (
-                f"spec.deletionPolicy keeps the claim while spec.target is {claim.spec.target}; "
-                "remove spec.target"
+                "spec.deletionPolicy prevents the deletion while spec.target is"
+                f" {claim.spec.target}; remove spec.target"
             )
             await self._show_end(ctx, claim, ClaimReason.STILL_ASSIGNED, message)
             return Result()

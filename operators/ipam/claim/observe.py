@@ -204,8 +204,8 @@ def _observe_address(
     address = target.address or ""
     if not allowed:
         message = (
-            f"spec.target: IPPool {claim.spec.pool_ref.name} does not let claims lead to a plain "
-            "IP; its spec.addressTargets is Deny"
+            f"spec.target: IPPool {claim.spec.pool_ref.name} does not allow a plain "
+            "IP as the target of a claim; its spec.addressTargets is Deny"
         )
         return Finding(Sight.NOWHERE, named, ClaimReason.TARGET_NOT_ALLOWED, message)
     if (":" in address) not in families:

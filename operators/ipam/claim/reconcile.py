@@ -80,7 +80,7 @@ def may_publish(grips: Sequence[Grip]) -> bool:
 def plan_unpublished(current: Binding, grips: Sequence[Grip]) -> BindingPlan:
     """Lead the addresses of a claim nowhere, since they may not be published."""
     lost = next((grip.address for grip in grips if grip.lost), "")
-    state, message = BindingState.UNBOUND, "the address follows once the claim has one"
+    state, message = BindingState.UNBOUND, "the address is routed when the claim has one"
     if lost:
         state, message = BindingState.WITHDRAWN, f"{lost} has no entry in the ledger any more"
     off = replace(current, places=(), epoch=current.epoch + bool(current.places))
@@ -176,7 +176,7 @@ def judge_ready(grips: Sequence[Grip]) -> Condition:
         if grip.verdict is not None:
             reason, message = grip.verdict.reason, grip.verdict.message
             return Condition.false(ClaimCondition.READY, reason, message)
-        message = f"the entry of {grip.address} was lost and is made again"
+        message = f"the entry of {grip.address} was lost and is being recreated"
         return Condition.false(ClaimCondition.READY, ClaimReason.RESTORING, message)
     return Condition.true(ClaimCondition.READY, ClaimReason.ALLOCATED)
 

@@ -1,7 +1,7 @@
 """The controller of IPAddressClaims: the IPAM provider contract of Cluster API.
 
 An address is claimed by an IPClaim that the IPAddressClaim owns, as for Services: it comes from the
-same ledger and queue, counts against the same quota, and rests after its release like any other.
+same ledger and queue, counts against the same quota, and is quarantined after its release.
 """
 
 from __future__ import annotations

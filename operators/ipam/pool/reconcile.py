@@ -225,7 +225,7 @@ class _Planner:
         if not self._has(request.wish):
             self._verdicts[request.uid] = Verdict(
                 ClaimReason.ADDRESS_OUT_OF_RANGE,
-                f"IPPool {self._pool.name} does not have {request.wish}, the address wished for",
+                f"IPPool {self._pool.name} does not have {request.wish}, the requested address",
             )
             return
         held = self._find(request.wish)
@@ -235,7 +235,7 @@ class _Planner:
             self._grant(request, number, held)
         elif held is not None and held.released:
             self._verdicts[request.uid] = Verdict(
-                ClaimReason.ADDRESS_QUARANTINED, f"{request.wish} rests after its last use"
+                ClaimReason.ADDRESS_QUARANTINED, f"{request.wish} is quarantined after its last use"
             )
         else:
             self._verdicts[request.uid] = Verdict(

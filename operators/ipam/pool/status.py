@@ -79,7 +79,7 @@ def build_final_status(
     capacity = count_capacity(view, ledger)
     shown = ", ".join(holders[:_SHOWN])
     rest = f" and {len(holders) - _SHOWN} more" if len(holders) > _SHOWN else ""
-    message = f"Waiting for {shown}{rest} to be released; delete the claims that have them"
+    message = f"Waiting for {shown}{rest} to be released; delete the claims that hold them"
     reason = PoolReason.ADDRESSES_IN_USE
     conditions = [
         Condition.false(PoolCondition.READY, reason, message),
@@ -116,7 +116,7 @@ def _judge_ready(pool: IPPool, capacity: PoolCapacity) -> Condition:
         message = "spec.excluded and spec.gateway leave none of spec.addresses"
         return Condition.false(PoolCondition.READY, PoolReason.NO_ADDRESSES, message)
     if pool.spec.allocation is PoolMode.DRAINING:
-        message = "spec.allocation is Draining, so that no address is given"
+        message = "spec.allocation is Draining, so no address is allocated"
         return Condition.false(PoolCondition.READY, PoolReason.DRAINING, message)
     return Condition.true(PoolCondition.READY, PoolReason.SERVING)
 

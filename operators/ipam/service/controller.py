@@ -1,8 +1,8 @@
 """The controller of Services of the class `slipway.dev/ipam`: each gets an address of a pool.
 
 The address is claimed by an IPClaim that the Service owns, so that it comes from the same ledger
-and queue, counts against the same quota, and rests after its release like any other. Once it is
-there it is written into the status of the Service, from which kube-proxy and announcers take it.
+and queue, counts against the same quota, and is quarantined after its release. It is then
+written into the status of the Service, from which kube-proxy and announcers take it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Reconciler:
         outcome = await ctx.execute([self._build_step(ctx, wish)])
         if isinstance(outcome.first_error(), ForeignObject):
             name = claim_name(ctx.key.name)
-            note = f"IPClaim {name} belongs to somebody else; delete it or rename the Service"
+            note = f"IPClaim {name} belongs to another owner; delete it or rename the Service"
             ctx.event("Warning", "NameTaken", note)
         return Result.from_outcome(outcome)
 

@@ -308,7 +308,7 @@ class MetricsEndpoint(KubernetesModel):
     config_hash: ShortText = ""
     """configHash is the SHA-256 of the configuration that is served."""
     state: Annotated[
-        EndpointState, Waive("no-phase", "an endpoint that is shown has no further conditions")
+        EndpointState, Waive("no-phase", "a listed endpoint has no further conditions")
     ] = EndpointState.SERVING
     """state is Serving; WouldInject in a dry run; StartedWith if the JVM began with the exporter
     and its endpoint answered; NotVerified if it did not answer the operator yet."""

@@ -63,7 +63,7 @@ def parse_reply(raw: bytes) -> Reply:
     """
     first, _, rest = raw.decode(errors="replace").partition("\n")
     if not first.strip():
-        raise AttachError(Reason.JVM_TERMINATED, "the JVM closed the connection without an answer")
+        raise AttachError(Reason.JVM_TERMINATED, "the JVM closed the connection without a response")
     try:
         return Reply(int(first), rest.strip())
     except ValueError:
@@ -154,7 +154,7 @@ class Attachment:
                 connection.sendall(b"".join(word.encode() + b"\0" for word in words))
                 return parse_reply(_read_all(connection))
         except TimeoutError as error:
-            message = f"the JVM did not answer {name} within {self._timeout:g} s"
+            message = f"the JVM did not respond to {name} within {self._timeout:g} s"
             raise AttachError(Reason.TIMEOUT, message) from error
         except OSError as error:
             raise self._explain(error) from error
@@ -170,7 +170,7 @@ class Attachment:
         Containers that share /tmp and count their processes alike use one name for two sockets.
         """
         if not stat.S_ISSOCK(self._socket.lstat().st_mode):
-            raise AttachError(Reason.FOREIGN_SOCKET, f"{self._socket} is no socket")
+            raise AttachError(Reason.FOREIGN_SOCKET, f"{self._socket} is not a socket")
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.settimeout(self._timeout)
@@ -196,12 +196,14 @@ class Attachment:
             # Between this look and the signal the process cannot be replaced unnoticed by less
             # than a whole turn of process ids.
             if not self._process.is_alive():
-                raise AttachError(Reason.JVM_TERMINATED, "the JVM ended before it was touched")
+                raise AttachError(Reason.JVM_TERMINATED, "the JVM ended before the injection")
             os.kill(self._process.pid, signal.SIGQUIT)
             deadline = time.monotonic() + self._timeout
             while not self.has_socket():
                 if not self._process.is_alive():
-                    raise AttachError(Reason.JVM_TERMINATED, "the JVM ended when it was asked")
+                    raise AttachError(
+                        Reason.JVM_TERMINATED, "the JVM ended during the attach request"
+                    )
                 if time.monotonic() > deadline:
                     message = f"the JVM did not listen within {self._timeout:g} s"
                     raise AttachError(Reason.ATTACH_DISABLED, message)

@@ -94,7 +94,7 @@ class Material:
 def run(request: Request, config: str, kit: Kit, access: Access = Access()) -> Report:  # noqa: B008
     """Do what is asked with each JVM of the container."""
     if request.not_after and time.time() > request.not_after:
-        message = "the injector started too late; the operator has given it up"
+        message = "the injector started after the operator stopped waiting for it"
         return Report(reason=Reason.NOT_STARTED, message=message)
     if request.action is not Action.STOP:
         found = hashlib.sha256(config.encode()).hexdigest()
@@ -105,7 +105,7 @@ def run(request: Request, config: str, kit: Kit, access: Access = Access()) -> R
             return Report(reason=Reason.SECRET_MISSING, message=missing)
     candidates = find_candidates(request, kit.proc)
     if not candidates:
-        return Report(reason=Reason.NO_JVM_FOUND, message="no process here is a JVM")
+        return Report(reason=Reason.NO_JVM_FOUND, message="no process in this container is a JVM")
     # Endpoints are stopped wherever they are: the limit may have been higher once.
     limit = len(candidates) if request.action is Action.STOP else request.max_jvms
     taken: set[int] = set()
@@ -205,7 +205,7 @@ class Job:
         dry = self.request.action is Action.CHECK
         place = find_place(self.process, f"slipway-jmx-{self.request.id[:8]}", dry=dry)
         if place is None:
-            message = "the directory for the jars cannot be made in /tmp"
+            message = "the directory for the jars cannot be created in /tmp"
             return _refuse(self.blank, Refusal(Reason.NO_WRITABLE_PATH, message))
         record = read_record(place, self.process)
         if self.request.action is Action.STOP:
@@ -260,7 +260,7 @@ class Job:
         made = self._build_record(port, request.config_hash)
         found = await_scrape(self._address(made), request.timeout_seconds)
         if found is None or found.config_hash != request.config_hash:
-            message = f"port {port} does not serve what was put in"
+            message = f"port {port} does not serve the loaded configuration"
             now = record if found is None else replace(made, config_hash=found.config_hash)
             refused = {"reason": Reason.NOT_SERVING, "message": message}
             return self._fail(answer if late else refused, now)

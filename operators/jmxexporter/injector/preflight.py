@@ -131,7 +131,7 @@ def _check_tmp(process: Process, _: Request) -> Refusal | None:
     except OSError as error:
         return Refusal(Reason.PTRACE_DENIED, str(error))
     if not writable:
-        message = f"{_TMP} cannot be written, and a JVM answers there only; mount an emptyDir"
+        message = f"{_TMP} is not writable, and a JVM creates its socket there; mount an emptyDir"
         return Refusal(Reason.TMP_NOT_WRITABLE, message)
     return None
 
@@ -145,7 +145,7 @@ def _check_signal(process: Process) -> Refusal | None:
 
 def _check_name(attachment: Attachment) -> Refusal | None:
     if blocker := attachment.find_blocker():
-        message = f"{blocker}, has the name that the JVM would listen at; delete it"
+        message = f"{blocker}, has the name of the socket on which the JVM would listen; delete it"
         return Refusal(Reason.FOREIGN_SOCKET, message)
     return None
 

@@ -42,7 +42,7 @@ from operators.network.firewall.traffic import (
 
 ENTRIES_LIMIT: Final = 2_500
 """Most openings, blocks, exceptions and ports of one direction; etcd takes four times as many."""
-_DROPPED: Final = "the policy would be too large; what this allows is closed"
+_DROPPED: Final = "the policy would be too large; the traffic that this rule allows stays blocked"
 DEFAULT_FIELDS: Final = {
     Direction.INGRESS: "defaultIngress",
     Direction.EGRESS: "defaultEgress",
@@ -231,7 +231,7 @@ def _holds(opening: Opening, wanted: PortRange) -> bool:
 
 
 def _tell_protected(ruleset: Ruleset, protected: AddressSet) -> Iterable[Shortfall]:
-    message = "some of its cidrs are protected by the administrator and stay closed"
+    message = "the administrator protects some of its cidrs; they stay blocked"
     for rule in ruleset.rules:
         if rule.allows and rule.addresses != EVERYWHERE and rule.addresses.meets(protected):
             yield Shortfall(rule.name, FirewallReason.PROTECTED, message)
@@ -306,8 +306,8 @@ def _find_shortfalls(ruleset: Ruleset, traffic: Traffic) -> Iterable[Shortfall]:
     }
     for name in sorted(closed - icmp):
         message = (
-            "packets other than TCP, UDP and SCTP stay closed where some ports are: "
-            "NetworkPolicy has no word for them"
+            "protocols other than TCP, UDP and SCTP stay blocked if ports are listed: "
+            "NetworkPolicy cannot express them"
         )
         yield Shortfall(
             name or DEFAULT_FIELDS[ruleset.direction],
@@ -318,9 +318,9 @@ def _find_shortfalls(ruleset: Ruleset, traffic: Traffic) -> Iterable[Shortfall]:
 
 def _tell_undefined(rule: PacketRule) -> Shortfall:
     message = (
-        "NetworkPolicy has no word for ICMP: it stays closed but where every packet may pass"
+        "NetworkPolicy cannot express ICMP: it stays blocked unless all traffic is allowed"
         if rule.allows
-        else "NetworkPolicy has no word for ICMP: nothing opens it, the network plugin decides"
+        else "NetworkPolicy cannot express ICMP: no rule allows it, and the network plugin decides"
     )
     return Shortfall(rule.name, FirewallReason.PROTOCOL_UNDEFINED, message)
 

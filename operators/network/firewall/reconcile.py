@@ -41,11 +41,11 @@ type Refusal = tuple[FirewallReason, str]
 """Why a step failed: the reason, and the words of the API server."""
 
 _MANY_PEERS: Final = (
-    f"its peers are more instances than a policy can name ({UIDS_LIMIT}); they stay closed"
+    f"its peers are more instances than a policy can list ({UIDS_LIMIT}); they stay blocked"
 )
 _SECONDARY: Final = (
     f"the network is attached by Multus and the cluster does not serve "
-    f"{MULTI_NETWORK_POLICY.resource}: no rule can be in force, and no machine starts"
+    f"{MULTI_NETWORK_POLICY.resource}: no rule can be enforced, and no machine starts"
 )
 
 
@@ -270,8 +270,8 @@ def _judge_ready(
             return lack(*(refusal or (FirewallReason.POLICY_MISSING, message)))
     if len(observed.members) > MEMBERS_LIMIT:
         message = (
-            f"{len(observed.members)} instances name the firewall, {MEMBERS_LIMIT} can; "
-            "make another firewall for the rest"
+            f"{len(observed.members)} instances reference the firewall, at most {MEMBERS_LIMIT}"
+            " can; make another firewall for the rest"
         )
         return lack(FirewallReason.TOO_MANY_INSTANCES, message)
     beyond = [
@@ -282,7 +282,7 @@ def _judge_ready(
         return lack(FirewallReason.OTHER_NETWORK, message)
     open_yet = [each.key.name for each in observed.members if each not in covered]
     if open_yet:
-        message = f"another policy still opens {render_users(open_yet)}"
+        message = f"another policy still allows {render_users(open_yet)}"
         return lack(FirewallReason.OPEN_ELSEWHERE, message)
     if observed.network is None:
         message = f"Network {firewall.spec.network_ref.name}, the spec.networkRef, does not exist"
@@ -299,21 +299,21 @@ def _judge_enforced(
     attached = child is not None and child.kind == MULTI_NETWORK_POLICY
     if not shortfalls and attached and not observed.enforces_attached:
         message = (
-            f"nothing tells whether the cluster enforces {child}; see the setting "
+            f"the operator cannot detect whether the cluster enforces {child}; see the setting "
             "multiNetworkPolicy"
         )
         return Condition.unknown(type_, FirewallReason.IMPLEMENTATION_UNKNOWN, message)
     if not shortfalls:
         return Condition.true(type_, FirewallReason.EXPRESSIBLE)
     names = render_users(dict.fromkeys(each.rule for each in shortfalls))
-    message = f"not, or not wholly, in force: {names}; status.unenforceable says why"
+    message = f"not enforced, or only in part: {names}; status.unenforceable says why"
     return Condition.false(type_, FirewallReason.UNENFORCEABLE, message)
 
 
 def _judge_terminating(firewall: Firewall, users: Sequence[str]) -> list[Condition]:
     if not firewall.metadata.is_deleting:
         return []
-    message = f"In use by {render_users(users)}; it goes when no instance names it"
+    message = f"In use by {render_users(users)}; it is deleted when no instance references it"
     return [Condition.true(FirewallCondition.TERMINATING, FirewallReason.IN_USE, message)]
 
 

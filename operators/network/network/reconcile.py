@@ -198,15 +198,15 @@ def _judge_isolated(
         if network.spec.isolation is Isolation.NONE:
             return Condition.true(type_, NetworkReason.NOT_ASKED, "spec.isolation is None")
         message = (
-            f"the cluster does not serve {MULTI_NETWORK_POLICY.resource}, so nothing closes an "
-            "attached interface; install it, or set spec.isolation to None"
+            f"the cluster does not serve {MULTI_NETWORK_POLICY.resource}, so attached "
+            "interfaces are not isolated; install it, or set spec.isolation to None"
         )
         return Condition.false(type_, NetworkReason.MULTI_POLICY_MISSING, message)
     closing = [child for child in children if _closes(child)]
     for child in closing:
         if not child.stands:
             return _lack(type_, child, refusal)
-    message = f"{closing[-1]} closes every instance of the network"
+    message = f"{closing[-1]} blocks all traffic of every instance of the network"
     return Condition.true(type_, NetworkReason.IN_PLACE, message)
 
 
@@ -258,18 +258,20 @@ def _judge_ready(
     for child in children:
         if not child.stands:
             return _lack(type_, child, refusal)
-    return Condition.true(type_, NetworkReason.IN_PLACE, "everything is in place")
+    return Condition.true(
+        type_, NetworkReason.IN_PLACE, "all policies and attachments are in place"
+    )
 
 
 def _judge_terminating(network: Network, users: Sequence[str]) -> list[Condition]:
     if not network.metadata.is_deleting:
         return []
-    message = f"In use by {render_users(users)}; it goes when nothing names it"
+    message = f"In use by {render_users(users)}; it is deleted when nothing references it"
     return [Condition.true(NetworkCondition.TERMINATING, NetworkReason.IN_USE, message)]
 
 
 def _lack(type_: NetworkCondition, child: Child, refusal: Refusal | None) -> Condition:
-    reason, message = refusal or (NetworkReason.POLICY_MISSING, f"{child} is not there yet")
+    reason, message = refusal or (NetworkReason.POLICY_MISSING, f"{child} does not exist yet")
     return Condition.false(type_, reason, message)
 
 

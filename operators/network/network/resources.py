@@ -30,7 +30,7 @@ _CNI_VERSION: Final = "0.4.0"
 
 
 def build_deny_policy(network: Network, carrier: Carrier) -> Manifest:
-    """Build the policy that closes every instance of the network, whatever its firewall.
+    """Build the policy that blocks all traffic of every instance, whatever its firewall.
 
     Policies add up, so it takes nothing away from what a firewall opens; but an instance that no
     other policy names yet is closed, from its first moment.

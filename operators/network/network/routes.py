@@ -11,8 +11,8 @@ from operators.network.api.v1alpha1.fields import parse_address, parse_block
 from operators.network.api.v1alpha1.network import Backend, NetworkReason, Route, RouteStatus
 
 _BLACKHOLE: Final = (
-    "guests receive no route without a next hop, because cloud-init has no form for it that all "
-    "guests read; deny the destination with an Egress rule of a Firewall"
+    "guests receive no route without a next hop, because cloud-init has no format for it that "
+    "all guests support; deny the destination with an Egress rule of a Firewall"
 )
 
 

@@ -363,7 +363,7 @@ class PodSet(
     ),
     columns=(
         PrinterColumn("Desired", "integer", ".spec.replicas", "Number of pods asked for."),
-        PrinterColumn("Current", "integer", ".status.replicas", "Number of pods that count."),
+        PrinterColumn("Current", "integer", ".status.replicas", "Number of pods that the set has."),
         PrinterColumn("Ready", "integer", ".status.readyReplicas", "Number of ready pods."),
         PrinterColumn(
             "Updated", "integer", ".status.updatedReplicas", "Pods of the newest template."

@@ -291,12 +291,12 @@ class MessageSchema(
     rules=(
         Rule(
             "self.type != 'Avro' || has(self.configMapKeyRef)",
-            "configMapKeyRef is needed when type is Avro",
+            "configMapKeyRef is required if type is Avro",
             field_path=".configMapKeyRef",
         ),
         Rule(
             "!has(self.configMapKeyRef) || self.type in ['JSON', 'Avro']",
-            "configMapKeyRef says nothing to types other than JSON and Avro",
+            "configMapKeyRef may be set only if type is JSON or Avro",
             field_path=".configMapKeyRef",
         ),
     ),

@@ -114,7 +114,7 @@ class Autoscaling(
         ),
         Rule(
             "self.engine != 'HPA' || self.minReplicas >= 1",
-            "minReplicas must be at least 1 when engine is HPA, which cannot wake up from zero",
+            "minReplicas must be at least 1 if engine is HPA, which cannot scale up from zero",
             field_path=".minReplicas",
         ),
     ),

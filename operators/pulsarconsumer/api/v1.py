@@ -205,7 +205,8 @@ class PulsarConsumerSpec(
         ),
         Rule(
             "!has(self.topicPattern) || !has(self.autoscaling) || self.autoscaling.engine == 'HPA'",
-            "autoscaling by backlog needs topic or topics: no backlog is asked for a topicPattern",
+            "autoscaling by backlog needs topic or topics: the backlog of a topicPattern is not"
+            " read",
             field_path=".autoscaling",
         ),
         Rule(
@@ -231,7 +232,7 @@ class PulsarConsumerSpec(
             "!has(self.autoscaling) || self.autoscaling.engine != 'KEDA' || "
             "!has(self.tls) || !has(self.tls.trustedCASecretRef) || has(self.authentication) || "
             "(has(self.adminAddress) && self.adminAddress.startsWith('http:'))",
-            "engine KEDA looks at tls.trustedCASecretRef only with an authentication; "
+            "engine KEDA reads tls.trustedCASecretRef only with an authentication; "
             "use engine Native",
             field_path=".autoscaling",
         ),
@@ -239,7 +240,7 @@ class PulsarConsumerSpec(
             "!has(self.autoscaling) || self.autoscaling.engine == 'HPA' || "
             "((!has(self.topic) || !self.topic.startsWith('non-persistent:')) && "
             "(!has(self.topics) || !self.topics.exists(t, t.startsWith('non-persistent:'))))",
-            "autoscaling by backlog needs persistent topics: others have no backlog",
+            "autoscaling by backlog needs persistent topics: non-persistent topics have no backlog",
             field_path=".autoscaling",
         ),
         Rule(
@@ -253,8 +254,8 @@ class PulsarConsumerSpec(
         Rule(
             "!has(self.encryption) || has(self.encryption.publicKeySecretRef) || "
             "(!has(self.deadLetter) && (!has(self.retry) || self.retry.strategy != 'RetryTopic'))",
-            "encryption.publicKeySecretRef is needed with deadLetter and with retry by RetryTopic, "
-            "whose copies would not be encrypted",
+            "encryption.publicKeySecretRef is required with deadLetter and with retry by"
+            " RetryTopic; otherwise their copies would not be encrypted",
             field_path=".encryption",
         ),
         Rule(
@@ -363,7 +364,13 @@ class PulsarConsumer(
         PrinterColumn("Ready", "string", ".status.ready"),
         PrinterColumn("Backlog", "integer", ".status.backlog.entries"),
         PrinterColumn("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', "", 1),
-        PrinterColumn("Oldest", "date", ".status.oldestMessageTime", "Age of what waits.", 1),
+        PrinterColumn(
+            "Oldest",
+            "date",
+            ".status.oldestMessageTime",
+            "Age of the oldest message that waits.",
+            1,
+        ),
         AGE,
     ),
     conditions=ConditionType,

@@ -76,7 +76,7 @@ def build_oauth2(settings: ConnectionSettings) -> dict[str, str]:
         held = json.loads(read_secret(path))
         issuer = settings.oauth2_issuer_url or str(held.get("issuer_url", ""))
     except (ValueError, AttributeError):
-        raise CredentialsMissing(f"{path}: is no JSON object with client_id") from None
+        raise CredentialsMissing(f"{path}: is not a JSON object with client_id") from None
     if not issuer:
         raise CredentialsMissing(f"{path}: holds no issuer_url, and oauth2_issuer_url is not set")
     optional = {"audience": settings.oauth2_audience, "scope": settings.oauth2_scope}

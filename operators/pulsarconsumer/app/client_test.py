@@ -59,8 +59,8 @@ def test_secret_of_oauth_stays_in_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("no json s3cr3t", "is no JSON object"),
-        (json.dumps(["s3cr3t"]), "is no JSON object"),
+        ("no json s3cr3t", "is not a JSON object"),
+        (json.dumps(["s3cr3t"]), "is not a JSON object"),
         (json.dumps({"client_id": "s3cr3t"}), "holds no issuer_url"),
         ("", "is empty"),
     ],

@@ -149,7 +149,7 @@ class Connection:
             initial_position=pulsar.InitialPosition.Earliest,
             receiver_queue_size=1,
         ).close()
-        log.info("Keeping copies of messages", topic=topic, subscription=name)
+        log.info("Cannot store copies of messages, retrying", topic=topic, subscription=name)
 
 
 def attempt(close: Callable[[], object]) -> None:
@@ -157,4 +157,4 @@ def attempt(close: Callable[[], object]) -> None:
     try:
         close()
     except pulsar.PulsarException as err:
-        log.debug("Closing what was closed", error=str(err))
+        log.debug("Connection was already closed", error=str(err))

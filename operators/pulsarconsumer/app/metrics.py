@@ -12,20 +12,20 @@ _AGES: Final = (0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0
 RECEIVED: Final = MetricSpec(
     "pulsar_consumer_messages_received_total",
     MetricKind.COUNTER,
-    "Total number of messages received, by where from: topic or retry.",
+    "Total number of messages received, by source: topic or retry.",
     ("source",),
 )
 HANDLED: Final = MetricSpec(
     "pulsar_consumer_messages_handled_total",
     MetricKind.COUNTER,
-    "Total number of messages whose handling ended, by what became of them: acknowledged, retried,"
+    "Total number of messages whose handling ended, by result: acknowledged, retried,"
     " dead_lettered, skipped.",
     ("result",),
 )
 HANDLE_TIME: Final = MetricSpec(
     "pulsar_consumer_handle_seconds",
     MetricKind.HISTOGRAM,
-    "Seconds that calls of the handler took.",
+    "Duration of calls of the handler, in seconds.",
     (),
     _SECONDS,
 )
@@ -42,12 +42,12 @@ IN_FLIGHT: Final = MetricSpec(
 WAITING: Final = MetricSpec(
     "pulsar_consumer_waiting_retries",
     MetricKind.GAUGE,
-    "Number of messages in memory that wait for their next attempt, or behind one that does.",
+    "Number of messages in memory that wait for their next attempt, or behind a message that does.",
 )
 OLDEST_CALL: Final = MetricSpec(
     "pulsar_consumer_oldest_call_seconds",
     MetricKind.GAUGE,
-    "Seconds that the oldest call of the handler has been under way; 0 for none.",
+    "Seconds since the start of the oldest running call of the handler; 0 if none runs.",
 )
 CONNECTED: Final = MetricSpec(
     "pulsar_consumer_connected",

@@ -66,10 +66,10 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
             log.error("Refusing a setting", fault=fault)
         return MISCONFIGURED
     except (HandlerInvalid, SchemaInvalid) as err:
-        log.error("Refusing to start", reason=str(err))
+        log.error("Invalid settings, not starting", reason=str(err))
         return MISCONFIGURED
     if unknown := find_unknown(environ):
-        log.warning("Ignoring variables that are no settings", variables=unknown)
+        log.warning("Ignoring unknown environment variables", variables=unknown)
     return asyncio.run(serve(settings, handler, take_standard_output()))
 
 
@@ -87,7 +87,7 @@ async def serve(settings: Settings, handler: Handler, stream: MessageStream) -> 
     try:
         await asyncio.to_thread(open_handler, handler, handlers)
     except HandlerInvalid as err:
-        log.error("Refusing to start", reason=str(err))
+        log.error("Invalid settings, not starting", reason=str(err))
         return MISCONFIGURED
     worker = Worker(settings, adapt(handler, handlers), stream, Meters(metrics), telemetry)
     health = HealthServer(metrics, f":{settings.metrics_port}", f":{settings.health_port}")
@@ -115,7 +115,7 @@ async def serve(settings: Settings, handler: Handler, stream: MessageStream) -> 
     await asyncio.to_thread(closing.join, _HOOKS_SECONDS)
     await telemetry.close()
     if worker.failure:
-        log.error("Ending with an error", reason=worker.failure)
+        log.error("Consumer stopped after a fatal error", reason=worker.failure)
     return FAILED if worker.failure else 0
 
 
@@ -132,7 +132,7 @@ async def _drain(settings: Settings, worker: Worker, ended: asyncio.Event) -> No
     try:
         await asyncio.wait_for(ended.wait(), settings.drain_timeout_seconds + _CLOSE_SECONDS)
     except TimeoutError:
-        log.error("Giving up on closing the connection")
+        log.error("Cannot close the connection in time")
     else:
         log.info("Stopped")
 

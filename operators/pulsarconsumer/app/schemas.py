@@ -146,5 +146,5 @@ def _read_definition(path: str) -> dict[str, Any]:
     except (OSError, ValueError) as err:
         raise SchemaInvalid(f"{path}: {err}") from None
     if not isinstance(definition, dict) or not definition.get("name"):
-        raise SchemaInvalid(f"{path}: is no Avro record; it must be an object with a name")
+        raise SchemaInvalid(f"{path}: is not an Avro record; it must be an object with a name")
     return definition

@@ -204,7 +204,9 @@ class Settler:
             self._connection.send_copy(topic, message.raw, properties, delay)
         except SUBSCRIBE_ERRORS as err:
             self._meters.fail(operation)
-            log.error("Keeping message, since no copy could be stored", topic=topic, error=str(err))
+            log.error(
+                "Message kept unacknowledged: no copy could be stored", topic=topic, error=str(err)
+            )
             # The handler is not called again for it.
             self._unsent[message.id] = partial(
                 self._replace, operation, message, topic, properties, result, delay

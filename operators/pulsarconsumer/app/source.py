@@ -184,7 +184,7 @@ class Source:
         if not good:
             return None
         self._missing = [each for each in partitions if each not in good]
-        log.error("Consuming without some partitions", topic=self.name, missing=self._missing)
+        log.error("Some partitions are not connected", topic=self.name, missing=self._missing)
         return self._subscribe(good)
 
     def _can_subscribe(self, topic: str) -> bool:
@@ -266,7 +266,7 @@ def describe(err: Exception) -> str:
     text = f"{type(err).__name__}: {err}"
     if isinstance(err, pulsar.Timeout):
         # The client tries again until its time is over, and then no longer knows what it was.
-        return f"{text}; the broker cannot be reached, or does not take the credentials"
+        return f"{text}; the broker cannot be reached, or refuses the credentials"
     return text
 
 

@@ -240,7 +240,9 @@ class Worker:
             try:
                 source.acknowledge(raw)
             except pulsar.PulsarException as err:
-                log.debug("Cannot acknowledge again", topic=source.name, error=str(err))
+                log.debug(
+                    "Cannot acknowledge a redelivered message", topic=source.name, error=str(err)
+                )
         return new
 
     def _submit(self, taken: list[Received]) -> None:

@@ -26,7 +26,7 @@ class AddressRefused(Exception):
 
     def __init__(self, host: str) -> None:
         """Name the host, which the user wrote or the broker named."""
-        super().__init__(f"{host} leads to an address of the operator's own pod or node")
+        super().__init__(f"{host} resolves to an address of the operator's own pod or node")
 
 
 def is_reachable(address: str, *, allow_loopback: bool = False) -> bool:

@@ -17,6 +17,6 @@ async def read_bounded(answer: aiohttp.ClientResponse, limit: int) -> bytes:
     async for chunk in answer.content.iter_any():
         size += len(chunk)
         if size > limit:
-            raise AdminTooLong(f"an answer of more than {limit} bytes")
+            raise AdminTooLong(f"a response of more than {limit} bytes")
         parts.append(chunk)
     return b"".join(parts)

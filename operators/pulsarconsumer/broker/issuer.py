@@ -57,7 +57,7 @@ async def fetch_token(
         content = await _read(answer)
     fresh = content.get("access_token")
     if not isinstance(fresh, str):
-        raise AdminMisunderstood("the issuer answers without a token")
+        raise AdminMisunderstood("the issuer returned no token")
     life = content.get("expires_in")
     seconds = float(life) if isinstance(life, int | float) else _DEFAULT_LIFE
     if len(_tokens) >= _KEPT:
@@ -87,21 +87,21 @@ async def _find_endpoint(session: aiohttp.ClientSession, issuer: str, allow_loop
     async with session.get(url, allow_redirects=False) as answer:
         endpoint = (await _read(answer)).get("token_endpoint")
     if not isinstance(endpoint, str):
-        raise AdminMisunderstood("the issuer names no token endpoint")
+        raise AdminMisunderstood("the issuer lists no token endpoint")
     target = urlsplit(endpoint)
     if target.scheme != "https" and target.scheme != urlsplit(issuer).scheme:
-        raise AdminMisunderstood("the issuer names a token endpoint without encryption")
+        raise AdminMisunderstood("the issuer lists a token endpoint without TLS")
     check_literal(target.hostname or "", allow_loopback=allow_loopback)
     return endpoint
 
 
 async def _read(answer: aiohttp.ClientResponse) -> dict[str, Any]:
     if answer.status != 200:
-        raise AdminMisunderstood(f"the issuer answers with status {answer.status}")
+        raise AdminMisunderstood(f"the issuer returned status {answer.status}")
     try:
         content = orjson.loads(await read_bounded(answer, _LIMIT))
     except orjson.JSONDecodeError:
         content = None
     if not isinstance(content, dict):
-        raise AdminMisunderstood("the issuer does not answer JSON")
+        raise AdminMisunderstood("the issuer did not return JSON")
     return content

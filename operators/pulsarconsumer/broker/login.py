@@ -53,7 +53,7 @@ class KeyFile:
         values = content if isinstance(content, dict) else {}
         client_id, secret = values.get("client_id"), values.get("client_secret")
         if not isinstance(client_id, str) or not isinstance(secret, str):
-            raise LoginInvalid("is no JSON with client_id and client_secret")
+            raise LoginInvalid("is not JSON with client_id and client_secret")
         return cls(issuer, client_id, secret, audience, scope)
 
 

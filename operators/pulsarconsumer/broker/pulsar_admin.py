@@ -277,7 +277,8 @@ class PulsarAdmin:
         secret = self._login.header() or self._login.key_file or self._login.certificate
         if secret and not are_neighbors(host, target.hostname or ""):
             raise AdminRedirected(
-                f"{where}, which is no neighbor of {host}: it is not shown credentials"
+                f"{where}, which is not a broker of the same cluster as {host}: no credentials are"
+                " sent there"
             )
         return location
 
@@ -300,7 +301,7 @@ def _explain(operation: str, err: BaseException) -> Exception:
             return AdminAddressRefused(str(cause))
         cause = cause.__cause__ or cause.__context__
     if isinstance(err, TimeoutError):
-        return AdminUnreachable(f"{operation}: no answer in time")
+        return AdminUnreachable(f"{operation}: no response in time")
     return AdminUnreachable(f"{operation}: {type(err).__name__}")
 
 
@@ -310,7 +311,7 @@ def _parse(operation: str, content: bytes) -> Json:
     try:
         answer = orjson.loads(content)
     except orjson.JSONDecodeError as err:
-        raise AdminMisunderstood(f"{operation}: the answer is not JSON") from err
+        raise AdminMisunderstood(f"{operation}: the response is not JSON") from err
     if not isinstance(answer, dict):
-        raise AdminMisunderstood(f"{operation}: the answer is no object")
+        raise AdminMisunderstood(f"{operation}: the response is not an object")
     return answer

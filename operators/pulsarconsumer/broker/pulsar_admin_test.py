@@ -260,7 +260,7 @@ async def test_issuer_is_asked_once_for_a_token(broker: RecordedBroker) -> None:
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b'{"client_id": 1}', b"\xff"])
 def test_key_file_that_is_none_is_told_without_its_content(raw: bytes) -> None:
-    with pytest.raises(LoginInvalid, match="is no JSON with"):
+    with pytest.raises(LoginInvalid, match="is not JSON with"):
         KeyFile.parse(raw, issuer="https://issuer")
 
 

@@ -123,7 +123,7 @@ class Reason(StrEnum):
     BOUND = "Bound"
     """Bound means that the volume is there."""
     WAITING_FOR_FIRST_CONSUMER = "WaitingForFirstConsumer"
-    """WaitingForFirstConsumer means that the volume is made when a pod uses it; no error."""
+    """WaitingForFirstConsumer means that the volume is created when a pod uses it; no error."""
     PROVISIONING = "Provisioning"
     """Provisioning means that the claim waits for its volume."""
     LOST = "Lost"
@@ -242,7 +242,7 @@ class DemoVolumeSpec(
         Immutable(),
         Rule(
             "self.size() == 1 || !self.exists(mode, mode == 'ReadWriteOncePod')",
-            "accessModes may hold ReadWriteOncePod only alone",
+            "ReadWriteOncePod cannot be combined with other accessModes",
         ),
     ] = [AccessMode.READ_WRITE_ONCE]
     """accessModes say who may mount the volume at the same time."""
@@ -321,7 +321,7 @@ class DemoVolume(
     columns=(
         PrinterColumn("Claim", "string", ".status.name", "Name of the claim."),
         PrinterColumn("Size", "string", ".status.requested", "Size that the claim asks for."),
-        PrinterColumn("Capacity", "string", ".status.capacity", "Size that there is."),
+        PrinterColumn("Capacity", "string", ".status.capacity", "Actual size of the volume."),
         PrinterColumn(
             "Ready",
             "string",
@@ -335,13 +335,17 @@ class DemoVolume(
             "Why it is ready, or why not.",
         ),
         PrinterColumn(
-            "Reclaim", "string", ".spec.reclaimPolicy", "What becomes of the data in the end.", 1
+            "Reclaim",
+            "string",
+            ".spec.reclaimPolicy",
+            "What happens to the data when the object is deleted.",
+            1,
         ),
         PrinterColumn(
             "Class", "string", ".status.storageClassName", "Storage class of the claim.", 1
         ),
         PrinterColumn("Volume", "string", ".status.volumeName", "Volume behind the claim.", 1),
-        PrinterColumn("Used-By", "string", ".status.usedBy[*]", "Pods that hold the claim.", 1),
+        PrinterColumn("Used-By", "string", ".status.usedBy[*]", "Pods that use the claim.", 1),
         AGE,
     ),
     rules=(

@@ -64,7 +64,7 @@ class ClaimReference(KubernetesModel):
 
 class IPAllocationSpec(
     KubernetesModel,
-    rules=(Rule("self == oldSelf", "an entry of the ledger cannot be changed"),),
+    rules=(Rule("self == oldSelf", "an IPAllocation is immutable"),),
 ):
     """IPAllocationSpec says who has which address; it never changes."""
 
@@ -112,7 +112,7 @@ class IPAllocation(
             "? '-ip6-' + self.spec.address.replace(':', '-') + '-x' "
             ": '-ip4-' + self.spec.address.replace('.', '-'))",
             "metadata.name must be made of spec.realm and spec.address "
-            "(public-ip4-203-0-113-7): the name is what keeps an address from being given twice",
+            "(public-ip4-203-0-113-7): the name guarantees that an address is allocated only once",
         ),
     ),
     conditions=AllocationCondition,

@@ -105,7 +105,7 @@ class ClaimReason(StrEnum):
     ADDRESS_TAKEN = "AddressTaken"
     """AddressTaken means that somebody else has the address that spec.address wishes for."""
     ADDRESS_QUARANTINED = "AddressQuarantined"
-    """AddressQuarantined means that the address wished for rests after its release."""
+    """AddressQuarantined means that the address wished for is quarantined after its release."""
     ADDRESS_OUT_OF_RANGE = "AddressOutOfRange"
     """AddressOutOfRange means that the pool does not have the address wished for."""
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
@@ -121,7 +121,7 @@ class ClaimReason(StrEnum):
     """Reclaiming means that the address of an earlier claim of this name is being released, so that
     this claim gets it."""
     RESTORING = "Restoring"
-    """Restoring means that the entry of the ledger was lost and is made again."""
+    """Restoring means that the entry of the ledger was lost and is being recreated."""
     ADDRESS_LOST = "AddressLost"
     """AddressLost means that the ledger has no entry of the address in status.address for this
     claim, and that the address has another entry or is not in the pool. Delete the claim to get
@@ -251,7 +251,8 @@ class ClaimBinding(KubernetesModel):
     """ClaimBinding tells where an address leads."""
 
     state: Annotated[
-        BindingState, Waive("no-phase", "the condition Bound says why; this is for a column")
+        BindingState,
+        Waive("no-phase", "the condition Bound has the reason; this field is for a printer column"),
     ] = BindingState.UNBOUND
     """state is Unbound, Pending, Bound, Moving or Withdrawn."""
     epoch: Annotated[int, IntFormat("int64"), Field(ge=0)] = 0

@@ -107,7 +107,7 @@ class FirewallReason(StrEnum):
     EXPRESSIBLE = "Expressible"
     """Expressible means that the backend can say every rule."""
     IMPLEMENTATION_UNKNOWN = "ImplementationUnknown"
-    """ImplementationUnknown means that nothing tells whether the cluster enforces
+    """ImplementationUnknown means that the operator cannot detect whether the cluster enforces
     MultiNetworkPolicies on the interfaces of guests; see the setting multiNetworkPolicy."""
     UNENFORCEABLE = "Unenforceable"
     """Unenforceable means that the backend cannot say some rules; status.unenforceable has them."""

@@ -119,7 +119,7 @@ class ConnectionSettings(BaseSettings):
         if missing := [name for name in needed if not getattr(self, name)]:
             raise ValueError(f"auth_type {self.auth_type} needs {' and '.join(missing)}")
         if bool(self.tls_certificate_file) != bool(self.tls_key_file):
-            raise ValueError("tls_certificate_file and tls_key_file need each other")
+            raise ValueError("set both tls_certificate_file and tls_key_file, or neither")
         if self.auth_type is AuthType.TLS and not self.uses_tls:
             raise ValueError("auth_type TLS needs a server that begins with pulsar+ssl://")
         return self

@@ -323,7 +323,7 @@ class Settings(ConnectionSettings):
     @classmethod
     def _check_ack_timeout(cls, value: float) -> float:
         if 0 < value < 10:
-            raise ValueError("must be 0, or 10 and more")
+            raise ValueError("must be 0 or at least 10")
         return value
 
     @model_validator(mode="after")
@@ -346,12 +346,12 @@ class Settings(ConnectionSettings):
         try:
             re.compile(self.topic_pattern)
         except re.error as err:
-            raise ValueError(f"topic_pattern is no regular expression: {err}") from err
+            raise ValueError(f"topic_pattern is not a regular expression: {err}") from err
         for name, topic in self._own_topics():
             if topics.matches_pattern(self.topic_pattern, topic):
                 raise ValueError(
-                    f"topic_pattern matches the {name} {topic}, so what is put there would be "
-                    f"consumed again: set {name} to one that it does not match"
+                    f"topic_pattern matches the {name} {topic}, so messages sent there would "
+                    f"be consumed again: set {name} to one that it does not match"
                 )
 
     def _check_own_topics(self) -> None:
@@ -384,7 +384,7 @@ class Settings(ConnectionSettings):
         if self.schema_type is SchemaType.AVRO and not self.schema_file:
             raise ValueError("schema_type Avro needs schema_file")
         if self.schema_file and self.schema_type not in (SchemaType.JSON, SchemaType.AVRO):
-            raise ValueError(f"schema_file says nothing to schema_type {self.schema_type}")
+            raise ValueError(f"schema_file has no effect with schema_type {self.schema_type}")
         if self.handler_batch and not (self.batch_max_messages and self.handler):
             raise ValueError("handler_batch needs handler and batch_max_messages")
         copies = self.retry_strategy is Strategy.RETRY_TOPIC or self.dead_letter is Switch.ENABLED

@@ -90,7 +90,7 @@ def test_missing_variable_is_named() -> None:
         ({"SCHEMA_FILE": "/s"}, "says nothing to"),
         ({"HANDLER_BATCH": "true"}, "needs PULSAR_CONSUMER_HANDLER and"),
         ({"RETRY_MAX_DELAY_SECONDS": "0.5"}, "must not be less than"),
-        ({"ACK_TIMEOUT_SECONDS": "5"}, "must be 0, or 10 and more"),
+        ({"ACK_TIMEOUT_SECONDS": "5"}, "must be 0 or at least 10"),
         (
             {"ENCRYPTION_PRIVATE_KEY_FILE": "/k", "DEAD_LETTER": "Enabled"},
             "PULSAR_CONSUMER_ENCRYPTION_PUBLIC_KEY_FILE must be set",

@@ -18,7 +18,7 @@ def handle(message: Message) -> None:
     """
     order = message.value
     if not isinstance(order, dict) or "id" not in order:
-        raise Reject("is no order with an id")
+        raise Reject("is not an order with an id")
     if order.get("stock") == 0:
         raise RetryLater(1, "sold out")
     # A message can come twice: what was done once is not done again. A handler that books for good
