@@ -15,7 +15,7 @@ class DataSourceRef(KubernetesModel):
     name: DnsSubdomain
     """name is the name of the DataSource."""
     namespace: DnsSubdomain | None = None
-    """namespace is that of the DataSource (default: that of the Instance)."""
+    """namespace is the namespace of the DataSource. Defaults to the namespace of the Instance."""
 
 
 class Image(
@@ -36,11 +36,12 @@ class Image(
         Annotated[str, Field(max_length=140, pattern=r"^(md5|sha1|sha256|sha512):[0-9a-f]+$")]
         | None
     ) = None
-    """checksum is that of the image at url, such as sha256:0123...; CDI refuses another."""
+    """checksum is the checksum of the image at url, such as sha256:0123...; CDI refuses any other
+    image."""
     registry: Annotated[str, Field(max_length=1024, pattern=r"^docker://[^\s]+$")] | None = None
     """registry is the address of a container disk, such as docker://quay.io/containerdisks/debian."""
     data_source: DataSourceRef | None = None
-    """dataSource names a kept image that disks are cloned from."""
+    """dataSource names a stored image from which disks are cloned."""
     snapshot: DnsSubdomain | None = None
     """snapshot is the name of a VolumeSnapshot in the namespace of the Instance."""
 

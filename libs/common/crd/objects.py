@@ -86,23 +86,23 @@ class ObjectMeta(KubernetesModel):
 
 
 class StatusCondition(KubernetesModel):
-    """StatusCondition is one fact about an object, as it stands in its status."""
+    """StatusCondition is one condition in the status of an object."""
 
     type: Annotated[str, Field(min_length=1, max_length=316)]
-    """type is the state that this is about, in UpperCamel."""
+    """type is the type of the condition, in UpperCamelCase."""
     status: Literal["True", "False", "Unknown"]
-    """status tells whether the state holds."""
+    """status is True, False or Unknown."""
     observed_generation: ObservedGeneration | None = None
-    """observedGeneration is the generation of the spec that was looked at."""
+    """observedGeneration is the generation of the spec that the condition is based on."""
     last_transition_time: Timestamp
-    """lastTransitionTime is when status last changed."""
+    """lastTransitionTime is the time at which status last changed."""
     reason: Annotated[
         str,
         Field(min_length=1, max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"),
     ]
-    """reason is the cause of the last change, in UpperCamel."""
+    """reason is the cause of the last change, in UpperCamelCase."""
     message: LongText
-    """message is for people."""
+    """message describes the reason to people."""
 
 
 Conditions = Annotated[list[StatusCondition], ListMap("type"), Field(max_length=32)]
@@ -124,14 +124,14 @@ class LabelSelectorRequirement(KubernetesModel, rules=(_VALUES_RULE,)):
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
     """operator relates the label to the values."""
     values: Annotated[list[LabelValue], Field(max_length=64)] = []
-    """values are those that In and NotIn compare with."""
+    """values are the values that In and NotIn compare with."""
 
 
 class LabelSelector(KubernetesModel):
     """LabelSelector picks objects by their labels; an empty one picks all."""
 
     match_labels: LabelMap = {}
-    """matchLabels are labels that must all be there with these values."""
+    """matchLabels are labels that must all exist with these values."""
     match_expressions: Annotated[list[LabelSelectorRequirement], Field(max_length=32)] = []
     """matchExpressions are rules that must all hold."""
 
@@ -153,7 +153,7 @@ class ObjectReference(KubernetesModel):
     name: DnsSubdomain
     """name is the name of the object."""
     uid: Uid = ""
-    """uid tells the object from a later one of the same name."""
+    """uid distinguishes the object from later objects of the same name."""
 
 
 _POD_SPEC: Final = {
@@ -197,9 +197,9 @@ class TemplateMeta(KubernetesModel):
     """TemplateMeta is the metadata that objects made from a template get."""
 
     labels: LabelMap = {}
-    """labels are put on each object."""
+    """labels are added to each object."""
     annotations: AnnotationMap = {}
-    """annotations are put on each object."""
+    """annotations are added to each object."""
 
 
 class PodTemplate(KubernetesModel):

@@ -87,14 +87,14 @@ class TaintEffect(StrEnum):
 
 
 class Taint(KubernetesModel):
-    """Taint keeps pods away from a node."""
+    """Taint repels pods that do not tolerate it from a node."""
 
     key: Annotated[
         str, Field(max_length=253, pattern=r"^([a-z0-9.-]+/)?[A-Za-z0-9]([-A-Za-z0-9_.]*)$")
     ]
-    """key is what pods tolerate."""
+    """key is the key of the taint."""
     value: Annotated[str, Field(max_length=63, pattern=r"^[-A-Za-z0-9_.]*$")] = ""
-    """value is what pods tolerate of the key."""
+    """value is the value of the taint."""
     effect: TaintEffect
     """effect is NoSchedule, PreferNoSchedule or NoExecute."""
 
@@ -107,15 +107,15 @@ class Endpoint(KubernetesModel):
     """Endpoint says where the API of the cluster is reached."""
 
     pool_name: DnsSubdomain
-    """poolName is the IPPool that the address comes from."""
+    """poolName is the IPPool of the address. Immutable."""
     port: Annotated[Port, IntFormat("int32")] = 6443
-    """port is that of the API."""
+    """port is the port of the API server. Immutable."""
     dns_names: Annotated[list[DnsSubdomain], ListAtomic(), Field(max_length=16), Immutable()] = []
     """dnsNames are further names of the API. The certificate of the API is valid for them, and the
     kubeconfig uses the first one. You publish them in your DNS. Immutable."""
     allowed_cidrs: Annotated[list[Cidr], ListAtomic(), Field(max_length=32)] = []
-    """allowedCidrs may reach the API (default: everybody). The operator itself and the nodes of
-    your Services have to be among them. It may be changed at any time."""
+    """allowedCidrs are the addresses that can reach the API server. They must include the operator
+    and the nodes that serve the address. Defaults to all addresses."""
 
 
 class ControlPlane(
@@ -133,18 +133,18 @@ class ControlPlane(
     """ControlPlane says which nodes run the API, etcd and the controllers of Kubernetes."""
 
     count: Annotated[int, IntFormat("int32"), Field(ge=1, le=5)] = 1
-    """count is 1, 3 or 5; it may grow, never shrink. With 1 the data of the cluster is on one disk
-    alone."""
+    """count is 1, 3 or 5; it can grow but not shrink. With 1, the data of the cluster is on one
+    disk only."""
     size: DnsSubdomain
-    """size is the InstanceSize of nodes that are made from now on."""
+    """size is the InstanceSize of new nodes."""
     image: Image | None = None
-    """image is what disks are filled with (default: that of the cluster)."""
+    """image is the disk image of these nodes. Defaults to the image of the cluster."""
     endpoint: Endpoint
-    """endpoint says where the API is reached."""
+    """endpoint is the address of the API server."""
 
 
 class Pool(KubernetesModel):
-    """Pool is a number of nodes that are alike."""
+    """Pool is a group of identical nodes."""
 
     name: Annotated[
         DnsLabel,
@@ -153,12 +153,12 @@ class Pool(KubernetesModel):
     ]
     """name is unique in the cluster and a part of the names of the nodes."""
     count: Annotated[int, IntFormat("int32"), Field(ge=0, le=POOL_SIZE_LIMIT)]
-    """count is the number of nodes. The highest numbers go first when it shrinks, each after its
-    pods were moved."""
+    """count is the number of nodes. When it shrinks, the nodes with the highest numbers are drained
+    and deleted first."""
     size: DnsSubdomain
-    """size is the InstanceSize of nodes that are made from now on."""
+    """size is the InstanceSize of new nodes."""
     image: Image | None = None
-    """image is what disks are filled with (default: that of the cluster)."""
+    """image is the disk image of these nodes. Defaults to the image of the cluster."""
     labels: LabelMap = {}
     """labels are set on the nodes of the pool, including nodes that exist. A label that is removed
     here is removed from the nodes. Labels that others set are kept."""
@@ -166,29 +166,30 @@ class Pool(KubernetesModel):
     """taints are set on the nodes of the pool, including nodes that exist. A taint that is removed
     here is removed from the nodes. Taints that others set are kept."""
     drain_seconds: Seconds = 300
-    """drainSeconds is the time that pods have to leave a node before it goes regardless; 0 takes
-    it away at once, also while the API of the cluster does not respond."""
+    """drainSeconds is the time that pods have to leave a node before it is deleted anyway. With 0
+    the node is deleted immediately, even while the API of the cluster does not respond."""
 
 
 class Health(KubernetesModel):
     """Health says when a node counts as broken, and how many are rebuilt on that account."""
 
     node_startup_seconds: Annotated[Seconds, Field(ge=60)] = 1200
-    """nodeStartupSeconds is the time that a node has to become ready after its machine started."""
+    """nodeStartupSeconds is the time that a node can take to become ready after its machine
+    started."""
     unhealthy_seconds: Annotated[Seconds, Field(ge=30)] = 300
     """unhealthySeconds is the time for which a node may be not ready before it counts as broken."""
     max_unhealthy: Count = 1
-    """maxUnhealthy is the budget: when more nodes of the pools are broken, none is rebuilt; 0
-    rebuilds none ever. Nodes are rebuilt one at a time."""
+    """maxUnhealthy is the maximum number of broken nodes: if more nodes of the pools are broken,
+    none is rebuilt. 0 disables rebuilds. Nodes are rebuilt one at a time."""
 
 
 class Recycle(KubernetesModel):
-    """Recycle asks for a node to be drained and rebuilt, once."""
+    """Recycle is a request to drain and rebuild a node once."""
 
     node: DnsLabel
     """node is the name of a node of a pool."""
     token: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9._-]+$")]
-    """token is any text; another one asks for another rebuild."""
+    """token is any text; change it to request another rebuild."""
 
 
 class Addon(KubernetesModel):
@@ -227,29 +228,30 @@ class KubernetesClusterSpec(
             "kubeadm.k8s.io/v1beta4",
         ),
     ]
-    """version is the version of Kubernetes, such as v1.34.2. The images must have its kubeadm and
+    """version is the Kubernetes version, such as v1.34.2. The images must have its kubeadm and
     kubelet. It can go up by one minor version at a time, for a control plane of three or five
-    nodes; change the images in the same edit. Nodes are then rebuilt one at a time, those of the
-    control plane first."""
+    nodes; change the images in the same edit. Nodes are then rebuilt one at a time, beginning with
+    the control plane."""
     image: Image
-    """image is what disks are filled with: an image with containerd, kubeadm and kubelet."""
+    """image is the disk image of the nodes. It must contain containerd, kubeadm and kubelet."""
     network_ref: Annotated[LocalObjectReference, Immutable()]
     """networkRef names the Network of the nodes."""
     pod_cidr: Annotated[Cidr, Immutable()] = "10.244.0.0/16"
-    """podCidr is the block that pods get addresses from."""
+    """podCidr is the address block of pods. Immutable."""
     service_cidr: Annotated[Cidr, Immutable()] = "10.96.0.0/16"
-    """serviceCidr is the block that Services get addresses from."""
+    """serviceCidr is the address block of Services. Immutable."""
     control_plane: ControlPlane
-    """controlPlane says which nodes run the API, etcd and the controllers of Kubernetes."""
+    """controlPlane describes the nodes that run the API server, etcd and the controllers of
+    Kubernetes."""
     pools: Annotated[list[Pool], ListMap("name"), Field(max_length=16)] = []
-    """pools are the nodes that run your pods."""
+    """pools are the groups of nodes that run your pods."""
     health: Health = Health()
-    """health says when a node counts as broken, and how many are rebuilt on that account."""
+    """health defines when a node counts as broken, and how many broken nodes are rebuilt."""
     addons: Annotated[list[Addon], ListMap("name"), Field(max_length=16)] = []
     """addons are applied when the API of the cluster responds, and again when they change.
     The network plugin of the cluster is one of them. Objects stay when an addon is removed."""
     recycle: Annotated[list[Recycle], ListMap("node"), Field(max_length=16)] = []
-    """recycle asks for nodes to be drained and rebuilt, one after the other, once for each
+    """recycle lists nodes that the operator drains and rebuilds, one after the other, once for each
     token."""
 
     def pool(self, name: str) -> Pool | None:
@@ -261,14 +263,14 @@ class PoolStatus(KubernetesModel):
     """PoolStatus counts the nodes of a pool."""
 
     name: DnsLabel
-    """name is that of the pool."""
+    """name is the name of the pool."""
     desired: Count = 0
     """desired is the number that the spec asks for."""
     current: Count = 0
-    """current is the number of Instances that there are."""
+    """current is the number of existing Instances."""
     ready: Count = 0
     """ready is the number of nodes that are known to be ready. It is 0 while the API of the cluster
-    does not answer."""
+    does not respond."""
 
 
 class NodeVersion(KubernetesModel):
@@ -289,20 +291,20 @@ class Counts(KubernetesModel):
     """desired is the number that the spec asks for."""
     ready: Count = 0
     """ready is the number of nodes that are known to be ready. It is 0 while the API of the cluster
-    does not answer."""
+    does not respond."""
     summary: Annotated[str, Field(max_length=16)] = ""
-    """summary shows both numbers to people, such as 3/3, or ?/3 while the API does not answer."""
+    """summary shows both numbers, such as 3/3, or ?/3 while the API does not respond."""
 
 
 class KubernetesClusterStatus(KubernetesModel):
     """KubernetesClusterStatus is what the operator observed."""
 
     conditions: Conditions = []
-    """conditions tell whether the cluster is as asked, and what keeps it from that."""
+    """conditions report whether the cluster matches the spec, and why not."""
     observed_generation: ObservedGeneration = 0
     """observedGeneration is the generation of the spec that this status is about."""
     endpoint: Annotated[str, Field(max_length=64)] | None = None
-    """endpoint is where the API of the cluster is reached, such as 203.0.113.7:6443."""
+    """endpoint is the address and port of the API server, such as 203.0.113.7:6443."""
     kubeconfig_secret_name: DnsSubdomain | None = None
     """kubeconfigSecretName is the Secret whose key value is a kubeconfig for administrators."""
     control_plane: Counts = Counts()
@@ -316,7 +318,7 @@ class KubernetesClusterStatus(KubernetesModel):
     versions: Annotated[list[NodeVersion], ListMap("version"), Field(max_length=8)] = []
     """versions lists the nodes by version, oldest version first."""
     leftovers: Annotated[list[ShortText], ListAtomic(), Field(max_length=LEFTOVERS_SHOWN)] = []
-    """leftovers are what a cluster that is being deleted still has to get rid of."""
+    """leftovers lists objects that remain to be deleted while the cluster is being deleted."""
 
 
 class KubernetesCluster(
@@ -366,9 +368,9 @@ class KubernetesCluster(
     """KubernetesCluster is a Kubernetes cluster whose nodes are Instances."""
 
     spec: KubernetesClusterSpec
-    """spec is what a user asks for."""
+    """spec is the desired state of the cluster."""
     status: KubernetesClusterStatus | None = None
-    """status is what the operator observed."""
+    """status is the observed state of the cluster."""
 
     @property
     def observed(self) -> KubernetesClusterStatus:

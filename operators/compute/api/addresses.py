@@ -67,7 +67,7 @@ class PublicIP(
     mode: PublicIPMode = PublicIPMode.NONE
     """mode is None, Auto (the operator creates an IPClaim) or Claim (the IPClaim exists)."""
     pool_name: DnsSubdomain | None = None
-    """poolName is the IPPool that mode Auto takes an address from."""
+    """poolName is the IPPool of the address in mode Auto."""
     claim_name: DnsSubdomain | None = None
     """claimName is the IPClaim of mode Claim; its spec.target must be this Instance."""
     ports: Annotated[list[PublicPort], ListMap("name"), Field(max_length=64)] | None = None

@@ -54,27 +54,26 @@ class Directive(
         ),
     ),
 ):
-    """Directive says what is to be done to the machine; it is harmless to repeat.
+    """Directive is a request to change the machine. It is idempotent.
 
-    Nothing is remembered of a directive but what it made: a Restart names the run that is to end,
+    The operator stores nothing about a directive except its result: a Restart names the run to end,
     and a RootDisk names the disk to boot from.
     """
 
     kind: DirectiveKind
     """kind is Restart or RootDisk."""
     token: Annotated[str, Field(min_length=1, max_length=64)]
-    """token is repeated in the status; an Operation puts its UID there."""
+    """token is copied to the status. Operations use their UID."""
     vmi_uid: Annotated[Uid | None, Field(alias="vmiUID")] = None
-    """vmiUID is the run that is to end; another one is left alone."""
+    """vmiUID is the run to end. Any other run is not changed."""
     disk: DnsSubdomain | None = None
-    """disk is the name of the root disk to make and to boot from."""
+    """disk is the name of the root disk to create and to boot from."""
     image: Image | None = None
-    """image is what the disk is filled with when it is made (default: that of the spec)."""
+    """image is the image of the new disk. Defaults to spec.image."""
     use: DiskUse = DiskUse.BOOT
-    """use is Prepare to make the disk while the machine runs, Boot to boot from it."""
+    """use is Prepare to create the disk while the machine runs, or Boot to boot from it."""
     attach: DnsSubdomain | None = None
-    """attach is another root disk, to be repaired: a further disk while the machine boots from
-    disk."""
+    """attach is another root disk to attach as an additional disk, so that it can be repaired."""
 
 
 Directives = Annotated[list[Directive], ListMap("kind"), Field(max_length=4)]
@@ -82,12 +81,12 @@ Directives = Annotated[list[Directive], ListMap("kind"), Field(max_length=4)]
 
 
 class DirectiveStatus(KubernetesModel):
-    """DirectiveStatus says what became of a directive."""
+    """DirectiveStatus is the state of a directive."""
 
     kind: DirectiveKind
-    """kind is that of the directive."""
+    """kind is the kind of the directive."""
     token: Annotated[str, Field(max_length=64)]
-    """token is that of the directive."""
+    """token is the token of the directive."""
     state: Annotated[
         DirectiveState, Waive("no-phase", "the status of a directive has one of three values")
     ]

@@ -113,13 +113,13 @@ class Ssh(KubernetesModel):
     """Ssh says who may log in."""
 
     user: Annotated[str, Field(max_length=32, pattern=r"^[a-z_][a-z0-9_-]*$")] | None = None
-    """user is the name of the first user (default: that of the image)."""
+    """user is the name of the first user. Defaults to the default user of the image."""
     authorized_keys: Annotated[
         list[Annotated[str, Field(max_length=4096, pattern=r"^[^\n\r]+$")]],
         ListAtomic(),
         Field(max_length=32),
     ] = []
-    """authorizedKeys are public keys of those who may log in."""
+    """authorizedKeys are the public SSH keys of the user."""
 
 
 class AttachedVolume(
@@ -131,7 +131,7 @@ class AttachedVolume(
         ),
     ),
 ):
-    """AttachedVolume is a further disk of the machine."""
+    """AttachedVolume is an additional disk of the machine."""
 
     name: Annotated[
         DnsLabel,
@@ -140,7 +140,7 @@ class AttachedVolume(
             f"{ROOT}, {CLOUD_INIT} and {RESCUED} are taken",
         ),
     ]
-    """name is that of the disk in the machine."""
+    """name is the name of the disk in the machine."""
     demo_volume: DnsSubdomain | None = None
     """demoVolume is the name of a DemoVolume in the same namespace."""
     claim: DnsSubdomain | None = None
@@ -153,7 +153,7 @@ class Placement(KubernetesModel):
     node_selector: LabelMap = {}
     """nodeSelector are labels that the node must have."""
     spread_group: DnsLabel | None = None
-    """spreadGroup names a group of Instances that are kept on different nodes where possible."""
+    """spreadGroup names a group of Instances that run on different nodes if possible."""
 
 
 class DeletionPolicy(KubernetesModel):
@@ -180,16 +180,16 @@ class InstanceSpec(
     size: DnsSubdomain
     """size is the name of an InstanceSize."""
     image: Image
-    """image is what the root disk is filled with; a change takes effect at a Rebuild."""
+    """image is the image of the root disk. A change takes effect at the next Rebuild."""
     root_disk: RootDisk = RootDisk()
     """rootDisk describes the root disk. A change takes effect at a Rebuild."""
     readiness_probe: ReadinessProbe | None = None
-    """readinessProbe checks that the guest answers. Ready and all Operations wait for it. A change
+    """readinessProbe checks that the guest responds. Ready and all Operations wait for it. A change
     takes effect at the next start."""
     boot_check: BootCheck = BootCheck.AUTO
     """bootCheck is what proves that a guest has booted if readinessProbe is not set: GuestAgent
-    (the guest agent must answer), Running (the machine runs; nothing is verified) or Auto
-    (GuestAgent if the guest agent answered in the last verified run, else Running). Defaults to
+    (the guest agent must respond), Running (the machine runs; nothing is verified) or Auto
+    (GuestAgent if the guest agent responded in the last verified run, else Running). Defaults to
     Auto."""
     power: Power = Power.RUNNING
     """power is Running or Stopped."""
@@ -198,35 +198,36 @@ class InstanceSpec(
     stays off until an Operation of type Start or Reboot, with Restart it boots again. A guest that
     crashes, or whose node is drained, boots again in both cases. Defaults to Stop."""
     network_ref: Annotated[LocalObjectReference | None, Immutable()] = None
-    """networkRef names the Network of the machine (default: the network of pods)."""
+    """networkRef names the Network of the machine. Defaults to the pod network."""
     firewall_ref: LocalObjectReference | None = None
-    """firewallRef names a Firewall; the machine is not started before that protects it."""
+    """firewallRef names a Firewall. The machine starts only when the Firewall protects it."""
     private_ip: Annotated[
         Annotated[str, Field(max_length=45), Rule("isIP(self)", "must be an IP address")] | None,
         Field(alias="privateIP"),
         Immutable(),
     ] = None
-    """privateIP is the address on the Network (default: one is given)."""
+    """privateIP is the address on the Network. Defaults to an address that is allocated."""
     public_ip: Annotated[PublicIP, Field(alias="publicIP")] = PublicIP()
-    """publicIP says where the public address comes from."""
+    """publicIP defines the public address."""
     hostname: DnsLabel | None = None
-    """hostname is that of the guest (default: the name of the Instance)."""
+    """hostname is the hostname of the guest. Defaults to the name of the Instance."""
     ssh: Ssh | None = None
-    """ssh says who may log in."""
+    """ssh defines who can log in to the guest."""
     user_data_secret_name: DnsSubdomain | None = None
-    """userDataSecretName is a Secret whose key userdata is given to cloud-init as it is."""
+    """userDataSecretName is the name of a Secret whose key userdata is passed to cloud-init
+    unchanged."""
     volumes: Annotated[list[AttachedVolume], ListMap("name"), Field(max_length=16)] = []
-    """volumes are further disks."""
+    """volumes are additional disks."""
     placement: Placement = Placement()
-    """placement says where the machine runs."""
+    """placement restricts the nodes on which the machine can run."""
     eviction_strategy: EvictionStrategy = EvictionStrategy.LIVE_MIGRATE_IF_POSSIBLE
-    """evictionStrategy says what happens when the node is emptied."""
+    """evictionStrategy defines what happens when the node is drained."""
     termination_grace_period_seconds: Annotated[int, Field(ge=0, le=3600)] = 120
     """terminationGracePeriodSeconds is the time that the guest has to shut down."""
     deletion_policy: DeletionPolicy = DeletionPolicy()
-    """deletionPolicy says what is left when the Instance is deleted."""
+    """deletionPolicy defines what is kept when the Instance is deleted."""
     directives: Directives = []
-    """directives say what is to be done to the machine; Operations write them."""
+    """directives are requests to change the machine. Operations write them."""
 
     def directive(self, kind: DirectiveKind) -> Directive | None:
         """Return the directive of a kind, or None."""
@@ -237,33 +238,33 @@ class InstanceStatus(KubernetesModel):
     """InstanceStatus is what the operator observed."""
 
     conditions: Conditions = []
-    """conditions tell whether the machine is as asked, and what keeps it from that."""
+    """conditions report whether the machine matches the spec, and why not."""
     observed_generation: ObservedGeneration = 0
     """observedGeneration is the generation of the spec that this status is about."""
     phase: Annotated[
         Phase | None,
         Waive("no-phase", "shown to people, as clouds do; the conditions have all details"),
     ] = None
-    """phase sums the conditions up for people; machines read the conditions."""
+    """phase is a summary of the conditions for people. Programs should read the conditions."""
     size: DnsSubdomain | None = None
-    """size is the InstanceSize that the machine has now; spec.size is the one that is asked for."""
+    """size is the current InstanceSize of the machine."""
     vm_uid: Annotated[Uid | None, Field(alias="vmUID")] = None
     """vmUID is the UID of the VirtualMachine."""
     vmi_uid: Annotated[Uid | None, Field(alias="vmiUID")] = None
-    """vmiUID is the run that there is now; each start has another."""
+    """vmiUID is the UID of the current run. It changes at each start."""
     node_name: DnsSubdomain | None = None
-    """nodeName is where the guest runs."""
+    """nodeName is the node on which the guest runs."""
     root_disk: RootDiskStatus | None = None
     """rootDisk is the disk that the machine boots from."""
     kept_disks: Annotated[list[KeptDisk], ListMap("name"), Field(max_length=64)] = []
     """keptDisks are replaced root disks that are kept for rootDisk.keepReplacedSeconds, since
     nothing has shown that the guest boots from the new disk."""
     verified_boot: VerifiedBoot | None = None
-    """verifiedBoot is the last run whose guest has shown that it booted."""
+    """verifiedBoot is the last run whose boot was verified."""
     mac_address: Annotated[str, Field(max_length=17)] | None = None
-    """macAddress is that of the first interface; it never changes."""
+    """macAddress is the MAC address of the first interface. It never changes."""
     firmware_uuid: Annotated[str | None, Field(alias="firmwareUUID", max_length=36)] = None
-    """firmwareUUID is what the guest takes for the serial number of its board; it never changes."""
+    """firmwareUUID is the system UUID that the guest sees. It never changes."""
     private_ip: Annotated[str | None, Field(alias="privateIP", max_length=45)] = None
     """privateIP is the address of the first interface: the allocated one on a Network with
     addresses of its own, else the address of the pod. It is never what the guest reports."""
@@ -274,9 +275,9 @@ class InstanceStatus(KubernetesModel):
     operation: ObjectReference | None = None
     """operation is the Operation that is in progress on the Instance."""
     directives: Annotated[list[DirectiveStatus], ListMap("kind"), Field(max_length=4)] = []
-    """directives say what became of spec.directives."""
+    """directives is the state of spec.directives."""
     message: ShortText = ""
-    """message is that of the condition Ready."""
+    """message is the message of the condition Ready."""
 
 
 class Instance(

@@ -168,9 +168,10 @@ class TargetRef(KubernetesModel):
     """TargetRef names the Instance that an Operation is for."""
 
     name: DnsSubdomain
-    """name is that of an Instance in the same namespace."""
+    """name is the name of an Instance in the same namespace."""
     uid: Uid | None = None
-    """uid is that of the Instance (default: the Instance that has the name at the start)."""
+    """uid is the UID of the Instance. Defaults to the Instance that has the name when the Operation
+    is accepted."""
 
 
 def _only(field: str, type_: str, *, needed: bool) -> Rule:
@@ -196,33 +197,34 @@ class OperationSpec(
     """OperationSpec is what is to be done; it is fixed but for cancel."""
 
     type: Annotated[OperationType, Immutable()]
-    """type is what is done."""
+    """type is the type of the task."""
     target_ref: Annotated[TargetRef, Immutable()]
-    """targetRef names the Instance that it is done to."""
+    """targetRef names the Instance. Immutable."""
     rebuild: Annotated[Rebuild | None, Immutable()] = None
-    """rebuild says how the machine gets a new root disk."""
+    """rebuild has the options of type Rebuild. Immutable."""
     resize: Annotated[Resize | None, Immutable()] = None
-    """resize says what size the machine gets."""
+    """resize has the options of type Resize. Immutable."""
     migrate: Annotated[Migrate | None, Immutable()] = None
-    """migrate says where the guest moves."""
+    """migrate has the options of type Migrate. Immutable."""
     soft_reboot: Annotated[SoftReboot | None, Immutable()] = None
-    """softReboot says how long a guest may take to reboot by itself."""
+    """softReboot has the options of type SoftReboot. Immutable."""
     snapshot: Annotated[Snapshot | None, Immutable()] = None
-    """snapshot says what the snapshot is called."""
+    """snapshot has the options of type Snapshot. Immutable."""
     restore: Annotated[Restore | None, Immutable()] = None
-    """restore says which snapshot the machine gets its root disk from."""
+    """restore has the options of type Restore. Immutable."""
     rescue: Annotated[Rescue | None, Immutable()] = None
-    """rescue says what the machine is repaired with."""
+    """rescue has the options of type Rescue. Immutable."""
     timeout_seconds: Annotated[int, Field(ge=10, le=86_400), Immutable()] = 3600
-    """timeoutSeconds is the time that the Operation has, from when it is accepted; a Rescue has its
-    durationSeconds besides."""
+    """timeoutSeconds is the time that the Operation can take after it was accepted, for a Rescue in
+    addition to its durationSeconds. Immutable."""
     ttl_seconds_after_finished: Annotated[
         Annotated[int, Field(ge=0, le=31_536_000)] | None, Immutable()
     ] = None
-    """ttlSecondsAfterFinished is when a finished Operation is deleted (default: by the number of
-    newer ones alone)."""
+    """ttlSecondsAfterFinished is the time after which a finished Operation is deleted. Defaults to
+    no limit; the number of finished Operations is limited as well. Immutable."""
     queue: Annotated[QueuePolicy, Immutable()] = QueuePolicy.WAIT
-    """queue is Wait, or FailIfBusy when another Operation is at work."""
+    """queue is Wait to wait for other Operations on the Instance, or FailIfBusy to fail if there
+    are any. Immutable."""
     cancel: Annotated[
         bool,
         Waive(
@@ -231,7 +233,7 @@ class OperationSpec(
         ),
         Rule("self || !oldSelf", "what was cancelled stays cancelled"),
     ] = False
-    """cancel ends the Operation, undoing what can be undone."""
+    """cancel ends the Operation and undoes what can be undone."""
 
     @property
     def ready_seconds(self) -> int:
@@ -241,10 +243,10 @@ class OperationSpec(
 
 
 class OperationStep(KubernetesModel):
-    """OperationStep is one step of an Operation, as it happened."""
+    """OperationStep is one step of an Operation."""
 
     name: Annotated[str, Field(max_length=64)]
-    """name is that of the step."""
+    """name is the name of the step."""
     state: Annotated[StepState, Waive("no-phase", "a step is begun and ended once")]
     """state is Running, Done or Failed."""
     started_at: Timestamp
@@ -257,58 +259,58 @@ class Facts(KubernetesModel):
     """Facts are written before a step acts on them, and never change afterwards."""
 
     vmi_uid: Annotated[Uid | None, Field(alias="vmiUID")] = None
-    """vmiUID is the run of the machine that there was at the beginning."""
+    """vmiUID is the run of the machine when the Operation started."""
     node_name: DnsSubdomain | None = None
-    """nodeName is where the guest ran at the beginning."""
+    """nodeName is the node of the guest when the Operation started."""
     old_disk: DnsSubdomain | None = None
-    """oldDisk is the root disk that there was at the beginning."""
+    """oldDisk is the root disk when the Operation started."""
     new_disk: DnsSubdomain | None = None
-    """newDisk is the root disk that is made."""
+    """newDisk is the root disk that the Operation creates."""
     old_size: DnsSubdomain | None = None
-    """oldSize is the size that there was at the beginning."""
+    """oldSize is the InstanceSize when the Operation started."""
     restart_uid: Annotated[Uid | None, Field(alias="restartUID")] = None
     """restartUID is the run that a Resize has to end."""
     agent_since: Timestamp | None = None
-    """agentSince is since when the agent of the guest was connected at the beginning."""
+    """agentSince is the time at which the guest agent had connected when the Operation started."""
     asked_at: Timestamp | None = None
-    """askedAt is when the guest was asked to reboot."""
+    """askedAt is the time of the request to reboot."""
     asked_again_at: Timestamp | None = None
-    """askedAgainAt is when it was asked once more."""
+    """askedAgainAt is the time of the repeated request to reboot."""
     agent_lost_at: Timestamp | None = None
-    """agentLostAt is when the agent was seen to be gone since."""
+    """agentLostAt is the time at which the guest agent was found disconnected."""
     snapshot: DnsSubdomain | None = None
     """snapshot is the VirtualMachineSnapshot that is taken."""
     volume_snapshot: DnsSubdomain | None = None
-    """volumeSnapshot is the VolumeSnapshot that the new disk is made of."""
+    """volumeSnapshot is the VolumeSnapshot from which the new disk is created."""
 
 
 class OperationStatus(KubernetesModel):
     """OperationStatus is how far an Operation is."""
 
     conditions: Conditions = []
-    """conditions tell how far the Operation is, in the words of a Job."""
+    """conditions report the progress of the Operation, with the condition types of a Job."""
     observed_generation: ObservedGeneration = 0
     """observedGeneration is the generation of the spec that this status is about."""
     phase: Annotated[
         OperationPhase | None, Waive("no-phase", "a task that is done once ends, as a Pod does")
     ] = None
-    """phase is how far the Operation is; Succeeded, Failed and Cancelled are final."""
+    """phase is the current phase of the Operation. Succeeded, Failed and Cancelled are final."""
     step: Annotated[str, Field(max_length=64)] | None = None
-    """step is the step that it is at."""
+    """step is the current step."""
     reason: Annotated[str, Field(max_length=64)] | None = None
-    """reason is the cause of the outcome, in one word."""
+    """reason is the cause of the outcome, in UpperCamelCase."""
     message: LongText = ""
-    """message says for people what is done, waited for, or went wrong."""
+    """message describes the current step or the error."""
     target_uid: Annotated[Uid | None, Field(alias="targetUID")] = None
-    """targetUID is the Instance that the Operation was accepted for."""
+    """targetUID is the UID of the Instance for which the Operation was accepted."""
     queue_position: Count | None = None
-    """queuePosition is the number of Operations that come first."""
+    """queuePosition is the number of earlier Operations on the Instance."""
     lease_name: DnsSubdomain | None = None
     """leaseName is the Lease by which the Operation has locked the Instance."""
     outcome: OperationPhase | None = None
-    """outcome is the phase to come, once all is tidied up."""
+    """outcome is the final phase after the clean-up."""
     started_at: Timestamp | None = None
-    """startedAt is when the Operation was accepted."""
+    """startedAt is the time at which the Operation was accepted."""
     step_started_at: Timestamp | None = None
     """stepStartedAt is when the step began."""
     finished_at: Timestamp | None = None
@@ -316,9 +318,9 @@ class OperationStatus(KubernetesModel):
     duration: Annotated[str, Field(max_length=32)] | None = None
     """duration is how long the Operation took, such as 1m30s."""
     facts: Facts = Facts()
-    """facts are what the steps act on."""
+    """facts are observations that the steps use."""
     steps: Annotated[list[OperationStep], ListMap("name"), Field(max_length=16)] = []
-    """steps are the steps that were taken, in their order."""
+    """steps are the steps of the Operation in order."""
 
 
 _FINAL: Final = "['Succeeded', 'Failed', 'Cancelled']"
@@ -353,12 +355,12 @@ class Operation(
     conditions=OperationCondition,
     reasons=OperationReason,
 ):
-    """Operation is a task on an Instance that is done once, like a Job."""
+    """Operation is a task on an Instance that runs once, like a Job."""
 
     spec: OperationSpec
-    """spec is what is to be done."""
+    """spec is the task."""
     status: OperationStatus | None = None
-    """status is how far it is."""
+    """status is the progress of the Operation."""
 
     @property
     def observed(self) -> OperationStatus:

@@ -93,4 +93,4 @@ class VerifiedBoot(KubernetesModel):
     vmi_uid: Annotated[Uid, Field(alias="vmiUID")]
     """vmiUID is the UID of the VirtualMachineInstance."""
     proof: Proof
-    """proof is Probe if the readiness probe succeeded, or Agent if the guest agent answered."""
+    """proof is Probe if the readiness probe succeeded, or Agent if the guest agent responded."""

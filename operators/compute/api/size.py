@@ -46,11 +46,11 @@ class InstanceSizeSpec(
     cpus: Annotated[int, Field(ge=1, le=MAX_CPUS)]
     """cpus is the number of processors that the guest sees."""
     memory: MemoryAmount
-    """memory is what the guest has, such as 4Gi."""
+    """memory is the memory of the guest, such as 4Gi."""
     disk: DiskAmount = "10Gi"
-    """disk is the size of a root disk when the Instance asks for none of its own."""
+    """disk is the default size of the root disk."""
     description: ShortText = ""
-    """description is for people who choose a size."""
+    """description helps people choose a size."""
 
 
 class InstanceSize(
@@ -69,10 +69,10 @@ class InstanceSize(
         AGE,
     ),
 ):
-    """InstanceSize says how many processors, how much memory and disk an Instance gets."""
+    """InstanceSize defines the processors, memory and disk of an Instance."""
 
     spec: InstanceSizeSpec
-    """spec is what an Instance of this size gets."""
+    """spec is the size of an Instance."""
 
 
 INSTANCE_SIZE: Final[Kind] = kind_of(InstanceSize)

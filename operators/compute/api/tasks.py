@@ -26,10 +26,10 @@ class Rebuild(KubernetesModel):
     """Rebuild says how the machine gets a new root disk."""
 
     image: Image | None = None
-    """image is what the new disk is filled with (default: that of the Instance)."""
+    """image is the image of the new disk. Defaults to the image of the Instance."""
     ready_seconds: ReadySeconds = 900
-    """readySeconds is the time that the machine has to be ready on the new disk; then the old one
-    is put back."""
+    """readySeconds is the time that the machine can take to become ready on the new disk; after
+    that, the old disk is used again."""
 
 
 class Resize(KubernetesModel):
@@ -46,14 +46,14 @@ class Migrate(KubernetesModel):
     """Migrate says where the guest moves."""
 
     node_selector: LabelMap = {}
-    """nodeSelector are labels that the new node must have (default: any node)."""
+    """nodeSelector are labels that the new node must have. Defaults to any node."""
 
 
 class SoftReboot(KubernetesModel):
     """SoftReboot says how long a guest may take to reboot by itself."""
 
     wait_seconds: Annotated[int, Field(ge=5, le=3600)] = 120
-    """waitSeconds is the time for a sign of the reboot; then the guest is asked once more."""
+    """waitSeconds is the time to wait for a sign of the reboot before the request is repeated."""
     on_timeout: TimeoutAction = TimeoutAction.FAIL
     """onTimeout is Fail, or Reboot to end the run as a Reboot does."""
 
@@ -62,7 +62,7 @@ class Snapshot(KubernetesModel):
     """Snapshot says what the snapshot of the machine is called."""
 
     name: DnsSubdomain | None = None
-    """name is that of the VirtualMachineSnapshot (default: that of the Operation)."""
+    """name is the name of the VirtualMachineSnapshot. Defaults to the name of the Operation."""
 
 
 class Restore(KubernetesModel):
@@ -71,17 +71,17 @@ class Restore(KubernetesModel):
     snapshot: DnsSubdomain
     """snapshot is the name of a VirtualMachineSnapshot in the same namespace."""
     ready_seconds: ReadySeconds = 900
-    """readySeconds is the time that the machine has to be ready on the restored disk; then the one
-    before is put back."""
+    """readySeconds is the time that the machine can take to become ready on the restored disk;
+    after that, the previous disk is used again."""
 
 
 class Rescue(KubernetesModel):
     """Rescue says what the machine is repaired with: its root disk is attached as a further one."""
 
     image: Image
-    """image is what the disk is filled with that the machine boots from meanwhile."""
+    """image is the image of the rescue disk."""
     duration_seconds: Annotated[int, Field(ge=10, le=604_800)] = 3600
     """durationSeconds is how long the rescue lasts, unless spec.cancel ends it before."""
     ready_seconds: ReadySeconds = 900
-    """readySeconds is the time that the machine has to be ready on the rescue disk; then its own
-    is put back."""
+    """readySeconds is the time that the machine can take to become ready on the rescue disk; after
+    that, its own disk is used again."""

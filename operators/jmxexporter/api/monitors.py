@@ -100,7 +100,7 @@ class Monitor(
     honor_labels: Annotated[
         bool, Waive("no-booleans", "the Prometheus operator has this field, with this meaning")
     ] = False
-    """honorLabels keeps the labels of the metrics where they conflict with labels of the target."""
+    """honorLabels keeps the labels of the metrics if they conflict with labels of the target."""
     relabelings: Annotated[list[Relabeling], ListAtomic(), Field(max_length=50)] = []
     """relabelings change the labels of targets."""
     metric_relabelings: Annotated[list[Relabeling], ListAtomic(), Field(max_length=50)] = []

@@ -129,9 +129,9 @@ class ContainerFilter(KubernetesModel):
     """ContainerFilter picks containers of a pod by name."""
 
     include: Annotated[list[DnsLabel], ListSet(), Field(max_length=20)] = []
-    """include names the containers to look at (default: all)."""
+    """include names the containers to instrument. Defaults to all containers."""
     exclude: Annotated[list[DnsLabel], ListSet(), Field(max_length=20)] = ["istio-proxy"]
-    """exclude names the containers to leave alone."""
+    """exclude names the containers to ignore."""
 
 
 class EndpointTls(KubernetesModel):
@@ -173,9 +173,9 @@ class MetricsService(KubernetesModel):
     """MetricsService makes the endpoints known by a Service, beside annotations."""
 
     labels: LabelMap = {}
-    """labels are put on the Service and its EndpointSlices."""
+    """labels are added to the Service and its EndpointSlices."""
     monitor: ServiceMonitor | None = None
-    """monitor makes a ServiceMonitor; the cluster must have the Prometheus operator."""
+    """monitor creates a ServiceMonitor; the cluster must have the Prometheus operator."""
 
 
 class PrometheusJmxExporterSpec(
@@ -219,21 +219,21 @@ class PrometheusJmxExporterSpec(
     config: ConfigSource
     """config names the configuration of the exporter."""
     port: Annotated[Port, Field(ge=1024)]
-    """port is the port of the pod that the metrics are served at."""
+    """port is the port of the pod on which the metrics are served."""
     last_port: Port | None = None
-    """lastPort ends the range of ports for pods with several JVMs (default: port)."""
+    """lastPort is the last port of the range for pods with several JVMs. Defaults to port."""
     path: Annotated[str, Field(max_length=128, pattern=r"^/[-._~a-zA-Z0-9/]*$")] = "/metrics"
     """path is the path of the metrics."""
     mode: Mode = Mode.ACTIVE
-    """mode is Active, DryRun to look without a change, or Paused to leave all as it is."""
+    """mode is Active, DryRun to report what would be done, or Paused to change nothing."""
     agent: AgentKind = AgentKind.GUARD
-    """agent is Guard; or Upstream, which ends its JVM when it cannot start, and stays for good."""
+    """agent is Guard; or Upstream, which ends its JVM if it cannot start, and cannot be removed."""
     startup: Startup = Startup.NEVER
-    """startup is Never; or NewPods, by which the JVMs of pods that are created from now on begin
-    with the exporter and are not attached to. The namespace must allow it by a label. Defaults to
-    Never."""
+    """startup is Never; or NewPods to start the JVMs of new pods with the exporter, so that no
+    injector is needed. The namespace must allow it by a label. Defaults to Never."""
     service: MetricsService | None = None
-    """service makes a headless Service with an EndpointSlice for each port (default: none)."""
+    """service creates a headless Service with an EndpointSlice for each port. Defaults to no
+    Service."""
     pod_monitor: Monitor | None = None
     """podMonitor creates a PodMonitor, which scrapes the first endpoint of each pod. The cluster
     must have the Prometheus operator."""
@@ -241,37 +241,38 @@ class PrometheusJmxExporterSpec(
     """annotations is Prometheus for the annotations prometheus.io/... on pods; or None, for
     clusters that find the endpoints by spec.service or spec.podMonitor. Defaults to Prometheus."""
     tls: EndpointTls | None = None
-    """tls has the metrics served by HTTPS. Defaults to HTTP."""
+    """tls serves the metrics by HTTPS. Defaults to HTTP."""
     basic_auth: BasicAuth | None = None
-    """basicAuth has the endpoint ask for user and password. Defaults to no login."""
+    """basicAuth requires a user name and password. Defaults to no login."""
     containers: ContainerFilter = ContainerFilter()
-    """containers picks the containers to look at."""
+    """containers selects the containers."""
     main_class: ShortText = ""
-    """mainClass is a regular expression of the main classes to take (default: all)."""
+    """mainClass is a regular expression for the main classes to instrument. Defaults to all."""
     exclude_main_class: ShortText = ""
-    """excludeMainClass is a regular expression of the main classes to leave alone."""
+    """excludeMainClass is a regular expression for the main classes to ignore."""
     max_jvms: Annotated[int, Field(ge=1, le=8)] = 5
-    """maxJvms is the most JVMs to take in one container. With startup NewPods each JVM takes a port
-    of the range from port to lastPort instead."""
+    """maxJvms is the maximum number of JVMs to instrument in one container. With startup NewPods
+    each JVM uses a port of the range from port to lastPort instead."""
     min_ready_seconds: Annotated[int, Field(ge=0, le=3600)] = 10
-    """minReadySeconds is how long a pod must be ready before it is touched."""
+    """minReadySeconds is how long a pod must be ready before it is instrumented."""
     timeout_seconds: Annotated[int, Field(ge=1, le=300)] = 40
-    """timeoutSeconds is the time for one JVM."""
+    """timeoutSeconds is the maximum time for the injection into one JVM."""
     max_concurrent: Annotated[int, Field(ge=1, le=100)] = 5
-    """maxConcurrent is the most pods that are worked on at a time."""
+    """maxConcurrent is the maximum number of pods that are instrumented at the same time."""
     max_attempts: Annotated[int, Field(ge=1, le=10)] = 3
-    """maxAttempts is how often a container is tried before it is given up."""
+    """maxAttempts is the maximum number of attempts per container."""
     backoff_seconds: Annotated[int, Field(ge=1, le=3600)] = 30
-    """backoffSeconds is the time before a second attempt; it doubles with each further one."""
+    """backoffSeconds is the delay before the second attempt. It doubles with each further
+    attempt."""
     max_ephemeral_containers: Annotated[int, Field(ge=1, le=100)] = 10
-    """maxEphemeralContainers limits the injectors of a pod, counting those of all
+    """maxEphemeralContainers limits the injectors of a pod, including the injectors of other
     PrometheusJmxExporters. An injector that stops endpoints is always allowed."""
     min_free_memory: Quantity = "96Mi"
-    """minFreeMemory is the memory that a container must have left below its limit; a container
-    with less is not touched. Defaults to 96Mi: an endpoint takes up to 50 MiB, an injector 22."""
+    """minFreeMemory is the memory that a container must have left below its limit; a container with
+    less is skipped. Defaults to 96Mi: an endpoint takes up to 50 MiB, an injector 22."""
     host_network: HostNetwork = HostNetwork.REFUSE
-    """hostNetwork is Refuse; or Allow to serve pods that use the network of their node. The metrics
-    are then served without login on the addresses of the node."""
+    """hostNetwork is Refuse; or Allow to instrument pods that use the network of their node. The
+    metrics are then served without login on the addresses of the node."""
 
     @property
     def pod_selector(self) -> dict[str, Any]:
@@ -287,7 +288,7 @@ class PrometheusJmxExporterSpec(
 
 
 class MetricsEndpoint(KubernetesModel):
-    """MetricsEndpoint is where the metrics of one JVM are served."""
+    """MetricsEndpoint is the endpoint that serves the metrics of one JVM."""
 
     pod: DnsSubdomain
     """pod is the name of the pod."""
@@ -311,13 +312,13 @@ class MetricsEndpoint(KubernetesModel):
         EndpointState, Waive("no-phase", "a listed endpoint has no further conditions")
     ] = EndpointState.SERVING
     """state is Serving; WouldInject in a dry run; StartedWith if the JVM began with the exporter
-    and its endpoint answered; NotVerified if it did not answer the operator yet."""
+    and its endpoint responded; NotVerified if it has not responded to the operator yet."""
     last_verified_time: Timestamp | None = None
-    """lastVerifiedTime is when an injector last saw the metrics."""
+    """lastVerifiedTime is the time at which an injector last read the metrics."""
 
 
 class Failure(KubernetesModel):
-    """Failure says why a container has no endpoint."""
+    """Failure is the reason why a container has no endpoint."""
 
     pod: DnsSubdomain
     """pod is the name of the pod."""
@@ -326,16 +327,16 @@ class Failure(KubernetesModel):
     reason: Reason
     """reason is the cause."""
     message: Annotated[str, Field(max_length=1024)] = ""
-    """message is the cause for people."""
+    """message describes the cause."""
     attempts: Count = 0
-    """attempts is how many injectors the container has had."""
+    """attempts is the number of injectors that the container has had."""
 
 
 class PrometheusJmxExporterStatus(KubernetesModel):
     """PrometheusJmxExporterStatus is what the operator observed."""
 
     conditions: Conditions = []
-    """conditions tell whether the metrics are served, and what keeps them from that."""
+    """conditions report whether the metrics are served, and why not."""
     observed_generation: ObservedGeneration = 0
     """observedGeneration is the generation of the spec that this status is about."""
     config_hash: ShortText = ""
@@ -345,13 +346,13 @@ class PrometheusJmxExporterStatus(KubernetesModel):
     instrumented_pods: Count = 0
     """instrumentedPods is the number of pods with an endpoint."""
     pending_pods: Count = 0
-    """pendingPods is the number of pods that are still to be seen to, or do not run yet."""
+    """pendingPods is the number of pods that are not instrumented yet or do not run yet."""
     failed_pods: Count = 0
-    """failedPods is the number of pods with a container that was given up."""
+    """failedPods is the number of pods with a container that cannot be instrumented."""
     metrics_endpoints: Annotated[list[MetricsEndpoint], ListAtomic(), Field(max_length=SHOWN)] = []
-    """metricsEndpoints are where metrics are served, the first 200 by name."""
+    """metricsEndpoints are the endpoints that serve metrics; the first 200 by name."""
     failures: Annotated[list[Failure], ListAtomic(), Field(max_length=SHOWN)] = []
-    """failures say why containers have no endpoint, the first 200 by name."""
+    """failures are the reasons why containers have no endpoint; the first 200 by name."""
 
 
 class PrometheusJmxExporter(

@@ -218,12 +218,12 @@ class PodBackoff(
     """PodBackoff is the delay before a slot is filled again whose pods fail at once."""
 
     base_seconds: Annotated[int, Field(ge=1, le=3600)] = 10
-    """baseSeconds is the delay before the second replacement in a row, the first comes at once;
-    each further failure doubles it."""
+    """baseSeconds is the delay before the second replacement in a row. The first replacement is
+    immediate, and each further failure doubles the delay."""
 
     max_seconds: Annotated[int, Field(ge=1, le=86_400)] = 300
-    """maxSeconds is the longest delay, and the age at which a pod that ends did not fail at
-    once."""
+    """maxSeconds is the longest delay. A pod that ran for at least this long before it ended is
+    replaced immediately."""
 
 
 class PodSetSpec(
@@ -254,14 +254,14 @@ class PodSetSpec(
     """PodSetSpec is what a user asks for."""
 
     replicas: Annotated[int, Field(ge=0, le=10_000)] = 1
-    """replicas is the number of pods to keep."""
+    """replicas is the desired number of pods."""
 
     selector: Annotated[LabelSelector | None, Immutable()] = None
-    """selector picks the pods that belong to the set: orphans that match are adopted, pods that
-    match no longer are released. Without it the set keeps the pods that it made."""
+    """selector selects the pods of the set: orphans that match are adopted, and pods that no longer
+    match are released. Without a selector, the set manages the pods that it created. Immutable."""
 
     template: PodTemplate | None = None
-    """template is the pod to make; without it a busybox that sleeps for an hour."""
+    """template is the template of the pods. Defaults to a busybox that sleeps for an hour."""
 
     service_name: Annotated[DnsLabel | None, Immutable()] = None
     """serviceName is the name of a headless Service that gives each pod the DNS name
@@ -276,7 +276,7 @@ class PodSetSpec(
     False and Stalled is True. Pods are not touched by it. Defaults to 600."""
 
     update_strategy: UpdateStrategy = UpdateStrategy()
-    """updateStrategy tells how pods of an older template are replaced."""
+    """updateStrategy defines how pods of an older template are replaced."""
 
     revision_history_limit: Annotated[int, Field(ge=0, le=100)] = 10
     """revisionHistoryLimit is the number of earlier templates to keep, each as a ControllerRevision
@@ -289,38 +289,37 @@ class PodSetSpec(
 
     pod_replacement_policy: PodReplacementPolicy = PodReplacementPolicy.TERMINATION_STARTED
     """podReplacementPolicy is TerminationStarted to replace a pod as soon as it is being deleted,
-    TerminationComplete to wait until it is gone, so that at no time more pods exist than replicas
-    and maxSurge allow."""
+    or TerminationComplete to wait until it has terminated, so that there are never more pods than
+    replicas and maxSurge allow."""
 
     pods_to_delete: Annotated[list[DnsSubdomain], ListSet(), Field(max_length=1000)] = []
-    """podsToDelete names pods that go first when the set shrinks."""
+    """podsToDelete names pods that are deleted first when the set shrinks."""
 
     backoff: PodBackoff = PodBackoff()
-    """backoff is the delay before a slot is filled again whose pods fail at once."""
+    """backoff is the delay before the replacement of a pod that failed shortly after its start."""
 
     failed_pods_history_limit: Annotated[int, Field(ge=0, le=100)] = 0
-    """failedPodsHistoryLimit is how many pods that ended are kept after they were replaced, for
-    people to look at; each keeps its slot."""
+    """failedPodsHistoryLimit is the number of ended pods that are kept for inspection after they
+    were replaced. Each of them keeps its slot."""
 
     paused: Annotated[
         bool, Waive("no-booleans", "Deployment has the same switch under the same name")
     ] = False
-    """paused keeps the operator from creating, deleting, adopting and releasing pods; the status
-    is still kept."""
+    """paused stops the operator from creating, deleting, adopting and releasing pods. The status is
+    still updated."""
 
 
 class PodSetStatus(KubernetesModel):
     """PodSetStatus is what the operator observed."""
 
     conditions: Conditions = []
-    """conditions tell how the set is doing."""
+    """conditions report the state of the set."""
 
     observed_generation: ObservedGeneration = 0
     """observedGeneration is the generation of the spec that this status is about."""
 
     replicas: Count = 0
-    """replicas is the number of pods that count: those that have not ended and are not being
-    deleted."""
+    """replicas is the number of pods that have not ended and are not being deleted."""
 
     ready_replicas: Count = 0
     """readyReplicas is the number of pods that are ready."""
@@ -329,7 +328,7 @@ class PodSetStatus(KubernetesModel):
     """availableReplicas is the number of pods that have been ready for minReadySeconds."""
 
     updated_replicas: Count = 0
-    """updatedReplicas is the number of pods that were made from the template of the update
+    """updatedReplicas is the number of pods that were created from the template of the update
     revision."""
 
     terminating_replicas: Count = 0
@@ -340,14 +339,13 @@ class PodSetStatus(KubernetesModel):
     available. Pods that a partition protects are recreated from it."""
 
     update_revision: DnsSubdomain | None = None
-    """updateRevision is the name of the ControllerRevision from which new pods are made."""
+    """updateRevision is the name of the ControllerRevision from which new pods are created."""
 
     selector: Selector = ""
     """selector is the label selector of the pods as text, for autoscalers."""
 
     pod_names: Annotated[list[DnsSubdomain], Field(max_length=POD_NAMES_LIMIT)] = []
-    """podNames are the names of the pods that count, by slot; of more than 1,000 pods, the first
-    1,000."""
+    """podNames are the names of the pods counted in replicas, ordered by slot; the first 1,000."""
 
 
 class PodSet(
@@ -396,9 +394,9 @@ class PodSet(
     conditions=ConditionType,
     reasons=Reason,
 ):
-    """PodSet keeps a number of identical pods running."""
+    """PodSet runs a number of identical pods."""
 
     spec: PodSetSpec
-    """spec is what is asked for."""
+    """spec is the desired state of the set."""
     status: PodSetStatus | None = None
-    """status is what was observed."""
+    """status is the observed state of the set."""

@@ -62,7 +62,7 @@ class SubscriptionStatus(KubernetesModel):
 class AbandonedSubscription(SubscriptionStatus):
     """AbandonedSubscription is a subscription that an earlier spec named and this spec does not.
 
-    It keeps every message that is published to its topic until somebody deletes it.
+    It keeps every message that is published to its topic until it is deleted.
     """
 
     backlog: Annotated[int, Field(ge=0, le=2**53)] = 0

@@ -53,7 +53,7 @@ _CLAIM: Final = "(has({0}.spec.name) ? {0}.spec.name : {0}.metadata.name)"
 
 
 class AccessMode(StrEnum):
-    """AccessMode says who may mount a volume at the same time."""
+    """AccessMode defines who can mount a volume at the same time."""
 
     READ_WRITE_ONCE = "ReadWriteOnce"
     READ_ONLY_MANY = "ReadOnlyMany"
@@ -230,11 +230,13 @@ class DemoVolumeSpec(
     """DemoVolumeSpec is what a user asks for."""
 
     name: DnsSubdomain | None = None
-    """name is the name of the PersistentVolumeClaim (default: the name of the DemoVolume)."""
+    """name is the name of the PersistentVolumeClaim. Defaults to the name of the DemoVolume.
+    Immutable."""
     size: Size
     """size is the size of the volume; an integer counts gibibytes, text is a quantity."""
     storage_class_name: Annotated[ClassName | None, Immutable()] = None
-    """storageClassName is the class of the volume (default: that of the cluster; empty: none)."""
+    """storageClassName is the StorageClass of the volume. Empty means no class. Defaults to the
+    default StorageClass of the cluster. Immutable."""
     access_modes: Annotated[
         list[AccessMode],
         ListSet(),
@@ -245,14 +247,15 @@ class DemoVolumeSpec(
             "ReadWriteOncePod cannot be combined with other accessModes",
         ),
     ] = [AccessMode.READ_WRITE_ONCE]
-    """accessModes say who may mount the volume at the same time."""
+    """accessModes define who can mount the volume at the same time. Immutable."""
     volume_mode: Annotated[VolumeMode, Immutable()] = VolumeMode.FILESYSTEM
     """volumeMode is Filesystem, or Block for the bare device."""
     source: Annotated[VolumeSource | None, Immutable()] = None
-    """source is what the new volume is filled from (default: it is empty)."""
+    """source is the origin of the data in the new volume. Defaults to an empty volume.
+    Immutable."""
     data_source_ref: Annotated[DataSourceRef | None, Immutable()] = None
-    """dataSourceRef names an object from which a volume populator fills the volume. It excludes
-    source. Immutable."""
+    """dataSourceRef names an object from which a volume populator fills the volume. Cannot be
+    combined with source. Immutable."""
     volume_name: Annotated[DnsSubdomain | None, Immutable()] = None
     """volumeName is the name of the PersistentVolume to bind. Defaults to any volume that fits.
     Immutable."""
@@ -269,12 +272,14 @@ class DemoVolumeSpec(
     """reclaimPolicy is what happens to the data when the DemoVolume is deleted. Defaults to Delete,
     or to Retain for a claim that was adopted."""
     on_loss: LossPolicy | None = None
-    """onLoss is what happens when somebody deletes the claim: Recreate an empty one, or Wait until
-    it is restored. Defaults to Recreate under reclaimPolicy Delete, and to Wait otherwise."""
+    """onLoss defines what happens when another client deletes the claim: Recreate an empty one, or
+    Wait until it is restored. Defaults to Recreate under reclaimPolicy Delete, and to Wait
+    otherwise."""
     snapshot_class_name: DnsSubdomain | None = None
     """snapshotClassName is the class of the snapshot of reclaimPolicy Snapshot."""
     adopt: AdoptPolicy = AdoptPolicy.NEVER
-    """adopt says whether a claim without any owner that matches the spec may be taken over."""
+    """adopt says whether the operator adopts an existing claim that has no owner and matches the
+    spec."""
 
     @property
     def size_bytes(self) -> Fraction:
@@ -286,29 +291,29 @@ class DemoVolumeStatus(KubernetesModel):
     """DemoVolumeStatus is what the operator observed."""
 
     conditions: Conditions = []
-    """conditions tell whether the volume can be used, and what keeps it from that."""
+    """conditions report whether the volume can be used, and why not."""
     observed_generation: ObservedGeneration = 0
     """observedGeneration is the generation of the spec that this status is about."""
     name: DnsSubdomain | None = None
     """name is the name of the claim, copied from spec.name."""
     pvc_ref: ObjectReference | None = None
-    """pvcRef names the claim that belongs to this DemoVolume, or the one that was lost."""
+    """pvcRef names the claim of this DemoVolume, or its last claim if that was lost."""
     reclaim_policy: ReclaimPolicy | None = None
     """reclaimPolicy is the policy in effect."""
     volume_name: DnsSubdomain | None = None
     """volumeName is the PersistentVolume that the claim is bound to."""
     storage_class_name: DnsSubdomain | None = None
-    """storageClassName is the class that the claim got."""
+    """storageClassName is the StorageClass of the claim."""
     volume_attributes_class_name: DnsSubdomain | None = None
     """volumeAttributesClassName is the VolumeAttributesClass that the volume has."""
     requested: Quantity | None = None
     """requested is the size that the claim asks for."""
     capacity: Quantity | None = None
-    """capacity is the size that there is, file system included."""
+    """capacity is the actual size of the volume, including its file system."""
     used_by_count: Count = 0
-    """usedByCount is the number of pods that hold the claim."""
+    """usedByCount is the number of pods that use the claim."""
     used_by: Annotated[list[DnsSubdomain], ListAtomic(), Field(max_length=USERS_SHOWN)] = []
-    """usedBy names pods that hold the claim, the first 20 of them."""
+    """usedBy lists the first 20 pods that use the claim."""
 
 
 class DemoVolume(
@@ -372,7 +377,7 @@ class DemoVolume(
     conditions=ConditionType,
     reasons=Reason,
 ):
-    """DemoVolume keeps a PersistentVolumeClaim of its name and size."""
+    """DemoVolume manages a PersistentVolumeClaim."""
 
     spec: DemoVolumeSpec
     """spec is what a user asks for."""

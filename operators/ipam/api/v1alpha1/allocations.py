@@ -59,7 +59,7 @@ class ClaimReference(KubernetesModel):
     name: DnsSubdomain
     """name is the name of the claim."""
     uid: Annotated[Uid, Field(min_length=1)]
-    """uid tells the incarnation."""
+    """uid is the UID of the object."""
 
 
 class IPAllocationSpec(
@@ -69,11 +69,11 @@ class IPAllocationSpec(
     """IPAllocationSpec says who has which address; it never changes."""
 
     realm: Realm
-    """realm is the space in which the address is there once."""
+    """realm is the space in which the address is unique."""
     address: Address
     """address is the address."""
     pool_ref: NamedReference
-    """poolRef names the pool that the address was taken from."""
+    """poolRef names the pool of the address."""
     claim_ref: ClaimReference
     """claimRef names the claim that has the address."""
 
@@ -82,11 +82,11 @@ class IPAllocationStatus(KubernetesModel):
     """IPAllocationStatus is there once the address was released."""
 
     conditions: Conditions = []
-    """conditions tell whether the address was released."""
+    """conditions report whether the address was released."""
     released_at: Timestamp | None = None
-    """releasedAt is when the claim was found to be gone."""
+    """releasedAt is the time at which the claim was found deleted."""
     quarantined_until: Timestamp | None = None
-    """quarantinedUntil is when the address may be given to somebody else."""
+    """quarantinedUntil is the time after which another claim can get the address."""
 
 
 class IPAllocation(
@@ -120,13 +120,13 @@ class IPAllocation(
 ):
     """IPAllocation is an entry of the ledger: one address, and the claim that has it.
 
-    Entries are written by the operator alone.
+    Only the operator writes entries.
     """
 
     spec: IPAllocationSpec
-    """spec says who has which address."""
+    """spec is the address and its owner."""
     status: IPAllocationStatus | None = None
-    """status tells of the release."""
+    """status describes the release of the address."""
 
 
 IP_ALLOCATION = kind_of(IPAllocation)

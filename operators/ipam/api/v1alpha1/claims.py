@@ -201,7 +201,7 @@ class ClaimTarget(
 
 
 class ClaimPort(KubernetesModel):
-    """ClaimPort is a port that the address answers on."""
+    """ClaimPort is a port on which the address accepts traffic."""
 
     name: Annotated[DnsLabel, Field(max_length=15)]
     """name is unique in the claim."""
@@ -210,7 +210,7 @@ class ClaimPort(KubernetesModel):
     port: Annotated[Port, IntFormat("int32")]
     """port is the port of the address."""
     target_port: Annotated[Port, IntFormat("int32")] | None = None
-    """targetPort is the port of the target (default: the same)."""
+    """targetPort is the port of the target. Defaults to port."""
 
 
 class SecondaryAddress(KubernetesModel):
@@ -219,7 +219,7 @@ class SecondaryAddress(KubernetesModel):
     pool_ref: PoolReference
     """poolRef names the pool of the second address."""
     address: Address | None = None
-    """address is the address wished for."""
+    """address is the requested address."""
 
 
 class IPClaimSpec(KubernetesModel):
@@ -228,23 +228,24 @@ class IPClaimSpec(KubernetesModel):
     pool_ref: Annotated[PoolReference, Immutable()]
     """poolRef names the pool of the address."""
     address: Annotated[Address | None, Immutable()] = None
-    """address is the address wished for (default: any)."""
+    """address is the requested address. Defaults to any free address. Immutable."""
     secondary: Annotated[SecondaryAddress | None, Immutable()] = None
-    """secondary asks for a second address of the other family (dual stack)."""
+    """secondary requests a second address of the other family (dual stack). Immutable."""
     sticky: Sticky = Sticky.PREFER
-    """sticky says whether an address that a claim of this name gave back is preferred while it
-    rests."""
+    """sticky says whether the claim prefers the address that an earlier claim of the same name
+    released and that is still in quarantine."""
     priority: Annotated[Int32, Field(ge=-1000, le=1000)] = 0
-    """priority goes before age where claims wait for an address; higher is sooner. The pool may
+    """priority orders the claims that wait for an address: higher first, then by age. The pool may
     limit it (spec.maxPriority)."""
     target: ClaimTarget | None = None
-    """target is what the address leads to (default: nothing). Changing it moves the address."""
+    """target is the object to which traffic is routed. Changing it moves the address. Defaults to
+    no target."""
     ports: Annotated[list[ClaimPort], ListMap("name"), Field(max_length=PORTS_LIMIT)] = []
     """ports are the ports on which the address accepts traffic. Defaults to the ports of a target
     of kind Service. Required for any other target: without ports Bound is False (NoPorts)."""
     deletion_policy: DeletionPolicy = DeletionPolicy.RELEASE
-    """deletionPolicy is Release, or RefuseWhileAssigned to keep a claim while its target is
-    there."""
+    """deletionPolicy is Release, or RefuseWhileAssigned to prevent the deletion of the claim while
+    it has a target."""
 
 
 class ClaimBinding(KubernetesModel):
@@ -256,21 +257,21 @@ class ClaimBinding(KubernetesModel):
     ] = BindingState.UNBOUND
     """state is Unbound, Pending, Bound, Moving or Withdrawn."""
     epoch: Annotated[int, IntFormat("int64"), Field(ge=0)] = 0
-    """epoch grows with each change of the place that the address leads to."""
+    """epoch increases each time that traffic is routed to another place."""
     target: Annotated[str, Field(max_length=280)] | None = None
-    """target is what the address leads to, such as Instance/web."""
+    """target is the object to which traffic is routed, such as Instance/web."""
     target_uid: Annotated[Uid | None, Field(alias="targetUID")] = None
-    """targetUID tells the incarnation of the target."""
+    """targetUID is the UID of the target."""
     vmi_uid: Annotated[Uid | None, Field(alias="vmiUID")] = None
-    """vmiUID tells the run of the machine."""
+    """vmiUID is the UID of the run of the machine."""
     vmi_created: Annotated[str, Field(max_length=40)] | None = None
-    """vmiCreated is when that run began; an earlier run never gets the address back."""
+    """vmiCreated is the start time of that run. The address never returns to an earlier run."""
     pod_uid: Annotated[Uid | None, Field(alias="podUID")] = None
-    """podUID tells the pod that the machine runs in."""
+    """podUID is the UID of the pod in which the machine runs."""
     pod_name: DnsSubdomain | None = None
     """podName is the name of that pod."""
     pod_ip: Annotated[str | None, Field(alias="podIP", max_length=45)] = None
-    """podIP is where traffic goes."""
+    """podIP is the address to which traffic is routed."""
     node_name: DnsSubdomain | None = None
     """nodeName is the node of the pod."""
 
@@ -279,7 +280,8 @@ class IPClaimStatus(KubernetesModel):
     """IPClaimStatus is what the operator observed."""
 
     conditions: Conditions = []
-    """conditions tell whether the claim has its address, and whether that leads to its target."""
+    """conditions report whether the claim has its address, and whether traffic is routed to its
+    target."""
     observed_generation: ObservedGeneration = 0
     """observedGeneration is the generation of the spec that this status is about."""
     address: Annotated[Address | None, Immutable(once=True)] = None
@@ -293,7 +295,7 @@ class IPClaimStatus(KubernetesModel):
     queue_position: Count | None = None
     """queuePosition is the place among the claims that wait, 1 for the next; rounded beyond 100."""
     binding: ClaimBinding | None = None
-    """binding tells where the address leads."""
+    """binding is where traffic is routed."""
 
 
 class IPClaim(
@@ -328,7 +330,7 @@ class IPClaim(
     conditions=ClaimCondition,
     reasons=ClaimReason,
 ):
-    """IPClaim keeps an address of a pool and leads it to a target."""
+    """IPClaim requests an address of a pool and routes it to a target."""
 
     spec: IPClaimSpec
     """spec is what a user asks for."""

@@ -65,4 +65,4 @@ class NamedReference(KubernetesModel):
     name: DnsSubdomain
     """name is the name of the object."""
     uid: Uid
-    """uid tells the incarnation."""
+    """uid is the UID of the object."""

@@ -173,26 +173,30 @@ class IPPoolSpec(
     """IPPoolSpec is what an administrator has to give."""
 
     realm: Annotated[Realm, Immutable()] = "public"
-    """realm is the space in which each address is there once; pools of a realm may overlap."""
+    """realm is the space in which each address is unique; pools of a realm can overlap.
+    Immutable."""
     family: Annotated[Family, Immutable()]
     """family is IPv4 or IPv6."""
     addresses: Annotated[list[Range], ListSet(), Field(min_length=1, max_length=64)]
-    """addresses are what the pool has: single addresses, CIDRs and ranges."""
+    """addresses are the addresses of the pool: single addresses, CIDRs and ranges."""
     excluded: Annotated[list[Range], ListSet(), Field(max_length=64)] = []
-    """excluded are addresses that are never given."""
+    """excluded are addresses that are never allocated."""
     gateway: Address | None = None
-    """gateway is the router of the network; it is never given."""
+    """gateway is the router of the network. It is never allocated."""
     prefix: Annotated[Int32 | None, Field(ge=0, le=128)] = None
     """prefix is the length of the prefix of the network in bits, such as 24. IPAddresses of Cluster
     API contain it. Claims of Cluster API are served only if it is set."""
     reserved_addresses: ReservedAddresses = ReservedAddresses.SKIP
-    """reservedAddresses says whether the first and last address of each CIDR are given too."""
+    """reservedAddresses says whether the first and last address of each CIDR are allocated as
+    well."""
     strategy: Strategy = Strategy.ROUND_ROBIN
-    """strategy is RoundRobin (after the one given last), LowestFree or Random."""
+    """strategy is RoundRobin (after the address allocated last), LowestFree or Random."""
     reuse_grace_seconds: Annotated[Int32, Field(ge=0, le=31_536_000)] = 300
-    """reuseGraceSeconds is how long a released address rests before somebody else gets it."""
+    """reuseGraceSeconds is how long a released address stays in quarantine before another claim can
+    get it."""
     allowed_namespaces: LabelSelector | None = None
-    """allowedNamespaces picks the namespaces whose claims are served (default: all)."""
+    """allowedNamespaces selects the namespaces whose claims are served. Defaults to all
+    namespaces."""
     quota_per_namespace: Annotated[Int32 | None, Field(ge=1, le=1_000_000)] = None
     """quotaPerNamespace is the maximum number of addresses that the claims of one namespace can
     have of this pool. Addresses in quarantine do not count. Lowering it takes no address away.
@@ -201,25 +205,25 @@ class IPPoolSpec(
     """maxPriority is the highest priority that counts in this pool: a claim with a higher
     spec.priority waits as if it had this one. Defaults to no limit."""
     allocation: PoolMode = PoolMode.ENABLED
-    """allocation is Enabled, or Draining for a pool that gives no more addresses."""
+    """allocation is Enabled, or Draining to allocate no more addresses."""
     address_targets: AddressTargets = AddressTargets.DENY
-    """addressTargets says whether claims may have a plain IP as target, which reaches beyond
-    their namespace."""
+    """addressTargets says whether claims can have a plain IP as their target. Such a target can be
+    outside their namespace."""
 
 
 class PoolCapacity(KubernetesModel):
     """PoolCapacity counts the addresses of a pool."""
 
     total: Amount = "0"
-    """total is the number of addresses that can be given, in use or not."""
+    """total is the number of addresses that can be allocated, in use or not."""
     free: Amount = "0"
-    """free is the number of addresses that nobody has."""
+    """free is the number of free addresses."""
     allocated: Count = 0
-    """allocated is the number of addresses that claims have of this pool."""
+    """allocated is the number of allocated addresses."""
     quarantined: Count = 0
-    """quarantined is the number of released addresses that rest."""
+    """quarantined is the number of released addresses in quarantine."""
     out_of_range: Count = 0
-    """outOfRange is the number of addresses of this pool that are not in it any more."""
+    """outOfRange is the number of allocated addresses that spec.addresses no longer contains."""
     waiting: Count = 0
     """waiting is the number of claims that want an address and have none."""
 
@@ -228,15 +232,15 @@ class IPPoolStatus(KubernetesModel):
     """IPPoolStatus is what the operator observed."""
 
     conditions: Conditions = []
-    """conditions tell whether addresses are given, and what keeps the pool from that."""
+    """conditions report whether the pool allocates addresses, and why not."""
     observed_generation: ObservedGeneration = 0
     """observedGeneration is the generation of the spec that this status is about."""
     capacity: PoolCapacity | None = None
     """capacity counts the addresses."""
     last_address: Address | None = None
-    """lastAddress is the address that was given last; RoundRobin goes on after it."""
+    """lastAddress is the address that was allocated last. RoundRobin continues after it."""
     next_release: Timestamp | None = None
-    """nextRelease is when the next address that rests becomes free."""
+    """nextRelease is the time at which the next address leaves quarantine."""
 
 
 class IPPool(
@@ -263,10 +267,10 @@ class IPPool(
     conditions=PoolCondition,
     reasons=PoolReason,
 ):
-    """IPPool gives addresses to claims, and takes them back."""
+    """IPPool is a set of addresses that are allocated to claims."""
 
     spec: IPPoolSpec
-    """spec is what an administrator has to give."""
+    """spec is the desired state of the pool."""
     status: IPPoolStatus | None = None
     """status is what the operator observed."""
 

@@ -192,28 +192,30 @@ class FirewallRule(
         ),
     ),
 ):
-    """FirewallRule allows or denies some connections."""
+    """FirewallRule allows or denies connections."""
 
     name: DnsLabel
     """name is unique in the firewall."""
     direction: Direction = Direction.INGRESS
-    """direction is Ingress for what comes to an instance, Egress for what it begins."""
+    """direction is Ingress for connections to an instance, or Egress for connections from it."""
     action: Verdict = Verdict.ALLOW
     """action is Allow or Deny."""
     protocol: Protocol
-    """protocol is TCP, UDP, SCTP, ICMP, or ALL for every packet."""
+    """protocol is TCP, UDP, SCTP, ICMP, or ALL for all protocols."""
     ports: Annotated[list[Ports], ListAtomic(), Field(max_length=16)] = []
-    """ports are ports and ranges of ports at the receiver (default: all); not for ICMP and ALL."""
+    """ports are destination ports and port ranges. Not allowed with ICMP and ALL. Defaults to all
+    ports."""
     cidrs: Annotated[list[Cidr], ListAtomic(), Field(max_length=64)] = []
     """cidrs are the addresses at the other end. Defaults to all addresses of both families, unless
-    peers are given. Many network plugins do not apply cidrs to pods; name machines by peers."""
+    peers are given. Many network plugins do not apply cidrs to pods; use peers to select
+    machines."""
     peers: Annotated[list[FirewallPeer], ListAtomic(), Field(max_length=16)] = []
     """peers are machines and pods at the other end, in addition to cidrs. A rule with action Deny
     that has cidrs does not apply to them. Needs action Allow."""
     priority: Annotated[int, Field(ge=0, le=65_535)] = 1_000
     """priority orders the rules: the lowest first; of one priority, Deny first, then by name."""
     description: ShortText = ""
-    """description says for people what the rule is for."""
+    """description describes the rule."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -238,13 +240,13 @@ class FirewallSpec(
     """FirewallSpec is what a user asks for."""
 
     network_ref: Annotated[LocalObjectReference, Immutable()]
-    """networkRef names the Network that the firewall is for."""
+    """networkRef names the Network of the firewall."""
     default_ingress: Verdict = Verdict.DENY
-    """defaultIngress is what becomes of connections to an instance that no rule is about."""
+    """defaultIngress is the action for connections to an instance that match no rule."""
     default_egress: Verdict = Verdict.ALLOW
-    """defaultEgress is what becomes of connections from an instance that no rule is about."""
+    """defaultEgress is the action for connections from an instance that match no rule."""
     rules: Annotated[list[FirewallRule], ListMap("name"), Field(max_length=256)] = []
-    """rules are tried by priority; the first that a connection fits decides."""
+    """rules are evaluated by priority; the first rule that matches a connection decides."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -263,39 +265,41 @@ class Member(KubernetesModel):
 
 
 class UnenforceableRule(KubernetesModel):
-    """UnenforceableRule is a rule that is not, or not wholly, in force."""
+    """UnenforceableRule is a rule that is not enforced, or only in part."""
 
     rule: Annotated[str, Field(max_length=63)]
     """rule is the name of the rule, or the field of a default."""
     reason: FirewallReason
-    """reason is why the backend cannot say it."""
+    """reason is the reason why the backend cannot express the rule."""
     message: ShortText = ""
-    """message says for people what holds instead."""
+    """message describes what applies instead."""
 
 
 class FirewallStatus(KubernetesModel):
     """FirewallStatus is what the operator observed."""
 
     conditions: Conditions = []
-    """conditions tell whether the rules are in force."""
+    """conditions report whether the rules are enforced."""
     observed_generation: ObservedGeneration = 0
     """observedGeneration is the generation of the spec that this status is about."""
     backend: Annotated[str, Field(max_length=63)] = ""
-    """backend is what the rules are expressed in."""
+    """backend is the kind of policy that enforces the rules."""
     policy_ref: ObjectReference | None = None
     """policyRef names the NetworkPolicy."""
     applied_hash: Annotated[str, Field(max_length=64)] = ""
-    """appliedHash is a hash of the rules that the policy expresses; it changes with them alone."""
+    """appliedHash is a hash of the rules that the policy expresses; it changes only when the rules
+    change."""
     instances: Annotated[list[Member], ListMap("uid"), Field(max_length=MEMBERS_LIMIT)] = []
-    """instances are those that the policy covers; a machine starts only once it is listed."""
+    """instances are the Instances that the policy covers. A machine starts only after it is
+    listed."""
     unenforceable: Annotated[
         list[UnenforceableRule], ListMap("rule", "reason"), Field(max_length=600)
     ] = []
-    """unenforceable are the rules that the backend cannot express, with what holds instead."""
+    """unenforceable are the rules that the backend cannot express, and what applies instead."""
     used_by_count: Count = 0
     """usedByCount is the number of instances that name the firewall."""
     used_by: Users = []
-    """usedBy names the first 20 of them."""
+    """usedBy lists the first 20 of these instances."""
 
 
 class Firewall(
@@ -318,7 +322,7 @@ class Firewall(
     conditions=FirewallCondition,
     reasons=FirewallReason,
 ):
-    """Firewall keeps a NetworkPolicy that expresses its rules for the instances that name it."""
+    """Firewall is a list of rules, enforced by a NetworkPolicy, for the instances that name it."""
 
     spec: FirewallSpec
     """spec is what a user asks for."""

@@ -193,9 +193,9 @@ class Route(
     """Route sends the packets for some addresses to a next hop."""
 
     destination: Cidr
-    """destination is the addresses that the route is for; 0.0.0.0/0 and ::/0 are the default."""
+    """destination is the address block of the route; 0.0.0.0/0 and ::/0 are the default."""
     next_hop: NextHop
-    """nextHop is where packets go."""
+    """nextHop is where packets are sent."""
 
     @model_validator(mode="after")
     def _check_family(self) -> Self:
@@ -295,11 +295,12 @@ class NetworkSpec(
     """mtu is the largest packet in bytes. Defaults to the MTU of the ProviderNetwork. Needs backend
     Multus."""
     isolation: Isolation = Isolation.NAMESPACE
-    """isolation says who may reach an instance without firewall: pods of the namespace, instances
-    of the network, or anybody. Such an instance may send anywhere."""
+    """isolation defines who can reach an instance that has no firewall: pods of the namespace,
+    instances of the network, or anybody. Such an instance may send anywhere."""
     routes: Annotated[list[Route], ListMap("destination"), Field(max_length=64)] = []
-    """routes are what guests reach by another way than the gateway. They are part of the network
-    configuration that guests receive at their next start. Needs backend Multus and poolRef."""
+    """routes are destinations that guests reach through another next hop than the gateway. They are
+    part of the network configuration that guests receive at their next start. Needs backend Multus
+    and poolRef."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -321,23 +322,23 @@ class NetworkSpec(
 
 
 class RouteStatus(KubernetesModel):
-    """RouteStatus tells what became of one route."""
+    """RouteStatus is the state of one route."""
 
     destination: Annotated[str, Field(max_length=43)]
-    """destination is that of the spec."""
+    """destination is the destination of the route in the spec."""
     next_hop: Annotated[str, Field(max_length=39)] = ""
     """nextHop is the address that packets go to; empty if the route is not resolved."""
     reason: NetworkReason
     """reason is Resolved, or why there is no next hop."""
     message: Annotated[str, Field(max_length=1_024)] = ""
-    """message says for people what is missing."""
+    """message describes what is missing."""
 
 
 class NetworkStatus(KubernetesModel):
     """NetworkStatus is what the operator observed."""
 
     conditions: Conditions = []
-    """conditions tell whether instances may start, and what keeps the network from being Ready."""
+    """conditions report whether instances can start, and why the network is not Ready."""
     observed_generation: ObservedGeneration = 0
     """observedGeneration is the generation of the spec that this status is about."""
     mtu: Mtu | None = None
@@ -347,11 +348,11 @@ class NetworkStatus(KubernetesModel):
     policy_refs: Annotated[list[ObjectReference], ListMap("name"), Field(max_length=4)] = []
     """policyRefs name the NetworkPolicies of the network itself."""
     routes: Annotated[list[RouteStatus], ListMap("destination"), Field(max_length=64)] = []
-    """routes tell for each route where its packets go, or why they cannot."""
+    """routes are the resolved routes, or the reasons why they cannot be resolved."""
     used_by_count: Count = 0
     """usedByCount is the number of instances and firewalls that name the network."""
     used_by: Users = []
-    """usedBy names the first 20 of them."""
+    """usedBy lists the first 20 of these instances."""
 
 
 class Network(
@@ -376,7 +377,7 @@ class Network(
     conditions=NetworkCondition,
     reasons=NetworkReason,
 ):
-    """Network is where instances live: its addresses, its routes, and who may reach them."""
+    """Network defines the addresses and routes of instances, and who can reach the instances."""
 
     spec: NetworkSpec
     """spec is what a user asks for."""

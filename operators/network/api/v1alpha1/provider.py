@@ -77,7 +77,7 @@ class ProviderNetworkSpec(KubernetesModel):
     """allowedNamespaces selects the namespaces whose Networks may name this object. An empty
     selector selects all namespaces."""
     description: ShortText = ""
-    """description is for people who choose a network."""
+    """description helps people choose a network."""
 
     def permits(self, vlan: int | None) -> bool:
         """Tell whether a Network may use a VLAN; None stands for untagged packets."""
