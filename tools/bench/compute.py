@@ -262,7 +262,9 @@ def render_page(report: Report) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, and write the page when asked to."""
     parser = argparse.ArgumentParser(prog="./dev bench compute", description=__doc__)
-    parser.add_argument("--instances", type=int, default=500, help="Instances at once")
+    parser.add_argument(
+        "--instances", type=int, default=500, help="number of Instances that exist at the same time"
+    )
     parser.add_argument("--rounds", type=int, default=10, help="Operations of each type")
     parser.add_argument("--write", action="store_true", help="write the page of the benchmark")
     options = parser.parse_args(argv)

@@ -264,7 +264,7 @@ async def _run_ours(
             ("empty pool", "empty", sizes.claims),
             ("last of a pool", "full", sizes.claims),
             *((cidr[-3:], f"pool{cidr[-2:]}", sizes.growth) for cidr in _GROWTH),
-            ("beside the peer", "pair", sizes.beside),
+            ("compared with the peer", "pair", sizes.beside),
         ]
         for scenario, pool, count in scenarios:
             console.print(f"{scenario}: {count} claims")
@@ -340,10 +340,14 @@ def render_page(report: Report) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, and write the page when asked to."""
     parser = argparse.ArgumentParser(prog="./dev bench ipam", description=__doc__)
-    parser.add_argument("--claims", type=int, default=5000, help="claims at once")
+    parser.add_argument(
+        "--claims", type=int, default=5000, help="number of claims that exist at the same time"
+    )
     parser.add_argument("--growth", type=int, default=200, help="claims of each growing pool")
     parser.add_argument("--write", action="store_true", help="write the page of benchmarks")
-    parser.add_argument("--beside", type=int, default=2000, help="claims beside the peer")
+    parser.add_argument(
+        "--beside", type=int, default=2000, help="number of claims in the comparison with the peer"
+    )
     options = parser.parse_args(argv)
     sizes = Sizes(options.claims, options.growth, options.beside)
     with tempfile.TemporaryDirectory() as name, ControlPlane() as plane:

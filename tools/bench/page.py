@@ -80,7 +80,7 @@ def render_page(report: Report) -> str:
 
 _BOUNDS: Final = """\
 The goals are: 0 to 500 pods in 0.8 times the time of ReplicaSet without client limits,
-a replacement p99 of at most 1.5 times that of ReplicaSet, less than 150 MiB with 10,000
+a replacement p99 of at most 1.5 times the p99 of ReplicaSet, less than 150 MiB with 10,000
 pods, and no writes at rest. A ratio in the tables above its goal means that the goal is
 not met.
 

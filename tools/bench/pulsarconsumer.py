@@ -115,7 +115,7 @@ def render_page(report: Report) -> list[str]:
         "Broker, API server, etcd and what is measured share the cores.",
         "",
         *describe_load(report.load),
-        "## The consumer app beside a bare client",
+        "## The consumer app compared with a bare client",
         "",
         f"Up to {report.messages:,} messages of {report.size} bytes, medians of {report.rounds}",
         "rounds in turns. Each contender reads them from one real broker, in a process and by a",

@@ -29,7 +29,7 @@ _RUNC_WRAPPER: Final = Path(__file__).parent / "runc-without-sys-resource"
 
 _NO_DOCKER: Final = (
     "Docker does not respond: start it (https://docs.docker.com/engine/install), set DOCKER_HOST,"
-    " or run ./dev as root on Debian, where it installs and starts docker"
+    " or run ./dev as root on Debian, so that it installs and starts docker"
 )
 
 

@@ -186,8 +186,8 @@ def run_cloud_demo(*, namespace: str, name: str, build: bool = True) -> None:
     hints = (
         (f"./dev kubectl get events -n {namespace}", "what the operators said meanwhile"),
         ("ls operators/*/examples", "machines, operations, networks and clusters to apply"),
-        ("./dev kubectl get nodes", "the simulated nodes beside the real one"),
-        ("./dev kubevirt-sim --remove", "take the simulator and its nodes away"),
+        ("./dev kubectl get nodes", "the simulated nodes and the real one"),
+        ("./dev kubevirt-sim --remove", "remove the simulator and its nodes"),
         ("./dev down", "remove the cluster"),
     )
     width = max(len(command) for command, _ in hints)

@@ -61,7 +61,7 @@ class KubeVirtDemo:
         self._follower.follow(_VIEW, self._answers, seconds=_SECONDS)
         self._show_page("Its public address routes to it")
         self._operate("reboot", "Reboot", "Rebooting it")
-        self._show_page("The disk has booted once more")
+        self._show_page("The disk has booted again")
         self._operate("rebuild", "Rebuild", "A new disk, filled while the machine runs")
         self._show_page("The new disk has booted once")
         self._delete()

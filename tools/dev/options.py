@@ -23,7 +23,7 @@ Workers = Annotated[
         "--workers",
         min=0,
         max=9,
-        help="Number of worker nodes. Defaults to those of the existing cluster, or 0.",
+        help="Number of worker nodes. Defaults to the number in the existing cluster, or 0.",
     ),
 ]
 KubeVirtFrom = Annotated[

@@ -187,7 +187,7 @@ class Arena:
         generation = primary["metadata"]["generation"]
         # What was never valid has a status of nothing but conditions.
         if status.get("observedGeneration", generation) != generation:
-            found.append(f"{name} tells of an older spec: {ready}")
+            found.append(f"{name} reports an older spec: {ready}")
         return found
 
     def _check_children(self) -> list[str]:

@@ -151,7 +151,7 @@ def _copy_upstream(directory: Path, home: Path, progress: Progress) -> None:
     _, name, version = _UPSTREAM.split(":")
     path = directory / f"{name}-{version}.jar"
     if (found := hashlib.sha256(path.read_bytes()).hexdigest()) != _UPSTREAM_SHA256:
-        raise ToolError(f"{_UPSTREAM}: its SHA-256 is {found} and not the one that is expected")
+        raise ToolError(f"{_UPSTREAM}: its SHA-256 is {found}, which is not the expected one")
     path.rename(directory / "upstream.jar")
 
 

@@ -258,7 +258,7 @@ class KubeVirtSim:
                         self.clock.advance(_RETRY)
                     await asyncio.sleep(_PAUSE)
         except TimeoutError:
-            raise AssertionError(f"The simulator is not settled after {seconds} s") from None
+            raise AssertionError(f"The simulator is still busy after {seconds} s") from None
 
     def _idle(self) -> bool:
         manager = self.manager

@@ -263,7 +263,7 @@ def judge(
         "good in the dead-letter topic": len(moved),
         "dead letters more than once": sum(count > 1 for count in dead.values()),
         "poison tried less often": sum(n for tried, n in tries.items() if tried < MAX_ATTEMPTS),
-        "poison tried once more": tries[MAX_ATTEMPTS + 1],
+        "poison tried again": tries[MAX_ATTEMPTS + 1],
         "poison tried still more often": sum(
             n for tried, n in tries.items() if tried > MAX_ATTEMPTS + 1
         ),

@@ -21,17 +21,17 @@ ORACLES: Final[Mapping[str, str]] = {
     "fired": "the fault came at the moment it was planned for",
     "settled": "each phase ends within its deadline",
     "deaf": "the operator still reacts after the fault",
-    "state": "the state after each phase is that of the fault-free run",
+    "state": "the state after each phase equals the state of the fault-free run",
     "counts": "objects are created and deleted as often as in the fault-free run",
     "invariant": "the invariants of the workload hold at every version",
     "foreign": "objects of others stay as they are",
-    "rest": "nothing is written once the operator has settled",
+    "rest": "nothing is written once the operator has converged",
     "hygiene": "writes name the incarnation, the manager and the namespace, and change something",
     "hot-loop": "the same request is not sent over and over",
     "rights": "the rights of the service account are enough",
-    "process": "nothing in the log is a defect, and no process ends that nobody ended",
+    "process": "the log has no unhandled error, and no process ends unexpectedly",
     "secrets": "no secret shows in the log, Events, statuses, metrics or any written object",
-    "ready": "the process says that it is alive and ready once it has settled",
+    "ready": "the process reports alive and ready once it has converged",
 }
 """What each oracle asks for."""
 

@@ -89,7 +89,7 @@ async def migration_moves_the_instance_and_does_not_restart_it(site: Site) -> No
         addresses = [text_at(each, "status", "podIP") for each in target]
         return [interface.get("ipAddress")] == addresses
 
-    await site.until(readdressed, "the address of the instance is that of its new pod")
+    await site.until(readdressed, "the address of the instance is the address of its new pod")
 
 
 @case("evictions", nodes=2)

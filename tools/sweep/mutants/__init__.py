@@ -76,7 +76,7 @@ _ALL: Final = (
         "strict",
         (),
         f"{_GITHUB}/operator-framework/operator-lifecycle-manager/issues/1816",
-        "writes the status in each pass",
+        "writes the status in each reconcile",
         runtime.write_equal_status,
     ),
     Mutant(
@@ -85,7 +85,7 @@ _ALL: Final = (
         "strict",
         (),
         f"{_GITHUB}/Hostzero-GmbH/keycloak-operator/issues/121",
-        "sets lastTransitionTime in each pass",
+        "sets lastTransitionTime in each reconcile",
         runtime.renew_condition_times,
     ),
     Mutant(
@@ -175,7 +175,7 @@ _ALL: Final = (
         "retain",
         (),
         f"{_GITHUB}/redpanda-data/redpanda-operator/pull/1866",
-        "deletes claims that are to be kept",
+        "deletes claims that must be kept",
         operators.delete_kept_claims,
     ),
     Mutant(

@@ -100,7 +100,7 @@ def check_entries(history: Sequence[Version]) -> list[str]:
 def check_places(history: Sequence[Version]) -> list[str]:
     """Check that an address never leads to two places."""
     return [
-        f"{version.title} leads to {len(version.manifest['endpoints'])} places"
+        f"{version.title} has {len(version.manifest['endpoints'])} places"
         for version in history
         if version.kind == ENDPOINT_SLICE and len(version.manifest.get("endpoints") or ()) > 1
     ]

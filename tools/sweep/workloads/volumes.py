@@ -64,7 +64,7 @@ def check_kept(history: Sequence[Version]) -> list[str]:
             continue
         kept = policies.get(version.name) == "Retain" and not is_foreign(version)
         if kept and version.phase != "lose" and is_deleting(version.manifest):
-            found.append(f"claim {version.name} is deleted although it is to be kept")
+            found.append(f"claim {version.name} is deleted although it must be kept")
     return found
 
 
