@@ -38,5 +38,5 @@ def test_steps_that_are_equal_are_told_apart() -> None:
 
 
 def test_an_error_without_a_message_is_told_by_its_text() -> None:
-    outcome = Outcome(failures=(StepFailure(FIRST.step, TimeoutError("no answer in 10 s")),))
-    assert refusals_of((FIRST,), outcome) == {_Reason.FIRST: "no answer in 10 s"}
+    outcome = Outcome(failures=(StepFailure(FIRST.step, TimeoutError("no response in 10 s")),))
+    assert refusals_of((FIRST,), outcome) == {_Reason.FIRST: "no response in 10 s"}

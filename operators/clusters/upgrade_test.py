@@ -132,7 +132,7 @@ def test_node_of_the_control_plane_loses_its_pods_then_its_member_then_its_disk(
     draining = observe(node(PLANES[0], pods=1, draining=DRAINED))
     assert steps(draining) == [f"evict Node {PLANES[0]}"]
     assert judge(draining).message == (
-        f"0 of 5 nodes have {NEXT}: {PLANES[0]} is drained, for 300 s at most"
+        f"0 of 5 nodes have {NEXT}: {PLANES[0]} is being drained, for 300 s at most"
     )
 
     empty = observe(node(PLANES[0], draining=DRAINED))

@@ -195,7 +195,7 @@ async def test_snapshot_is_restored_as_another_disk(cloud: Cloud) -> None:
     restored = await cloud.operate("Restore", "back", restore={"snapshot": "before"})
 
     assert (taken["phase"], restored["phase"]) == ("Succeeded", "Succeeded"), restored
-    assert "while the guest held still" in taken["message"]
+    assert "while the guest file systems were frozen" in taken["message"]
     disk = cloud.api.get(DATA_VOLUME, ("default", cloud.machine().disks["root"]))
     assert disk["spec"]["source"]["snapshot"]["name"].endswith("-volume-root")
 

@@ -70,13 +70,13 @@ def test_ready_follows_the_deployment(fields: dict[str, Any], expected: tuple[st
 
 @pytest.mark.parametrize("fields", [{"ready": 1}, {}])
 def test_cause_at_the_broker_is_told_where_consumers_are_not_ready(fields: dict[str, Any]) -> None:
-    trouble = Trouble(Reason.UNREACHABLE, "the admin API gives no answer")
+    trouble = Trouble(Reason.UNREACHABLE, "the admin API does not respond")
     asked = Observed(deployment=view(**fields), survey=Survey(None, trouble, 1))
     status = show(parse_consumer(), asked)
     restarted = parse_consumer()
     restarted = restarted.model_copy(update={"status": PulsarConsumerStatus.model_validate(status)})
 
-    ready = "1 of 2 consumers are ready: the admin API gives no answer"
+    ready = "1 of 2 consumers are ready: the admin API does not respond"
     expected = ready if fields else "2 of 2 consumers are ready"
     assert status["conditions"][0]["message"] == expected
     # A process that has not asked yet shows the same.

@@ -207,7 +207,7 @@ def test_claim_that_is_being_deleted_is_not_ready() -> None:
     claim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     users = (ClaimUser("web-0", finished=False),)
     used = condition(show(volume, observe(claim, users=users)), ConditionType.READY)
-    assert "still held by pod web-0" in used[2]
+    assert "still used by pod web-0" in used[2]
 
     status = show(volume, observe(claim))
 

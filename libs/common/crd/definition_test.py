@@ -241,7 +241,7 @@ def test_parse_names_the_map_and_its_key_that_no_label_can_have() -> None:
         Fleet.parse({**FLEET, "spec": {"template": template}})
 
     assert caught.value.field == "spec.template.metadata.labels"
-    assert "labels: key 'bad key!' must be as app or" in str(caught.value)
+    assert "labels: key 'bad key!' must be a qualified name such as app or" in str(caught.value)
 
 
 def test_parse_survives_a_manifest_without_metadata() -> None:

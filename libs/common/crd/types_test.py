@@ -28,7 +28,7 @@ def test_key_that_the_api_server_takes_for_a_label_is_one(key: str) -> None:
     ],
 )
 def test_key_that_no_label_can_have_is_refused(key: str) -> None:
-    with pytest.raises(ValidationError, match="must be as app or") as caught:
+    with pytest.raises(ValidationError, match="must be a qualified name such as app or") as caught:
         TypeAdapter(LabelMap).validate_python({"app": "shop", key: "shop"})
 
     assert repr(key) in str(caught.value)

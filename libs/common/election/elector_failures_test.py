@@ -109,7 +109,7 @@ async def test_elector_that_is_stuck_fails_the_health_check(arena: Arena) -> Non
     await until(lambda: b.elector._beat < time.monotonic() - 0.2)
     b.clock.shift = 100
 
-    assert "did nothing for 100 s" in str(b.elector.check())
+    assert "made no progress for 100 s" in str(b.elector.check())
 
 
 async def test_stop_before_start_and_twice_is_harmless(arena: Arena, api: FakeApi) -> None:

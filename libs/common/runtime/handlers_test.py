@@ -108,7 +108,7 @@ BETA = Kind("", "v1beta1", "ConfigMap", "configmaps")
 @pytest.mark.parametrize(
     ("declare", "message"),
     [
-        (lambda c: c.reads(CONFIG_MAP).reads(BETA), "agree on one"),
+        (lambda c: c.reads(CONFIG_MAP).reads(BETA), "use one"),
         (lambda c: c.reads(CONFIG_MAP, optional=True, source="kopf"), "kopf cannot watch"),
     ],
 )

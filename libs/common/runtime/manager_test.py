@@ -198,7 +198,7 @@ def test_finalizer_and_finalize_go_together() -> None:
     async def nothing(_: Context) -> Result | None:
         return None
 
-    with pytest.raises(ValueError, match="go together"):
+    with pytest.raises(ValueError, match="set both finalize and finalizer"):
         Controller("one", WIDGET, nothing, finalizer="a/b")
 
 

@@ -83,7 +83,7 @@ def test_projection_that_nobody_declares_is_named_with_what_to_do() -> None:
     controller = Controller("one", primary=WIDGET, reconcile=reconcile)
     cache = build_cache([controller], (), FakeClock(), Metrics())
 
-    with pytest.raises(KeyError, match=r"Names is not kept; name it in projects"):
+    with pytest.raises(KeyError, match=r"Names is not cached; name it in projects"):
         cache.projection(Names)
 
 

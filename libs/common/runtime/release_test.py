@@ -102,7 +102,7 @@ async def test_object_that_others_write_all_the_time_is_told(api: FakeApi) -> No
     api.create(held())
     api.fail("patch", WIDGET, status=409, times=None)
 
-    with pytest.raises(ApiError, match="run again"):
+    with pytest.raises(ApiError, match="run the command again"):
         await let_go(api)
 
 

@@ -90,5 +90,5 @@ async def test_namespace_that_is_being_deleted_is_finished(api: FakeApi) -> None
 def test_selector_that_cannot_be_parsed_and_two_ways_to_choose_are_refused() -> None:
     with pytest.raises(ValueError, match="Cannot parse the selector"):
         OPERATOR.settings(watch_namespace_selector="a in b")
-    with pytest.raises(ValueError, match="exclude each other"):
+    with pytest.raises(ValueError, match="are mutually exclusive"):
         OPERATOR.settings(watch_namespace_selector="a=b", watch_namespaces=("x",))

@@ -69,25 +69,34 @@ async def test_server_takes_what_makes_sense(
         ({"image": {"url": "file:///etc/passwd"}}, "spec.image.url"),
         ({"power": "On"}, "spec.power"),
         ({"rootDisk": {"size": "10"}}, "must be at least 1Mi"),
-        ({"publicIP": {"mode": "Auto"}}, "poolName is needed for mode Auto"),
+        ({"publicIP": {"mode": "Auto"}}, "poolName is required if mode is Auto"),
         (
             {"publicIP": {"mode": "None", "ports": [{"name": "a", "port": 80}]}},
-            "ports are for mode Auto",
+            "ports may be set only if mode is Auto",
         ),
         ({"readinessProbe": {}}, "exactly one of tcpSocket, httpGet and guestAgentPing"),
         (
             {"readinessProbe": {"tcpSocket": {"port": 1}, "guestAgentPing": {}}},
             "exactly one of tcpSocket, httpGet and guestAgentPing",
         ),
-        ({"publicIP": {"mode": "None", "claimName": "web"}}, "claimName is needed for mode Claim"),
+        (
+            {"publicIP": {"mode": "None", "claimName": "web"}},
+            "claimName is required if mode is Claim",
+        ),
         ({"privateIP": "10.0.0.300"}, "must be an IP address"),
         ({"volumes": [{"name": "root", "claim": "a"}]}, "root, cloud-init and rescued are taken"),
         ({"volumes": [{"name": "a"}]}, "exactly one of demoVolume and claim"),
         ({"volumes": [{"name": "a", "claim": "b"}] * 2}, "Duplicate value"),
         ({"ssh": {"authorizedKeys": ["a\nb"]}}, "spec.ssh.authorizedKeys"),
-        ({"ssh": {"user": "ada"}, "userDataSecretName": "mine"}, "put users into that"),
-        ({"directives": [{"kind": "Restart", "token": "t"}]}, "vmiUID is needed for kind Restart"),
-        ({"directives": [{"kind": "RootDisk", "token": "t"}]}, "disk is needed for kind RootDisk"),
+        ({"ssh": {"user": "ada"}, "userDataSecretName": "mine"}, "add users to that Secret"),
+        (
+            {"directives": [{"kind": "Restart", "token": "t"}]},
+            "vmiUID is required if kind is Restart",
+        ),
+        (
+            {"directives": [{"kind": "RootDisk", "token": "t"}]},
+            "disk is required if kind is RootDisk",
+        ),
         ({"hostname": "A_b"}, "spec.hostname"),
     ],
 )
@@ -129,7 +138,7 @@ async def test_pool_of_an_address_is_for_as_long_as_there_is_the_address(
     public = {"mode": "Auto", "poolName": "a"}
     await client.create(INSTANCE, build_instance("web", kube_namespace, publicIP=public))
 
-    with pytest.raises(Invalid, match="poolName is immutable while the mode is Auto"):
+    with pytest.raises(Invalid, match="poolName is immutable while mode is Auto"):
         await merge(client, INSTANCE, key, {"spec": {"publicIP": {"poolName": "b"}}})
     kept = {"mode": "Claim", "poolName": None, "claimName": "web-public"}
     await merge(client, INSTANCE, key, {"spec": {"publicIP": kept}})
@@ -143,7 +152,7 @@ async def test_size_is_immutable_and_has_sane_amounts(client: Client) -> None:
         await client.create(INSTANCE_SIZE, build_size(SIZE.name, memory="4"))
     await client.create(INSTANCE_SIZE, build_size(SIZE.name))
 
-    with pytest.raises(Invalid, match="a size is immutable"):
+    with pytest.raises(Invalid, match="an InstanceSize is immutable"):
         await merge(client, INSTANCE_SIZE, SIZE, {"spec": {"cpus": 4}})
 
 
@@ -202,9 +211,9 @@ async def test_operation_that_has_ended_stays_as_it_ended(
     await merge(client, OPERATION, key, {"status": {"phase": final}}, "status")
 
     for change in ({"phase": "Running"}, {"phase": None}):
-        with pytest.raises(Invalid, match="stays as it ended"):
+        with pytest.raises(Invalid, match="the result of a finished Operation is immutable"):
             await merge(client, OPERATION, key, {"status": change}, "status")
-    with pytest.raises(Invalid, match="stays as it ended"):
+    with pytest.raises(Invalid, match="the result of a finished Operation is immutable"):
         await merge(client, OPERATION, key, {"status": None}, "status")
     await merge(client, OPERATION, key, {"status": {"message": "told later"}}, "status")
 

@@ -87,7 +87,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "pattern and backlog": (
         {"topic": None, "topicPattern": "persistent://a/b/c-.*", "autoscaling": AUTOSCALING},
-        "no backlog is asked for a topicPattern",
+        "the backlog of a topicPattern is not read",
     ),
     "pattern and creation": (
         {
@@ -104,14 +104,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"retry": {"initialDelaySeconds": 10, "maxDelaySeconds": 5}},
         "must not exceed maxDelaySeconds",
     ),
-    "avro without schema": ({"schema": {"type": "Avro"}}, "configMapKeyRef is needed"),
+    "avro without schema": ({"schema": {"type": "Avro"}}, "configMapKeyRef is required"),
     "definition of bytes": (
         {"schema": {"type": "String", "configMapKeyRef": {"name": "own", "key": "value"}}},
-        "other than JSON and Avro",
+        "only if type is JSON or Avro",
     ),
     "copies in the clear": (
         {"encryption": {"privateKeySecretRef": SECRET}, "deadLetter": {}},
-        "publicKeySecretRef is needed",
+        "publicKeySecretRef is required",
     ),
     "handler that is no function": ({"handler": "rm -rf /"}, "handler"),
     "two budgets": (

@@ -158,7 +158,7 @@ def test_app_that_is_refused_waits_for_a_token_that_is_taken(
         token.write_text(strict_broker.token())
         wait_until(partial(worker.handled, "acknowledged"), "it is let in")
 
-    assert "does not take the credentials" in reason
+    assert "refuses the credentials" in reason
     assert "not.a.token" not in reason
 
 
