@@ -101,7 +101,7 @@ def _explain_failure(cluster: KubernetesCluster, observed: Observed, cause: Caus
     target = cluster.spec.version
     if operation is not None and operation.succeeded and not is_outdated(observed, cause):
         return (
-            f"{cause.node} was rebuilt and has {observed.version_of(cause.node)}; name an image "
+            f"{cause.node} was rebuilt and has {observed.version_of(cause.node)}; set an image "
             f"that has {target} in spec.image or in the image of its pool"
         )
     message = operation.message if operation is not None else ""

@@ -248,7 +248,7 @@ def test_image_without_the_version_costs_one_node() -> None:
     assert (
         found.message
         == f"3 of 5 nodes have {NEXT}: {WEB[0]} was rebuilt and has {VERSION}; set an image that"
-        f" contains {NEXT} in spec.image or in the image of its pool"
+        f" has {NEXT} in spec.image or in the image of its pool"
     )
     other = {"registry": "docker://registry.example.com/kubernetes-node:fixed"}
     assert steps(tried, image=other) == [f"cordon Node {WEB[0]}"]

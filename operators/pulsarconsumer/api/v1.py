@@ -328,9 +328,9 @@ class PulsarConsumerSpec(
     """output publishes what the handler returns. By default, the return value is ignored."""
     autoscaling: Autoscaling | None = None
     """autoscaling adjusts the number of consumers. By default, replicas sets it."""
-    paused: Annotated[
-        bool, UNSTORED, Waive("no-booleans", "the same switch as that of a Deployment")
-    ] = False
+    paused: Annotated[bool, UNSTORED, Waive("no-booleans", "same switch as in a Deployment")] = (
+        False
+    )
     """paused stops all consumers. Messages wait in the subscription. Defaults to false."""
     drain: Annotated[Drain, UNSTORED] = Drain()
     """drain configures how a consumer stops."""

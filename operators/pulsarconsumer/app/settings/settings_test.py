@@ -85,7 +85,7 @@ def test_missing_variable_is_named() -> None:
             {"AUTH_TYPE": "TLS", "TLS_CERTIFICATE_FILE": "/c", "TLS_KEY_FILE": "/k"},
             "pulsar+ssl://",
         ),
-        ({"TLS_KEY_FILE": "/k"}, "set both tls_certificate_file and tls_key_file"),
+        ({"TLS_KEY_FILE": "/k"}, "set both PULSAR_CONSUMER_TLS_CERTIFICATE_FILE"),
         ({"SCHEMA_TYPE": "Avro"}, "Avro needs PULSAR_CONSUMER_SCHEMA_FILE"),
         ({"SCHEMA_FILE": "/s"}, "has no effect with"),
         ({"HANDLER_BATCH": "true"}, "needs PULSAR_CONSUMER_HANDLER and"),
