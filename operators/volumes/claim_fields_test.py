@@ -133,7 +133,7 @@ def test_field_of_the_claim_is_passed_on(asked: dict[str, Any], field: str, valu
     [
         ({"volumeName": "pv-7"}, "volumeName pv-1"),
         ({"selector": {"matchLabels": {"disk": "fast"}}}, "selector"),
-        ({"dataSourceRef": {"apiGroup": "example.com", "kind": "Image", "name": "x"}}, "filled"),
+        ({"dataSourceRef": {"apiGroup": "example.com", "kind": "Image", "name": "x"}}, "populated"),
     ],
     ids=str,
 )

@@ -153,7 +153,7 @@ async def test_entry_cannot_be_changed_or_made_twice(client: Client) -> None:
     with pytest.raises(AlreadyExists):
         await client.create(IP_ALLOCATION, build_object(IP_ALLOCATION, name, spec=spec))
     spec["claimRef"]["uid"] = "other"
-    with pytest.raises(Invalid, match="cannot be changed"):
+    with pytest.raises(Invalid, match="is immutable"):
         await apply(client, IP_ALLOCATION, spec, name)
 
 
