@@ -136,7 +136,7 @@ def draw_scaling() -> Drawing:
 
 def draw_writers() -> Drawing:
     """Draw which operator of the cloud writes which kinds."""
-    picture = Drawing("Who writes which kind: an arrow is a write by the named operator", 960, 470)
+    picture = Drawing("Who writes which kind: below each operator stands what it writes", 960, 470)
     picture.box(20, 20, 440, 50, "People and pipelines\nwrite every kind of the second row")
     picture.box(500, 20, 440, 50, "Administrators\nwrite IPPool, ProviderNetwork, InstanceSize")
     picture.arrow((240, 70), (240, 106))
@@ -148,7 +148,7 @@ def draw_writers() -> Drawing:
     )
     written = (
         "Instance, Operation,\nIPClaim, Firewall",
-        "VirtualMachine,\nDataVolume, IPClaim",
+        "VirtualMachine, DataVolume,\nIPClaim, Instance directives",
         "IPAllocation, Service,\nEndpointSlice",
         "NetworkPolicy, Network-\nAttachmentDefinition",
     )
