@@ -65,7 +65,7 @@ class Nodes:
         self.ended.append(process)
         # One that is ended before it has begun to consume has nothing to drain.
         status = await asyncio.to_thread(process.terminate)
-        assert status in (0, -signal.SIGTERM), process.errors
+        assert status in (0, -signal.SIGTERM), f"exit status {status}: {process.errors}"
 
     @property
     def payloads(self) -> list[str]:

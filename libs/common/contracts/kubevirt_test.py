@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -188,6 +189,20 @@ def test_migration_names_its_instance_and_its_end() -> None:
 
     assert (view.vmi_name, view.final, view.succeeded) == ("web", True, False)
     assert view.state is not None and view.state.failure_reason == "no room"
+
+
+def test_migration_says_when_it_failed() -> None:
+    """The list of phases is what KubeVirt d923fdb wrote of a migration that failed."""
+    phases = [
+        {"phase": "Running", "phaseTransitionTimestamp": "2026-11-23T03:04:40Z"},
+        {"phase": "Failed", "phaseTransitionTimestamp": "2026-11-23T03:04:41Z"},
+    ]
+    under_way = {"phase": "Running", "phaseTransitionTimestamps": phases[:1]}
+    failed = {"phase": "Failed", "phaseTransitionTimestamps": phases}
+
+    assert MigrationView.parse(build_part(status=under_way)).ended_at is None
+    ended = MigrationView.parse(build_part(status=failed)).ended_at
+    assert ended == datetime(2026, 11, 23, 3, 4, 41, tzinfo=UTC)
 
 
 def test_shrunk_launcher_shows_the_same() -> None:

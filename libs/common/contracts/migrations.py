@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Self
 
-from libs.common.contracts.reading import is_set_at, map_at, text_at, text_map_at
+from libs.common.contracts.reading import (
+    is_set_at,
+    map_at,
+    maps_at,
+    text_at,
+    text_map_at,
+    time_at,
+)
 from libs.common.contracts.states import ConditionsView
 from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
 from libs.common.ownership import controller_of
@@ -110,7 +118,10 @@ class MigrationView:
         owner: Controller reference; None for an orphan.
         vmi_name: Instance that is to move.
         phase: Phase as KubeVirt says it. See `MigrationPhase`.
-        state: Copy of the state of the instance; None before.
+        ended_at: Time at which it came to its final phase; None before.
+        state: Copy of the state of the instance; None before. KubeVirt makes the last copy, which
+            has the reason of a failure, only after the final phase (`updateStatus` of its
+            migration controller).
         conditions: Conditions by type.
     """
 
@@ -121,6 +132,7 @@ class MigrationView:
     owner: Manifest | None
     vmi_name: str
     phase: str
+    ended_at: datetime | None
     state: MigrationStateView | None
     conditions: ConditionsView
 
@@ -135,6 +147,7 @@ class MigrationView:
             owner=controller_of(manifest),
             vmi_name=text_at(manifest, "spec", "vmiName"),
             phase=text_at(manifest, "status", "phase"),
+            ended_at=_find_end(manifest),
             state=MigrationStateView.parse(map_at(manifest, "status")),
             conditions=ConditionsView.parse(manifest),
         )
@@ -148,3 +161,13 @@ class MigrationView:
     def succeeded(self) -> bool:
         """Whether KubeVirt calls it done; that the guest has moved is told by the instance."""
         return self.phase == MigrationPhase.SUCCEEDED
+
+
+def _find_end(manifest: Manifest) -> datetime | None:
+    phase = text_at(manifest, "status", "phase")
+    if phase not in (MigrationPhase.SUCCEEDED, MigrationPhase.FAILED):
+        return None
+    for each in maps_at(manifest, "status", "phaseTransitionTimestamps"):
+        if text_at(each, "phase") == phase:
+            return time_at(each, "phaseTransitionTimestamp")
+    return None

@@ -51,6 +51,9 @@ from operators.compute.operation.snapshots import snapshot
 
 type _Step = Callable[[Operation, Target, Observed, datetime], Turn]
 
+_REASON_PATIENCE: Final = timedelta(seconds=10)
+"""How long a failed migration may have no reason: KubeVirt adds it with its next write."""
+
 FIRST: Final[Mapping[OperationType, str]] = {
     OperationType.START: SET_POWER,
     OperationType.STOP: SET_POWER,
@@ -172,6 +175,11 @@ def _migrate(operation: Operation, target: Target, observed: Observed, now: date
         return wait("asking KubeVirt to migrate the guest", action)
     if migration.final and not migration.succeeded:
         why = migration.state.failure_reason if migration.state is not None else ""
+        ended = migration.ended_at
+        left = 0 if ended is None else (ended + _REASON_PATIENCE - now).total_seconds()
+        if not why and left > 0:
+            what = "waiting for KubeVirt to say why the migration failed"
+            return Turn(message=explain_wait(target, what), look_again=left)
         message = f"the machine stays on {facts.node_name}: {why or 'KubeVirt gives no reason'}"
         return fail(OperationReason.MIGRATION_FAILED, message)
     return wait(explain_wait(target, f"waiting for the guest to leave {facts.node_name}"))

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from libs.common.conditions import Condition, build_conditions
+from libs.common.conditions import Condition, build_conditions, render_time
+from libs.common.contracts.migrations import MigrationView
 from operators.compute.api.instance import Instance
 from operators.compute.api.operation import Operation, OperationPhase
 from operators.compute.operation.observed import Observed, Target, Turn
@@ -46,6 +47,40 @@ def test_machine_that_does_not_run_is_not_moved(run_uid: str, power: str, why: s
 
     assert (turn.changes["outcome"], turn.changes["reason"]) == ("Failed", "NotRunning")
     assert turn.message == f"the machine does not run: {why}"
+
+
+def fail_migration(seconds: float, reason: str = "") -> Turn:
+    """Look at a Migrate some seconds after KubeVirt gave up its migration."""
+    manifest = build_instance("web")
+    manifest["metadata"] |= {"uid": "u1", "generation": 2}
+    operation = build_operation("Migrate")
+    operation["metadata"]["uid"] = "u2"
+    facts = {"vmiUID": "run-1", "nodeName": "node-a"}
+    operation["status"] = {"phase": OperationPhase.RUNNING, "step": "Move", "facts": facts}
+    at = render_time(NOW - timedelta(seconds=seconds))
+    status = {
+        "phase": "Failed",
+        "phaseTransitionTimestamps": [{"phase": "Failed", "phaseTransitionTimestamp": at}],
+        "migrationState": {"failureReason": reason} if reason else {},
+    }
+    migration = MigrationView.parse({"metadata": {"name": "m"}, "status": status})
+    target = Target(manifest, Instance.parse(manifest), "run-1")
+    observed = Observed(target, migration=migration)
+    return take_step(Operation.parse(operation), target, observed, NOW)
+
+
+def test_failed_migration_is_not_final_before_kubevirt_gave_its_reason() -> None:
+    """KubeVirt writes the phase first and the reason with its next write."""
+    early, told, silent = fail_migration(1), fail_migration(1, "no socket"), fail_migration(11)
+
+    assert "outcome" not in early.changes
+    assert early.message == "waiting for KubeVirt to say why the migration failed"
+    assert early.look_again == 9
+    assert (told.changes["outcome"], told.message) == (
+        "Failed",
+        "the machine stays on node-a: no socket",
+    )
+    assert silent.message == "the machine stays on node-a: KubeVirt gives no reason"
 
 
 RESIZE_OP = build_operation("Resize", resize={"size": "large", "liveSeconds": 60})
