@@ -1,8 +1,8 @@
 """The simulator does what the real KubeVirt and CDI do, as far as the cases go.
 
 With `SLIPWAY_KUBEVIRT_KUBECONFIG` the same cases run against the cluster of that kubeconfig. It
-needs the class `standard` of kind (`rancher.io/local-path`), whose StorageProfile nobody has
-patched, and images served at `SLIPWAY_KUBEVIRT_IMAGES`: `guest.img` with an agent, `empty.img`.
+needs the provisioner of kind (`rancher.io/local-path`), and images served at
+`SLIPWAY_KUBEVIRT_IMAGES`: `guest.img` with an agent, `empty.img`.
 """
 
 from __future__ import annotations

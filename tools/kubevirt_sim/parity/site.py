@@ -240,6 +240,16 @@ def build_machine(namespace: str, disk: str = "", strategy: str = "Always") -> M
     )
 
 
+def build_local_class(name: str) -> Manifest:
+    """Build a StorageClass that waits for its first consumer and that CDI does not know."""
+    return build_object(
+        STORAGE_CLASS,
+        name,
+        provisioner="rancher.io/local-path",
+        volumeBindingMode="WaitForFirstConsumer",
+    )
+
+
 async def count_nodes(client: Client) -> int:
     """Count the nodes on which KubeVirt runs machines."""
     nodes = (await client.list(NODE)).items
@@ -250,13 +260,7 @@ async def count_nodes(client: Client) -> int:
 @contextlib.asynccontextmanager
 async def open_simulated(api: FakeApi) -> AsyncIterator[Site]:
     """Open a site on the simulator."""
-    standard = build_object(
-        STORAGE_CLASS,
-        "standard",
-        provisioner="rancher.io/local-path",
-        volumeBindingMode="WaitForFirstConsumer",
-    )
-    api.create(standard)
+    api.create(build_local_class("standard"))
     async with KubeVirtSim(api.config, timing=BRISK) as sim:
         attach(sim, api)
         yield Site(sim.client, api.config, "parity")
@@ -266,13 +270,25 @@ async def open_simulated(api: FakeApi) -> AsyncIterator[Site]:
 async def open_real(
     config: ConnectionConfig, namespace: str, images: Images
 ) -> AsyncIterator[Site]:
-    """Open a site on a real KubeVirt, in a namespace that is deleted afterwards."""
+    """Open a site on a real KubeVirt; its namespace and StorageClass are deleted afterwards."""
     async with Client(config, user_agent="kubevirt-parity") as client:
         made = await client.create(NAMESPACE, build_object(NAMESPACE, namespace))
-        site = Site(client, config, namespace, real=True, images=images, seconds=240.0)
+        # The StorageProfile of the default class may have been completed by an administrator.
+        local = await client.create(STORAGE_CLASS, build_local_class(namespace))
+        site = Site(
+            client,
+            config,
+            namespace,
+            real=True,
+            images=images,
+            storage_class=namespace,
+            seconds=240.0,
+        )
         try:
             yield site
         finally:
             with contextlib.suppress(SlipwayError):
                 await client.delete(NAMESPACE, Key("", namespace), uid=uid_of(made))
                 await site.until_gone(NAMESPACE, Key("", namespace))
+            with contextlib.suppress(SlipwayError):
+                await client.delete(STORAGE_CLASS, Key("", namespace), uid=uid_of(local))
