@@ -10,8 +10,9 @@ from typing import Final
 import pytest
 
 from libs.common.contracts.compute import INSTANCE, INSTANCE_SIZE
+from libs.common.contracts.reading import text_map_at
 from libs.common.errors import AlreadyExists, NotFound
-from libs.common.kinds import NAMESPACE, build_object
+from libs.common.kinds import NAMESPACE, NODE, Key, build_object
 from tests.e2e.cluster import Cluster, Serve
 from tests.e2e.kubevirt.machine import LARGER, NAMESPACE_NAME, SIZE, WEB, Machine, build_machine
 from tools.cluster.errors import ToolError
@@ -22,6 +23,11 @@ from tools.kubevirt.state import find_state
 
 CLUSTER_VARIABLE: Final = "SLIPWAY_CLUSTER"
 """Name of the kind cluster with the real KubeVirt."""
+SHARED_CLASS_VARIABLE: Final = "SLIPWAY_SHARED_CLASS"
+"""Name of a StorageClass with ReadWriteMany, for migrations."""
+MOVABLE: Final = Key(NAMESPACE_NAME, "movable")
+SCHEDULABLE: Final = "kubevirt.io/schedulable"
+"""Label of the nodes that run machines."""
 
 
 @pytest.fixture(scope="session")
@@ -82,6 +88,27 @@ async def web(cluster: Cluster, kind_cluster: KindCluster) -> AsyncIterator[Mach
             await remove(cluster)
 
 
+@pytest.fixture
+async def movable(
+    web: Machine, cluster: Cluster, kind_cluster: KindCluster
+) -> AsyncIterator[Machine]:
+    """Give a second machine, whose disk all nodes can mount, Ready."""
+    name = os.environ.get(SHARED_CLASS_VARIABLE, "")
+    if not name:
+        pytest.skip(f"{SHARED_CLASS_VARIABLE} names no StorageClass with ReadWriteMany")
+    nodes = (await cluster.client.list(NODE)).items
+    runs = [text_map_at(each, "metadata", "labels").get(SCHEDULABLE) == "true" for each in nodes]
+    if sum(runs) < 2:
+        pytest.skip("a migration needs two nodes that run machines")
+    disk = {"accessModes": ["ReadWriteMany"], "storageClassName": name}
+    await cluster.client.create(INSTANCE, build_machine(MOVABLE, disk))
+    try:
+        await cluster.wait_ready(INSTANCE, MOVABLE)
+        yield Machine(cluster, kind_cluster, MOVABLE)
+    finally:
+        await remove(cluster, MOVABLE)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def clean_up(operators: None, kind_cluster: KindCluster) -> Iterator[None]:
     """Remove the machine and its namespace while the operators still run."""
@@ -93,11 +120,11 @@ def clean_up(operators: None, kind_cluster: KindCluster) -> Iterator[None]:
         kubectl.read("delete", "namespace", NAMESPACE_NAME, "--ignore-not-found", seconds=200)
 
 
-async def remove(cluster: Cluster) -> None:
-    """Delete the machine with its disk, and wait until it is gone."""
+async def remove(cluster: Cluster, key: Key = WEB) -> None:
+    """Delete a machine with its disk, and wait until it is gone."""
     with contextlib.suppress(NotFound):
-        await cluster.delete(INSTANCE, WEB)
-    await cluster.wait_gone(INSTANCE, WEB)
+        await cluster.delete(INSTANCE, key)
+    await cluster.wait_gone(INSTANCE, key)
 
 
 def _size(memory: str) -> dict[str, object]:

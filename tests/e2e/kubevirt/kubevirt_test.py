@@ -12,7 +12,7 @@ from libs.common.contracts.reading import text_at
 from libs.common.kinds import Key, build_object
 from tests.e2e.cluster import Cluster, eventually
 from tests.e2e.kubevirt.machine import LARGER, NAMESPACE_NAME, SIZE, WEB, Machine
-from tools.guest.serve import MISSING_URL, UNBOOTABLE_URL
+from tools.guest.serve import MISSING_URL, UNBOOTABLE_URL, URL
 
 ADDRESS = "192.0.2.200"
 
@@ -106,6 +106,64 @@ async def test_rebuild_with_an_image_that_is_missing_leaves_the_run_alone(web: M
     assert text_at(held, "status", "phase") != "Succeeded", held["status"]
     assert (await web.run()).uid == run.uid
     assert await web.disk() == disk
+
+
+async def test_rebuild_after_a_change_that_waits_for_a_restart(web: Machine) -> None:
+    disk = await web.disk()
+    await web.change(evictionStrategy="None")
+
+    await web.succeed("Rebuild")
+
+    assert await web.disk() != disk
+    await eventually(web.boots, "the guest serves its page")
+    assert await web.boots() == 1
+    await web.change(evictionStrategy="LiveMigrateIfPossible")
+
+
+async def test_rebuild_while_off_after_a_change_of_the_size(web: Machine) -> None:
+    disk = await web.disk()
+    await web.succeed("Stop")
+    await web.change(size=LARGER)
+
+    await web.succeed("Rebuild")
+    await web.succeed("Start")
+
+    assert await web.disk() != disk
+    assert await web.memory() == "288Mi"
+    await eventually(web.boots, "the guest serves its page")
+    await web.succeed("Resize", resize={"size": SIZE})
+
+
+async def test_rescue_returns_to_the_own_disk(web: Machine) -> None:
+    await eventually(web.boots, "the guest serves its page")
+    disk, boots = await web.disk(), await web.boots()
+
+    await web.succeed("Rescue", rescue={"image": {"url": URL}, "durationSeconds": 10})
+
+    assert await web.disk() == disk
+    await eventually(web.boots, "the guest serves its page")
+    assert await web.boots() == boots + 1
+
+
+async def test_snapshot_fails_on_storage_without_snapshots(web: Machine) -> None:
+    held = await web.operate("Snapshot")
+
+    assert text_at(held, "status", "phase") == "Failed", held["status"]
+    reasons = {each["reason"] for each in held["status"]["conditions"]}
+    assert "SnapshotUnsupported" in reasons, held["status"]
+
+
+async def test_migrate_moves_the_guest_and_does_not_restart_it(movable: Machine) -> None:
+    await eventually(movable.boots, "the guest serves its page")
+    before, boots = await movable.run(), await movable.boots()
+
+    await movable.succeed("Migrate")
+
+    after = await movable.run()
+    assert after.uid == before.uid
+    assert after.node_name != before.node_name
+    await eventually(movable.boots, "the guest serves its page from the other node")
+    assert await movable.boots() == boots
 
 
 async def test_public_address_routes_packets_to_the_guest_before_and_after_a_reboot(

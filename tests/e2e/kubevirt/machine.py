@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,24 +32,25 @@ WEB: Final = Key(NAMESPACE_NAME, "web")
 _FINAL: Final = ("Succeeded", "Failed", "Cancelled")
 
 
-def build_machine() -> Manifest:
-    """Build the Instance."""
+def build_machine(key: Key = WEB, root_disk: Mapping[str, object] | None = None) -> Manifest:
+    """Build an Instance; its root disk is on the default StorageClass unless told otherwise."""
     return build_instance(
-        WEB.name,
-        WEB.namespace,
+        key.name,
+        key.namespace,
         size=SIZE,
         image={"url": URL},
-        rootDisk={"accessModes": ["ReadWriteOnce"]},
+        rootDisk=root_disk or {"accessModes": ["ReadWriteOnce"]},
         terminationGracePeriodSeconds=30,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine on its cluster."""
+    """A machine on its cluster."""
 
     cluster: Cluster
     kind: KindCluster
+    key: Key = WEB
 
     async def operate(self, type_: str, **spec: object) -> Manifest:
         """Run an Operation to its end, whichever, and return it.
@@ -57,9 +59,9 @@ class Machine:
             AssertionError: It does not end in time.
         """
         name = f"{type_.lower()}-{time.monotonic_ns() % 10**9}"
-        operation = build_operation(type_, name, WEB.name, WEB.namespace, **spec)
+        operation = build_operation(type_, name, self.key.name, self.key.namespace, **spec)
         await self.cluster.client.create(OPERATION, operation)
-        key, held = Key(WEB.namespace, name), dict[str, object]()
+        key, held = Key(self.key.namespace, name), dict[str, object]()
 
         async def has_ended() -> bool:
             held.clear()
@@ -81,9 +83,22 @@ class Machine:
         held = await self.operate(type_, **spec)
         assert text_at(held, "status", "phase") == "Succeeded", held["status"]
 
+    async def change(self, **spec: object) -> None:
+        """Change fields of the Instance, and wait until the operator has seen them."""
+        held = await self.cluster.client.patch(INSTANCE, self.key, {"spec": spec})
+        generation = held["metadata"]["generation"]
+
+        async def is_seen() -> bool:
+            found = await self.cluster.client.get(INSTANCE, self.key)
+            status = found.get("status") or {}
+            assert status.get("observedGeneration") == generation, status
+            return True
+
+        await eventually(is_seen, "the operator has seen the change")
+
     async def run(self) -> VmiView:
         """Return the run that there is."""
-        return VmiView.parse(await self.cluster.client.get(VIRTUAL_MACHINE_INSTANCE, WEB))
+        return VmiView.parse(await self.cluster.client.get(VIRTUAL_MACHINE_INSTANCE, self.key))
 
     async def has_run(self) -> bool:
         """Tell whether there is a run."""
@@ -94,29 +109,29 @@ class Machine:
 
     async def memory(self) -> str:
         """Return the memory that the guest has, in the words of KubeVirt."""
-        found = await self.cluster.client.get(VIRTUAL_MACHINE_INSTANCE, WEB)
+        found = await self.cluster.client.get(VIRTUAL_MACHINE_INSTANCE, self.key)
         return text_at(found, "status", "memory", "guestCurrent")
 
     async def disk(self) -> str:
         """Return the name of the disk that the machine boots from."""
-        return VmView.parse(await self.cluster.client.get(VIRTUAL_MACHINE, WEB)).disks["root"]
+        return VmView.parse(await self.cluster.client.get(VIRTUAL_MACHINE, self.key)).disks["root"]
 
     async def claims(self) -> set[str]:
         """Return the names of the claims in the namespace."""
-        listing = await self.cluster.client.list(PVC, WEB.namespace)
+        listing = await self.cluster.client.list(PVC, self.key.namespace)
         return {each["metadata"]["name"] for each in listing.items}
 
     async def exists(self) -> bool:
         """Tell whether the Instance is there."""
         try:
-            await self.cluster.client.get(INSTANCE, WEB)
+            await self.cluster.client.get(INSTANCE, self.key)
         except NotFound:
             return False
         return True
 
     async def is_ready(self) -> bool:
         """Tell whether the Instance is Ready."""
-        conditions = (await self.cluster.client.get(INSTANCE, WEB)).get("status", {})
+        conditions = (await self.cluster.client.get(INSTANCE, self.key)).get("status", {})
         found = {each["type"]: each["status"] for each in conditions.get("conditions", [])}
         return found.get("Ready") == "True"
 
@@ -129,7 +144,7 @@ class Machine:
         Raises:
             AssertionError: The guest does not answer.
         """
-        found = await self.cluster.client.get(VIRTUAL_MACHINE_INSTANCE, WEB)
+        found = await self.cluster.client.get(VIRTUAL_MACHINE_INSTANCE, self.key)
         interfaces = found.get("status", {}).get("interfaces") or [{}]
         page = self.fetch(f"http://{address or interfaces[0].get('ipAddress', '')}/")
         assert "boots of this disk:" in page, page
