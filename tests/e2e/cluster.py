@@ -96,6 +96,10 @@ async def eventually(
         raise AssertionError(f"Not within {timeout:g} s: {what} (last: {last})") from None
 
 
+_LOADED: Final = {"image__pullPolicy": "Never"}
+"""The nodes have the images, and no registry does."""
+
+
 @dataclass(slots=True)
 class Cluster:
     """A cluster, its tools, and what was made on it.
@@ -136,7 +140,7 @@ class Cluster:
             values: Values of the chart; dots are written as double underscores.
         """
         repository, _, tag = self.images[operator].rpartition(":")
-        pairs = {"image__repository": repository, "image__tag": tag, **values}
+        pairs = {"image__repository": repository, "image__tag": tag, **_LOADED, **values}
         args = ["upgrade", "--install", operator, str(ROOT / "helm" / operator)]
         # The CRDs stay when a release goes, with the marks of that release; the next takes them.
         args += ["--namespace", namespace, "--timeout", "3m", "--take-ownership"]

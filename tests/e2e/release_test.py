@@ -163,7 +163,8 @@ async def test_rights_end_at_the_own_namespace(cluster: Cluster, operator: str) 
     own = ("--namespace", namespace)
     # What a release may do shows without the release: nothing has to run for it.
     chart = str(ROOT / "helm" / operator)
-    rendered = await cluster.run(cluster.helm, "template", operator, chart, *own)
+    loaded = ("--set", "image.pullPolicy=Never")
+    rendered = await cluster.run(cluster.helm, "template", operator, chart, *own, *loaded)
     rights = [each for each in yaml.safe_load_all(rendered) if each and each["kind"] in RIGHTS]
     manifests = yaml.safe_dump_all(rights)
     await cluster.kubectl_run(namespace, "apply", "--filename=-", stdin=manifests)
