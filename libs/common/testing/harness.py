@@ -148,11 +148,19 @@ class OperatorHarness:
         async with _deadline(timeout, self._why_unsettled):
             quiet = 0
             passes = -1
-            while quiet < 2:
-                if not self._idle() or passes != self._passes() or not await self._caught_up():
+
+            def is_quiet() -> bool:
+                return self._idle() and passes == self._passes()
+
+            while True:
+                # Asked again after each await: a pass that begins meanwhile, such as for a late
+                # answer of another system, would be missed by whoever looks at what is due.
+                if not is_quiet() or not await self._caught_up() or not is_quiet():
                     quiet, passes = 0, self._passes()
                     await asyncio.sleep(_POLL)
                     continue
+                if quiet == 2:
+                    return
                 quiet += 1
                 await asyncio.sleep(_TURN)
 
