@@ -229,7 +229,10 @@ def test_no_pod_is_made_that_would_refuse_to_start(
             {"handler": "a:b", "output": {"topic": "dead"}, "deadLetter": {"topic": "dead"}},
             "spec.deadLetter.topic and spec.output.topic are both",
         ),
-        ({"topic": None, "topicPattern": "persistent://t/n/(("}, "spec.topicPattern is no regular"),
+        (
+            {"topic": None, "topicPattern": "persistent://t/n/(("},
+            "spec.topicPattern is not a regular",
+        ),
     ],
 )
 def test_fault_names_the_field(spec: dict[str, Any], expected: str) -> None:
