@@ -149,7 +149,9 @@ class Connection:
             initial_position=pulsar.InitialPosition.Earliest,
             receiver_queue_size=1,
         ).close()
-        log.info("Cannot store copies of messages, retrying", topic=topic, subscription=name)
+        log.info(
+            "Created a subscription that keeps copies of messages", topic=topic, subscription=name
+        )
 
 
 def attempt(close: Callable[[], object]) -> None:
