@@ -155,6 +155,21 @@ class Cluster:
             )
         return self.catalog.find(kind), name
 
+    def require(self, group: str, kind: str, operator: str) -> Resource:
+        """Return a kind of an operator.
+
+        Raises:
+            PluginError: The API server does not serve it, so the operator is not installed.
+        """
+        found = self.catalog.get(group, kind)
+        if found is None:
+            raise PluginError(
+                f"The API server has no kind {kind}.{group}.",
+                f"Install the {operator} operator: helm install {operator} helm/{operator}",
+                Exit.NOT_FOUND,
+            )
+        return found
+
     def list_ours(self, namespace: str | None) -> list[tuple[Resource, Json]]:
         """List the objects of all kinds of the operators; None means all namespaces."""
 

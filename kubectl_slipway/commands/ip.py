@@ -6,7 +6,6 @@ import argparse
 from ipaddress import ip_address
 
 from kubectl_slipway.cluster import Cluster, Json
-from kubectl_slipway.discovery import Resource
 from kubectl_slipway.errors import Exit, PluginError
 from kubectl_slipway.model import at, readiness
 from kubectl_slipway.output import print_data, print_table
@@ -21,19 +20,8 @@ def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
     return _print_holder(cluster, options.address, options.output)
 
 
-def _kind(cluster: Cluster, kind: str) -> Resource:
-    found = cluster.catalog.get(_GROUP, kind)
-    if found is None:
-        raise PluginError(
-            f"The API server has no kind {kind}.{_GROUP}.",
-            "Install the ipam operator: helm install ipam helm/ipam",
-            Exit.NOT_FOUND,
-        )
-    return found
-
-
 def _print_pools(cluster: Cluster, output: str) -> Exit:
-    pools = cluster.api.list(_kind(cluster, "IPPool").path())
+    pools = cluster.api.list(cluster.require(_GROUP, "IPPool", "ipam").path())
     rows = [
         {
             "pool": each["metadata"]["name"],
@@ -62,7 +50,7 @@ def _print_holder(cluster: Cluster, text: str, output: str) -> Exit:
         address = ip_address(text)
     except ValueError as err:
         raise PluginError(f"{text!r} is not an IP address.", "", Exit.USAGE) from err
-    resource = _kind(cluster, "IPClaim")
+    resource = cluster.require(_GROUP, "IPClaim", "ipam")
     found = [
         _describe(each, str(address))
         for each in cluster.api.list(resource.path())

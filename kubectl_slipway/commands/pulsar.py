@@ -17,13 +17,7 @@ _GROUP = "consumer.pulsarconsumer.krvarma.com"
 
 def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
     """Print the backlog, or change one PulsarConsumer."""
-    resource = cluster.catalog.get(_GROUP, "PulsarConsumer")
-    if resource is None:
-        raise PluginError(
-            f"The API server has no kind PulsarConsumer.{_GROUP}.",
-            "Install the operator: helm install pulsarconsumer helm/pulsarconsumer",
-            Exit.NOT_FOUND,
-        )
+    resource = cluster.require(_GROUP, "PulsarConsumer", "pulsarconsumer")
     if options.action == "backlog":
         return _print_backlog(cluster, resource, options)
     cluster.get(resource, options.name)

@@ -18,7 +18,8 @@ _POLL_SECONDS = 1.0
 
 def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
     """Create the Operation; with --wait, follow it to its end."""
-    instances, operations = _find_kind(cluster, "Instance"), _find_kind(cluster, "Operation")
+    instances = cluster.require(_GROUP, "Instance", "compute")
+    operations = cluster.require(_GROUP, "Operation", "compute")
     instance = cluster.get(instances, options.name)
     manifest = build_operation(options, cluster.namespace, instance["metadata"]["uid"])
     created = cluster.api.create(operations.path(cluster.namespace), manifest)
@@ -35,17 +36,6 @@ def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
             f'-n {cluster.namespace} --type=merge -p \'{{"spec":{{"cancel":true}}}}\''
         )
         raise
-
-
-def _find_kind(cluster: Cluster, kind: str) -> Resource:
-    found = cluster.catalog.get(_GROUP, kind)
-    if found is None:
-        raise PluginError(
-            f"The API server has no kind {kind}.{_GROUP}.",
-            "Install the compute operator: helm install compute helm/compute",
-            Exit.NOT_FOUND,
-        )
-    return found
 
 
 def build_operation(options: argparse.Namespace, namespace: str, uid: str) -> dict[str, Any]:
