@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 from helm.suite.alert_cases import COMMON, OWN, AlertCase, Series
 from helm.suite.base import EVERYTHING, NAMESPACE
+from helm.suite.promtool import run_promtool
 from libs.common.kinds import Manifest
 from libs.common.testing.helm import find_charts, render_chart
-from tools.cluster.errors import ToolError
-from tools.cluster.prometheus import ensure_prometheus
-
-_TIMEOUT_SECONDS: Final = 120
-
-
-@pytest.fixture(scope="session")
-def promtool() -> Path:
-    """Return the promtool of Debian, or skip the test where there is none."""
-    try:
-        return ensure_prometheus() / "promtool"
-    except (OSError, ToolError) as err:
-        pytest.skip(f"promtool is not available: {err}")
 
 
 @pytest.mark.parametrize("chart", find_charts())
 def test_prometheus_accepts_the_rules(promtool: Path, chart: str, tmp_path: Path) -> None:
-    check(promtool, "check", "rules", write_rules(chart, tmp_path))
+    run_promtool(promtool, "check", "rules", write_rules(chart, tmp_path))
 
 
 @pytest.mark.parametrize("chart", find_charts())
@@ -44,7 +30,7 @@ def test_every_alert_fires_after_its_delay_and_is_quiet_close_to_it(
     tests = [test for rule in rules for test in build_tests(chart, rule, cases[rule["alert"]])]
 
     assert cases.keys() == {rule["alert"] for rule in rules}, "each alert has a case"
-    check(promtool, "test", "rules", write_tests(chart, tests, tmp_path))
+    run_promtool(promtool, "test", "rules", write_tests(chart, tests, tmp_path))
 
 
 @pytest.mark.parametrize("chart", find_charts())
@@ -54,7 +40,7 @@ def test_no_alert_is_pending_at_rest(promtool: Path, chart: str, tmp_path: Path)
     silent = [expect_silent("ALERTS", f"{minute}m") for minute in (10, 35, 65, 115)]
     test = {"input_series": write_series(at_rest, chart), "promql_expr_test": silent}
 
-    check(promtool, "test", "rules", write_tests(chart, [test], tmp_path))
+    run_promtool(promtool, "test", "rules", write_tests(chart, [test], tmp_path))
 
 
 def test_operator_without_pods_is_down_even_if_another_of_its_name_is_up(
@@ -64,33 +50,12 @@ def test_operator_without_pods_is_down_even_if_another_of_its_name_is_up(
     up = {'up{job="podset",namespace="other",pod="a"}': "1x20"}
     case = AlertCase(up, {}, at="12m", before="8m")
 
-    check(
+    run_promtool(
         promtool,
         "test",
         "rules",
         write_tests("podset", [next(build_tests("podset", rule, case))], tmp_path),
     )
-
-
-@pytest.mark.parametrize("panel", ["Failing reconciles", "Replicas up"])
-def test_dashboard_shows_zero_instead_of_nan_or_no_data(
-    promtool: Path, panel: str, tmp_path: Path
-) -> None:
-    values = {**EVERYTHING, "prometheusRule": {"enabled": False}}
-    (config,) = render_chart("podset", values, namespace=NAMESPACE, show_only=["ConfigMap"])
-    panels = json.loads(config["data"]["podset.json"])["panels"]
-    (found,) = (one for one in panels if one["title"] == panel)
-    expression = found["targets"][0]["expr"]
-    expression = expression.replace("$__rate_interval", "5m").replace("$namespace", ".*")
-    total = 'controller_runtime_reconcile_total{LABELS,controller="podset"}'
-    errors = 'controller_runtime_reconcile_errors_total{LABELS,controller="podset"}'
-    zero = {"expr": expression, "eval_time": "20m", "exp_samples": [{"labels": "{}", "value": 0}]}
-    tests = [
-        {"input_series": write_series(series, "podset"), "promql_expr_test": [zero]}
-        for series in ({total: "5x30", errors: "1x30"}, {})
-    ]
-
-    check(promtool, "test", "rules", write_tests("podset", tests, tmp_path))
 
 
 def merge(cases: Mapping[str, AlertCase]) -> dict[str, str]:
@@ -171,16 +136,3 @@ def write_tests(chart: str, tests: list[Manifest], folder: Path) -> Path:
     path = folder / "tests.yaml"
     path.write_text(json.dumps(document))
     return path
-
-
-def check(promtool: Path, *arguments: str | Path) -> None:
-    """Run promtool; its output explains a failure."""
-    run = subprocess.run(
-        [str(promtool), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=_TIMEOUT_SECONDS,
-        env={**os.environ, "TZ": "UTC"},
-    )
-    assert run.returncode == 0, run.stdout + run.stderr

@@ -1,12 +1,14 @@
-"""Brings helm to the tests of the charts."""
+"""Brings helm and promtool to the tests of the charts."""
 
 import os
+from pathlib import Path
 
 import pytest
 
 from libs.common.testing.helm import HELM_VARIABLE, HelmMissing, find_helm
 from tools.cluster.binaries import ensure_tool
 from tools.cluster.errors import ToolError
+from tools.cluster.prometheus import ensure_prometheus
 
 pytest.register_assert_rewrite("helm.suite")
 
@@ -23,3 +25,12 @@ def helm_binary() -> None:
             find_helm()
         except HelmMissing:
             pytest.skip(f"helm cannot be had: {err}")
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Path:
+    """Return the promtool of Debian, or skip the test if it is not available."""
+    try:
+        return ensure_prometheus() / "promtool"
+    except (OSError, ToolError) as err:
+        pytest.skip(f"promtool is not available: {err}")

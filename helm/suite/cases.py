@@ -209,6 +209,7 @@ ELSEWHERE: Final = frozenset(
         *("rbac.clusterRoles", "global.platformAssignsUserIds", "global.allowUnknownKeys"),
         *("podSecurityContext.runAsNonRoot", "securityContext.allowPrivilegeEscalation"),
         *("securityContext.readOnlyRootFilesystem", "securityContext.capabilities.drop"),
+        "dashboard.runtime",
         *("watch.namespaceSelector.matchLabels", "watch.namespaceSelector.matchExpressions"),
     }
 )

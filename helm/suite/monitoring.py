@@ -1,12 +1,16 @@
-"""Alerts and dashboard: they show metrics that exist, by labels that these have."""
+"""Alerts and dashboards: they show metrics that exist, by labels that these have."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
-from helm.suite.base import EVERYTHING, SuiteBase, dig
+import pytest
+
+from helm.suite.base import EVERYTHING, NAMESPACE, SuiteBase, dig
+from helm.suite.promtool import run_promtool
 from libs.common.kinds import Manifest
 from libs.common.metric_specs import FRAMEWORK_METRICS, MetricKind, MetricSpec
 from libs.common.testing.helm import CHARTS
@@ -40,15 +44,15 @@ class MonitoringSuite(SuiteBase):
         groups = self.render_one("PrometheusRule", EVERYTHING)["spec"]["groups"]
         return [rule for group in groups for rule in group["rules"]]
 
-    def dashboard(self) -> Manifest:
-        """Render and parse the dashboard."""
+    def dashboards(self) -> dict[str, Manifest]:
+        """Render and parse the dashboards, by the name of their file."""
         config = self.render_one("ConfigMap", EVERYTHING)
-        parsed: Manifest = json.loads(config["data"][f"{self.chart}.json"])
-        return parsed
+        return {name: json.loads(text) for name, text in config["data"].items()}
 
     def panels(self) -> list[Manifest]:
-        """Return the panels that show something, which rows do not."""
-        return [panel for panel in self.dashboard()["panels"] if panel["type"] != "row"]
+        """Return the panels of all dashboards that show something, which rows do not."""
+        panels = [one for dashboard in self.dashboards().values() for one in dashboard["panels"]]
+        return [panel for panel in panels if panel["type"] != "row"]
 
     def expressions(self) -> Iterator[tuple[str, str]]:
         """Yield every query with where it stands."""
@@ -99,7 +103,7 @@ class MonitoringSuite(SuiteBase):
                 labels = {*_TARGET_LABELS, *(specs[name].labels if name in specs else ())}
                 assert set(_MATCHED.findall(selector)) <= labels, f"{place}: {name}{{{selector}}}"
 
-    def test_queries_look_at_this_installation_only(self) -> None:
+    def test_alerts_select_this_installation_and_panels_the_chosen_ones(self) -> None:
         # Pods that the operator runs for its users are scraped as jobs of their own.
         series = {spec.name for spec in self.workload_metrics}
         for place, expression in self.expressions():
@@ -107,7 +111,8 @@ class MonitoringSuite(SuiteBase):
                 if _SERIES_OF_HISTOGRAM.sub("", name) in series:
                     assert not selector, place
                 else:
-                    assert selector.startswith(f'job="{self.chart}"'), place
+                    chosen = (f'job="{self.chart}"', 'job=~"$job",namespace=~"$namespace"')
+                    assert selector.startswith(chosen), place
 
     def test_alerts_have_a_severity_and_say_what_to_do(self) -> None:
         names = [rule["alert"] for rule in self.alerts()]
@@ -135,25 +140,109 @@ class MonitoringSuite(SuiteBase):
             assert set(re.findall(r"\$labels\.([a-z_]+)", text)) <= kept, rule["alert"]
 
     def test_dashboard_panels_do_not_overlap_and_fit_the_grid(self) -> None:
-        taken: dict[tuple[int, int], str] = {}
-        for panel in self.dashboard()["panels"]:
-            grid = panel["gridPos"]
-            assert grid["x"] + grid["w"] <= 24
-            for x in range(grid["x"], grid["x"] + grid["w"]):
-                for y in range(grid["y"], grid["y"] + grid["h"]):
-                    assert (x, y) not in taken, f"{panel['title']} lies on {taken[x, y]}"
-                    taken[x, y] = panel["title"]
+        for dashboard in self.dashboards().values():
+            taken: dict[tuple[int, int], str] = {}
+            for panel in dashboard["panels"]:
+                grid = panel["gridPos"]
+                assert grid["x"] + grid["w"] <= 24
+                for x in range(grid["x"], grid["x"] + grid["w"]):
+                    for y in range(grid["y"], grid["y"] + grid["h"]):
+                        assert (x, y) not in taken, f"{panel['title']} lies on {taken[x, y]}"
+                        taken[x, y] = panel["title"]
 
     def test_dashboard_panels_have_ids_of_their_own_and_a_chosen_data_source(self) -> None:
-        panels = self.dashboard()["panels"]
-        ids = [panel["id"] for panel in panels]
-
-        assert len(ids) == len(set(ids))
+        for dashboard in self.dashboards().values():
+            ids = [panel["id"] for panel in dashboard["panels"]]
+            assert len(ids) == len(set(ids))
         for panel in self.panels():
             for target in panel["targets"]:
                 assert target["datasource"]["uid"] == "${datasource}"
             letters = [target["refId"] for target in panel["targets"]]
             assert len(letters) == len(set(letters))
+
+    def test_one_dashboard_is_about_this_operator_and_one_about_all(self) -> None:
+        dashboards = self.dashboards()
+        jobs = {
+            name: next(one for one in dashboard["templating"]["list"] if one["name"] == "job")
+            for name, dashboard in dashboards.items()
+        }
+        without = {"dashboard": {"enabled": True, "runtime": False}}
+
+        assert dashboards.keys() == {f"{self.chart}.json", "slipway-operators.json"}
+        selected = f'label_values(operator_build_info{{operator="{self.chart}"}}, job)'
+        assert jobs[f"{self.chart}.json"]["definition"] == selected
+        assert (
+            jobs["slipway-operators.json"]["definition"] == "label_values(operator_build_info, job)"
+        )
+        # Provisioned from several charts, it must be one dashboard.
+        assert self.chart not in json.dumps(dashboards["slipway-operators.json"])
+        assert self.render_one("ConfigMap", without)["data"].keys() == {f"{self.chart}.json"}
+
+    @pytest.mark.parametrize("state", ["at rest", "down", "never scraped"])
+    def test_every_panel_has_a_number(self, promtool: Path, state: str, tmp_path: Path) -> None:
+        """No panel shows NaN or "No data", whatever the operator does."""
+        series = {
+            "at rest": {"up{LABELS}": "1x30"} | self.series_at_rest("30"),
+            # Series of a target that is down end.
+            "down": {"up{LABELS}": "1x10 0x20"} | self.series_at_rest("10 stale"),
+            "never scraped": {},
+        }[state]
+        targets = [target for panel in self.panels() for target in panel["targets"]]
+        expected = [
+            {
+                # NaN is in no order, so the comparison removes it.
+                "expr": f"count({query}) - count(({query}) >= 0)",
+                "eval_time": "25m",
+                "exp_samples": [{"labels": "{}", "value": 0}],
+            }
+            for query in (self.fill_in(target["expr"]) for target in targets)
+        ]
+        down = {
+            "expr": self.fill_in(self.find_panel("Replicas up")["targets"][0]["expr"]),
+            "eval_time": "25m",
+            "exp_samples": [{"labels": "{}", "value": 1 if state == "at rest" else 0}],
+        }
+        test = {
+            "interval": "1m",
+            "input_series": [
+                {"series": name.replace("LABELS", self.labels()), "values": values}
+                for name, values in series.items()
+            ],
+            "promql_expr_test": [*expected, down],
+        }
+        path = tmp_path / "panels.yaml"
+        path.write_text(json.dumps({"evaluation_interval": "1m", "tests": [test]}))
+
+        run_promtool(promtool, "test", "rules", path)
+
+    def test_replicas_that_are_down_are_red(self) -> None:
+        for title in ("Replicas up", "Leaders"):
+            steps = self.find_panel(title)["fieldConfig"]["defaults"]["thresholds"]["steps"]
+            assert steps[0] == {"color": "red", "value": None}
+
+    def series_at_rest(self, length: str) -> dict[str, str]:
+        """Return a sample of every known metric that does not change."""
+        series = {}
+        for name, spec in self.specs().items():
+            labels = "".join(f',{label}="x"' for label in spec.labels)
+            bounds = (',le="0.1"', ',le="+Inf"') if name.endswith("_bucket") else ("",)
+            series |= {f"{name}{{LABELS{labels}{bound}}}": f"1x{length}" for bound in bounds}
+        return series
+
+    def labels(self) -> str:
+        """Return the labels that Prometheus adds to a replica."""
+        return f'job="{self.chart}",namespace="{NAMESPACE}",pod="a"'
+
+    def fill_in(self, expression: str) -> str:
+        """Replace the variables as Grafana does."""
+        values = {"$__rate_interval": "5m", "$namespace": NAMESPACE, "$job": self.chart}
+        for name, value in values.items():
+            expression = expression.replace(name, value)
+        return expression
+
+    def find_panel(self, title: str) -> Manifest:
+        """Return the first panel with a title."""
+        return next(panel for panel in self.panels() if panel["title"] == title)
 
     def test_legends_name_labels_that_their_query_keeps(self) -> None:
         specs = self.specs()

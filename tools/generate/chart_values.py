@@ -240,8 +240,9 @@ class PrometheusRule(Switch):
 
 
 class Dashboard(Switch):
-    """A dashboard for Grafana."""
+    """Dashboards for Grafana."""
 
+    runtime: bool
     namespace: Namespace | Literal[""]
     labels: Labels
     annotations: Labels

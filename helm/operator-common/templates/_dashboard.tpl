@@ -1,18 +1,36 @@
 {{/*
-operator-common.dashboard: the Grafana dashboard as JSON. What it shows is a table
-(operator-common.dashboardRows and, where a chart has it, its files/dashboard.yaml); the layout is
-made here: rows from top to bottom, panels from left to right on Grafana's grid of 24 columns.
+operator-common.dashboards: the Grafana dashboards by file name, as {file: JSON}. Every chart has one about
+the objects of its operator (operator-common.dashboardObjects and its own files/dashboard.yaml), and
+one about the runtime of all operators (operator-common.dashboardRuntime), which is the same in
+every chart: Grafana's sidecar keeps one file of a name, so it shows it once.
+*/}}
+{{- define "operator-common.dashboards" -}}
+{{- $id := include "operator-common.id" . -}}
+{{- $own := (include "operator-common.dashboardObjects" . | fromYaml).rows -}}
+{{- with .Files.Get "files/dashboard.yaml" -}}
+{{- $own = concat $own (. | fromYaml).rows -}}
+{{- end -}}
+{{- $frame := dict "title" $id "uid" $id "jobs" (printf "operator_build_info{operator=%q}" $id) -}}
+{{- $files := dict (printf "%s.json" $id) (include "operator-common.dashboard" (list $own $frame)) -}}
+{{- if .Values.dashboard.runtime -}}
+{{- $rows := (include "operator-common.dashboardRuntime" . | fromYaml).rows -}}
+{{- $frame := dict "title" "Operators" "uid" "operators" "jobs" "operator_build_info" -}}
+{{- $_ := set $files "slipway-operators.json" (include "operator-common.dashboard" (list $rows $frame)) -}}
+{{- end -}}
+{{- toYaml $files -}}
+{{- end -}}
+
+{{/*
+operator-common.dashboard: one dashboard as JSON. Takes the rows and the arguments of
+operator-common.dashboardFrame. The layout is computed here: rows from top to bottom, panels from left
+to right on Grafana's grid of 24 columns.
 */}}
 {{- define "operator-common.dashboard" -}}
-{{- $rows := (include "operator-common.dashboardRows" . | fromYaml).rows -}}
-{{- with .Files.Get "files/dashboard.yaml" -}}
-{{- $rows = concat $rows (. | fromYaml).rows -}}
-{{- end -}}
-{{- $selector := printf "job=%q,namespace=~\"$namespace\"" (include "operator-common.fullname" .) -}}
+{{- $selector := "job=~\"$job\",namespace=~\"$namespace\"" -}}
 {{- $panels := list -}}
 {{- $y := 0 -}}
 {{- $id := 1 -}}
-{{- range $rows -}}
+{{- range first . -}}
 {{- $grid := dict "h" 1 "w" 24 "x" 0 "y" $y -}}
 {{- $panels = append $panels (dict "id" $id "type" "row" "title" .title "collapsed" false "panels" list "gridPos" $grid) -}}
 {{- $id = add1 $id -}}
@@ -33,9 +51,24 @@ made here: rows from top to bottom, panels from left to right on Grafana's grid 
 {{- end -}}
 {{- $y = add $y $height -}}
 {{- end -}}
-{{- $document := include "operator-common.dashboardFrame" . | fromYaml -}}
+{{- $document := include "operator-common.dashboardFrame" (last .) | fromYaml -}}
 {{- $_ := set $document "panels" $panels -}}
 {{- $document | toPrettyJson -}}
+{{- end -}}
+
+{{/*
+operator-common.dashboardQuery: a query that always has a value. Without it a panel shows "No data" while
+nothing happens or the operator is down, and NaN where a histogram has no observations. Takes the
+expression and the legend; the label that the legend begins with becomes "none".
+*/}}
+{{- define "operator-common.dashboardQuery" -}}
+{{- $expression := first . -}}
+{{- if hasPrefix "histogram_quantile" $expression -}}
+{{- $expression = printf "%s >= 0" $expression -}}
+{{- end -}}
+{{- $label := regexFind "<[a-z_]+>" (last .) | trimAll "<>" -}}
+{{- $zero := ternary (printf "label_replace(vector(0), %q, \"none\", \"\", \"\")" $label) "vector(0)" (ne $label "") -}}
+{{- printf "%s or on () %s" $expression $zero -}}
 {{- end -}}
 
 {{/*
@@ -48,7 +81,7 @@ SELECTOR stands for the labels of the installation, and `<label>` in a legend fo
 {{- $source := dict "type" "prometheus" "uid" "${datasource}" -}}
 {{- $targets := list -}}
 {{- range $index, $query := $panel.queries -}}
-{{- $expression := $query.expr | trim | replace "SELECTOR" $selector -}}
+{{- $expression := include "operator-common.dashboardQuery" (list ($query.expr | trim | replace "SELECTOR" $selector) ($query.legend | default "")) -}}
 {{- $legend := regexReplaceAll "<([a-z_]+)>" ($query.legend | default "") "{{${1}}}" -}}
 {{- $letter := index (list "A" "B" "C" "D" "E") $index -}}
 {{- $targets = append $targets (dict "refId" $letter "datasource" $source "expr" $expression "legendFormat" $legend "range" true) -}}
@@ -70,13 +103,15 @@ SELECTOR stands for the labels of the installation, and `<label>` in a legend fo
 {{- $result | toJson -}}
 {{- end -}}
 
-{{/* operator-common.dashboardFrame: the dashboard without its panels. */}}
+{{/*
+operator-common.dashboardFrame: the dashboard without its panels. Takes title, uid and jobs (the metric whose
+jobs can be selected).
+*/}}
 {{- define "operator-common.dashboardFrame" -}}
-{{- $id := include "operator-common.id" . -}}
-title: Slipway / {{ $id }}
-# Grafana allows 40 characters, and links stay good for as long as this does not change.
-uid: slipway-{{ $id }}
-tags: [slipway, operator, {{ $id }}]
+title: Slipway / {{ .title }}
+# Grafana allows 40 characters, and links stay valid while this does not change.
+uid: slipway-{{ .uid }}
+tags: [slipway, operator]
 schemaVersion: 39
 version: 1
 editable: true
@@ -84,7 +119,13 @@ graphTooltip: 1
 refresh: 30s
 time: {from: now-3h, to: now}
 timezone: browser
-links: []
+links:
+  - title: Slipway
+    type: dashboards
+    tags: [slipway]
+    asDropdown: true
+    includeVars: true
+    keepTime: true
 annotations:
   list:
     - name: Leader changes
@@ -92,9 +133,9 @@ annotations:
       hide: false
       iconColor: orange
       datasource: {type: prometheus, uid: "${datasource}"}
-      expr: changes(leader_election_master_status{job="{{ include "operator-common.fullname" . }}",namespace=~"$namespace"}[1m]) > 0
+      expr: changes(leader_election_master_status{job=~"$job",namespace=~"$namespace"}[1m]) > 0
       titleFormat: Leader changed
-      textFormat: {{ "'{{pod}}'" }}
+      textFormat: {{ "'{{job}} {{pod}}'" }}
 templating:
   list:
     - name: datasource
@@ -102,19 +143,27 @@ templating:
       type: datasource
       query: prometheus
       hide: 0
-    - name: namespace
-      label: Namespace
-      type: query
-      datasource: {type: prometheus, uid: "${datasource}"}
-      definition: label_values(up{job="{{ include "operator-common.fullname" . }}"}, namespace)
-      query:
-        query: label_values(up{job="{{ include "operator-common.fullname" . }}"}, namespace)
-        refId: namespace
-      refresh: 2
-      sort: 1
-      multi: true
-      includeAll: true
-      allValue: ".*"
-      current: {text: All, value: $__all}
-      hide: 0
+    - {{- include "operator-common.dashboardVariable" (dict "name" "job" "label" "Operator" "query" (printf "label_values(%s, job)" .jobs)) | nindent 6 }}
+    - {{- include "operator-common.dashboardVariable" (dict "name" "namespace" "label" "Namespace" "query" "label_values(operator_build_info{job=~\"$job\"}, namespace)") | nindent 6 }}
+{{- end -}}
+
+{{/*
+operator-common.dashboardVariable: a variable of a dashboard. Takes name, label and query. It has no
+allValue: `.*` would also select jobs that are no operators.
+*/}}
+{{- define "operator-common.dashboardVariable" -}}
+name: {{ .name }}
+label: {{ .label }}
+type: query
+datasource: {type: prometheus, uid: "${datasource}"}
+definition: {{ .query }}
+query:
+  query: {{ .query }}
+  refId: {{ .name }}
+refresh: 2
+sort: 1
+multi: true
+includeAll: true
+current: {text: All, value: $__all}
+hide: 0
 {{- end -}}

@@ -1,9 +1,51 @@
 {{/*
-operator-common.dashboardRows: what the dashboard of any operator shows, as {rows: [...]}. A panel
-has a title, queries (expr, legend) and, where they differ from the default, type (timeseries),
-unit (short), width (8 of 24) and thresholds. A row's panels all have its height (8).
+The rows of dashboards, as {rows: [...]}. A panel has a title, queries (expr, legend) and, if they differ
+from the default, type (timeseries), unit (short), width (8 of 24) and thresholds. All panels of a row
+have its height (8).
 */}}
-{{- define "operator-common.dashboardRows" -}}
+
+{{/* operator-common.dashboardObjects: the first rows of the dashboard about the objects of an operator. */}}
+{{- define "operator-common.dashboardObjects" -}}
+rows:
+  - title: At a glance
+    height: 4
+    panels:
+      - title: Replicas up
+        type: stat
+        thresholds: [{color: red, value: null}, {color: green, value: 1}]
+        queries:
+          - expr: sum(up{SELECTOR})
+      - title: Objects
+        description: According to the caches.
+        type: stat
+        queries:
+          - expr: sum(max by (job, namespace, controller, status, reason) (operator_objects{SELECTOR, type="Ready"}))
+      - title: Objects that are not ready
+        type: stat
+        thresholds: [{color: green, value: null}, {color: orange, value: 1}]
+        queries:
+          - expr: sum(max by (job, namespace, controller, status, reason) (operator_objects{SELECTOR, type="Ready", status!="True"}))
+
+  - title: Objects
+    panels:
+      - title: Objects by Ready condition
+        description: NoStatus means that no reconcile has written a status yet.
+        queries:
+          - expr: sum by (controller, status) (max by (job, namespace, controller, status, reason) (operator_objects{SELECTOR, type="Ready"}))
+            legend: <controller> <status>
+      - title: Objects that are not ready, by reason
+        queries:
+          - expr: sum by (controller, reason) (max by (job, namespace, controller, status, reason) (operator_objects{SELECTOR, type="Ready", status!="True"})) > 0
+            legend: <controller> <reason>
+      - title: Reconciles by result
+        unit: reqps
+        queries:
+          - expr: sum by (controller, result) (rate(controller_runtime_reconcile_total{SELECTOR}[$__rate_interval]))
+            legend: <controller> <result>
+{{- end -}}
+
+{{/* operator-common.dashboardRuntime: the dashboard about the runtime of all operators. */}}
+{{- define "operator-common.dashboardRuntime" -}}
 rows:
   - title: At a glance
     height: 4
@@ -13,7 +55,7 @@ rows:
         width: 4
         thresholds: [{color: red, value: null}, {color: green, value: 1}]
         queries:
-          - expr: sum(up{SELECTOR}) or vector(0)
+          - expr: sum(up{SELECTOR})
       - title: Leaders
         description: One per installation. 0 means that nothing is reconciled.
         type: stat
@@ -36,7 +78,6 @@ rows:
           - expr: |-
               sum(rate(controller_runtime_reconcile_errors_total{SELECTOR}[$__rate_interval]))
                 / (sum(rate(controller_runtime_reconcile_total{SELECTOR}[$__rate_interval])) > 0)
-                or vector(0)
       - title: Waiting in queues
         type: stat
         width: 4
@@ -52,21 +93,22 @@ rows:
         queries:
           - expr: max(operator_watch_last_event_age_seconds{SELECTOR})
 
-  - title: Objects
+  - title: Operators
     panels:
-      - title: Objects by Ready condition
-        description: According to the caches. NoStatus means that no reconcile has written a status yet.
+      - title: Replicas up by installation
         queries:
-          - expr: sum by (controller, status) (max by (controller, status, reason) (operator_objects{SELECTOR, type="Ready"}))
-            legend: <controller> <status>
-      - title: Objects that are not ready, by reason
+          - expr: sum by (job, namespace) (up{SELECTOR})
+            legend: <job> in <namespace>
+      - title: Objects that are not ready
+        description: According to the caches.
         queries:
-          - expr: max by (controller, reason) (operator_objects{SELECTOR, type="Ready", status!="True"}) > 0
-            legend: <controller> <reason>
+          - expr: sum by (job, controller) (max by (job, namespace, controller, status, reason) (operator_objects{SELECTOR, type="Ready", status!="True"}))
+            legend: <job> <controller>
       - title: Namespaces that cannot be read
         thresholds: [{color: green, value: null}, {color: red, value: 1}]
         queries:
-          - expr: sum(1 - min by (watched_namespace) (operator_cache_scope_up{SELECTOR}))
+          - expr: sum by (job) (1 - min by (job, namespace, watched_namespace) (operator_cache_scope_up{SELECTOR}))
+            legend: <job>
 
   - title: Reconciles
     panels:

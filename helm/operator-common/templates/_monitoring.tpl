@@ -111,7 +111,7 @@ spec:
 {{- end -}}
 
 {{/*
-operator-common.dashboardConfigMap: the dashboard as a ConfigMap, which the sidecar of Grafana finds by
+operator-common.dashboardConfigMap: the dashboards as a ConfigMap, which the sidecar of Grafana finds by
 its label.
 */}}
 {{- define "operator-common.dashboardConfigMap" -}}
@@ -131,7 +131,9 @@ metadata:
     {{- toYaml . | nindent 4 }}
   {{- end }}
 data:
-  {{ include "operator-common.id" . }}.json: |
-    {{- include "operator-common.dashboard" . | nindent 4 }}
+  {{- range $file, $dashboard := include "operator-common.dashboards" . | fromYaml }}
+  {{ $file }}: |
+    {{- $dashboard | nindent 4 }}
+  {{- end }}
 {{- end -}}
 {{- end -}}
