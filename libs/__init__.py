@@ -1,1 +1,1 @@
-"""Shared libraries of the operators."""
+"""Code that operators share: the library (`common`) and views of kinds (`contracts`)."""

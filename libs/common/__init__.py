@@ -1,1 +1,1 @@
-"""Everything that two operators need: the runtime, the client, the test kit."""
+"""Runtime, API client, CRDs and test kit for Kubernetes operators."""

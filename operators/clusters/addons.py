@@ -16,8 +16,8 @@ import yaml
 
 from libs.common import fastyaml
 from libs.common.conditions import Condition
-from libs.common.contracts.reading import text_at
 from libs.common.kinds import Manifest
+from libs.common.reading import text_at
 from operators.clusters.api.reasons import ConditionType, Reason
 from operators.clusters.api.v1alpha1 import KubernetesCluster
 from operators.clusters.naming import ADDON_LABEL

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from libs.common.contracts.compute import InstanceView, OperationView
+from libs.contracts.compute import InstanceView, OperationView
 from operators.clusters.api.reasons import Reason
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
 from operators.clusters.health import State, Verdict, judge_all, list_broken

@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-from libs.common.contracts.compute import INSTANCE, OPERATION
-from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.network import FIREWALL, NETWORK
 from libs.common.crd import build_crd
 from libs.common.kinds import ENDPOINT_SLICE, SECRET, SERVICE, Manifest
 from libs.common.runtime import Controller, Operator
@@ -20,6 +17,9 @@ from libs.common.testing.conformance import OperatorConformance, Subject
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
 from libs.common.testing.outcome import Run
+from libs.contracts.compute import INSTANCE, OPERATION
+from libs.contracts.ip_claims import IP_CLAIM
+from libs.contracts.network import FIREWALL, NETWORK
 from operators.clusters.api.v1alpha1 import KubernetesCluster
 from operators.clusters.controller import OPERATOR, build_controller
 from operators.clusters.pretend import PretendWorkloads, drive

@@ -10,13 +10,14 @@ from typing import Final
 
 from libs.common.actions import NEXT_SECONDS, Action
 from libs.common.conditions import conditions_of
-from libs.common.contracts.compute import INSTANCE, OPERATION
-from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.network import FIREWALL, NETWORK
+from libs.common.errors import ForeignObject
 from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, SECRET, SERVICE, Key
 from libs.common.labels import MANAGED_BY
 from libs.common.plan import Outcome
-from libs.common.runtime import Context, Controller, ForeignObject, Operator, Result
+from libs.common.runtime import Context, Controller, Operator, Result
+from libs.contracts.compute import INSTANCE, OPERATION
+from libs.contracts.ip_claims import IP_CLAIM
+from libs.contracts.network import FIREWALL, NETWORK
 from operators.clusters.addons import AddonStep
 from operators.clusters.api.reasons import Reason
 from operators.clusters.api.v1alpha1 import (

@@ -14,9 +14,6 @@ import pytest
 
 from libs.common.client import Client
 from libs.common.conditions import find_condition
-from libs.common.contracts.compute import INSTANCE, OPERATION
-from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.network import FIREWALL, NETWORK
 from libs.common.crd import build_crd
 from libs.common.kinds import (
     CONFIG_MAP,
@@ -32,6 +29,9 @@ from libs.common.kinds import (
 )
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
+from libs.contracts.compute import INSTANCE, OPERATION
+from libs.contracts.ip_claims import IP_CLAIM
+from libs.contracts.network import FIREWALL, NETWORK
 from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER, KubernetesCluster
 from operators.clusters.controller import OPERATOR
 from operators.clusters.naming import DRAINING, FINALIZER, user_data_name

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from libs.common.actions import Action
-from libs.common.contracts.compute import INSTANCE, OPERATION, InstanceView
 from libs.common.kinds import SECRET, Kind, Manifest, describe, is_deleting
 from libs.common.plan import Delete, Step
+from libs.contracts.compute import INSTANCE, OPERATION, InstanceView
 from operators.clusters.api.reasons import Reason
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
 from operators.clusters.observed import Observed, key_in

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from libs.common.contracts.reading import is_set_at, maps_at, text_at
 from libs.common.kinds import Manifest
+from libs.common.reading import is_set_at, maps_at, text_at
 from operators.clusters.etcd import Etcd, Member
 
 _LIST: Final = "/v3/cluster/member/list"

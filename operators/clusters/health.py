@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
 
-from libs.common.contracts.compute import InstanceView
+from libs.contracts.compute import InstanceView
 from operators.clusters.api.v1alpha1 import Health, KubernetesCluster
 from operators.clusters.observed import Observed
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from libs.common.conditions import Condition
-from libs.common.contracts.network import NetworkView
+from libs.contracts.network import NetworkView
 from operators.clusters.api.reasons import ConditionType, Reason
 from operators.clusters.api.v1alpha1 import KubernetesCluster
 from operators.clusters.observed import Observed, is_begun

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from libs.common.conditions import Condition
-from libs.common.contracts.network import NetworkView
+from libs.contracts.network import NetworkView
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE
 from operators.clusters.networks import is_blocked, judge_network, keeps_addresses
 from operators.clusters.observed import Node, Observed, Workload

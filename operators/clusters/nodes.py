@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import Final
 
 from libs.common.actions import Action
-from libs.common.contracts.compute import INSTANCE, OPERATION, InstanceView
 from libs.common.plan import Create, Delete, Patch
+from libs.contracts.compute import INSTANCE, OPERATION, InstanceView
 from operators.clusters.api.reasons import Reason
 from operators.clusters.api.v1alpha1 import KubernetesCluster
 from operators.clusters.causes import (

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from libs.common.contracts.compute import OPERATION, InstanceView, OperationView
 from libs.common.plan import Create, Delete
+from libs.contracts.compute import OPERATION, InstanceView, OperationView
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
 from operators.clusters.causes import list_causes
 from operators.clusters.health import State, judge

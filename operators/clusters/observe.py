@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from libs.common.contracts.compute import INSTANCE, OPERATION, InstanceView, OperationView
-from libs.common.contracts.ip_claims import IP_CLAIM, IpClaimView
-from libs.common.contracts.network import FIREWALL, NETWORK, NetworkView
-from libs.common.contracts.reading import maps_at, text_at, text_map_at
 from libs.common.kinds import (
     CONFIG_MAP,
     ENDPOINT_SLICE,
@@ -21,7 +17,11 @@ from libs.common.kinds import (
     key_of,
 )
 from libs.common.ownership import controller_of
+from libs.common.reading import maps_at, text_at, text_map_at
 from libs.common.runtime import Cache, Context
+from libs.contracts.compute import INSTANCE, OPERATION, InstanceView, OperationView
+from libs.contracts.ip_claims import IP_CLAIM, IpClaimView
+from libs.contracts.network import FIREWALL, NETWORK, NetworkView
 from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER
 from operators.clusters.certificates import Authorities, BadCertificate
 from operators.clusters.naming import authorities_name, endpoint_name

@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Self
 
-from libs.common.contracts.compute import InstanceView, OperationView
-from libs.common.contracts.ip_claims import IpClaimView
-from libs.common.contracts.network import NetworkView
-from libs.common.contracts.reading import (
+from libs.common.kinds import Key, Kind, Manifest, uid_of
+from libs.common.reading import (
     condition_at,
     is_set_at,
     map_at,
@@ -21,7 +19,9 @@ from libs.common.contracts.reading import (
     text_map_at,
     time_at,
 )
-from libs.common.kinds import Key, Kind, Manifest, uid_of
+from libs.contracts.compute import InstanceView, OperationView
+from libs.contracts.ip_claims import IpClaimView
+from libs.contracts.network import NetworkView
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster, Pool
 from operators.clusters.certificates import Authorities, Pair
 from operators.clusters.etcd import Etcd

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from libs.common.conditions import render_time
-from libs.common.contracts.compute import INSTANCE, OPERATION, InstanceView
-from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.network import FIREWALL, NETWORK
-from libs.common.contracts.reading import text_at
 from libs.common.kinds import ENDPOINT_SLICE, Key, Manifest, key_of
+from libs.common.reading import text_at
 from libs.common.testing.fakeapi import FakeApi
+from libs.contracts.compute import INSTANCE, OPERATION, InstanceView
+from libs.contracts.ip_claims import IP_CLAIM
+from libs.contracts.network import FIREWALL, NETWORK
 from operators.clusters.addons import AddonStep
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KUBERNETES_CLUSTER
 from operators.clusters.etcd import Etcd, Member, RemoveMember

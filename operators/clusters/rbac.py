@@ -1,10 +1,10 @@
 """What the clusters operator may do."""
 
-from libs.common.contracts.compute import INSTANCE, OPERATION
-from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.network import FIREWALL, NETWORK
 from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, SECRET, SERVICE
 from libs.common.rbac import PolicyRule, children, own, reads
+from libs.contracts.compute import INSTANCE, OPERATION
+from libs.contracts.ip_claims import IP_CLAIM
+from libs.contracts.network import FIREWALL, NETWORK
 from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER
 
 _WRITES = ("create", "patch", "delete")

@@ -15,12 +15,12 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from libs.common.actions import Action
-from libs.common.contracts.compute import INSTANCE, InstanceView
-from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.network import FIREWALL
-from libs.common.contracts.reading import text_at
 from libs.common.kinds import ENDPOINT_SLICE, SECRET, SERVICE, Kind, Manifest, describe
 from libs.common.plan import Apply, Create, Delete, Step
+from libs.common.reading import text_at
+from libs.contracts.compute import INSTANCE, InstanceView
+from libs.contracts.ip_claims import IP_CLAIM
+from libs.contracts.network import FIREWALL
 from operators.clusters.addons import AddonStep, plan_addons
 from operators.clusters.api.reasons import Reason
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster, Pool

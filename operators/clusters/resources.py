@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from libs.common.contracts.compute import INSTANCE, OPERATION, InstanceView
-from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.network import FIREWALL
 from libs.common.kinds import ENDPOINT_SLICE, SECRET, SERVICE, Kind, Manifest, build_object
 from libs.common.labels import INSTANCE as INSTANCE_NAME
 from libs.common.labels import MANAGED_BY
 from libs.common.ownership import build_owner_reference
+from libs.contracts.compute import INSTANCE, OPERATION, InstanceView
+from libs.contracts.ip_claims import IP_CLAIM
+from libs.contracts.network import FIREWALL
 from operators.clusters.api.v1alpha1 import (
     CONTROL_PLANE,
     KUBERNETES_CLUSTER,

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final
 
-from libs.common.contracts.compute import INSTANCE, OPERATION, InstanceView
-from libs.common.contracts.network import NETWORK, NetworkView
 from libs.common.kinds import NODE, Manifest, build_object
+from libs.contracts.compute import INSTANCE, OPERATION, InstanceView
+from libs.contracts.network import NETWORK, NetworkView
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KUBERNETES_CLUSTER, KubernetesCluster
 from operators.clusters.certificates import Authorities, Pair, make_authorities
 from operators.clusters.controller import CertificateIssuer

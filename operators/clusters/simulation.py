@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from libs.common.conditions import conditions_of
-from libs.common.contracts.compute import INSTANCE, OPERATION, InstanceView, OperationView
-from libs.common.contracts.ip_claims import IP_CLAIM, IpClaimView
 from libs.common.kinds import SECRET, Kind, Manifest, key_of, uid_of
 from libs.common.plan import Apply, Create, Delete, Patch, Step
+from libs.contracts.compute import INSTANCE, OPERATION, InstanceView, OperationView
+from libs.contracts.ip_claims import IP_CLAIM, IpClaimView
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
 from operators.clusters.causes import find_away, list_staying
 from operators.clusters.certificates import Authorities

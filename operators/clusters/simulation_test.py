@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from libs.common.contracts.compute import INSTANCE
 from libs.common.kinds import SECRET
+from libs.contracts.compute import INSTANCE
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE
 from operators.clusters.naming import user_data_name
 from operators.clusters.observed import read_data

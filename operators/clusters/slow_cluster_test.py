@@ -8,15 +8,15 @@ from datetime import datetime
 
 from libs.common.client import Client
 from libs.common.conditions import is_true
-from libs.common.contracts.compute import INSTANCE, OPERATION
-from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.network import FIREWALL, NETWORK
 from libs.common.crd import build_crd
 from libs.common.kinds import Key
 from libs.common.outside import PATIENCE
 from libs.common.runtime import Operator
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
+from libs.contracts.compute import INSTANCE, OPERATION
+from libs.contracts.ip_claims import IP_CLAIM
+from libs.contracts.network import FIREWALL, NETWORK
 from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER, KubernetesCluster
 from operators.clusters.controller import OPERATOR, build_controller
 from operators.clusters.nodes import ClusterStep

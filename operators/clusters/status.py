@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from libs.common.conditions import Condition, build_conditions
-from libs.common.contracts.compute import InstanceView
 from libs.common.kinds import SECRET, Manifest
+from libs.contracts.compute import InstanceView
 from operators.clusters.addons import judge_addons
 from operators.clusters.api.reasons import ConditionType, Reason
 from operators.clusters.api.v1alpha1 import (

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from libs.common.conditions import Condition, build_conditions
-from libs.common.contracts.compute import InstanceView
-from libs.common.contracts.ip_claims import IP_CLAIM, IpClaimView
 from libs.common.kinds import SECRET, Manifest, build_object
+from libs.contracts.compute import InstanceView
+from libs.contracts.ip_claims import IP_CLAIM, IpClaimView
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
 from operators.clusters.observed import Observed, Workload
 from operators.clusters.pretend import join

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from libs.common.conditions import Condition
-from libs.common.contracts.compute import InstanceView, OperationView
-from libs.common.contracts.ip_claims import IpClaimView
 from libs.common.plan import Create
+from libs.contracts.compute import InstanceView, OperationView
+from libs.contracts.ip_claims import IpClaimView
 from operators.clusters.api.reasons import Reason
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
 from operators.clusters.causes import list_causes

@@ -14,9 +14,9 @@ import yaml
 
 from libs.common import fastyaml
 from libs.common.client import Client
-from libs.common.contracts.reading import maps_at, text_at, text_map_at
 from libs.common.errors import Conflict, NotFound
 from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest
+from libs.common.reading import maps_at, text_at, text_map_at
 from operators.clusters.upgrade import SetProxyVersion, SetVersion
 
 CONFIG: Final = Key("kube-system", "kubeadm-config")

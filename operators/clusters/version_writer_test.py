@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from libs.common.client import Client
-from libs.common.contracts.reading import text_at
 from libs.common.errors import Conflict
 from libs.common.kinds import CONFIG_MAP, build_object
+from libs.common.reading import text_at
 from libs.common.testing.apiserver import ControlPlane
 from operators.clusters.bootstrap import Membership, Role, render_kubeadm
 from operators.clusters.samples import ADDRESS, authorities, credentials, parse_cluster

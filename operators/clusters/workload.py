@@ -21,10 +21,10 @@ import aiohttp
 from libs.common.client import Client
 from libs.common.conditions import render_time
 from libs.common.config import ConnectionConfig
-from libs.common.contracts.reading import text_at, text_map_at
 from libs.common.errors import Conflict, NotFound, SlipwayError, TooManyRequests
 from libs.common.kinds import NODE, POD, Key, Manifest, is_deleting, key_of
 from libs.common.ownership import controller_of
+from libs.common.reading import text_at, text_map_at
 from libs.common.transport import cause_of
 from operators.clusters.addon_writer import apply_addon, read_record
 from operators.clusters.addons import AddonStep

@@ -8,17 +8,17 @@ from typing import Any, Final
 
 import pytest
 
-from libs.common.contracts.kubevirt import (
-    VIRTUAL_MACHINE,
-    VIRTUAL_MACHINE_INSTANCE,
-    VmiView,
-    VmView,
-)
 from libs.common.crd import build_crd
 from libs.common.kinds import Key, Kind, Manifest, uid_of
 from libs.common.testing.clock import Ahead
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
+from libs.contracts.kubevirt import (
+    VIRTUAL_MACHINE,
+    VIRTUAL_MACHINE_INSTANCE,
+    VmiView,
+    VmView,
+)
 from operators.compute.api import RESOURCES
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import FINAL_PHASES, OPERATION

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import pytest
 
 from libs.common.conditions import find_condition
-from libs.common.contracts.kubevirt import (
+from libs.common.kinds import POD, Key, key_of
+from libs.contracts.kubevirt import (
     CREATED_BY,
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
 )
-from libs.common.kinds import POD, Key, key_of
 from operators.compute.api.instance import INSTANCE
 from operators.compute.conftest import WEB, Cloud
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.kubevirt import (
+from libs.common.kinds import LEASE, Key, Manifest, key_of, uid_of
+from libs.common.testing.fakeapi import FakeApi
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
-from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT
-from libs.common.kinds import LEASE, Key, Manifest, key_of, uid_of
-from libs.common.testing.fakeapi import FakeApi
+from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.compute.pretend import REBOOTS, pretend

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from libs.common.contracts.compute import INSTANCE_UID_LABEL
-from libs.common.contracts.reading import text_map_at
 from libs.common.kinds import Manifest
 from libs.common.ownership import build_owner_reference, controller_uid
 from libs.common.plan import escape_pointer
+from libs.common.reading import text_map_at
+from libs.contracts.compute import INSTANCE_UID_LABEL
 from operators.compute.api.instance import INSTANCE, Instance
 from operators.compute.naming import KEPT_FOR
 

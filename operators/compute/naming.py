@@ -10,8 +10,8 @@ import hashlib
 import uuid
 from typing import Final
 
-from libs.common.contracts.compute import COMPUTE_GROUP, INSTANCE_LABEL, INSTANCE_UID_LABEL
 from libs.common.naming import DNS_SUBDOMAIN_LIMIT, build_name, label_value, short_hash
+from libs.contracts.compute import COMPUTE_GROUP, INSTANCE_LABEL, INSTANCE_UID_LABEL
 
 OPERATOR: Final = "compute"
 """Id of the operator: package, chart, release, value of the managed-by label."""

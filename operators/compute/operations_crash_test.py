@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.kubevirt import (
+from libs.common.kinds import LEASE, Manifest
+from libs.common.reading import text_at
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
-from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT
-from libs.common.contracts.reading import text_at
-from libs.common.kinds import LEASE, Manifest
+from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import FINAL_PHASES, OPERATION
 from operators.compute.conftest import OP, WEB, Cloud

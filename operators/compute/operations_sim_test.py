@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from libs.common.client import ANY_ANSWER
 from libs.common.conditions import find_condition
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.kubevirt import (
+from libs.common.kinds import EVENT, LEASE, Manifest, build_object
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
     VmiView,
 )
-from libs.common.kinds import EVENT, LEASE, Manifest, build_object
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.compute.conftest import OP, WEB, Cloud

@@ -1,18 +1,18 @@
 """What the compute operator may do."""
 
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.kubevirt import (
+from libs.common.kinds import LEASE, NODE, POD, PVC, SECRET
+from libs.common.rbac import PolicyRule, children, grant, own, reads
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.ip_claims import IP_CLAIM
+from libs.contracts.kubevirt import (
     RUNNING_MACHINE_ACTIONS,
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
-from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT
-from libs.common.contracts.network import FIREWALL, NETWORK
-from libs.common.contracts.volumes import DEMO_VOLUME
-from libs.common.kinds import LEASE, NODE, POD, PVC, SECRET
-from libs.common.rbac import PolicyRule, children, grant, own, reads
+from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT
+from libs.contracts.network import FIREWALL, NETWORK
+from libs.contracts.volumes import DEMO_VOLUME
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.compute.api.size import INSTANCE_SIZE

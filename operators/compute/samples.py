@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE
-from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT
 from libs.common.kinds import Manifest, build_object
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.kubevirt import VIRTUAL_MACHINE
+from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT
 from operators.compute.api.instance import INSTANCE, Instance
 from operators.compute.api.operation import OPERATION
 from operators.compute.api.size import INSTANCE_SIZE

@@ -6,13 +6,13 @@ import pytest
 
 from libs.common.client import ANY_ANSWER
 from libs.common.conditions import find_condition
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.kubevirt import (
+from libs.common.kinds import PVC, Key, Manifest, build_object
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.kubevirt import (
     SUBRESOURCES_GROUP,
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
 )
-from libs.common.kinds import PVC, Key, Manifest, build_object
 from operators.compute.api.instance import INSTANCE
 from operators.compute.conftest import WEB, Cloud
 from operators.compute.naming import KEPT_FOR

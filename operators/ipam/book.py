@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from libs.common.conditions import parse_time
-from libs.common.contracts.reading import map_at, text_at
 from libs.common.crd import ParseError
 from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
+from libs.common.reading import map_at, text_at
 from libs.common.runtime.store import Change
 from operators.ipam.addresses import parse_address
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION

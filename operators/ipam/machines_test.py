@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from libs.common.conditions import find_condition
-from libs.common.contracts.compute import INSTANCE
-from libs.common.contracts.kubevirt import (
-    VIRTUAL_MACHINE,
-    VIRTUAL_MACHINE_INSTANCE,
-    VIRTUAL_MACHINE_INSTANCE_MIGRATION,
-)
 from libs.common.crd import build_crd
 from libs.common.kinds import ENDPOINT_SLICE, POD, SERVICE, Key
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.outcome import writes_of_the_operator
+from libs.contracts.compute import INSTANCE
+from libs.contracts.kubevirt import (
+    VIRTUAL_MACHINE,
+    VIRTUAL_MACHINE_INSTANCE,
+    VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+)
 from operators.ipam.api import RESOURCES
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM

@@ -1,10 +1,10 @@
 """What the ipam operator may do."""
 
-from libs.common.contracts.cluster_api import CLUSTER, IP_ADDRESS, IP_ADDRESS_CLAIM
-from libs.common.contracts.compute import INSTANCE
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
 from libs.common.kinds import CORE_EVENT, ENDPOINT_SLICE, NAMESPACE, POD, SERVICE
 from libs.common.rbac import PolicyRule, children, grant, own, reads
+from libs.contracts.cluster_api import CLUSTER, IP_ADDRESS, IP_ADDRESS_CLAIM
+from libs.contracts.compute import INSTANCE
+from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from libs.common.contracts.compute import INSTANCE, INSTANCE_UID_LABEL
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
 from libs.common.kinds import POD, Manifest, build_object
+from libs.contracts.compute import INSTANCE, INSTANCE_UID_LABEL
+from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from libs.common.conditions import find_condition
-from libs.common.contracts.reading import map_at, text_at, text_map_at
 from libs.common.kinds import CONFIG_MAP, POD, Key, Manifest, key_of, uid_of
 from libs.common.labels import matches_selector
+from libs.common.reading import map_at, text_at, text_map_at
 from libs.common.runtime import Cache, Context
 from operators.jmxexporter.api.reasons import ConditionType
 from operators.jmxexporter.api.v1alpha1 import PROMETHEUS_JMX_EXPORTER, PrometheusJmxExporter

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from libs.common.conditions import parse_time
-from libs.common.contracts.reading import condition_at, map_at, maps_at, text_at, text_map_at
 from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
+from libs.common.reading import condition_at, map_at, maps_at, text_at, text_map_at
 from operators.jmxexporter.injector.messages import REQUEST_VARIABLE, Reason, Report, Request
 from operators.jmxexporter.naming import (
     ENDPOINT,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
 from libs.common.kinds import Manifest
 from libs.common.plan import escape_pointer
+from libs.common.reading import map_at, maps_at, text_at, text_map_at
 from operators.jmxexporter.api.v1alpha1 import Mode, PrometheusJmxExporter, Startup
 from operators.jmxexporter.injector.messages import START_VARIABLE, Start
 from operators.jmxexporter.naming import STARTED

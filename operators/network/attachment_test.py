@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from libs.common.conditions import find_condition
-from libs.common.contracts.compute import INSTANCE
-from libs.common.contracts.multus import (
-    MULTI_NETWORK_POLICY,
-    NETWORK_ATTACHMENT_DEFINITION,
-    POLICY_FOR,
-)
-from libs.common.contracts.network import FirewallView, NetworkView
 from libs.common.kinds import NAMESPACE, Key, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
 from libs.common.testing.harness import OperatorHarness
+from libs.contracts.compute import INSTANCE
+from libs.contracts.multus import (
+    MULTI_NETWORK_POLICY,
+    NETWORK_ATTACHMENT_DEFINITION,
+    POLICY_FOR,
+)
+from libs.contracts.network import FirewallView, NetworkView
 from operators.network.api.v1alpha1 import FIREWALL, NETWORK, PROVIDER_NETWORK
 from operators.network.conformance_test import bare
 from operators.network.samples import (

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from libs.common.apply import build_desired
-from libs.common.contracts.multus import NETWORK_ATTACHMENT_DEFINITION
 from libs.common.kinds import Key, Kind, Manifest, describe, is_deleting, key_of, uid_of
 from libs.common.labels import APPLIED_HASH
 from libs.common.ownership import controller_uid
 from libs.common.plan import Apply, Delete, Patch, Step, escape_pointer
+from libs.contracts.multus import NETWORK_ATTACHMENT_DEFINITION
 from operators.network.api.v1alpha1.fields import USERS_SHOWN
 from operators.network.naming import KEPT_FOR
 from operators.network.resources import is_same_policy

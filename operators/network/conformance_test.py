@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from libs.common.contracts.compute import INSTANCE
 from libs.common.crd import build_crd
 from libs.common.kinds import NETWORK_POLICY, Manifest
 from libs.common.testing.conformance import OperatorConformance, Subject
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
 from libs.common.testing.outcome import Run
+from libs.contracts.compute import INSTANCE
 from operators.network.api.v1alpha1 import Firewall, Network, ProviderNetwork
 from operators.network.controller import OPERATOR
 from operators.network.naming import KEPT_FOR

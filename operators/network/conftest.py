@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from libs.common.contracts.compute import INSTANCE
 from libs.common.crd import build_crd
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
 from libs.common.testing.harness import OperatorHarness
+from libs.contracts.compute import INSTANCE
 from operators.network.api.v1alpha1 import Firewall, Network, ProviderNetwork
 from operators.network.controller import OPERATOR
 

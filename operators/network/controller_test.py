@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from libs.common.conditions import find_condition
-from libs.common.contracts.compute import INSTANCE, INSTANCE_UID_LABEL, NETWORK_LABEL
-from libs.common.contracts.multus import MULTI_NETWORK_POLICY
-from libs.common.contracts.network import FirewallView, NetworkView
 from libs.common.kinds import EVENT, NETWORK_POLICY, Key, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
 from libs.common.testing.harness import OperatorHarness
+from libs.contracts.compute import INSTANCE, INSTANCE_UID_LABEL, NETWORK_LABEL
+from libs.contracts.multus import MULTI_NETWORK_POLICY
+from libs.contracts.network import FirewallView, NetworkView
 from operators.network.api.v1alpha1 import FIREWALL, NETWORK
 from operators.network.conformance_test import bare
 from operators.network.samples import (

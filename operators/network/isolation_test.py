@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from libs.common.contracts.compute import INSTANCE, INSTANCE_UID_LABEL, NETWORK_LABEL
-from libs.common.contracts.network import FirewallView, NetworkView
 from libs.common.kinds import NETWORK_POLICY, POD, Key, Manifest, build_object
 from libs.common.labels import APPLIED_HASH, matches_selector
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
+from libs.contracts.compute import INSTANCE, INSTANCE_UID_LABEL, NETWORK_LABEL
+from libs.contracts.network import FirewallView, NetworkView
 from operators.network.api.v1alpha1 import FIREWALL, NETWORK
 from operators.network.conformance_test import bare
 from operators.network.naming import KEPT_FOR

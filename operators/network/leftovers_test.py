@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from libs.common.contracts.compute import INSTANCE
-from libs.common.contracts.multus import (
-    MULTI_NETWORK_POLICY,
-    NETWORK_ATTACHMENT_DEFINITION,
-    POLICY_FOR,
-)
 from libs.common.kinds import NETWORK_POLICY, Key, Kind
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
 from libs.common.testing.harness import OperatorHarness
+from libs.contracts.compute import INSTANCE
+from libs.contracts.multus import (
+    MULTI_NETWORK_POLICY,
+    NETWORK_ATTACHMENT_DEFINITION,
+    POLICY_FOR,
+)
 from operators.network.api.v1alpha1 import FIREWALL, NETWORK
 from operators.network.conformance_test import bare
 from operators.network.samples import (

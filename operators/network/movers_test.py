@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from libs.common.contracts.compute import INSTANCE
-from libs.common.contracts.network import FirewallView
 from libs.common.kinds import NETWORK_POLICY, Key, Manifest
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
+from libs.contracts.compute import INSTANCE
+from libs.contracts.network import FirewallView
 from operators.network.api.v1alpha1 import FIREWALL
 from operators.network.conformance_test import bare
 from operators.network.isolation_test import add_instance, policies_of

@@ -5,15 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from libs.common.contracts.compute import (
-    INSTANCE,
-    INSTANCE_UID_LABEL,
-    NETWORK_LABEL,
-    InstanceView,
-)
-from libs.common.contracts.multus import MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION
-from libs.common.contracts.network import NetworkView
-from libs.common.contracts.reading import map_at, maps_at, text_at
 from libs.common.errors import NotFound
 from libs.common.kinds import (
     NAMESPACE,
@@ -27,8 +18,17 @@ from libs.common.kinds import (
     uid_of,
 )
 from libs.common.ownership import controller_of
+from libs.common.reading import map_at, maps_at, text_at
 from libs.common.runtime import Cache, Context
 from libs.common.runtime.store import IndexFunction
+from libs.contracts.compute import (
+    INSTANCE,
+    INSTANCE_UID_LABEL,
+    NETWORK_LABEL,
+    InstanceView,
+)
+from libs.contracts.multus import MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION
+from libs.contracts.network import NetworkView
 from operators.network.api.v1alpha1 import FIREWALL, NETWORK
 from operators.network.naming import (
     KEPT_FOR,

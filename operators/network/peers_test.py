@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from libs.common.contracts.compute import INSTANCE, INSTANCE_UID_LABEL, NETWORK_LABEL
 from libs.common.kinds import NETWORK_POLICY, POD, Key, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
+from libs.contracts.compute import INSTANCE, INSTANCE_UID_LABEL, NETWORK_LABEL
 from operators.network.conformance_test import bare
 from operators.network.samples import build_firewall, build_instance, build_network, build_rule
 from operators.network.settings import Settings

@@ -1,9 +1,9 @@
 """What the network operator may do."""
 
-from libs.common.contracts.compute import INSTANCE
-from libs.common.contracts.multus import MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION
 from libs.common.kinds import NAMESPACE, NETWORK_POLICY, POD
 from libs.common.rbac import PolicyRule, children, own, reads
+from libs.contracts.compute import INSTANCE
+from libs.contracts.multus import MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION
 from operators.network.api.v1alpha1 import FIREWALL, NETWORK, PROVIDER_NETWORK
 
 _WRITES = ("create", "patch", "delete")

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from libs.common.contracts.compute import INSTANCE_UID_LABEL, NETWORK_LABEL
-from libs.common.contracts.multus import MULTI_NETWORK_POLICY, POLICY_FOR
 from libs.common.kinds import NETWORK_POLICY, Key, Kind, Manifest, build_object
 from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.ownership import build_owner_reference
+from libs.contracts.compute import INSTANCE_UID_LABEL, NETWORK_LABEL
+from libs.contracts.multus import MULTI_NETWORK_POLICY, POLICY_FOR
 from operators.network.naming import KEPT_FOR, OPERATOR, attachment_name
 
 NOBODY: Final = "none"

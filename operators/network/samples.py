@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from libs.common.contracts.compute import INSTANCE
 from libs.common.kinds import Manifest, build_object
+from libs.contracts.compute import INSTANCE
 from operators.network.api.v1alpha1 import (
     FIREWALL,
     NETWORK,

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from libs.common.crd import kind_of
-from libs.common.errors import ApiError, Forbidden, TerminalError
+from libs.common.errors import ApiError, Forbidden, ForeignObject, TerminalError
 from libs.common.kinds import (
     CONTROLLER_REVISION,
     POD,
@@ -21,7 +21,7 @@ from libs.common.kinds import (
 from libs.common.labels import matches_selector
 from libs.common.ownership import controller_of
 from libs.common.plan import Create, Delete, Outcome, Patch, Step, StepFailure
-from libs.common.runtime import Cache, Context, Controller, ForeignObject, Operator, Result
+from libs.common.runtime import Cache, Context, Controller, Operator, Result
 from operators.podset.api.v1 import ConditionType, PodSet, Reason
 from operators.podset.history import (
     REVISION_INDEXES,

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from libs.common.contracts.reading import text_at
 from libs.common.crd import kind_of
 from libs.common.errors import TerminalError
 from libs.common.kinds import CONTROLLER_REVISION, Key, Manifest, is_deleting, key_of
 from libs.common.ownership import controller_of
 from libs.common.plan import Outcome
+from libs.common.reading import text_at
 from libs.common.runtime import Cache, Context
 from libs.common.runtime.store import IndexFunction
 from operators.podset.api.v1 import PodSet, Reason

@@ -15,12 +15,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from libs.common.contracts.reading import map_at, text_at
 from libs.common.crd import ParseError, PodTemplate, parse
 from libs.common.kinds import CONTROLLER_REVISION, Key, Manifest, build_object, uid_of
 from libs.common.labels import matches_selector
 from libs.common.ownership import build_adopt_patch
 from libs.common.plan import Create, Delete, Patch, Step
+from libs.common.reading import map_at, text_at
 from operators.podset.api.v1 import PodSet
 from operators.podset.naming import SET_LABEL, TEMPLATE_HASH_LABEL, revision_name
 from operators.podset.resources import DEFAULT_IMAGE, Blueprint, build_blueprint_of

@@ -1,4 +1,4 @@
-"""Fixtures: the operator beside a broker that does as it is told, and a strict real broker."""
+"""Fixtures: the operator, a recorded broker, and real brokers with and without authentication."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from libs.common.crd import build_crd
 from libs.common.testing.certificates import create_certificates
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
-from libs.common.testing.pulsar import Broker, PulsarMissing
-from libs.common.testing.pulsar_security import CERTIFICATE_ROLE
 from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.controller import OPERATOR
 from operators.pulsarconsumer.recorded_broker import RecordedBroker, RecordedTopic
+from operators.pulsarconsumer.testing.broker import Broker, PulsarMissing
+from operators.pulsarconsumer.testing.security import CERTIFICATE_ROLE
 
 
 @pytest.fixture
@@ -45,6 +45,17 @@ async def harness(api: FakeApi) -> AsyncIterator[OperatorHarness]:
         backoff_max_seconds=1,
     ) as harness:
         yield harness
+
+
+@pytest.fixture(scope="session")
+def pulsar_broker() -> Iterator[Broker]:
+    """Run a real Pulsar broker for the whole test run; it starts in some 10 seconds."""
+    try:
+        broker = Broker()
+    except PulsarMissing as err:
+        pytest.skip(str(err))
+    with broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")

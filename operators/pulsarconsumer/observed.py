@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from libs.common.contracts.reading import map_at, text_at
 from libs.common.kinds import Kind, Manifest
+from libs.common.reading import map_at, text_at
 from operators.pulsarconsumer.autoscaler import Decision
 from operators.pulsarconsumer.report import UNASKED, Survey
 

@@ -16,11 +16,11 @@ from libs.common.conditions import find_condition
 from libs.common.kinds import DEPLOYMENT, SECRET, Key, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
-from libs.common.testing.pulsar import Broker, PulsarMissing
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, Reason
 from operators.pulsarconsumer.app.harness import Notes, Peer
 from operators.pulsarconsumer.played_nodes import playing
 from operators.pulsarconsumer.samples import build_manifest
+from operators.pulsarconsumer.testing.broker import Broker, PulsarMissing
 
 ORDERS = Key("default", "orders")
 HANDLERS = """

@@ -18,13 +18,13 @@ from libs.common.conditions import find_condition
 from libs.common.kinds import DEPLOYMENT, EVENT, Manifest
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
-from libs.common.testing.pulsar import Broker, PulsarMissing
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, Reason
 from operators.pulsarconsumer.app.harness import Peer
 from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
 from operators.pulsarconsumer.broker.survey import Question, take_survey
 from operators.pulsarconsumer.played_nodes import ORDERS, playing
 from operators.pulsarconsumer.samples import build_manifest
+from operators.pulsarconsumer.testing.broker import Broker, PulsarMissing
 
 PRODUCTION = {
     "allowAutoTopicCreation": "false",

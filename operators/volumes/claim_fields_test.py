@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from libs.common.conditions import find_condition
-from libs.common.contracts.claims import ClaimView
 from libs.common.kinds import PVC, Manifest
 from libs.common.plan import Create, Patch
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.patches import apply_json_patch
 from libs.common.testing.harness import OperatorHarness
+from libs.contracts.claims import ClaimView
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume, Reason
 from operators.volumes.naming import CLAIM_METADATA, VOLUME_LABEL
 from operators.volumes.observed import list_mismatches

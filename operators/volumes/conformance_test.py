@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
 from libs.common.crd import build_crd
 from libs.common.kinds import PVC, Key, Manifest, build_object, is_deleting, key_of
 from libs.common.testing.conformance import OperatorConformance, Subject
@@ -17,6 +16,7 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.outcome import Run
+from libs.contracts.snapshots import VOLUME_SNAPSHOT
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume
 from operators.volumes.controller import OPERATOR
 from operators.volumes.naming import SNAPSHOT_OF

@@ -7,11 +7,11 @@ from typing import Final
 
 from libs.common.actions import Action, batches_of, refusals_of
 from libs.common.conditions import conditions_of
-from libs.common.contracts.claims import shrink_pod
-from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
 from libs.common.kinds import POD, PVC, STORAGE_CLASS, Key, uid_of
 from libs.common.plan import Outcome
 from libs.common.runtime import Context, Controller, Operator, Result
+from libs.contracts.claims import shrink_pod
+from libs.contracts.snapshots import VOLUME_SNAPSHOT
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, ConditionType, DemoVolume
 from operators.volumes.metrics import ACTIONS, METRICS
 from operators.volumes.naming import FINALIZER, KEPT_FOR

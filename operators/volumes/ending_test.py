@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from libs.common.conditions import find_condition
-from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
 from libs.common.crd import build_crd
 from libs.common.kinds import CRD, NAMESPACE, POD, PVC, Key
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
+from libs.contracts.snapshots import VOLUME_SNAPSHOT
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume, Reason
 from operators.volumes.naming import FINALIZER
 from operators.volumes.pretend import (

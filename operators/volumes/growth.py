@@ -18,8 +18,8 @@ from fractions import Fraction
 from typing import Final
 
 from libs.common.conditions import Condition
-from libs.common.contracts.claims import ClaimCondition, ClaimView, StorageClassView
 from libs.common.quantity import render_quantity
+from libs.contracts.claims import ClaimCondition, ClaimView, StorageClassView
 from operators.volumes.api.v1alpha1 import ConditionType, Reason
 
 SLACK: Final = 2**20

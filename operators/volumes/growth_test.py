@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.contracts.claims import ClaimView
 from libs.common.quantity import parse_quantity, render_quantity
+from libs.contracts.claims import ClaimView
 from operators.volumes.api.parts import parse_size
 from operators.volumes.api.v1alpha1 import Reason
 from operators.volumes.growth import SLACK, GrowthRule, find_rule, judge_growth, plan_request

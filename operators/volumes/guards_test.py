@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from libs.common.contracts.claims import ClaimView
-from libs.common.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
 from libs.common.kinds import POD, PVC, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
+from libs.contracts.claims import ClaimView
+from libs.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME
 from operators.volumes.observed import SourceView, find_source_problem, list_mismatches
 from operators.volumes.pretend import DATA, bind, build, condition, run_pod, status

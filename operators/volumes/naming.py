@@ -23,8 +23,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from libs.common.contracts.claims import ClaimView
 from libs.common.naming import DNS_SUBDOMAIN_LIMIT, build_name, short_hash
+from libs.contracts.claims import ClaimView
 from operators.volumes.api.v1alpha1 import GROUP
 
 OPERATOR: Final = "volumes"

@@ -5,15 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from libs.common.contracts.claims import (
-    ClaimUser,
-    ClaimView,
-    StorageClassView,
-    claims_of,
-    holds_claims,
-)
-from libs.common.contracts.reading import text_at
-from libs.common.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
 from libs.common.kinds import (
     POD,
     PVC,
@@ -25,8 +16,17 @@ from libs.common.kinds import (
     key_of,
     uid_of,
 )
+from libs.common.reading import text_at
 from libs.common.runtime import Cache, Context
 from libs.common.runtime.store import IndexFunction
+from libs.contracts.claims import (
+    ClaimUser,
+    ClaimView,
+    StorageClassView,
+    claims_of,
+    holds_claims,
+)
+from libs.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume
 from operators.volumes.naming import (
     KEPT_FOR,

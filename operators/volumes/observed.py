@@ -9,11 +9,11 @@ from fractions import Fraction
 from typing import Self, assert_never
 
 from libs.common.conditions import Condition
-from libs.common.contracts.claims import ClaimUser, ClaimView, StorageClassView
-from libs.common.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
 from libs.common.crd import LabelSelector
 from libs.common.kinds import PVC, Manifest, describe
 from libs.common.quantity import render_quantity
+from libs.contracts.claims import ClaimUser, ClaimView, StorageClassView
+from libs.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
 from operators.volumes.api.v1alpha1 import (
     AdoptPolicy,
     ConditionType,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from libs.common.contracts.claims import ClaimUser, ClaimView
-from libs.common.contracts.snapshots import VolumeSnapshotView
 from libs.common.kinds import Manifest
 from libs.common.plan import Create, Delete, Patch
 from libs.common.testing.fakeapi.patches import apply_json_patch
+from libs.contracts.claims import ClaimUser, ClaimView
+from libs.contracts.snapshots import VolumeSnapshotView
 from operators.volumes.api.v1alpha1 import DemoVolume, Reason
 from operators.volumes.naming import SNAPSHOT_OF, last_snapshot_name, snapshot_name
 from operators.volumes.reconcile import plan_finalize, plan_volume

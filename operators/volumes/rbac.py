@@ -1,8 +1,8 @@
 """What the volumes operator may do."""
 
-from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
 from libs.common.kinds import POD, PVC, STORAGE_CLASS
 from libs.common.rbac import PolicyRule, children, own, reads
+from libs.contracts.snapshots import VOLUME_SNAPSHOT
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME
 
 RULES: tuple[PolicyRule, ...] = (

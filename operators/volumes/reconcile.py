@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from libs.common.actions import Action, Ending
-from libs.common.contracts.claims import ClaimView
-from libs.common.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
 from libs.common.kinds import PVC, Manifest, describe
 from libs.common.plan import Create, Delete, Patch
 from libs.common.quantity import render_quantity
+from libs.contracts.claims import ClaimView
+from libs.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
 from operators.volumes.api.v1alpha1 import AdoptPolicy, DemoVolume, Reason, ReclaimPolicy
 from operators.volumes.growth import find_rule, plan_request
 from operators.volumes.naming import SNAPSHOT_OF

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from libs.common.actions import refusals_of
-from libs.common.contracts.claims import ClaimUser, ClaimView
 from libs.common.errors import Forbidden
 from libs.common.kinds import Manifest
 from libs.common.plan import Create, Outcome, Patch, StepFailure
 from libs.common.testing.fakeapi.patches import apply_json_patch
+from libs.contracts.claims import ClaimUser, ClaimView
 from operators.volumes.api.v1alpha1 import DemoVolume, Reason
 from operators.volumes.naming import KEPT_FOR
 from operators.volumes.observed import SourceView

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from libs.common.contracts.claims import ClaimView
-from libs.common.contracts.snapshots import SNAPSHOT_GROUP, VOLUME_SNAPSHOT
 from libs.common.kinds import PVC, Manifest, build_object
 from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.ownership import build_owner_reference
 from libs.common.plan import escape_pointer
 from libs.common.quantity import canonicalize_quantity, parse_quantity, render_quantity
+from libs.contracts.claims import ClaimView
+from libs.contracts.snapshots import SNAPSHOT_GROUP, VOLUME_SNAPSHOT
 from operators.volumes.api.parts import is_reserved_key
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume, ReclaimPolicy
 from operators.volumes.naming import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from libs.common.contracts.claims import ClaimView, StorageClassView
 from libs.common.kinds import PVC, STORAGE_CLASS, Manifest, build_object
+from libs.contracts.claims import ClaimView, StorageClassView
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume
 from operators.volumes.naming import KEPT_FOR
 from operators.volumes.observed import Observed

@@ -10,12 +10,12 @@ from __future__ import annotations
 import copy
 import itertools
 
-from libs.common.contracts.claims import ClaimUser, ClaimView
-from libs.common.contracts.snapshots import VolumeSnapshotView
 from libs.common.kinds import Manifest
 from libs.common.plan import Create, Delete, Patch, Step
 from libs.common.quantity import parse_quantity, render_quantity
 from libs.common.testing.fakeapi.patches import PatchError, apply_json_patch
+from libs.contracts.claims import ClaimUser, ClaimView
+from libs.contracts.snapshots import VolumeSnapshotView
 from operators.volumes.api.v1alpha1 import DemoVolume
 from operators.volumes.naming import FINALIZER, KEPT_FOR, last_snapshot_name
 from operators.volumes.observed import Observed, is_ours

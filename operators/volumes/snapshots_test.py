@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
 from libs.common.kinds import PVC, Key, Manifest, key_of
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
+from libs.contracts.snapshots import VOLUME_SNAPSHOT
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, Reason
 from operators.volumes.naming import snapshot_name
 from operators.volumes.pretend import DATA, bind, build, condition, end_pod, run_pod

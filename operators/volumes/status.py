@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from libs.common.actions import Ending
 from libs.common.conditions import Condition, build_conditions
-from libs.common.contracts.claims import ClaimUser, ClaimView
 from libs.common.crd import ObjectReference
 from libs.common.kinds import PVC, Key, Manifest, describe
 from libs.common.quantity import render_quantity
+from libs.contracts.claims import ClaimUser, ClaimView
 from operators.volumes.api.v1alpha1 import (
     USERS_SHOWN,
     ConditionType,

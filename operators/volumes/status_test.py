@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from libs.common.conditions import find_condition
-from libs.common.contracts.claims import ClaimUser, StorageClassView
 from libs.common.crd import build_crd, lint_crd
 from libs.common.kinds import Manifest
+from libs.contracts.claims import ClaimUser, StorageClassView
 from operators.volumes.api.v1alpha1 import USERS_SHOWN, ConditionType, DemoVolume, Reason
 from operators.volumes.observed import Observed, SourceView
 from operators.volumes.reconcile import plan_finalize

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import pytest
 
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.compute import FINAL_PHASES, INSTANCE, OPERATION
-from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
-from libs.common.contracts.reading import text_at
 from libs.common.kinds import LEASE, NODE, POD, Key, key_of
+from libs.common.reading import text_at
 from libs.common.testing.fakeapi import FakeApi
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.compute import FINAL_PHASES, INSTANCE, OPERATION
+from libs.contracts.ip_claims import IP_CLAIM
+from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from operators.compute.samples import build_instance, build_size
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.pools import IP_POOL

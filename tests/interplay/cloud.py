@@ -9,10 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from libs.common.conditions import is_true
-from libs.common.contracts.compute import INSTANCE, OPERATION
-from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
-from libs.common.contracts.reading import text_at
 from libs.common.crd import build_crd
 from libs.common.kinds import (
     ENDPOINT_SLICE,
@@ -23,8 +19,12 @@ from libs.common.kinds import (
     key_of,
     uid_of,
 )
+from libs.common.reading import text_at
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
+from libs.contracts.compute import INSTANCE, OPERATION
+from libs.contracts.ip_claims import IP_CLAIM
+from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
 from operators.compute.api import RESOURCES as COMPUTE_RESOURCES
 from operators.compute.controller import OPERATOR as COMPUTE
 from operators.ipam.api import RESOURCES as IPAM_RESOURCES

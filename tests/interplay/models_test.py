@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import pytest
 
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
-from libs.common.contracts.reading import map_at
 from libs.common.kinds import Key, Manifest, build_object
+from libs.common.reading import map_at
 from libs.common.testing.fakeapi import FakeApi
+from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from operators.compute.pretend import build_crds, pretend
 from tools.kubevirt_sim.simulator import KubeVirtSim
 from tools.kubevirt_sim.statuses import holds

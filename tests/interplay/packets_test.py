@@ -23,12 +23,12 @@ from typing import Any, Final
 import pytest
 
 from libs.common.client import Client
-from libs.common.contracts.compute import INSTANCE, INSTANCE_UID_LABEL, NETWORK_LABEL
 from libs.common.kinds import NETWORK_POLICY, POD, Key, Kind, Manifest, build_object, uid_of
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.serving import serve
+from libs.contracts.compute import INSTANCE, INSTANCE_UID_LABEL, NETWORK_LABEL
 from operators.network.api.v1alpha1 import FIREWALL, NETWORK, Firewall, Network, ProviderNetwork
 from operators.network.controller import OPERATOR
 from tools.cluster.binaries import find_tool

@@ -18,10 +18,10 @@ from typing import Any, Final
 
 import pytest
 
-from libs.common.contracts.compute import InstanceView
-from libs.common.contracts.ip_claims import IpClaimView
-from libs.common.contracts.network import NetworkView
 from libs.common.kinds import Manifest, build_object
+from libs.contracts.compute import InstanceView
+from libs.contracts.ip_claims import IpClaimView
+from libs.contracts.network import NetworkView
 from operators.compute.instance.netdata import find_network_data
 from operators.compute.instance.observed import Observed
 from operators.compute.naming import mac_address

@@ -21,12 +21,12 @@ import structlog
 from rich.console import Console
 
 from libs.common.client import Client
-from libs.common.contracts.compute import FINAL_PHASES, INSTANCE, OPERATION
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
-from libs.common.contracts.reading import maps_at, text_at
 from libs.common.kinds import ENDPOINT_SLICE, Key, Kind, Manifest, key_of
+from libs.common.reading import maps_at, text_at
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.serving import serve
+from libs.contracts.compute import FINAL_PHASES, INSTANCE, OPERATION
+from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
 from operators.compute.api import RESOURCES as COMPUTE_RESOURCES
 from operators.compute.samples import build_instance, build_operation, build_size
 from operators.ipam.api import RESOURCES as IPAM_RESOURCES

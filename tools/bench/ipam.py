@@ -22,9 +22,9 @@ from typing import Final
 from rich.console import Console
 
 from libs.common.client import Client
-from libs.common.contracts.reading import text_at
 from libs.common.errors import Expired, Unreachable
 from libs.common.kinds import Kind, Manifest, build_object, key_of
+from libs.common.reading import text_at
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.serving import serve
 from operators.ipam.api import RESOURCES

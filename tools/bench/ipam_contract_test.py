@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from libs.common.client import Client
-from libs.common.contracts.cluster_api import CLUSTER, IP_ADDRESS, IP_ADDRESS_CLAIM
 from libs.common.errors import NotFound
 from libs.common.kinds import Key, build_object, uid_of
 from libs.common.testing.apiserver import ControlPlane
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.serving import serve
+from libs.contracts.cluster_api import CLUSTER, IP_ADDRESS, IP_ADDRESS_CLAIM
 from operators.ipam.api import RESOURCES
 from operators.ipam.api.v1alpha1.pools import IP_POOL
 from operators.ipam.controller import OPERATOR

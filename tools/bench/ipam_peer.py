@@ -12,8 +12,8 @@ from typing import Final
 import yaml
 
 from libs.common.client import Client
-from libs.common.contracts.reading import text_at
 from libs.common.kinds import Kind, Manifest, build_object
+from libs.common.reading import text_at
 from libs.common.testing.serving import serve
 from tools.cluster.binaries import ensure_tool
 from tools.cluster.go_toolchain import ensure_go

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from libs.common.testing.pulsar import ASSETS_VARIABLE, Broker
+from operators.pulsarconsumer.testing.broker import ASSETS_VARIABLE, Broker
 from tools.bench.consumer_app import AppCost, measure_app
 from tools.bench.consumer_fleet import FleetCost, measure_fleets
 from tools.bench.pages import describe_load, describe_machine, save_report, write_page

@@ -15,7 +15,7 @@ from typing import Final
 
 from rich.console import Console
 
-from libs.common.testing.pulsar import ASSETS_VARIABLE
+from operators.pulsarconsumer.testing.broker import ASSETS_VARIABLE
 from tools.cluster.binaries import ensure_assets, ensure_tool
 from tools.cluster.cache import Cache
 from tools.cluster.docker import ensure_docker

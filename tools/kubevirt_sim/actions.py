@@ -7,14 +7,14 @@ from typing import Any, Final
 
 from libs.common.client import Client
 from libs.common.clock import Clock
-from libs.common.contracts.kubevirt import (
+from libs.common.errors import ApiError, Conflict, Invalid, NotFound, SlipwayError
+from libs.common.kinds import Key, Kind, Manifest
+from libs.contracts.kubevirt import (
     SUBRESOURCES_GROUP,
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
-from libs.common.errors import ApiError, Conflict, Invalid, NotFound, SlipwayError
-from libs.common.kinds import Key, Kind, Manifest
 from tools.kubevirt_sim.subresources import READS, Answer, decide
 
 NOT_ACCEPTABLE: Final = "406: Not Acceptable"

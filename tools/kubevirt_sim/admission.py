@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.kubevirt import (
+from libs.common.kinds import PVC, Key, Kind, Manifest, key_of, uid_of
+from libs.common.ownership import controller_of, controller_uid
+from libs.common.quantity import parse_quantity
+from libs.common.reading import map_at, maps_at, text_at, text_map_at
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.kubevirt import (
     FINAL_PHASES,
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
-from libs.common.contracts.launchers import LauncherView
-from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
-from libs.common.kinds import PVC, Key, Kind, Manifest, key_of, uid_of
-from libs.common.ownership import controller_of, controller_uid
-from libs.common.quantity import parse_quantity
+from libs.contracts.launchers import LauncherView
 from tools.kubevirt_sim.machine import strategy_of
 from tools.kubevirt_sim.migration import FINAL
 from tools.kubevirt_sim.statuses import find_condition, holds

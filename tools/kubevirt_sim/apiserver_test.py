@@ -7,15 +7,15 @@ import asyncio
 import pytest
 
 from libs.common.client import ANY_ANSWER, Client
-from libs.common.contracts.cdi import DATA_VOLUME, DataVolumeView
-from libs.common.contracts.kubevirt import (
+from libs.common.errors import ApiError, NotFound, SlipwayError, TooManyRequests
+from libs.common.kinds import POD, Key
+from libs.contracts.cdi import DATA_VOLUME, DataVolumeView
+from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
     VmiView,
 )
-from libs.common.errors import ApiError, NotFound, SlipwayError, TooManyRequests
-from libs.common.kinds import POD, Key
 from tools.kubevirt_sim.samples import build_disk, build_machine, build_migration
 from tools.kubevirt_sim.server import GROUP_PATH
 from tools.kubevirt_sim.simulator import KubeVirtSim

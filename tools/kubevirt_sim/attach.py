@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from libs.common.contracts.kubevirt import (
+from libs.common.kinds import Key, Kind, Manifest, key_of
+from libs.common.reading import text_at
+from libs.common.testing.fakeapi import FakeApi, Request, Review, StatusError
+from libs.contracts.kubevirt import (
     SUBRESOURCES_GROUP,
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
-from libs.common.contracts.reading import text_at
-from libs.common.kinds import Key, Kind, Manifest, key_of
-from libs.common.testing.fakeapi import FakeApi, Request, Review, StatusError
 from tools.kubevirt_sim.actions import Actions
 from tools.kubevirt_sim.admission import judge
 from tools.kubevirt_sim.simulator import KubeVirtSim

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from libs.common.contracts.reading import map_at, text_at, text_map_at
+from libs.common.reading import map_at, text_at, text_map_at
 from tools.kubevirt_sim.timing import Timing
 
 PREFIX: Final = "sim.slipway.dev/"

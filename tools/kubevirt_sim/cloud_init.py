@@ -10,8 +10,8 @@ from typing import Any, Self
 
 import yaml
 
-from libs.common.contracts.reading import map_at, maps_at, text_at
 from libs.common.kinds import Manifest
+from libs.common.reading import map_at, maps_at, text_at
 
 
 @dataclass(frozen=True, slots=True)

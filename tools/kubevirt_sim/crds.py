@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from libs.common.contracts.cdi import DATA_SOURCE, DATA_VOLUME
-from libs.common.contracts.kubevirt import (
+from libs.common.kinds import CRD, Kind, Manifest, build_object
+from libs.contracts.cdi import DATA_SOURCE, DATA_VOLUME
+from libs.contracts.kubevirt import (
     KUBEVIRT,
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
-from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT
-from libs.common.kinds import CRD, Kind, Manifest, build_object
+from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT
 from tools.kubevirt_sim.storage import STORAGE_PROFILE
 
 _ANY: Final[Mapping[str, Any]] = {

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from libs.common.contracts.reading import map_at, text_at
 from libs.common.kinds import Manifest
 from libs.common.quantity import parse_quantity, render_quantity
+from libs.common.reading import map_at, text_at
 
 HOTPLUG_RATIO: Final = 4
 """How much more than it starts with an instance can be given."""

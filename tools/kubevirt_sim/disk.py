@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from libs.common.contracts.cdi import BIND_IMMEDIATELY, DATA_VOLUME, DataVolumePhase
-from libs.common.contracts.claims import StorageClassView
-from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
 from libs.common.kinds import PVC, Manifest, build_object, key_of, uid_of
 from libs.common.ownership import build_owner_reference, controller_of, controller_uid
+from libs.common.reading import map_at, maps_at, text_at, text_map_at
+from libs.contracts.cdi import BIND_IMMEDIATELY, DATA_VOLUME, DataVolumePhase
+from libs.contracts.claims import StorageClassView
 from tools.kubevirt_sim.behavior import Import
 from tools.kubevirt_sim.instance import Watch
 from tools.kubevirt_sim.statuses import build_condition, render_time

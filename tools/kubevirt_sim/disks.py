@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.claims import StorageClassView
-from libs.common.contracts.reading import map_at, text_at, text_map_at
 from libs.common.kinds import (
     NODE,
     PV,
@@ -20,7 +17,10 @@ from libs.common.kinds import (
     uid_of,
 )
 from libs.common.plan import Create, Delete, Patch, Step
+from libs.common.reading import map_at, text_at, text_map_at
 from libs.common.runtime import Cache, Context, Controller, Result
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.claims import StorageClassView
 from tools.kubevirt_sim.behavior import PREFIX, Import
 from tools.kubevirt_sim.disk import SELECTED_NODE, Site, build_heirs, is_wanted, plan_disk
 from tools.kubevirt_sim.edge import Stage, Turned, patch_status, take_turns

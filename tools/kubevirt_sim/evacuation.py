@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE_MIGRATION, VmiPhase
-from libs.common.contracts.migrations import MIGRATED_INSTANCE
-from libs.common.contracts.reading import text_at
 from libs.common.kinds import Manifest, build_object, is_deleting, key_of, uid_of
 from libs.common.plan import Create
+from libs.common.reading import text_at
+from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE_MIGRATION, VmiPhase
+from libs.contracts.migrations import MIGRATED_INSTANCE
 from tools.kubevirt_sim.launcher import short_hash
 from tools.kubevirt_sim.migration import FINAL
 from tools.kubevirt_sim.statuses import holds

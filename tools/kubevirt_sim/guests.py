@@ -36,7 +36,6 @@ from cryptography.x509.oid import NameOID
 
 from libs.common.client import Client
 from libs.common.conditions import render_time
-from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
 from libs.common.errors import NotFound, SlipwayError
 from libs.common.kinds import (
     CONFIG_MAP,
@@ -50,6 +49,7 @@ from libs.common.kinds import (
     key_of,
     uid_of,
 )
+from libs.common.reading import map_at, maps_at, text_at, text_map_at
 from libs.common.testing.fakeapi import FakeApi
 from tools.kubevirt_sim.behavior import PREFIX
 from tools.kubevirt_sim.cloud_init import Member

@@ -9,11 +9,11 @@ from typing import Any, Final
 import pytest
 
 from libs.common.client import Client
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
-from libs.common.contracts.reading import holds_at
 from libs.common.kinds import NODE, PVC, SECRET, Manifest, build_object, key_of
+from libs.common.reading import holds_at
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.waiting import until
+from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
 from operators.clusters.bootstrap import Membership, Role, render_user_data
 from operators.clusters.samples import ADDRESS, authorities, credentials, parse_cluster
 from operators.clusters.workload import Access, KubernetesWorkloads

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from libs.common.contracts.cdi import DataVolumePhase
-from libs.common.contracts.kubevirt import FINAL_PHASES, VmiPhase
-from libs.common.contracts.reading import map_at, maps_at, text_at
 from libs.common.kinds import Manifest, is_deleting, uid_of
+from libs.common.reading import map_at, maps_at, text_at
+from libs.contracts.cdi import DataVolumePhase
+from libs.contracts.kubevirt import FINAL_PHASES, VmiPhase
 from tools.kubevirt_sim.behavior import Guest
 from tools.kubevirt_sim.launcher import (
     are_containers_ready,

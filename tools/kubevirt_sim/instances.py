@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.kubevirt import (
-    VIRTUAL_MACHINE_INSTANCE,
-    VIRTUAL_MACHINE_INSTANCE_MIGRATION,
-)
-from libs.common.contracts.reading import map_at, maps_at, text_at
 from libs.common.kinds import NODE, POD, PVC, Key, Manifest, is_deleting, key_of, uid_of
 from libs.common.ownership import controller_uid
 from libs.common.plan import Create, Delete, Patch, Step, escape_pointer
+from libs.common.reading import map_at, maps_at, text_at
 from libs.common.runtime import Cache, Context, Controller, Result
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.kubevirt import (
+    VIRTUAL_MACHINE_INSTANCE,
+    VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+)
 from tools.kubevirt_sim.behavior import Copy, Guest, Import
 from tools.kubevirt_sim.disk import SELECTED_NODE
 from tools.kubevirt_sim.edge import Stage, Turned, patch_status, take_turns

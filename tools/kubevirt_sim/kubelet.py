@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
 from libs.common.kinds import Manifest, is_deleting, uid_of
+from libs.common.reading import map_at, maps_at, text_at, text_map_at
 from tools.kubevirt_sim.behavior import SIMULATED_NODE, Guest, is_silent
 from tools.kubevirt_sim.instance import Watch
 from tools.kubevirt_sim.launcher import HOSTNAME, UNPAUSED, is_finished

@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from libs.common.contracts.kubevirt import CREATED_BY, INSTANCE_LABEL, VIRTUAL_MACHINE_INSTANCE
-from libs.common.contracts.migrations import MIGRATION_JOB
-from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
 from libs.common.kinds import POD, Manifest, build_object, is_deleting, key_of, uid_of
 from libs.common.naming import DNS_LABEL_LIMIT
 from libs.common.ownership import build_owner_reference
+from libs.common.reading import map_at, maps_at, text_at, text_map_at
+from libs.contracts.kubevirt import CREATED_BY, INSTANCE_LABEL, VIRTUAL_MACHINE_INSTANCE
+from libs.contracts.migrations import MIGRATION_JOB
 from tools.kubevirt_sim.behavior import SCHEDULER
 from tools.kubevirt_sim.statuses import holds
 

@@ -12,9 +12,9 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from libs.common.contracts.reading import maps_at, text_at, text_map_at
 from libs.common.kinds import CORE_EVENT, SERVICE, Manifest, build_object, key_of, uid_of
 from libs.common.plan import Create, Step
+from libs.common.reading import maps_at, text_at, text_map_at
 from libs.common.runtime import Context, Controller, Result
 from tools.kubevirt_sim.behavior import PREFIX
 from tools.kubevirt_sim.edge import Stage, Turned, patch_status, take_turns

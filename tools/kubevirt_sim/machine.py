@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from libs.common.contracts.kubevirt import (
+from libs.common.kinds import Manifest, build_object, is_deleting, key_of, uid_of
+from libs.common.ownership import build_owner_reference
+from libs.common.plan import Create, Delete, Patch, Step
+from libs.common.reading import map_at, maps_at, text_at, text_map_at
+from libs.contracts.kubevirt import (
     FINAL_PHASES,
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     RunStrategy,
     VmiPhase,
 )
-from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
-from libs.common.kinds import Manifest, build_object, is_deleting, key_of, uid_of
-from libs.common.ownership import build_owner_reference
-from libs.common.plan import Create, Delete, Patch, Step
 from tools.kubevirt_sim.defaults import build_domain, build_first_status
 from tools.kubevirt_sim.machine_status import build_status
 from tools.kubevirt_sim.printable import Sight

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from libs.common.contracts.reading import maps_at, text_at
 from libs.common.kinds import Manifest
+from libs.common.reading import maps_at, text_at
 from tools.kubevirt_sim.printable import Sight, find_printable_status
 from tools.kubevirt_sim.revisions import generation_of, observed_generation
 from tools.kubevirt_sim.rollout import Rollout

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE, PrintableStatus
 from libs.common.kinds import Manifest
 from libs.common.plan import Create, Delete
+from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE, PrintableStatus
 from tools.kubevirt_sim.machine import backoff, build_instance, plan_machine, trim_requests
 from tools.kubevirt_sim.printable import TABLE, Sight, find_printable_status
 from tools.kubevirt_sim.samples import build_machine

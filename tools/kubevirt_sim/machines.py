@@ -5,14 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from libs.common.contracts.cdi import DATA_VOLUME, DataVolumeView
-from libs.common.contracts.kubevirt import (
-    VIRTUAL_MACHINE,
-    VIRTUAL_MACHINE_INSTANCE,
-    VM_CONTROLLER_FINALIZER,
-    RunStrategy,
-)
-from libs.common.contracts.reading import maps_at, text_at, text_map_at
 from libs.common.kinds import (
     CONTROLLER_REVISION,
     PVC,
@@ -25,7 +17,15 @@ from libs.common.kinds import (
 )
 from libs.common.ownership import build_owner_reference
 from libs.common.plan import Create, Delete, Step
+from libs.common.reading import maps_at, text_at, text_map_at
 from libs.common.runtime import Cache, Context, Controller, Result
+from libs.contracts.cdi import DATA_VOLUME, DataVolumeView
+from libs.contracts.kubevirt import (
+    VIRTUAL_MACHINE,
+    VIRTUAL_MACHINE_INSTANCE,
+    VM_CONTROLLER_FINALIZER,
+    RunStrategy,
+)
 from tools.kubevirt_sim.edge import Stage, Turned, beside, patch_status, take_turns
 from tools.kubevirt_sim.launcher import claim_of
 from tools.kubevirt_sim.machine import plan_machine, strategy_of

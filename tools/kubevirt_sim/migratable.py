@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
 from libs.common.kinds import Manifest
+from libs.common.reading import map_at, maps_at, text_at, text_map_at
 from tools.kubevirt_sim.behavior import Guest
 from tools.kubevirt_sim.launcher import claim_of
 from tools.kubevirt_sim.statuses import build_condition

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from libs.common.contracts.kubevirt import FINAL_PHASES, NODE_NAME, VmiPhase
-from libs.common.contracts.migrations import MIGRATION_JOB, MigrationPhase
-from libs.common.contracts.reading import map_at, text_at, text_map_at
 from libs.common.kinds import Manifest, is_deleting, uid_of, version_of
 from libs.common.plan import escape_pointer
+from libs.common.reading import map_at, text_at, text_map_at
+from libs.contracts.kubevirt import FINAL_PHASES, NODE_NAME, VmiPhase
+from libs.contracts.migrations import MIGRATION_JOB, MigrationPhase
 from tools.kubevirt_sim.behavior import Copy
 from tools.kubevirt_sim.instance import Watch
 from tools.kubevirt_sim.launcher import are_containers_ready, find_launcher, is_finished

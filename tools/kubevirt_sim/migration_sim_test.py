@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.kubevirt import (
+from libs.common.errors import ApiError, NotFound
+from libs.common.kinds import NODE, POD, Key, Manifest
+from libs.common.testing.clock import FakeClock
+from libs.common.testing.fakeapi import FakeApi
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
     VmiView,
 )
-from libs.common.contracts.launchers import LauncherView
-from libs.common.contracts.migrations import MigrationView
-from libs.common.errors import ApiError, NotFound
-from libs.common.kinds import NODE, POD, Key, Manifest
-from libs.common.testing.clock import FakeClock
-from libs.common.testing.fakeapi import FakeApi
+from libs.contracts.launchers import LauncherView
+from libs.contracts.migrations import MigrationView
 from tools.kubevirt_sim.conftest import History
 from tools.kubevirt_sim.samples import build_disk, build_machine, build_migration
 from tools.kubevirt_sim.simulator import KubeVirtSim

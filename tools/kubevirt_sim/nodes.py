@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
-from libs.common.contracts.reading import text_at, text_map_at
 from libs.common.errors import Conflict, NotFound
 from libs.common.kinds import (
     LEASE,
@@ -23,7 +21,9 @@ from libs.common.kinds import (
 )
 from libs.common.ownership import controller_of
 from libs.common.plan import Delete, Step
+from libs.common.reading import text_at, text_map_at
 from libs.common.runtime import Cache, Context, Controller, Result
+from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
 from tools.kubevirt_sim.behavior import SCHEDULER, SIMULATED_NODE, Guest, is_silent
 from tools.kubevirt_sim.edge import Stage, Turned, patch_status, take_turns
 from tools.kubevirt_sim.kubelet import ADDRESSES, plan_placement, plan_pod

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from libs.common.contracts.cdi import DataVolumePhase
-from libs.common.contracts.kubevirt import FINAL_PHASES, PrintableStatus, RunStrategy, VmiPhase
-from libs.common.contracts.reading import map_at, text_at
 from libs.common.kinds import Manifest, is_deleting
+from libs.common.reading import map_at, text_at
+from libs.contracts.cdi import DataVolumePhase
+from libs.contracts.kubevirt import FINAL_PHASES, PrintableStatus, RunStrategy, VmiPhase
 from tools.kubevirt_sim.statuses import find_condition, holds
 
 _STARTING: Final = (VmiPhase.UNSET, VmiPhase.PENDING, VmiPhase.SCHEDULING, VmiPhase.SCHEDULED)

@@ -6,13 +6,13 @@ import base64
 from collections.abc import Sequence
 from typing import Final
 
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.kubevirt import (
+from libs.common.kinds import Kind, Manifest, build_object
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.kubevirt import (
     SUBRESOURCES_GROUP,
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
-from libs.common.kinds import Kind, Manifest, build_object
 from tools.kubevirt_sim.server import REVIEW_PATH
 
 NAME: Final = "kubevirt-sim"

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from libs.common.contracts.reading import map_at, maps_at, text_at
 from libs.common.kinds import Manifest, is_deleting, uid_of
+from libs.common.reading import map_at, maps_at, text_at
 from tools.kubevirt_sim.behavior import Guest
 from tools.kubevirt_sim.launcher import is_finished
 from tools.kubevirt_sim.migratable import (

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
-from libs.common.contracts.reading import map_at, text_at, text_map_at
 from libs.common.kinds import CONTROLLER_REVISION, Manifest, build_object, key_of, uid_of
 from libs.common.ownership import build_owner_reference, controller_uid
 from libs.common.plan import Create, Delete, Patch, Step
+from libs.common.reading import map_at, text_at, text_map_at
+from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 
 GENERATION: Final = "kubevirt.io/vm-generation"
 """Annotation of an instance: the generation of its machine that it stands for."""

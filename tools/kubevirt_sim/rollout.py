@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from libs.common.contracts.reading import map_at, text_at
 from libs.common.kinds import Manifest
 from libs.common.quantity import parse_quantity
+from libs.common.reading import map_at, text_at
 from tools.kubevirt_sim.defaults import check_memory, complete_cpu
 from tools.kubevirt_sim.revisions import is_same, template_of
 from tools.kubevirt_sim.statuses import holds

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from libs.common.contracts.kubevirt import (
+from libs.common.kinds import CONTROLLER_REVISION, Key, Manifest
+from libs.common.testing.clock import FakeClock
+from libs.common.testing.fakeapi import FakeApi
+from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
-from libs.common.kinds import CONTROLLER_REVISION, Key, Manifest
-from libs.common.testing.clock import FakeClock
-from libs.common.testing.fakeapi import FakeApi
 from tools.kubevirt_sim.samples import build_machine, build_migration
 from tools.kubevirt_sim.simulator import KubeVirtSim
 from tools.kubevirt_sim.statuses import find_condition, holds

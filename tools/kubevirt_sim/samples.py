@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.kubevirt import (
+from libs.common.kinds import Manifest, build_object
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
-from libs.common.kinds import Manifest, build_object
 from tools.kubevirt_sim.behavior import PREFIX
 
 

@@ -12,16 +12,16 @@ from aiohttp import web
 
 from libs.common.client import Client
 from libs.common.clock import Clock
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.kubevirt import (
+from libs.common.errors import NotFound, SlipwayError
+from libs.common.kinds import POD, Key, Kind, Manifest, key_of
+from libs.common.reading import map_at, text_at
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.kubevirt import (
     SUBRESOURCES_GROUP,
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
-from libs.common.contracts.reading import map_at, text_at
-from libs.common.errors import NotFound, SlipwayError
-from libs.common.kinds import POD, Key, Kind, Manifest, key_of
 from tools.kubevirt_sim.actions import NOT_ACCEPTABLE, Actions, build_discovery, build_failure
 from tools.kubevirt_sim.admission import (
     Refusal,

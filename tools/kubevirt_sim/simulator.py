@@ -12,14 +12,14 @@ from libs.common.apply import shows
 from libs.common.client import Client
 from libs.common.clock import Clock
 from libs.common.config import ConnectionConfig
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
-from libs.common.contracts.reading import text_map_at
 from libs.common.errors import AlreadyExists, NotFound, SlipwayError
 from libs.common.kinds import CRD, NODE, STORAGE_CLASS, Key, Kind, Manifest, key_of
+from libs.common.reading import text_map_at
 from libs.common.runtime import Operator
 from libs.common.runtime.manager import Manager
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.serving import kinds_of
+from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
 from tools.kubevirt_sim.behavior import PREFIX, SILENT
 from tools.kubevirt_sim.crds import SIMULATED, build_crds
 from tools.kubevirt_sim.disks import (

@@ -9,16 +9,16 @@ import asyncio
 
 import pytest
 
-from libs.common.contracts.cdi import DATA_VOLUME, DataVolumeView
-from libs.common.contracts.kubevirt import (
+from libs.common.kinds import NODE, POD, PVC, Key, Manifest, uid_of
+from libs.common.testing.fakeapi import FakeApi
+from libs.contracts.cdi import DATA_VOLUME, DataVolumeView
+from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VmiView,
     VmView,
 )
-from libs.common.contracts.launchers import LauncherView
-from libs.common.kinds import NODE, POD, PVC, Key, Manifest, uid_of
-from libs.common.testing.fakeapi import FakeApi
+from libs.contracts.launchers import LauncherView
 from tools.kubevirt_sim.conftest import History
 from tools.kubevirt_sim.samples import build_disk, build_machine
 from tools.kubevirt_sim.simulator import KubeVirtSim

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from libs.common.contracts.reading import text_at
-from libs.common.contracts.snapshots import SNAPSHOT_GROUP
 from libs.common.kinds import PVC, STORAGE_CLASS, Kind, Manifest, key_of
+from libs.common.reading import text_at
 from libs.common.runtime import Context
+from libs.contracts.snapshots import SNAPSHOT_GROUP
 from tools.kubevirt_sim.launcher import claim_of
 from tools.kubevirt_sim.storage import PROVISIONER
 

@@ -12,15 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
-from libs.common.contracts.machine_snapshots import (
-    MACHINE_SNAPSHOT,
-    MACHINE_SNAPSHOT_CONTENT,
-    MachineSnapshotPhase,
-    SnapshotIndication,
-)
-from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
-from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
 from libs.common.kinds import (
     PVC,
     STORAGE_CLASS,
@@ -34,7 +25,16 @@ from libs.common.kinds import (
 )
 from libs.common.ownership import build_owner_reference
 from libs.common.plan import Create, Step
+from libs.common.reading import map_at, maps_at, text_at, text_map_at
 from libs.common.runtime import Cache, Context, Controller, Result
+from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
+from libs.contracts.machine_snapshots import (
+    MACHINE_SNAPSHOT,
+    MACHINE_SNAPSHOT_CONTENT,
+    MachineSnapshotPhase,
+    SnapshotIndication,
+)
+from libs.contracts.snapshots import VOLUME_SNAPSHOT
 from tools.kubevirt_sim.behavior import PREFIX
 from tools.kubevirt_sim.edge import Stage, Turned, beside, patch_status, take_turns
 from tools.kubevirt_sim.launcher import claim_of

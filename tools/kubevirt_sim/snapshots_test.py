@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE
-from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT
 from libs.common.errors import Invalid
 from libs.common.kinds import STORAGE_CLASS, Key, Manifest, build_object, uid_of
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.kubevirt import VIRTUAL_MACHINE
+from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT
 from tools.kubevirt_sim.attach import attach
 from tools.kubevirt_sim.samples import build_disk, build_machine
 from tools.kubevirt_sim.simulator import KubeVirtSim

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from libs.common.contracts.cdi import CDI_GROUP
-from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
 from libs.common.kinds import STORAGE_CLASS, Kind, Manifest, build_object, key_of
 from libs.common.quantity import parse_quantity
+from libs.common.reading import map_at, maps_at, text_at, text_map_at
+from libs.contracts.cdi import CDI_GROUP
 from tools.kubevirt_sim.behavior import PREFIX
 from tools.kubevirt_sim.statuses import render_time
 

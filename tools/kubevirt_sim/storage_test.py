@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from libs.common.contracts.cdi import BIND_IMMEDIATELY, DATA_VOLUME
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE
 from libs.common.kinds import PVC, STORAGE_CLASS, Key, Manifest, build_object
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
+from libs.contracts.cdi import BIND_IMMEDIATELY, DATA_VOLUME
+from libs.contracts.kubevirt import VIRTUAL_MACHINE
 from tools.kubevirt_sim.conftest import History
 from tools.kubevirt_sim.samples import build_disk, build_machine
 from tools.kubevirt_sim.simulator import KubeVirtSim

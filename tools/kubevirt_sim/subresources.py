@@ -11,7 +11,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from libs.common.contracts.kubevirt import (
+from libs.common.kinds import Kind, Manifest, uid_of
+from libs.common.plan import escape_pointer
+from libs.common.reading import map_at, maps_at, text_at, text_map_at
+from libs.contracts.kubevirt import (
     FINAL_PHASES,
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
@@ -19,9 +22,6 @@ from libs.common.contracts.kubevirt import (
     RunStrategy,
     VmiPhase,
 )
-from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
-from libs.common.kinds import Kind, Manifest, uid_of
-from libs.common.plan import escape_pointer
 from tools.kubevirt_sim.behavior import PREFIX
 from tools.kubevirt_sim.machine import strategy_of
 from tools.kubevirt_sim.statuses import build_condition, holds, merge_conditions

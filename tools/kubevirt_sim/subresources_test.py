@@ -7,8 +7,13 @@ from typing import Any
 import pytest
 
 from libs.common.client import ANY_ANSWER
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.kubevirt import (
+from libs.common.errors import ApiError, Conflict, UnknownOutcome
+from libs.common.kinds import POD, PVC, Key, build_object
+from libs.common.testing.clock import FakeClock
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.fakeapi.rest import Rest
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.kubevirt import (
     SUBRESOURCES_GROUP,
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
@@ -16,11 +21,6 @@ from libs.common.contracts.kubevirt import (
     VmiView,
     VmView,
 )
-from libs.common.errors import ApiError, Conflict, UnknownOutcome
-from libs.common.kinds import POD, PVC, Key, build_object
-from libs.common.testing.clock import FakeClock
-from libs.common.testing.fakeapi import FakeApi
-from libs.common.testing.fakeapi.rest import Rest
 from tools.kubevirt_sim.attach import attach
 from tools.kubevirt_sim.samples import build_disk, build_machine, build_migration
 from tools.kubevirt_sim.simulator import KubeVirtSim

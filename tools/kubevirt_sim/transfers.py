@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from libs.common.contracts.kubevirt import (
+from libs.common.kinds import NODE, POD, Key, Manifest, is_deleting, key_of, uid_of
+from libs.common.plan import Create, Delete, Step
+from libs.common.reading import map_at, text_at, text_map_at
+from libs.common.runtime import Cache, Context, Controller, Result
+from libs.contracts.kubevirt import (
     CREATED_BY,
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
-from libs.common.contracts.migrations import MIGRATION_FINALIZER
-from libs.common.contracts.reading import map_at, text_at, text_map_at
-from libs.common.kinds import NODE, POD, Key, Manifest, is_deleting, key_of, uid_of
-from libs.common.plan import Create, Delete, Step
-from libs.common.runtime import Cache, Context, Controller, Result
+from libs.contracts.migrations import MIGRATION_FINALIZER
 from tools.kubevirt_sim.behavior import Copy, is_silent
 from tools.kubevirt_sim.edge import Stage, Turned, beside, patch_status, take_turns
 from tools.kubevirt_sim.instances import BY_INSTANCE, end_pod

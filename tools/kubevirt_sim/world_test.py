@@ -8,18 +8,18 @@ import random
 
 import pytest
 
-from libs.common.contracts.kubevirt import (
+from libs.common.errors import SlipwayError
+from libs.common.kinds import POD, Key, Manifest
+from libs.common.testing.clock import FakeClock
+from libs.common.testing.fakeapi import FakeApi
+from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
     VmiPhase,
     VmiView,
 )
-from libs.common.contracts.launchers import LauncherView
-from libs.common.errors import SlipwayError
-from libs.common.kinds import POD, Key, Manifest
-from libs.common.testing.clock import FakeClock
-from libs.common.testing.fakeapi import FakeApi
+from libs.contracts.launchers import LauncherView
 from tools.kubevirt_sim.samples import build_machine, build_migration
 from tools.kubevirt_sim.simulator import KubeVirtSim
 from tools.kubevirt_sim.timing import INSTANT

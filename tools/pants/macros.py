@@ -52,8 +52,9 @@ def app_visibility(operator):
             "//3rdparty/**",
             "//operators/__init__.py",
             "//operators/" + operator + "/__init__.py",
-            # Fixtures of tests of both.
+            # Fixtures and test servers of both.
             "//operators/" + operator + "/conftest.py",
+            "//operators/" + operator + "/testing/**",
             "//conftest.py",
             "!*",
         )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from libs.common.testing.pulsar import DEFAULTS, java_command
+from operators.pulsarconsumer.testing.broker import DEFAULTS, java_command
 from tools.cluster.cache import Cache, digest_of
 from tools.cluster.docker import ensure_docker
 from tools.cluster.image_archive import Entry, architecture, write_archive

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from libs.common.testing.pulsar import ASSETS_VARIABLE
+from operators.pulsarconsumer.testing.broker import ASSETS_VARIABLE
 from tools.cluster import commands, debian
 from tools.cluster.cache import Cache, digest_of
 from tools.cluster.errors import ToolError

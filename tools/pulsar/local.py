@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from libs.common.testing.pulsar import Broker
+from operators.pulsarconsumer.testing.broker import Broker
 from tools.cluster.cache import Cache
 from tools.cluster.errors import ToolError
 from tools.cluster.progress import Progress

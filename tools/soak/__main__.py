@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from libs.common.testing.apiserver import ASSETS_VARIABLE
-from libs.common.testing.pulsar import ASSETS_VARIABLE as PULSAR_VARIABLE
+from operators.pulsarconsumer.testing.broker import ASSETS_VARIABLE as PULSAR_VARIABLE
 from tools.fuzz.subject import OPERATORS, load_subjects
 from tools.pulsar import ensure_pulsar
 from tools.soak.churn import choose, run_churn

@@ -28,11 +28,11 @@ from libs.common.crd import build_crd
 from libs.common.kinds import DEPLOYMENT, Key, Manifest
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
-from libs.common.testing.pulsar import Broker
 from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.app.harness import AppProcess
 from operators.pulsarconsumer.controller import OPERATOR
 from operators.pulsarconsumer.samples import build_manifest
+from operators.pulsarconsumer.testing.broker import Broker
 
 MAX_ATTEMPTS: Final = 4
 _KEYS: Final = 20

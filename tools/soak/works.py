@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from libs.common.contracts.compute import INSTANCE, INSTANCE_SIZE
-from libs.common.contracts.ip_claims import IP_CLAIM, IP_POOL
-from libs.common.contracts.network import FIREWALL, NETWORK
 from libs.common.crd import kind_of
 from libs.common.kinds import Kind, Manifest, build_object
+from libs.contracts.compute import INSTANCE, INSTANCE_SIZE
+from libs.contracts.ip_claims import IP_CLAIM, IP_POOL
+from libs.contracts.network import FIREWALL, NETWORK
 from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER
 from operators.podset.api import PodSet
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from libs.common.client import Client
-from libs.common.contracts.compute import INSTANCE
-from libs.common.contracts.reading import holds_at, text_at
 from libs.common.kinds import (
     CONFIG_MAP,
     NODE,
@@ -20,6 +18,8 @@ from libs.common.kinds import (
     key_of,
     uid_of,
 )
+from libs.common.reading import holds_at, text_at
+from libs.contracts.compute import INSTANCE
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE
 from operators.clusters.naming import POOL_LABEL
 from tools.sweep.outside import Reply, Request, changes_something

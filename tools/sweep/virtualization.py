@@ -11,26 +11,26 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from libs.common.client import Client
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.compute import INSTANCE
-from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.kubevirt import (
+from libs.common.errors import AlreadyExists, NotFound
+from libs.common.kinds import Key, Kind, Manifest, build_object, is_deleting, key_of, uid_of
+from libs.common.ownership import build_owner_reference
+from libs.common.reading import text_at
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.compute import INSTANCE
+from libs.contracts.ip_claims import IP_CLAIM
+from libs.contracts.kubevirt import (
     SUBRESOURCES_GROUP,
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
     VmCondition,
 )
-from libs.common.contracts.machine_snapshots import (
+from libs.contracts.machine_snapshots import (
     MACHINE_SNAPSHOT,
     MACHINE_SNAPSHOT_CONTENT,
     MachineSnapshotPhase,
 )
-from libs.common.contracts.network import FIREWALL
-from libs.common.contracts.reading import text_at
-from libs.common.errors import AlreadyExists, NotFound
-from libs.common.kinds import Key, Kind, Manifest, build_object, is_deleting, key_of, uid_of
-from libs.common.ownership import build_owner_reference
+from libs.contracts.network import FIREWALL
 from tools.sweep.outside import Outside, Reply, Request
 from tools.sweep.recorder import Book
 from tools.sweep.world import BINDER, Tender

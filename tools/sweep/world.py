@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from libs.common.client import Client
-from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
 from libs.common.errors import Conflict, Invalid, NotFound
 from libs.common.kinds import POD, PVC, Key, Kind, Manifest, is_deleting, key_of, uid_of
+from libs.contracts.snapshots import VOLUME_SNAPSHOT
 from tools.sweep.recorder import Book
 
 _NODE: Final = "sweep-node"

@@ -11,7 +11,6 @@ from libs.common.client import Client
 from libs.common.kinds import NAMESPACE, build_object
 from libs.common.testing.apiserver import AssetsMissing, ControlPlane
 from libs.common.testing.fakeapi import FakeApi
-from libs.common.testing.pulsar import Broker, PulsarMissing
 
 _names = itertools.count()
 
@@ -40,17 +39,6 @@ async def kube_namespace(kube_client: Client) -> str:
     name = f"test-{next(_names)}"
     await kube_client.create(NAMESPACE, build_object(NAMESPACE, name))
     return name
-
-
-@pytest.fixture(scope="session")
-def pulsar_broker() -> Iterator[Broker]:
-    """Run a real Pulsar broker for the whole test run; it starts in some 10 seconds."""
-    try:
-        broker = Broker()
-    except PulsarMissing as err:
-        pytest.skip(str(err))
-    with broker:
-        yield broker
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from libs.common.contracts.reading import map_at, text_at
 from libs.common.kinds import Manifest
+from libs.common.reading import map_at, text_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from libs.common.contracts.images import Image
 from libs.common.crd import (
     AGE,
     Conditions,
@@ -36,6 +35,7 @@ from libs.common.crd import (
     kind_of,
 )
 from libs.common.kinds import Kind
+from libs.contracts.images import Image
 from operators.clusters.api.reasons import ConditionType, Reason
 
 GROUP: Final = "clusters.slipway.dev"

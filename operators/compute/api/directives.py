@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from libs.common.contracts.images import Image
 from libs.common.crd import DnsSubdomain, KubernetesModel, ListMap, LongText, Rule, Uid, Waive
+from libs.contracts.images import Image
 
 
 class DirectiveKind(StrEnum):

@@ -13,8 +13,6 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from libs.common.contracts.compute import COMPUTE_GROUP
-from libs.common.contracts.images import Image
 from libs.common.crd import (
     AGE,
     Conditions,
@@ -37,6 +35,8 @@ from libs.common.crd import (
     kind_of,
 )
 from libs.common.kinds import Kind
+from libs.contracts.compute import COMPUTE_GROUP
+from libs.contracts.images import Image
 from operators.compute.api.addresses import PublicIP
 from operators.compute.api.directives import (
     Directive,

@@ -12,7 +12,6 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from libs.common.contracts.compute import COMPUTE_GROUP
 from libs.common.crd import (
     AGE,
     Conditions,
@@ -32,6 +31,7 @@ from libs.common.crd import (
     kind_of,
 )
 from libs.common.kinds import Kind
+from libs.contracts.compute import COMPUTE_GROUP
 from operators.compute.api.tasks import (
     Migrate,
     Rebuild,

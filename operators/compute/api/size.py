@@ -6,7 +6,6 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from libs.common.contracts.compute import COMPUTE_GROUP
 from libs.common.crd import (
     AGE,
     CustomResource,
@@ -18,6 +17,7 @@ from libs.common.crd import (
     kind_of,
 )
 from libs.common.kinds import Kind
+from libs.contracts.compute import COMPUTE_GROUP
 
 MAX_CPUS: Final = 512
 """Most processors that KubeVirt gives to a guest."""

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from libs.common.contracts.ip_claims import IP_CLAIM, IpClaimView
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE
-from libs.common.contracts.network import NetworkView, RouteView
 from libs.common.kinds import SECRET, Key, Manifest
 from libs.common.plan import Apply, Create, Patch
 from libs.common.testing.fakeapi.patches import apply_json_patch
+from libs.contracts.ip_claims import IP_CLAIM, IpClaimView
+from libs.contracts.kubevirt import VIRTUAL_MACHINE
+from libs.contracts.network import NetworkView, RouteView
 from operators.compute.api.instance import Instance
 from operators.compute.instance.facts import judge_address, judge_network
 from operators.compute.instance.observed import Observed

@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from libs.common.conditions import Condition, render_time
-from libs.common.contracts.kubevirt import VmCondition
+from libs.contracts.kubevirt import VmCondition
 from operators.compute.api.directives import DirectiveKind
 from operators.compute.api.disks import KeptDisk
 from operators.compute.api.instance import Instance

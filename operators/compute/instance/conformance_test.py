@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE
-from libs.common.contracts.network import FIREWALL
 from libs.common.kinds import Key, Manifest, build_object, is_deleting, key_of
 from libs.common.testing.conformance import OperatorConformance, Subject
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.outcome import Run
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.ip_claims import IP_CLAIM
+from libs.contracts.kubevirt import VIRTUAL_MACHINE
+from libs.contracts.network import FIREWALL
 from operators.compute.api.instance import INSTANCE
 from operators.compute.controller import OPERATOR
 from operators.compute.pretend import blur, build_crds, pretend

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from libs.common.actions import NEXT_SECONDS, Action, batches_of, refusals_of
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
-from libs.common.contracts.launchers import LAUNCHER_SELECTOR, shrink_launcher
-from libs.common.contracts.network import FIREWALL, NETWORK
-from libs.common.contracts.volumes import DEMO_VOLUME
 from libs.common.kinds import NODE, POD, PVC, SECRET, Manifest
 from libs.common.plan import Apply, Outcome, Patch
 from libs.common.runtime import Context, Controller, Result
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.ip_claims import IP_CLAIM
+from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
+from libs.contracts.launchers import LAUNCHER_SELECTOR, shrink_launcher
+from libs.contracts.network import FIREWALL, NETWORK
+from libs.contracts.volumes import DEMO_VOLUME
 from operators.compute.api.instance import INSTANCE, Instance, InstanceStatus
 from operators.compute.api.operation import OPERATION
 from operators.compute.api.reasons import ConditionType

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from libs.common.actions import Action, Ending
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE
 from libs.common.kinds import Kind, Manifest, describe, is_deleting, key_of, uid_of
 from libs.common.plan import Delete
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.ip_claims import IP_CLAIM
+from libs.contracts.kubevirt import VIRTUAL_MACHINE
 from operators.compute.api.instance import DeletionMode, Instance
 from operators.compute.api.reasons import Reason
 from operators.compute.instance.observed import Observed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from libs.common.conditions import Condition
-from libs.common.contracts.kubevirt import PrintableStatus, VmCondition
-from libs.common.contracts.network import NetworkView
+from libs.contracts.kubevirt import PrintableStatus, VmCondition
+from libs.contracts.network import NetworkView
 from operators.compute.api.addresses import PublicIPMode
 from operators.compute.api.instance import Instance, Power
 from operators.compute.api.reasons import ConditionType, Reason

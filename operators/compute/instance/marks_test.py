@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.ip_claims import IP_CLAIM
 from libs.common.kinds import Key, Kind, Manifest
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.ip_claims import IP_CLAIM
 from operators.compute.api.instance import INSTANCE
 from operators.compute.life import WEB
 from operators.compute.naming import KEPT_FOR

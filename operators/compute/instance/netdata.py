@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from ipaddress import ip_address, ip_network
 
-from libs.common.contracts.network import NetworkView
 from libs.common.kinds import Manifest
+from libs.contracts.network import NetworkView
 from operators.compute.api.instance import Instance
 from operators.compute.instance.observed import Observed
 from operators.compute.naming import mac_address

@@ -5,18 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from libs.common.contracts.cdi import DATA_VOLUME, DataVolumePhase, DataVolumeView
-from libs.common.contracts.compute import INSTANCE_UID_LABEL, OperationView
-from libs.common.contracts.ip_claims import IP_CLAIM, IpClaimView
-from libs.common.contracts.kubevirt import (
-    VIRTUAL_MACHINE,
-    VIRTUAL_MACHINE_INSTANCE,
-    VmiPhase,
-)
-from libs.common.contracts.launchers import LauncherView
-from libs.common.contracts.network import FIREWALL, NETWORK, FirewallView, NetworkView
-from libs.common.contracts.reading import condition_at, maps_at, text_at, text_map_at
-from libs.common.contracts.volumes import DEMO_VOLUME, DemoVolumeView
 from libs.common.crd import ParseError
 from libs.common.kinds import (
     NODE,
@@ -32,9 +20,21 @@ from libs.common.kinds import (
 )
 from libs.common.ownership import controller_of
 from libs.common.quantity import parse_quantity
+from libs.common.reading import condition_at, maps_at, text_at, text_map_at
 from libs.common.runtime import Cache, Context
 from libs.common.runtime.controller import Mapper
 from libs.common.runtime.store import IndexFunction
+from libs.contracts.cdi import DATA_VOLUME, DataVolumePhase, DataVolumeView
+from libs.contracts.compute import INSTANCE_UID_LABEL, OperationView
+from libs.contracts.ip_claims import IP_CLAIM, IpClaimView
+from libs.contracts.kubevirt import (
+    VIRTUAL_MACHINE,
+    VIRTUAL_MACHINE_INSTANCE,
+    VmiPhase,
+)
+from libs.contracts.launchers import LauncherView
+from libs.contracts.network import FIREWALL, NETWORK, FirewallView, NetworkView
+from libs.contracts.volumes import DEMO_VOLUME, DemoVolumeView
 from operators.compute.api.addresses import PublicIPMode
 from operators.compute.api.directives import DirectiveKind
 from operators.compute.api.instance import INSTANCE, Instance, OnGuestShutdown

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from libs.common.contracts.compute import OperationView
-from libs.common.contracts.ip_claims import IpClaimView
-from libs.common.contracts.kubevirt import RunStrategy, VmCondition, VmiView, VmView
-from libs.common.contracts.network import FirewallView, NetworkView
-from libs.common.contracts.reading import map_at, maps_at, quantity_at, text_at
 from libs.common.kinds import Kind, Manifest
+from libs.common.reading import map_at, maps_at, quantity_at, text_at
+from libs.contracts.compute import OperationView
+from libs.contracts.ip_claims import IpClaimView
+from libs.contracts.kubevirt import RunStrategy, VmCondition, VmiView, VmView
+from libs.contracts.network import FirewallView, NetworkView
 from operators.compute.api.directives import Directive, DirectiveKind, DiskUse
 from operators.compute.api.instance import RESCUED, ROOT, Instance
 from operators.compute.naming import root_disk_name

@@ -13,15 +13,15 @@ from datetime import datetime
 
 from libs.common.actions import Action
 from libs.common.conditions import parse_time
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.kubevirt import (
+from libs.common.kinds import SECRET, Key, Kind, Manifest, describe, key_of, uid_of
+from libs.common.plan import Apply, Create, Delete, Patch
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.ip_claims import IP_CLAIM
+from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     RunStrategy,
 )
-from libs.common.kinds import SECRET, Key, Kind, Manifest, describe, key_of, uid_of
-from libs.common.plan import Apply, Create, Delete, Patch
 from operators.compute.api.addresses import PublicIPMode
 from operators.compute.api.directives import DirectiveKind
 from operators.compute.api.instance import RESCUED, DeletionMode, Instance, Power

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from libs.common.conditions import Condition
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
-from libs.common.contracts.network import FirewallView, NetworkView
 from libs.common.kinds import Key
 from libs.common.plan import Apply, Create, Delete, Patch
 from libs.common.testing.fakeapi.patches import apply_json_patch
+from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
+from libs.contracts.network import FirewallView, NetworkView
 from operators.compute.api.instance import Instance
 from operators.compute.instance.facts import judge_provisioned
 from operators.compute.instance.observed import Observed, Run, Volumes

@@ -8,17 +8,17 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from libs.common.contracts.cdi import BIND_IMMEDIATELY, DATA_VOLUME, KEEP_AFTER_COMPLETION
-from libs.common.contracts.compute import NETWORK_LABEL
-from libs.common.contracts.images import Image
-from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.kubevirt import ALLOW_BRIDGE_MIGRATION, VIRTUAL_MACHINE, RunStrategy
-from libs.common.contracts.network import NetworkView
 from libs.common.kinds import SECRET, Kind, Manifest, build_object
 from libs.common.labels import INSTANCE as INSTANCE_NAME
 from libs.common.labels import MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.quantity import render_quantity
+from libs.contracts.cdi import BIND_IMMEDIATELY, DATA_VOLUME, KEEP_AFTER_COMPLETION
+from libs.contracts.compute import NETWORK_LABEL
+from libs.contracts.images import Image
+from libs.contracts.ip_claims import IP_CLAIM
+from libs.contracts.kubevirt import ALLOW_BRIDGE_MIGRATION, VIRTUAL_MACHINE, RunStrategy
+from libs.contracts.network import NetworkView
 from operators.compute.api.addresses import PublicPort
 from operators.compute.api.instance import (
     CLOUD_INIT,

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.kubevirt import (
-    VIRTUAL_MACHINE,
-    VIRTUAL_MACHINE_INSTANCE_MIGRATION,
-)
 from libs.common.kinds import Key, Manifest
 from libs.common.testing.conformance import OperatorConformance, Subject
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from libs.common.testing.outcome import Run
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.kubevirt import (
+    VIRTUAL_MACHINE,
+    VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+)
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.compute.controller import OPERATOR

@@ -7,18 +7,18 @@ from typing import Any, Final
 
 from libs.common.actions import batches_of, refusals_of
 from libs.common.client import ANY_ANSWER
-from libs.common.contracts.compute import INSTANCE_UID_LABEL
-from libs.common.contracts.kubevirt import (
+from libs.common.errors import BadRequest, Conflict, Forbidden, SlipwayError, TransientError
+from libs.common.kinds import LEASE, Key, Manifest, is_deleting, uid_of
+from libs.common.plan import Delete, Outcome
+from libs.common.reading import text_at
+from libs.common.runtime import Context, Controller, Result
+from libs.contracts.compute import INSTANCE_UID_LABEL
+from libs.contracts.kubevirt import (
     RUNNING_MACHINE_ACTIONS,
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
-from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT
-from libs.common.contracts.reading import text_at
-from libs.common.errors import BadRequest, Conflict, Forbidden, SlipwayError, TransientError
-from libs.common.kinds import LEASE, Key, Manifest, is_deleting, uid_of
-from libs.common.plan import Delete, Outcome
-from libs.common.runtime import Context, Controller, Result
+from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import (
     FINAL_PHASES,

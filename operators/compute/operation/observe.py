@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from libs.common.contracts.compute import FINAL_PHASES
-from libs.common.contracts.kubevirt import (
+from libs.common.crd import ParseError
+from libs.common.kinds import LEASE, Key, Manifest, is_deleting, key_of, uid_of
+from libs.common.ownership import controller_uid
+from libs.common.reading import condition_at, map_at, text_at, text_map_at, time_at
+from libs.common.runtime import Cache, Context
+from libs.contracts.compute import FINAL_PHASES
+from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
     VmCondition,
 )
-from libs.common.contracts.machine_snapshots import (
+from libs.contracts.machine_snapshots import (
     MACHINE_SNAPSHOT,
     MACHINE_SNAPSHOT_CONTENT,
     MachineSnapshotView,
     find_snapshot_refusals,
     find_volume_snapshots,
 )
-from libs.common.contracts.migrations import MigrationView
-from libs.common.contracts.reading import condition_at, map_at, text_at, text_map_at, time_at
-from libs.common.crd import ParseError
-from libs.common.kinds import LEASE, Key, Manifest, is_deleting, key_of, uid_of
-from libs.common.ownership import controller_uid
-from libs.common.runtime import Cache, Context
+from libs.contracts.migrations import MigrationView
 from operators.compute.api.instance import INSTANCE, ROOT, Instance
 from operators.compute.api.operation import OPERATION, Operation, OperationType
 from operators.compute.api.size import INSTANCE_SIZE

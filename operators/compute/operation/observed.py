@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from libs.common.actions import Action
-from libs.common.contracts.machine_snapshots import MachineSnapshotView
-from libs.common.contracts.migrations import MigrationView
-from libs.common.contracts.reading import condition_at, holds_at, text_at
 from libs.common.kinds import Manifest, uid_of
+from libs.common.reading import condition_at, holds_at, text_at
+from libs.contracts.machine_snapshots import MachineSnapshotView
+from libs.contracts.migrations import MigrationView
 from operators.compute.api.directives import Directive, DirectiveState, DirectiveStatus
 from operators.compute.api.instance import Instance, Power
 from operators.compute.api.operation import OperationPhase, OperationReason

@@ -24,9 +24,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from libs.common.actions import Action
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE_MIGRATION
-from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT, MachineSnapshotView
 from libs.common.plan import Delete
+from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE_MIGRATION
+from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT, MachineSnapshotView
 from operators.compute.api.instance import Power
 from operators.compute.api.operation import (
     FINAL_PHASES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from libs.common.contracts.images import Image
+from libs.contracts.images import Image
 from operators.compute.api.directives import Directive, DirectiveKind, DiskUse
 from operators.compute.api.operation import Operation, OperationReason
 from operators.compute.api.reasons import ConditionType

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from libs.common.actions import Action
-from libs.common.contracts.compute import INSTANCE_LABEL, INSTANCE_UID_LABEL
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE_MIGRATION
-from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT
 from libs.common.kinds import LEASE, Manifest, build_object, key_of
 from libs.common.labels import MANAGED_BY
 from libs.common.naming import label_value
 from libs.common.ownership import build_owner_reference
 from libs.common.plan import Create, Delete, Patch
+from libs.contracts.compute import INSTANCE_LABEL, INSTANCE_UID_LABEL
+from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE_MIGRATION
+from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT
 from operators.compute.api.directives import Directive
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION, Operation, OperationReason

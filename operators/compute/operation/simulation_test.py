@@ -11,11 +11,11 @@ from typing import Any, cast
 
 import pytest
 
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE
 from libs.common.kinds import LEASE, Key, Kind, Manifest, key_of, uid_of
 from libs.common.runtime import Context
 from libs.common.testing.fakeapi import FakeApi
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.kubevirt import VIRTUAL_MACHINE
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION, Operation
 from operators.compute.api.size import INSTANCE_SIZE

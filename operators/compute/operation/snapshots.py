@@ -8,12 +8,12 @@ from __future__ import annotations
 from datetime import datetime
 
 from libs.common.actions import Action
-from libs.common.contracts.machine_snapshots import (
+from libs.common.plan import Create
+from libs.contracts.machine_snapshots import (
     MACHINE_SNAPSHOT,
     MachineSnapshotView,
     SnapshotIndication,
 )
-from libs.common.plan import Create
 from operators.compute.api.instance import ROOT
 from operators.compute.api.operation import Facts, Operation, OperationReason
 from operators.compute.operation.observed import (

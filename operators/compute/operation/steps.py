@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from libs.common.actions import Action
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE_MIGRATION
 from libs.common.plan import Create
+from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE_MIGRATION
 from operators.compute.api.instance import Power
 from operators.compute.api.operation import (
     Facts,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from libs.common.conditions import Condition, build_conditions, render_time
-from libs.common.contracts.migrations import MigrationView
+from libs.contracts.migrations import MigrationView
 from operators.compute.api.instance import Instance
 from operators.compute.api.operation import Operation, OperationPhase
 from operators.compute.operation.observed import Observed, Target, Turn

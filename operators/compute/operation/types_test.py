@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
-from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT
 from libs.common.kinds import Key, Manifest, key_of
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
+from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.compute.life import NEW, OP, WEB, Life

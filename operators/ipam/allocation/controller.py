@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 from libs.common.conditions import Condition, build_conditions, conditions_of, render_time
-from libs.common.contracts.reading import map_at, text_at
 from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
 from libs.common.plan import Delete
+from libs.common.reading import map_at, text_at
 from libs.common.runtime import Cache, Context, Controller, Result
 from operators.ipam import metrics
 from operators.ipam.allocation.reconcile import (

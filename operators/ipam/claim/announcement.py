@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from libs.common.conditions import Condition, find_condition
-from libs.common.contracts.reading import maps_at, text_at
 from libs.common.kinds import Manifest
+from libs.common.reading import maps_at, text_at
 from operators.ipam.api.v1alpha1.claims import BindingState, ClaimCondition, ClaimReason
 from operators.ipam.claim.binding import BindingPlan
 from operators.ipam.settings import Announcement

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from libs.common.contracts.kubevirt import VmiView
-from libs.common.contracts.launchers import LauncherView
 from libs.common.kinds import Key
+from libs.contracts.kubevirt import VmiView
+from libs.contracts.launchers import LauncherView
 from operators.ipam.api.v1alpha1.claims import BindingState, ClaimReason
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE, VmiView
-from libs.common.contracts.launchers import LauncherView
 from libs.common.kinds import POD, Key, Manifest, build_object
+from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE, VmiView
+from libs.contracts.launchers import LauncherView
 from operators.ipam.api.v1alpha1.claims import BindingState, ClaimReason
 from operators.ipam.claim.binding import (
     Binding,

@@ -9,11 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from libs.common.conditions import Condition, conditions_of
-from libs.common.contracts.compute import INSTANCE
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
-from libs.common.contracts.launchers import LAUNCHER_SELECTOR, shrink_launcher
-from libs.common.contracts.reading import map_at, text_at, time_at
-from libs.common.errors import Conflict, Forbidden, UnknownOutcome, Unreachable
+from libs.common.errors import Conflict, Forbidden, ForeignObject, UnknownOutcome, Unreachable
 from libs.common.finalizers import has_finalizer
 from libs.common.kinds import (
     CORE_EVENT,
@@ -27,7 +23,11 @@ from libs.common.kinds import (
 )
 from libs.common.ownership import controller_uid
 from libs.common.plan import Apply, Delete, Outcome, Step
-from libs.common.runtime import Cache, Context, Controller, ForeignObject, Result
+from libs.common.reading import map_at, text_at, time_at
+from libs.common.runtime import Cache, Context, Controller, Result
+from libs.contracts.compute import INSTANCE
+from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
+from libs.contracts.launchers import LAUNCHER_SELECTOR, shrink_launcher
 from operators.ipam import metrics
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import (

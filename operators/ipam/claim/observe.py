@@ -6,10 +6,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from libs.common.contracts.compute import INSTANCE, INSTANCE_UID_LABEL
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE, VmiView
-from libs.common.contracts.launchers import LauncherView
-from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at, texts_at
 from libs.common.kinds import (
     ENDPOINT_SLICE,
     POD,
@@ -20,8 +16,12 @@ from libs.common.kinds import (
     key_of,
     uid_of,
 )
+from libs.common.reading import map_at, maps_at, text_at, text_map_at, texts_at
 from libs.common.runtime import Cache, Context
 from libs.common.runtime.store import IndexFunction
+from libs.contracts.compute import INSTANCE, INSTANCE_UID_LABEL
+from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE, VmiView
+from libs.contracts.launchers import LauncherView
 from operators.ipam.api.v1alpha1.claims import (
     IP_CLAIM,
     ClaimReason,

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at, texts_at
 from libs.common.kinds import ENDPOINT_SLICE, POD, SERVICE, Key, Kind, Manifest, build_object
 from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.naming import build_name, label_value, short_hash
 from libs.common.ownership import build_owner_reference
+from libs.common.reading import map_at, maps_at, text_at, text_map_at, texts_at
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM, ClaimPort, IPClaim, TargetKind
 from operators.ipam.claim.announcement import ANNOUNCERS, build_annotations, build_fields
 from operators.ipam.claim.binding import Binding, Place, sort_places

@@ -10,16 +10,16 @@ from collections.abc import Iterable
 from typing import Final
 
 from libs.common.conditions import READY, conditions_of, find_condition
-from libs.common.contracts.cluster_api import (
+from libs.common.crd import ParseError
+from libs.common.kinds import Key, Manifest, key_of
+from libs.common.reading import text_at
+from libs.common.runtime import Cache, Context, Controller, Result
+from libs.contracts.cluster_api import (
     CLUSTER,
     IP_ADDRESS,
     IP_ADDRESS_CLAIM,
     find_cluster,
 )
-from libs.common.contracts.reading import text_at
-from libs.common.crd import ParseError
-from libs.common.kinds import Key, Manifest, key_of
-from libs.common.runtime import Cache, Context, Controller, Result
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL, IPPool
 from operators.ipam.cluster_api.reconcile import (

@@ -8,11 +8,11 @@ from typing import Any, Final
 import pytest
 
 from libs.common.conditions import find_condition
-from libs.common.contracts.cluster_api import CLUSTER, IP_ADDRESS, IP_ADDRESS_CLAIM, PAUSED
 from libs.common.kinds import Key, Manifest, build_object
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd as build_loose_crd
 from libs.common.testing.harness import OperatorHarness
+from libs.contracts.cluster_api import CLUSTER, IP_ADDRESS, IP_ADDRESS_CLAIM, PAUSED
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL

@@ -13,17 +13,17 @@ from enum import StrEnum
 from typing import Any, Final
 
 from libs.common.conditions import READY, Condition, build_conditions, find_condition
-from libs.common.contracts.cluster_api import (
+from libs.common.finalizers import build_remove_patch
+from libs.common.kinds import Key, Manifest, describe, is_deleting, key_of, uid_of
+from libs.common.ownership import controller_uid
+from libs.common.plan import Create, Delete, Patch, Step
+from libs.common.reading import text_at
+from libs.contracts.cluster_api import (
     IP_ADDRESS,
     IP_ADDRESS_CLAIM,
     find_cluster,
     is_paused,
 )
-from libs.common.contracts.reading import text_at
-from libs.common.finalizers import build_remove_patch
-from libs.common.kinds import Key, Manifest, describe, is_deleting, key_of, uid_of
-from libs.common.ownership import controller_uid
-from libs.common.plan import Create, Delete, Patch, Step
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM, ClaimReason
 from operators.ipam.api.v1alpha1.pools import IP_POOL, IPPool
 from operators.ipam.cluster_api.resources import PROTECTION, build_address, build_claim, claim_name

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from libs.common.contracts.cluster_api import CLUSTER_NAME_LABEL, IP_ADDRESS, IP_ADDRESS_CLAIM
-from libs.common.contracts.reading import text_at
 from libs.common.kinds import Manifest, build_object, key_of
 from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.naming import DNS_SUBDOMAIN_LIMIT, build_name, label_value
 from libs.common.ownership import build_owner_reference
+from libs.common.reading import text_at
+from libs.contracts.cluster_api import CLUSTER_NAME_LABEL, IP_ADDRESS, IP_ADDRESS_CLAIM
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.api.v1alpha1.pools import IP_POOL, IPPool
 from operators.ipam.naming import OPERATOR

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Final
 
 from libs.common.conditions import conditions_of
-from libs.common.contracts.reading import text_at, text_map_at
-from libs.common.errors import BadRequest, Forbidden, Invalid
+from libs.common.errors import BadRequest, Forbidden, ForeignObject, Invalid
 from libs.common.kinds import NAMESPACE, Key, Manifest, key_of, uid_of
 from libs.common.naming import label_value
 from libs.common.plan import Create, Delete, Outcome, Patch
-from libs.common.runtime import Cache, Context, Controller, ForeignObject, Result
+from libs.common.reading import text_at, text_map_at
+from libs.common.runtime import Cache, Context, Controller, Result
 from operators.ipam import metrics
 from operators.ipam.addresses import parse_address
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION

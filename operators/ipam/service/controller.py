@@ -7,11 +7,12 @@ written into the status of the Service, from which kube-proxy and announcers tak
 
 from __future__ import annotations
 
-from libs.common.contracts.reading import text_at
+from libs.common.errors import ForeignObject
 from libs.common.kinds import SERVICE, Key, Manifest, uid_of
 from libs.common.ownership import controller_uid
 from libs.common.plan import Create, Delete
-from libs.common.runtime import Context, Controller, ForeignObject, Result
+from libs.common.reading import text_at
+from libs.common.runtime import Context, Controller, Result
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.naming import POOL, SERVICE_CONTROLLER
 from operators.ipam.service.reconcile import (

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from libs.common.contracts.reading import map_at, text_at, texts_at
 from libs.common.kinds import SERVICE, Manifest, build_object, is_deleting, key_of
 from libs.common.labels import INSTANCE, MANAGED_BY
 from libs.common.naming import build_name, label_value
 from libs.common.ownership import build_owner_reference
+from libs.common.reading import map_at, text_at, texts_at
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.naming import LOAD_BALANCER_CLASS, OPERATOR, POOL
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from libs.common.contracts.compute import INSTANCE_UID_LABEL, NETWORK_LABEL, InstanceView
 from libs.common.kinds import Manifest
+from libs.contracts.compute import INSTANCE_UID_LABEL, NETWORK_LABEL, InstanceView
 from operators.network.api.v1alpha1.firewall import Direction, FirewallReason, Protocol
 from operators.network.api.v1alpha1.peers import FirewallPeer
 from operators.network.firewall.addresses import BITS, AddressSet

@@ -6,11 +6,11 @@ import asyncio
 import time
 
 from libs.common.conditions import conditions_of
-from libs.common.contracts.compute import INSTANCE, InstanceView
-from libs.common.contracts.multus import MULTI_NETWORK_POLICY
-from libs.common.contracts.network import NetworkView
 from libs.common.kinds import NETWORK_POLICY, POD, Key
 from libs.common.runtime import Context, Controller, Result
+from libs.contracts.compute import INSTANCE, InstanceView
+from libs.contracts.multus import MULTI_NETWORK_POLICY
+from libs.contracts.network import NetworkView
 from operators.network.api.v1alpha1 import FIREWALL, NETWORK, Firewall
 from operators.network.api.v1alpha1.firewall import FirewallReason
 from operators.network.api.v1alpha1.network import Backend

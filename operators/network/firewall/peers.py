@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from libs.common.contracts.compute import InstanceView
 from libs.common.kinds import Manifest
 from libs.common.labels import matches_selector
+from libs.contracts.compute import InstanceView
 from operators.network.api.v1alpha1.peers import FirewallPeer
 from operators.network.resources import build_network_peers, select_instances
 

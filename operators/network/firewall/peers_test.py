@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from libs.common.contracts.compute import InstanceView
 from libs.common.kinds import Manifest
+from libs.contracts.compute import InstanceView
 from operators.network.api.v1alpha1.firewall import FirewallReason, Protocol
 from operators.network.firewall.addresses import AddressSet
 from operators.network.firewall.compiler import Opening, PortRange, compile_firewall

@@ -9,11 +9,11 @@ from datetime import datetime
 from typing import Any, Final
 
 from libs.common.conditions import Condition, build_conditions
-from libs.common.contracts.compute import InstanceView
-from libs.common.contracts.multus import MULTI_NETWORK_POLICY
-from libs.common.contracts.network import NetworkView
 from libs.common.kinds import NETWORK_POLICY, Key, Kind, Manifest, key_of, uid_of
 from libs.common.plan import Delete, Step
+from libs.contracts.compute import InstanceView
+from libs.contracts.multus import MULTI_NETWORK_POLICY
+from libs.contracts.network import NetworkView
 from operators.network.api.v1alpha1 import Firewall
 from operators.network.api.v1alpha1.firewall import (
     MEMBERS_LIMIT,

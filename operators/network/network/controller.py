@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from libs.common.conditions import conditions_of
-from libs.common.contracts.compute import INSTANCE, InstanceView
-from libs.common.contracts.multus import MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION
-from libs.common.contracts.reading import text_map_at
 from libs.common.crd import ParseError
 from libs.common.kinds import NAMESPACE, NETWORK_POLICY, POD, Key, key_of
+from libs.common.reading import text_map_at
 from libs.common.runtime import Context, Controller, Result
+from libs.contracts.compute import INSTANCE, InstanceView
+from libs.contracts.multus import MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION
 from operators.network.api.v1alpha1 import (
     FIREWALL,
     NETWORK,

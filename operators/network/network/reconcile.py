@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import Any
 
 from libs.common.conditions import Condition, build_conditions
-from libs.common.contracts.compute import InstanceView
-from libs.common.contracts.multus import (
+from libs.common.kinds import NETWORK_POLICY, Key, Kind, Manifest, uid_of
+from libs.common.plan import Delete, Step
+from libs.contracts.compute import InstanceView
+from libs.contracts.multus import (
     MULTI_NETWORK_POLICY,
     NETWORK_ATTACHMENT_DEFINITION,
 )
-from libs.common.kinds import NETWORK_POLICY, Key, Kind, Manifest, uid_of
-from libs.common.plan import Delete, Step
 from operators.network.api.v1alpha1 import Network, ProviderNetwork
 from operators.network.api.v1alpha1.network import (
     Backend,

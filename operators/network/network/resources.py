@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from libs.common.contracts.multus import NETWORK_ATTACHMENT_DEFINITION
 from libs.common.kinds import Manifest, build_object
+from libs.contracts.multus import NETWORK_ATTACHMENT_DEFINITION
 from operators.network.api.v1alpha1 import NETWORK, Network, ProviderNetwork
 from operators.network.api.v1alpha1.network import Isolation
 from operators.network.naming import (

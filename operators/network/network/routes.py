@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from libs.common.contracts.compute import InstanceView
+from libs.contracts.compute import InstanceView
 from operators.network.api.v1alpha1 import Network
 from operators.network.api.v1alpha1.fields import parse_address, parse_block
 from operators.network.api.v1alpha1.network import Backend, NetworkReason, Route, RouteStatus

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from libs.common.testing.pulsar import Broker
 from operators.pulsarconsumer.app.harness import Peer, new_topic
+from operators.pulsarconsumer.testing.broker import Broker
 
 
 @pytest.fixture

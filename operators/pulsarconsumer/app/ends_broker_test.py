@@ -8,7 +8,6 @@ from urllib.error import HTTPError
 
 import pytest
 
-from libs.common.testing.pulsar import Broker
 from operators.pulsarconsumer.app.core import headers
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
@@ -20,6 +19,7 @@ from operators.pulsarconsumer.app.harness import (
     wait_until,
 )
 from operators.pulsarconsumer.app.journal import Journal
+from operators.pulsarconsumer.testing.broker import Broker
 
 HANDLERS = """
 import atexit, os, threading, time

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.testing.pulsar import Broker, PulsarMissing
 from operators.pulsarconsumer.app import Message, PartialFailure
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
@@ -23,6 +22,7 @@ from operators.pulsarconsumer.app.harness import (
     running,
     wait_until,
 )
+from operators.pulsarconsumer.testing.broker import Broker, PulsarMissing
 
 FAST = {
     "retry_initial_delay_seconds": 0.2,

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from libs.common.testing.pulsar import Broker
 from operators.pulsarconsumer.app import Message, Output, Pause
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
@@ -23,6 +22,7 @@ from operators.pulsarconsumer.app.harness import (
     running,
     wait_until,
 )
+from operators.pulsarconsumer.testing.broker import Broker
 
 ACCEPT = "operators.pulsarconsumer.app.handlers:accept"
 

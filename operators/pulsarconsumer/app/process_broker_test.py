@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.testing.pulsar import Broker
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
     Notes,
@@ -22,6 +21,7 @@ from operators.pulsarconsumer.app.harness import (
     build_environment,
     wait_until,
 )
+from operators.pulsarconsumer.testing.broker import Broker
 
 HANDLERS = """
 import asyncio, os, time

@@ -12,13 +12,6 @@ from typing import Any
 import pulsar
 import pytest
 
-from libs.common.testing.pulsar import Broker
-from libs.common.testing.pulsar_security import (
-    CERTIFICATE_ROLE,
-    PASSWORD,
-    PASSWORD_ROLE,
-    PlayedIssuer,
-)
 from operators.pulsarconsumer.app.handlers import accept
 from operators.pulsarconsumer.app.harness import (
     Peer,
@@ -26,6 +19,13 @@ from operators.pulsarconsumer.app.harness import (
     build_environment,
     running,
     wait_until,
+)
+from operators.pulsarconsumer.testing.broker import Broker
+from operators.pulsarconsumer.testing.security import (
+    CERTIFICATE_ROLE,
+    PASSWORD,
+    PASSWORD_ROLE,
+    PlayedIssuer,
 )
 
 

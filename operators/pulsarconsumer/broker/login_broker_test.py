@@ -8,13 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.testing.pulsar import Broker
-from libs.common.testing.pulsar_security import (
-    CERTIFICATE_ROLE,
-    PASSWORD,
-    PASSWORD_ROLE,
-    PlayedIssuer,
-)
 from operators.pulsarconsumer.broker.errors import (
     AdminError,
     AdminNotFound,
@@ -24,6 +17,13 @@ from operators.pulsarconsumer.broker.errors import (
 from operators.pulsarconsumer.broker.login import KeyFile, Login
 from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
 from operators.pulsarconsumer.naming import Topic
+from operators.pulsarconsumer.testing.broker import Broker
+from operators.pulsarconsumer.testing.security import (
+    CERTIFICATE_ROLE,
+    PASSWORD,
+    PASSWORD_ROLE,
+    PlayedIssuer,
+)
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from typing import Any
 import pulsar
 import pytest
 
-from libs.common.testing.pulsar import Broker
 from operators.pulsarconsumer.broker.errors import AdminConflict, AdminNotFound
 from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
 from operators.pulsarconsumer.broker.survey import Question, take_survey
 from operators.pulsarconsumer.naming import Topic
+from operators.pulsarconsumer.testing.broker import Broker
 
 
 @pytest.fixture

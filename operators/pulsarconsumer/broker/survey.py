@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from libs.common.contracts.reading import is_set_at, map_at, maps_at
+from libs.common.reading import is_set_at, map_at, maps_at
 from operators.pulsarconsumer.broker.errors import (
     AdminConflict,
     AdminError,

@@ -11,10 +11,6 @@ from typing import Final
 
 import pytest
 
-from libs.common.contracts.compute import INSTANCE, INSTANCE_SIZE, OPERATION
-from libs.common.contracts.ip_claims import IP_ALLOCATION, IP_CLAIM, IP_POOL, IpClaimView
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE, VmiView
-from libs.common.contracts.reading import text_at
 from libs.common.errors import AlreadyExists, NotFound
 from libs.common.kinds import (
     ENDPOINT_SLICE,
@@ -26,6 +22,10 @@ from libs.common.kinds import (
     key_of,
     uid_of,
 )
+from libs.common.reading import text_at
+from libs.contracts.compute import INSTANCE, INSTANCE_SIZE, OPERATION
+from libs.contracts.ip_claims import IP_ALLOCATION, IP_CLAIM, IP_POOL, IpClaimView
+from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE, VmiView
 from operators.compute.samples import build_instance, build_operation, build_size
 from operators.ipam.samples import build_pool
 from tests.e2e.cloud.conftest import KubeVirt

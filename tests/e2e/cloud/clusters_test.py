@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from libs.common.contracts.compute import INSTANCE, INSTANCE_SIZE, OPERATION
-from libs.common.contracts.ip_claims import IP_CLAIM, IP_POOL
-from libs.common.contracts.network import NETWORK
 from libs.common.errors import AlreadyExists
 from libs.common.kinds import SECRET, Key, Kind, Manifest, build_object
+from libs.contracts.compute import INSTANCE, INSTANCE_SIZE, OPERATION
+from libs.contracts.ip_claims import IP_CLAIM, IP_POOL
+from libs.contracts.network import NETWORK
 from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER
 from tests.e2e.cloud.conftest import KubeVirt
 from tests.e2e.cluster import Cluster, Serve, eventually

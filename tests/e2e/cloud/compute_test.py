@@ -6,16 +6,16 @@ import contextlib
 
 import pytest
 
-from libs.common.contracts.compute import INSTANCE, INSTANCE_SIZE, OPERATION
-from libs.common.contracts.kubevirt import (
+from libs.common.errors import AlreadyExists
+from libs.common.kinds import PVC, Key, Manifest
+from libs.contracts.compute import INSTANCE, INSTANCE_SIZE, OPERATION
+from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VmiView,
     VmView,
 )
-from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT
-from libs.common.errors import AlreadyExists
-from libs.common.kinds import PVC, Key, Manifest
+from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT
 from operators.compute.samples import build_instance, build_operation, build_size
 from tests.e2e.cloud.conftest import KubeVirt
 from tests.e2e.cluster import Cluster, Serve, eventually

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from libs.common.conditions import find_condition
-from libs.common.contracts.compute import INSTANCE, INSTANCE_UID_LABEL, NETWORK_LABEL
-from libs.common.contracts.network import FirewallView, NetworkView
 from libs.common.errors import AlreadyExists, NotFound
 from libs.common.kinds import CRD, NETWORK_POLICY, POD, Key, Manifest, build_object, uid_of
+from libs.contracts.compute import INSTANCE, INSTANCE_UID_LABEL, NETWORK_LABEL
+from libs.contracts.network import FirewallView, NetworkView
 from operators.network.api.v1alpha1 import FIREWALL, NETWORK
 from tests.e2e.cluster import ROOT, Cluster, Serve, build_busybox, eventually
 

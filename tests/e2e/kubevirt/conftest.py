@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
-from libs.common.contracts.compute import INSTANCE, INSTANCE_SIZE
-from libs.common.contracts.reading import text_map_at
 from libs.common.errors import AlreadyExists, NotFound
 from libs.common.kinds import NAMESPACE, NODE, Key, build_object
+from libs.common.reading import text_map_at
+from libs.contracts.compute import INSTANCE, INSTANCE_SIZE
 from tests.e2e.cluster import Cluster, Serve
 from tests.e2e.kubevirt.machine import LARGER, NAMESPACE_NAME, SIZE, WEB, Machine, build_machine
 from tools.cluster.errors import ToolError

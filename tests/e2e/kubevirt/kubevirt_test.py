@@ -6,10 +6,10 @@ guest serves, and how often the guest has booted from its disk.
 
 from __future__ import annotations
 
-from libs.common.contracts.compute import INSTANCE
-from libs.common.contracts.ip_claims import IP_CLAIM, IP_POOL
-from libs.common.contracts.reading import text_at
 from libs.common.kinds import Key, build_object
+from libs.common.reading import text_at
+from libs.contracts.compute import INSTANCE
+from libs.contracts.ip_claims import IP_CLAIM, IP_POOL
 from tests.e2e.cluster import Cluster, eventually
 from tests.e2e.kubevirt.machine import LARGER, NAMESPACE_NAME, SIZE, WEB, Machine
 from tools.guest.serve import MISSING_URL, UNBOOTABLE_URL, URL

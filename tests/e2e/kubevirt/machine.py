@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from libs.common.contracts.compute import INSTANCE, OPERATION
-from libs.common.contracts.kubevirt import (
+from libs.common.errors import NotFound
+from libs.common.kinds import PVC, Key, Manifest
+from libs.common.reading import text_at
+from libs.contracts.compute import INSTANCE, OPERATION
+from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VmiView,
     VmView,
 )
-from libs.common.contracts.reading import text_at
-from libs.common.errors import NotFound
-from libs.common.kinds import PVC, Key, Manifest
 from operators.compute.samples import build_instance, build_operation
 from tests.e2e.cluster import Cluster, eventually
 from tools.cluster.commands import read

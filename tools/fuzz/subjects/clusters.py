@@ -8,11 +8,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from libs.common.contracts.compute import InstanceView
-from libs.common.contracts.ip_claims import IpClaimView
 from libs.common.kinds import SERVICE, Manifest
 from libs.common.plan import Apply, Create
 from libs.common.testing.fakeapi import FakeApi
+from libs.contracts.compute import InstanceView
+from libs.contracts.ip_claims import IpClaimView
 from operators.clusters.addons import AddonStep
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KubernetesCluster
 from operators.clusters.conformance_test import TestClustersConformance, play

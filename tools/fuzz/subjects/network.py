@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from libs.common.contracts.compute import InstanceView
-from libs.common.contracts.multus import NETWORK_ATTACHMENT_DEFINITION
 from libs.common.kinds import Key, Manifest
 from libs.common.plan import Apply
+from libs.contracts.compute import InstanceView
+from libs.contracts.multus import NETWORK_ATTACHMENT_DEFINITION
 from operators.network.api.v1alpha1 import Firewall, Network, ProviderNetwork
 from operators.network.api.v1alpha1.network import Backend
 from operators.network.conformance_test import TestFirewallConformance, TestNetworkConformance

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from libs.common.contracts.kubevirt import RUNNING_MACHINE_ACTIONS
-from libs.common.contracts.reading import text_at
 from libs.common.kinds import Kind, uid_of
+from libs.common.reading import text_at
 from libs.common.testing.fakeapi.rest import Reply, Rest
+from libs.contracts.kubevirt import RUNNING_MACHINE_ACTIONS
 from tools.kubevirt_sim.parity.case import case
 from tools.kubevirt_sim.parity.site import Site
 from tools.kubevirt_sim.statuses import find_condition

@@ -6,12 +6,6 @@ import contextlib
 from dataclasses import replace
 from typing import Final
 
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.kubevirt import (
-    VIRTUAL_MACHINE,
-    VIRTUAL_MACHINE_INSTANCE_MIGRATION,
-)
-from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
 from libs.common.errors import SlipwayError
 from libs.common.kinds import (
     NAMESPACE,
@@ -25,7 +19,13 @@ from libs.common.kinds import (
     key_of,
     uid_of,
 )
+from libs.common.reading import map_at, maps_at, text_at, text_map_at
 from libs.common.testing.fakeapi.rest import Reply, Rest
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.kubevirt import (
+    VIRTUAL_MACHINE,
+    VIRTUAL_MACHINE_INSTANCE_MIGRATION,
+)
 from tools.kubevirt_sim.parity.case import case
 from tools.kubevirt_sim.parity.site import Site, build_machine
 from tools.kubevirt_sim.registration import WEBHOOKS

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE_MIGRATION
-from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT
-from libs.common.contracts.reading import map_at, maps_at, text_at
 from libs.common.kinds import PVC, Key, Manifest, build_object
+from libs.common.reading import map_at, maps_at, text_at
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE_MIGRATION
+from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT
 from tools.kubevirt_sim.parity.case import case
 from tools.kubevirt_sim.parity.site import Site, read, refused
 from tools.kubevirt_sim.statuses import find_condition, holds

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from libs.common.contracts.kubevirt import (
+from libs.common.kinds import CONTROLLER_REVISION, POD, Key, Manifest, build_object, uid_of
+from libs.common.reading import map_at, maps_at, text_at, text_map_at
+from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
-from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
-from libs.common.kinds import CONTROLLER_REVISION, POD, Key, Manifest, build_object, uid_of
 from tools.kubevirt_sim.parity.case import case
 from tools.kubevirt_sim.parity.site import Site, build_machine, read, refused
 from tools.kubevirt_sim.statuses import find_condition, holds

@@ -15,11 +15,11 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE
-from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT
-from libs.common.contracts.reading import maps_at, text_at
 from libs.common.kinds import Key, Manifest, build_object
+from libs.common.reading import maps_at, text_at
 from libs.common.testing.fakeapi import FakeApi
+from libs.contracts.kubevirt import VIRTUAL_MACHINE
+from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT
 from tools.kubevirt_sim.parity.site import Site, build_machine, open_simulated
 from tools.kubevirt_sim.statuses import find_condition, holds
 

@@ -12,9 +12,6 @@ import pytest
 
 from libs.common.client import Client
 from libs.common.config import ConnectionConfig
-from libs.common.contracts.cdi import BIND_IMMEDIATELY, DATA_VOLUME
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
-from libs.common.contracts.reading import text_at, text_map_at
 from libs.common.errors import ApiError, NotFound, SlipwayError
 from libs.common.kinds import (
     NAMESPACE,
@@ -26,7 +23,10 @@ from libs.common.kinds import (
     build_object,
     uid_of,
 )
+from libs.common.reading import text_at, text_map_at
 from libs.common.testing.fakeapi import FakeApi
+from libs.contracts.cdi import BIND_IMMEDIATELY, DATA_VOLUME
+from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from tools.kubevirt_sim.attach import attach
 from tools.kubevirt_sim.behavior import PREFIX
 from tools.kubevirt_sim.simulator import KubeVirtSim

@@ -13,10 +13,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from libs.common.contracts.compute import INSTANCE, OPERATION
-from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.network import FIREWALL, NETWORK
-from libs.common.contracts.reading import holds_at, text_at
 from libs.common.crd import build_crd
 from libs.common.kinds import (
     CONFIG_MAP,
@@ -27,6 +23,10 @@ from libs.common.kinds import (
     is_deleting,
     key_of,
 )
+from libs.common.reading import holds_at, text_at
+from libs.contracts.compute import INSTANCE, OPERATION
+from libs.contracts.ip_claims import IP_CLAIM
+from libs.contracts.network import FIREWALL, NETWORK
 from operators.clusters.api.reasons import ConditionType
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE, KUBERNETES_CLUSTER, KubernetesCluster
 from operators.clusters.controller import OPERATOR

@@ -11,20 +11,20 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from libs.common.conditions import find_condition
-from libs.common.contracts.cdi import DATA_VOLUME
-from libs.common.contracts.compute import INSTANCE_UID_LABEL
-from libs.common.contracts.ip_claims import IP_CLAIM
-from libs.common.contracts.kubevirt import (
+from libs.common.crd import build_crd
+from libs.common.kinds import LEASE, PVC, SECRET, Manifest, is_deleting, key_of, uid_of
+from libs.common.reading import map_at, text_at
+from libs.contracts.cdi import DATA_VOLUME
+from libs.contracts.compute import INSTANCE_UID_LABEL
+from libs.contracts.ip_claims import IP_CLAIM
+from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     VIRTUAL_MACHINE_INSTANCE,
     VIRTUAL_MACHINE_INSTANCE_MIGRATION,
 )
-from libs.common.contracts.machine_snapshots import MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT
-from libs.common.contracts.network import FIREWALL, NETWORK
-from libs.common.contracts.reading import map_at, text_at
-from libs.common.contracts.volumes import DEMO_VOLUME
-from libs.common.crd import build_crd
-from libs.common.kinds import LEASE, PVC, SECRET, Manifest, is_deleting, key_of, uid_of
+from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT, MACHINE_SNAPSHOT_CONTENT
+from libs.contracts.network import FIREWALL, NETWORK
+from libs.contracts.volumes import DEMO_VOLUME
 from operators.compute.api import RESOURCES
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION

@@ -8,10 +8,6 @@ from typing import Any, Final
 
 from libs.common.client import Client
 from libs.common.conditions import find_condition
-from libs.common.contracts.cluster_api import CLUSTER, IP_ADDRESS, IP_ADDRESS_CLAIM
-from libs.common.contracts.compute import INSTANCE, INSTANCE_UID_LABEL
-from libs.common.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
-from libs.common.contracts.reading import map_at, text_at
 from libs.common.crd import build_crd
 from libs.common.kinds import (
     ENDPOINT_SLICE,
@@ -23,6 +19,10 @@ from libs.common.kinds import (
     uid_of,
 )
 from libs.common.ownership import build_owner_reference
+from libs.common.reading import map_at, text_at
+from libs.contracts.cluster_api import CLUSTER, IP_ADDRESS, IP_ADDRESS_CLAIM
+from libs.contracts.compute import INSTANCE, INSTANCE_UID_LABEL
+from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE
 from operators.ipam.api import RESOURCES
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM

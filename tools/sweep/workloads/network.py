@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from libs.common.contracts.compute import INSTANCE
-from libs.common.contracts.multus import MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION
-from libs.common.contracts.network import FirewallView, NetworkView
-from libs.common.contracts.reading import text_at
 from libs.common.crd import build_crd
 from libs.common.kinds import NETWORK_POLICY, Manifest, uid_of
+from libs.common.reading import text_at
+from libs.contracts.compute import INSTANCE
+from libs.contracts.multus import MULTI_NETWORK_POLICY, NETWORK_ATTACHMENT_DEFINITION
+from libs.contracts.network import FirewallView, NetworkView
 from operators.network.api.v1alpha1 import (
     FIREWALL,
     NETWORK,

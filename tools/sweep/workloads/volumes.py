@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from libs.common.contracts.snapshots import VOLUME_SNAPSHOT
 from libs.common.crd import build_crd
 from libs.common.kinds import POD, PVC, STORAGE_CLASS, Manifest, build_object, is_deleting
 from libs.common.quantity import parse_quantity
+from libs.contracts.snapshots import VOLUME_SNAPSHOT
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume
 from operators.volumes.controller import OPERATOR
 from operators.volumes.rbac import RULES

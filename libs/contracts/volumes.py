@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from libs.common.conditions import READY
-from libs.common.contracts.reading import condition_at, holds_at, text_at
 from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
+from libs.common.reading import condition_at, holds_at, text_at
 
 DEMO_VOLUME: Final = Kind("storage.slipway.dev", "v1alpha1", "DemoVolume", "demovolumes")
 """The kind; ask whether it is served before its objects are asked for."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from libs.common.contracts.reading import map_at, text_at, text_map_at
 from libs.common.kinds import Kind
+from libs.common.reading import map_at, text_at, text_map_at
 
 IPAM_GROUP: Final = "ipam.cluster.x-k8s.io"
 """API group of address claims and addresses."""

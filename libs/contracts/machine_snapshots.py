@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Self
 
-from libs.common.contracts.reading import is_set_at, map_at, maps_at, text_at, text_map_at, texts_at
 from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
+from libs.common.reading import is_set_at, map_at, maps_at, text_at, text_map_at, texts_at
 
 MACHINE_SNAPSHOT_GROUP: Final = "snapshot.kubevirt.io"
 """API group of snapshots of machines."""

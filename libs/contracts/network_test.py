@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.contracts.network import FirewallView, NetworkView, RouteView
 from libs.common.kinds import Manifest
+from libs.contracts.network import FirewallView, NetworkView, RouteView
 
 values: Any = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.contracts.cdi import DATA_VOLUME, DataVolumeView
-from libs.common.contracts.kubevirt import (
+from libs.common.kinds import POD, Manifest, build_object
+from libs.contracts.cdi import DATA_VOLUME, DataVolumeView
+from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
     RunStrategy,
     StateRequest,
     VmiView,
     VmView,
 )
-from libs.common.contracts.launchers import LauncherView, shrink_launcher
-from libs.common.contracts.migrations import MigrationView
-from libs.common.kinds import POD, Manifest, build_object
+from libs.contracts.launchers import LauncherView, shrink_launcher
+from libs.contracts.migrations import MigrationView
 
 GI = 2**30
 

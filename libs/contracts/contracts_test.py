@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.contracts.claims import (
+from libs.common.kinds import POD, Key, Manifest, build_object
+from libs.contracts.claims import (
     ClaimUser,
     ClaimView,
     StorageClassView,
@@ -17,8 +18,7 @@ from libs.common.contracts.claims import (
     holds_claims,
     shrink_pod,
 )
-from libs.common.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
-from libs.common.kinds import POD, Key, Manifest, build_object
+from libs.contracts.snapshots import VOLUME_SNAPSHOT, VolumeSnapshotView
 
 GI = Fraction(2**30)
 

@@ -12,7 +12,8 @@ from datetime import datetime
 from typing import Final, Self
 
 from libs.common.conditions import READY
-from libs.common.contracts.reading import (
+from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
+from libs.common.reading import (
     condition_at,
     holds_at,
     map_at,
@@ -21,7 +22,6 @@ from libs.common.contracts.reading import (
     text_map_at,
     time_at,
 )
-from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
 
 COMPUTE_GROUP: Final = "compute.slipway.dev"
 """API group of instances and of operations on them."""

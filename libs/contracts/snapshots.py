@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Self
 
-from libs.common.contracts.reading import is_set_at, map_at, quantity_at, text_at, text_map_at
 from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
+from libs.common.reading import is_set_at, map_at, quantity_at, text_at, text_map_at
 
 SNAPSHOT_GROUP: Final = "snapshot.storage.k8s.io"
 """API group of snapshots."""

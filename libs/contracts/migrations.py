@@ -8,7 +8,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Self
 
-from libs.common.contracts.reading import (
+from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
+from libs.common.ownership import controller_of
+from libs.common.reading import (
     is_set_at,
     map_at,
     maps_at,
@@ -16,9 +18,7 @@ from libs.common.contracts.reading import (
     text_map_at,
     time_at,
 )
-from libs.common.contracts.states import ConditionsView
-from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
-from libs.common.ownership import controller_of
+from libs.contracts.states import ConditionsView
 
 MIGRATION_JOB: Final = "kubevirt.io/migrationJobUID"
 """Label of the launcher pod that a migration goes to: the UID of the migration."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from libs.common.contracts.kubevirt import CREATED_BY, INSTANCE_LABEL
-from libs.common.contracts.migrations import MIGRATION_JOB
-from libs.common.contracts.reading import map_at, maps_at, text_at, text_map_at
-from libs.common.contracts.states import ConditionsView
 from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
 from libs.common.ownership import controller_of, controller_uid
+from libs.common.reading import map_at, maps_at, text_at, text_map_at
+from libs.contracts.kubevirt import CREATED_BY, INSTANCE_LABEL
+from libs.contracts.migrations import MIGRATION_JOB
+from libs.contracts.states import ConditionsView
 
 LAUNCHER_SELECTOR: Final = "kubevirt.io=virt-launcher"
 """Label selector by which the server finds launcher pods."""

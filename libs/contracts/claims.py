@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, Self
 
-from libs.common.contracts.reading import (
+from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
+from libs.common.ownership import controller_of
+from libs.common.reading import (
     is_set_at,
     map_at,
     maps_at,
@@ -16,8 +18,6 @@ from libs.common.contracts.reading import (
     text_map_at,
     texts_at,
 )
-from libs.common.kinds import Key, Manifest, is_deleting, key_of, uid_of
-from libs.common.ownership import controller_of
 
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 """Binding mode of a class that makes a volume only when a pod that wants it is scheduled."""

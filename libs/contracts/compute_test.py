@@ -8,14 +8,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.contracts.compute import (
+from libs.common.kinds import Manifest
+from libs.common.reading import condition_at, holds_at
+from libs.contracts.compute import (
     INSTANCE_UID_LABEL,
     InstanceView,
     OperationView,
     instance_uids,
 )
-from libs.common.contracts.reading import condition_at, holds_at
-from libs.common.kinds import Manifest
 
 values: Any = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.common.contracts.ip_claims import IP_CLAIM, IpClaimView
+from libs.contracts.ip_claims import IP_CLAIM, IpClaimView
 
 CLAIM = {
     "metadata": {"name": "web", "namespace": "default", "uid": "u", "generation": 2},

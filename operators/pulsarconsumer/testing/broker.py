@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, Any, Final, Self
 
 from libs.common.testing.ports import find_free_port
-from libs.common.testing.pulsar_security import SUPERUSER, build_security
+from operators.pulsarconsumer.testing.security import SUPERUSER, build_security
 
 ASSETS_VARIABLE: Final = "SLIPWAY_PULSAR"
 """Names the folder of the jars."""

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from libs.common.conditions import READY
-from libs.common.contracts.reading import (
+from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
+from libs.common.ownership import controller_uid
+from libs.common.reading import (
     condition_at,
     holds_at,
     map_at,
@@ -14,8 +16,6 @@ from libs.common.contracts.reading import (
     text_at,
     text_map_at,
 )
-from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
-from libs.common.ownership import controller_uid
 
 IPAM_GROUP: Final = "ipam.slipway.dev"
 """API group of pools, claims and the ledger."""

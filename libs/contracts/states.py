@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from libs.common.contracts.reading import maps_at, text_at
+from libs.common.reading import maps_at, text_at
 
 
 @dataclass(frozen=True, slots=True)

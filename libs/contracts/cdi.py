@@ -8,10 +8,10 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Final, Self
 
-from libs.common.contracts.reading import map_at, quantity_at, text_at, text_map_at
-from libs.common.contracts.states import ConditionsView
 from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
 from libs.common.ownership import controller_of
+from libs.common.reading import map_at, quantity_at, text_at, text_map_at
+from libs.contracts.states import ConditionsView
 
 CDI_GROUP: Final = "cdi.kubevirt.io"
 """API group of the importer."""

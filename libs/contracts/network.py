@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from libs.common.conditions import READY
-from libs.common.contracts.compute import instance_uids
-from libs.common.contracts.reading import holds_at, int_at, maps_at, text_at, texts_at
 from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
+from libs.common.reading import holds_at, int_at, maps_at, text_at, texts_at
+from libs.contracts.compute import instance_uids
 
 NETWORK_GROUP: Final = "network.slipway.dev"
 """API group of network."""

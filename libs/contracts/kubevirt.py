@@ -2,8 +2,8 @@
 
 A VirtualMachine (VM) is what is asked for. Each time it is started KubeVirt makes a new
 VirtualMachineInstance (VMI) of the same name: a restart is told by the UID alone. The guest runs in
-a virt-launcher pod (`libs.common.contracts.launchers`), and in a second one during a live
-migration (`libs.common.contracts.migrations`).
+a virt-launcher pod (`libs.contracts.launchers`), and in a second one during a live
+migration (`libs.contracts.migrations`).
 
 Phases and reasons are texts: newer releases add to them, and a view must not fail on those.
 """
@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Self
 
-from libs.common.contracts.migrations import MigrationStateView
-from libs.common.contracts.reading import (
+from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
+from libs.common.ownership import controller_of
+from libs.common.reading import (
     is_set_at,
     map_at,
     maps_at,
@@ -24,9 +25,8 @@ from libs.common.contracts.reading import (
     text_map_at,
     texts_at,
 )
-from libs.common.contracts.states import ConditionsView
-from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
-from libs.common.ownership import controller_of
+from libs.contracts.migrations import MigrationStateView
+from libs.contracts.states import ConditionsView
 
 KUBEVIRT_GROUP: Final = "kubevirt.io"
 """API group of machines."""
