@@ -12,11 +12,25 @@ import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from operators.pulsarconsumer.app.received import RawMessage, Received, render_id
 
 _REMEMBERED = 20_000
 """Ids of messages that were acknowledged lately, and attempts that are remembered."""
+
+
+@dataclass(slots=True)
+class _Watch:
+    """The time after a lost connection in which messages may come again.
+
+    Attributes:
+        until: Time of the monotonic clock before which it does not end.
+        left: Messages that the source may receive after that time; the watch ends with them.
+    """
+
+    until: float
+    left: int = _REMEMBERED
 
 
 class Held:
@@ -43,7 +57,7 @@ class Held:
         """Attempts that failed at messages which will be redelivered, by id."""
         self.is_watching = False
         """Whether messages may come a second time."""
-        self._until = 0.0
+        self._watches: dict[object, _Watch] = {}
 
     def __len__(self) -> int:
         """Return how many messages are kept."""
@@ -111,20 +125,48 @@ class Held:
         """Return how many attempts at a message are known to have been made."""
         return self.attempts_made.get(id_, 0) if self.attempts_made else 0
 
-    def watch_redeliveries(self, until: float) -> None:
-        """Remember acknowledged messages until a time: a connection was lost."""
+    def watch_redeliveries(self, source: object, until: float) -> None:
+        """Remember acknowledged messages: a source lost its connection, or has it again.
+
+        The broker sends what it does not know as acknowledged into the queue of the source, where
+        it may wait for as long as handlers are busy. So the watch ends after a time, and once the
+        source has found its queue empty after that time.
+
+        Args:
+            source: Whose messages may come again.
+            until: Time of the monotonic clock before which the watch does not end.
+        """
         with self._lock:
-            self._until = max(self._until, until)
+            self._watches[source] = _Watch(until)
             self.is_watching = True
 
-    def tick(self, now: float) -> None:
-        """Stop watching when the time is over; called often."""
-        if self._until and now >= self._until:
-            with self._lock:
-                self._until = 0.0
-                if not self._kept:
-                    self._done.clear()
-                    self.is_watching = False
+    def reconnected(self, source: object, until: float) -> None:
+        """Watch until a time if the connection of a source was lost before."""
+        if source in self._watches:
+            self.watch_redeliveries(source, until)
+
+    def note_empty(self, source: object, now: float) -> None:
+        """End the watch of a source that found its queue empty, if its time is over."""
+        watch = self._watches.get(source)
+        if watch is not None and now >= watch.until:
+            self._end_watch(source, watch)
+
+    def note_received(self, source: object, count: int, now: float) -> None:
+        """End the watch of a source whose queue is never empty, after as many as are remembered."""
+        watch = self._watches.get(source)
+        if watch is not None and now >= watch.until:
+            watch.left -= count
+            if watch.left <= 0:
+                self._end_watch(source, watch)
+
+    def _end_watch(self, source: object, watch: _Watch) -> None:
+        with self._lock:
+            if self._watches.get(source) is not watch:
+                return  # The connection was lost again.
+            del self._watches[source]
+            self.is_watching = bool(self._watches) or bool(self._kept)
+            if not self.is_watching:
+                self._done.clear()
 
     def acknowledged(self, message: Received) -> None:
         """Take note of a message that was acknowledged."""
@@ -186,7 +228,7 @@ class Held:
         self._scheduled.pop(message.id, None)
         if self._kept.pop(message.id, None) is not None:
             self._bytes -= len(message.data)
-            self.is_watching = bool(self._kept) or self._until > 0
+            self.is_watching = bool(self._kept) or bool(self._watches)
 
     def _note_done(self, id_: str) -> None:
         self._done[id_] = None

@@ -20,10 +20,9 @@ def test_message_that_was_copied_before_the_broker_crashed_is_not_handled_again(
     held = Held(10, 1000)
     held.copied(received(1))
     # Another loss of the connection is over.
-    held.watch_redeliveries(10.0)
-    held.tick(11.0)
-    held.watch_redeliveries(100.0)
-    assert held.is_watching
+    held.watch_redeliveries("a", 10.0)
+    held.note_empty("a", 11.0)
+    held.watch_redeliveries("a", 100.0)
 
     first, second = raw(1), raw(2)
     assert held.sort_out([first, second], []) == ([second], [first])
@@ -48,3 +47,59 @@ def test_message_that_waits_behind_another_does_not_become_due_by_itself() -> No
     held.keep(second, 7.0)
     assert held.pop_due(8.0) == [second]
     assert held.pop_due(9.0) == []
+
+
+def watching(*sources: str) -> Held:
+    """Remember an acknowledged message, and watch the redeliveries of sources until 10.0."""
+    held = Held(10, 1000)
+    for source in sources:
+        held.watch_redeliveries(source, 10.0)
+    held.acknowledged(received(1))
+    return held
+
+
+def is_recognized(held: Held) -> bool:
+    """Tell whether the acknowledged message is recognized when it comes again."""
+    message = raw(1)
+    return held.is_watching and held.sort_out([message], []) == ([], [message])
+
+
+def test_redeliveries_are_recognized_until_the_queue_is_empty_after_their_time() -> None:
+    held = watching("a")
+
+    held.note_received("a", 100, 11.0)
+    held.note_empty("a", 9.0)  # The broker may not have sent all of it.
+    held.note_empty("b", 11.0)
+    assert is_recognized(held)
+    held.note_empty("a", 11.0)
+    assert not is_recognized(held)
+
+
+def test_redeliveries_are_recognized_for_each_source() -> None:
+    held = watching("a", "b")
+
+    held.note_empty("a", 11.0)
+    assert is_recognized(held)
+    held.note_empty("b", 11.0)
+    assert not is_recognized(held)
+
+
+def test_redeliveries_are_recognized_for_their_time_after_the_connection_is_back() -> None:
+    held = watching("a")
+
+    held.reconnected("a", 50.0)
+    held.reconnected("b", 50.0)  # It never was lost.
+    held.note_empty("a", 49.0)
+    assert is_recognized(held)
+    held.note_empty("a", 50.0)
+    assert not is_recognized(held)
+
+
+def test_queue_that_is_never_empty_is_watched_for_a_number_of_messages() -> None:
+    held = watching("a")
+
+    held.note_received("a", 30_000, 9.0)
+    held.note_received("a", 19_999, 11.0)
+    assert is_recognized(held)
+    held.note_received("a", 1, 11.0)
+    assert not is_recognized(held)

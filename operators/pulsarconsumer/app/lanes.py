@@ -75,7 +75,8 @@ class Lanes[T]:
         self._threads = self._idle = self._active = 0
         self._blocked_submitters = 0
         self._mean = 0.0
-        self._stopped = False
+        self.stopped = False
+        """Whether no further item is begun."""
         self._slots: dict[int, Slot[T]] = {}
         self._dropped: dict[int, T] = {}
         self._lines: dict[str, _Line[T]] = {}
@@ -105,7 +106,7 @@ class Lanes[T]:
                 self._leave()
         if self._queue:
             self._wake(len(items))
-        while len(self._queue) > _QUEUED and not (self._stopped or give_up()):
+        while len(self._queue) > _QUEUED and not (self.stopped or give_up()):
             with self._room:
                 self._blocked_submitters += 1
                 self._room.wait(0.1)
@@ -121,7 +122,9 @@ class Lanes[T]:
         """Return the items that are worked on, or wait for it."""
         with self._lines_lock:
             waiting = [item for line in self._lines.values() for item in line.waiting]
-        return [*self._working(), *self._queue.copy(), *waiting]
+        dropped = self._dropped
+        queued = [item for item in self._queue.copy() if id(item) not in dropped]
+        return [*self._working(), *queued, *waiting]
 
     def slots(self) -> list[Slot[T]]:
         """Return what each thread works on."""
@@ -146,16 +149,21 @@ class Lanes[T]:
 
     def stop(self) -> None:
         """Begin no further item."""
-        self._stopped = True
+        self.stopped = True
         with self._room:
             self._room.notify_all()
 
     def wait_idle(self, seconds: float) -> bool:
-        """Wait until no item is worked on, and tell whether that was so in time."""
+        """Wait until no item is worked on, and tell whether that was so in time.
+
+        Unless they are stopped, that is when no item is left.
+        """
         deadline = time.monotonic() + seconds
-        while self._active:
+        while self._active or (self._queue and not self.stopped):
             if time.monotonic() >= deadline:
                 return False
+            if not self.stopped:
+                self.nudge()
             with self._room:
                 self._room.wait(0.02)
         return True
@@ -173,7 +181,7 @@ class Lanes[T]:
     def _enter(self) -> bool:
         """Become one of those that work, if there are not too many."""
         with self._changed:
-            if self._active >= self._count or self._stopped:
+            if self._active >= self._count or self.stopped:
                 return False
             self._active += 1
             return True
@@ -201,7 +209,7 @@ class Lanes[T]:
         slot = self._find_slot()
         while True:
             with self._changed:
-                while not self._queue or self._stopped or self._active >= self._count:
+                while not self._queue or self.stopped or self._active >= self._count:
                     self._idle += 1
                     self._changed.wait()
                     self._idle -= 1
@@ -216,7 +224,7 @@ class Lanes[T]:
         take, work = self._queue.popleft, self._work if self._group_of is None else self._follow
         done, began = 0, time.monotonic()
         try:
-            while done < most and not self._stopped:
+            while done < most and not self.stopped:
                 try:
                     item = take()
                 except IndexError:
@@ -272,7 +280,7 @@ class Lanes[T]:
                     line.waiting.extendleft(reversed(blocked.rest))
                     self._park_all(blocked.rest)
                     return
-                if not line.waiting or self._stopped:
+                if not line.waiting or self.stopped:
                     self._lines.pop(group, None)
                     return
                 item = line.owner = line.waiting.popleft()

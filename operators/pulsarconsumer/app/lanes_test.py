@@ -178,6 +178,11 @@ def test_purged_item_is_not_worked_on() -> None:
         lanes.submit([("", number) for number in range(5)])
         wait_until(lambda: len(lanes.slots()) == 1 and lanes.slots()[0].item is not None, "begun")
         lanes.purge(lambda item: item[1] in (2, 3))
+        # Messages that are pending are not taken when the broker sends them again.
+        assert [number for _, number in lanes.pending()] == [0, 1, 4]
+        lanes.purge(lambda item: item[1] == 4)
+        assert [number for _, number in lanes.pending()] == [0, 1]
+        lanes.submit([("", 4)])
         go.set()
         wait_until(lambda: len(done) == 3, "the others are done")
 

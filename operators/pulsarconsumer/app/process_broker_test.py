@@ -175,6 +175,32 @@ def test_sigterm_finishes_what_is_begun_and_leaves_the_rest(
     wait_until(lambda: backlog(pulsar_broker, topic) == 10 - len(begun), "these alone are acked")
 
 
+def test_consumers_that_end_in_turn_show_each_message_once(
+    pulsar_broker: Broker, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    """Without a handler the line in the log is the work; it is acknowledged before the end."""
+    environ = build_environment(pulsar_broker.service_url, topic, rate_limit_per_second=2000)
+    producer = peer.client.create_producer(topic, block_if_queue_full=True)
+    sent = [f"m{number}" for number in range(10_000)]
+    for text in sent:
+        producer.send_async(text.encode(), lambda *_: None)
+    producer.flush()
+    producer.close()
+    shown: list[str] = []
+    while len(shown) < len(sent):
+        with app(environ, tmp_path) as process:
+            # Neither that it begins nor that it has all is the same in each turn.
+            wait_until(
+                lambda: len(process.payloads) > 1000 or not backlog(pulsar_broker, topic),
+                "it consumes",
+            )
+            assert process.terminate() == 0
+        shown += process.payloads
+
+    assert sorted(shown) == sorted(sent)
+    assert backlog(pulsar_broker, topic) == 0
+
+
 def test_broker_that_is_killed_and_comes_back_is_survived(
     pulsar_broker: Broker, topic: str, tmp_path: Path
 ) -> None:
@@ -217,6 +243,44 @@ def test_what_a_handler_prints_is_not_between_the_lines(
 
     assert process.payloads == ["x"]
     assert "not a line of the log" in process.errors
+
+
+BLOCKS = """
+import os, pathlib, threading
+
+def block():
+    pathlib.Path(os.environ["NOTES"]).write_text("blocks")
+    threading.Event().wait()
+"""
+STARTS = {
+    "import of the app": ("structlog.py", "block()"),
+    "import of the handler": ("orders.py", "block()"),
+    "open of the handler": (
+        "orders.py",
+        "class Handle:\n  def open(self): block()\n  def __call__(self, message): pass",
+    ),
+}
+"""Modules that hold up the start, by what is held up."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("moment", STARTS)
+def test_signal_during_the_start_ends_the_app_in_order(
+    moment: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    name, code = STARTS[moment]
+    (tmp_path / name).write_text(f"{BLOCKS}\n{code}\n")
+    marker = tmp_path / "marker"
+    environ = build_environment("pulsar://127.0.0.1:1", "t", handler="orders:Handle") | {
+        "NOTES": str(marker),
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)]),
+    }
+    with app(environ, tmp_path) as process:
+        wait_until(marker.exists, "it is held up")
+        process.process.send_signal(number)
+        assert process.process.wait(60) == 0
+
+    assert "Stopped before" in process.errors
 
 
 def test_app_waits_for_a_broker_that_is_not_there(tmp_path: Path) -> None:

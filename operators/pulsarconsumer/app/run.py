@@ -9,8 +9,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Final, NoReturn
 
 import structlog
 
@@ -48,6 +49,7 @@ _CLOSE_SECONDS: Final = 5.0
 """Time to close the connection after the drain; less than the pod's grace period leaves."""
 _HOOKS_SECONDS: Final = 5.0
 """Time for `close` of the handler and for atexit, after that."""
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 log = structlog.get_logger("app")
 
@@ -84,8 +86,16 @@ async def serve(settings: Settings, handler: Handler, stream: MessageStream) -> 
         allowed_attributes=SPAN_ATTRIBUTES,
     )
     loop, handlers = asyncio.get_running_loop(), HandlerLoop()
+    signaled, ended = asyncio.Event(), asyncio.Event()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, signaled.set)
+    opening = _start(lambda: open_handler(handler, handlers), "handler-open")
+    await _first(opening, signaled.wait())
+    if not opening.done():
+        log.info("Stopped before open() of the handler ended")
+        return 0
     try:
-        await asyncio.to_thread(open_handler, handler, handlers)
+        opening.result()
     except HandlerInvalid as err:
         log.error("Invalid settings, not starting", reason=str(err))
         return MISCONFIGURED
@@ -93,9 +103,6 @@ async def serve(settings: Settings, handler: Handler, stream: MessageStream) -> 
     health = HealthServer(metrics, f":{settings.metrics_port}", f":{settings.health_port}")
     health.add_health_check("worker", worker.check_alive)
     health.add_ready_check("broker", worker.check_ready)
-    signaled, ended = asyncio.Event(), asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, signaled.set)
 
     def run() -> None:
         worker.run()
@@ -103,20 +110,47 @@ async def serve(settings: Settings, handler: Handler, stream: MessageStream) -> 
 
     async with health:
         threading.Thread(target=run, name="worker", daemon=True).start()
-        waits = [asyncio.create_task(event.wait()) for event in (signaled, ended)]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        await _first(signaled.wait(), ended.wait())
         await _drain(settings, worker, ended)
-        for task in waits:
-            task.cancel()
-    closing = threading.Thread(
-        target=close_handler, args=(handler, handlers, _HOOKS_SECONDS), daemon=True
-    )
-    closing.start()
-    await asyncio.to_thread(closing.join, _HOOKS_SECONDS)
+    closing = _start(lambda: close_handler(handler, handlers, _HOOKS_SECONDS), "handler-close")
+    await asyncio.wait((closing,), timeout=_HOOKS_SECONDS)
     await telemetry.close()
     if worker.failure:
         log.error("Consumer stopped after a fatal error", reason=worker.failure)
     return FAILED if worker.failure else 0
+
+
+def _start(work: Callable[[], None], name: str) -> asyncio.Future[None]:
+    """Run the code of a handler in a thread that does not hold up the end of the process."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+
+    def settle(error: BaseException | None) -> None:
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+    def run() -> None:
+        error: BaseException | None = None
+        try:
+            work()
+        except BaseException as err:  # noqa: BLE001  # Whoever waits gets it.
+            error = err
+        with suppress(RuntimeError):  # The loop has ended: nobody waits any more.
+            loop.call_soon_threadsafe(settle, error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
+
+
+async def _first(*waits: Awaitable[object]) -> None:
+    """Wait for the first of several; futures continue, coroutines are cancelled."""
+    tasks = [asyncio.ensure_future(each) for each in waits]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        if task not in waits:
+            task.cancel()
 
 
 async def _drain(settings: Settings, worker: Worker, ended: asyncio.Event) -> None:
@@ -125,9 +159,9 @@ async def _drain(settings: Settings, worker: Worker, ended: asyncio.Event) -> No
         return
     log.info("Stopping", drain_timeout_seconds=settings.drain_timeout_seconds)
     worker.stop(time.monotonic() + settings.drain_timeout_seconds)
-    if not worker.is_connected:
-        return  # It holds nothing, and an attempt to subscribe may take long to end.
-    for number in (signal.SIGTERM, signal.SIGINT):
+    if not worker.has_messages:
+        return  # There is nothing to drain, and an attempt to subscribe may take long to end.
+    for number in _SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     try:
         await asyncio.wait_for(ended.wait(), settings.drain_timeout_seconds + _CLOSE_SECONDS)
@@ -137,7 +171,7 @@ async def _drain(settings: Settings, worker: Worker, ended: asyncio.Event) -> No
         log.info("Stopped")
 
 
-def end(status: int) -> None:
+def end(status: int) -> NoReturn:
     """Run what is registered by atexit, then end the process.
 
     A handler that hangs, or a thread of the client, would hold up an ordinary end.

@@ -44,8 +44,8 @@ _LONG_CALL_SECONDS: Final = 0.2
 """A call that takes longer is recorded in the journal."""
 _CAREFUL_SECONDS: Final = 600.0
 """How long each call is recorded after a crash."""
-_REDELIVERY_SECONDS: Final = 60.0
-"""How long after a lost connection messages may come again that were acknowledged meanwhile."""
+REDELIVERY_SECONDS: Final = 60.0
+"""How long after a lost connection brokers redeliver, at least; see `Held.watch_redeliveries`."""
 _UNEXPECTED: Final = "Unhandled error, exiting"
 
 log = structlog.get_logger("worker")
@@ -142,13 +142,15 @@ class Worker:
     def stop(self, deadline: float) -> None:
         """Begin nothing more; what is begun has until a time of the monotonic clock to end."""
         self._deadline = deadline
-        self._lanes.stop()
+        # Without a handler, the line in the log is the work: what has one is acknowledged.
+        if self._settings.handler or self.failure:
+            self._lanes.stop()
         self._stopping.set()
 
     @property
-    def is_connected(self) -> bool:
-        """Whether there is a consumer, which may hold messages."""
-        return any(source.is_open for source in self.sources)
+    def has_messages(self) -> bool:
+        """Whether there is a consumer, which may hold messages, or some are handled."""
+        return any(source.is_open for source in self.sources) or bool(self._lanes.pending())
 
     def check_ready(self) -> str | None:
         """Say why no messages can be received, or nothing if some can."""
@@ -196,6 +198,7 @@ class Worker:
                 self._stopping.wait(delay)
                 delay = min(2 * delay, _LAST_RETRY_SECONDS)
                 continue
+            self._held.reconnected(source, time.monotonic() + REDELIVERY_SECONDS)
             name = self._settings.subscription_name
             log.info("Consuming", topic=source.name, subscription=name)
             return True
@@ -222,6 +225,8 @@ class Worker:
             try:
                 batch = source.receive()
             except pulsar.Timeout:
+                if self._held.is_watching and source.is_connected:
+                    self._held.note_empty(source, time.monotonic())
                 continue
             except pulsar.PulsarException as err:
                 if not broken():
@@ -236,6 +241,7 @@ class Worker:
     def _sort_out(self, source: Source, batch: Sequence[RawMessage]) -> Sequence[RawMessage]:
         """Leave out messages that come again while they are handled, or after that."""
         new, done = self._held.sort_out(batch, self._pending())
+        self._held.note_received(source, len(batch), time.monotonic())
         for raw in done:
             try:
                 source.acknowledge(raw)
@@ -267,7 +273,7 @@ class Worker:
 
     def _close(self, source: Source) -> None:
         """Close a consumer; the broker has back what was not acknowledged."""
-        self._held.watch_redeliveries(time.monotonic() + _REDELIVERY_SECONDS)
+        self._held.watch_redeliveries(source, time.monotonic() + REDELIVERY_SECONDS)
         source.close("the connection was lost")
         self._lanes.purge(lambda unit: _head_of(unit).source is source)
         self._held.forget(source)
@@ -284,9 +290,9 @@ class Worker:
             self._lanes.submit(units if self._whole else due, self._stopping.is_set)
         self._lanes.nudge()
         self._meters.count()
-        self._held.tick(now)
-        if any(source.is_open and not source.is_connected for source in self.sources):
-            self._held.watch_redeliveries(now + _REDELIVERY_SECONDS)
+        for source in self.sources:
+            if source.is_open and not source.is_connected:
+                self._held.watch_redeliveries(source, now + REDELIVERY_SECONDS)
         if self._journal.careful and now - started > _CAREFUL_SECONDS:
             self._journal.careful = False
         self._watch_calls(now)
@@ -325,11 +331,17 @@ class Worker:
         def left() -> float:
             return max(0.0, self._deadline - time.monotonic())
 
+        def join() -> None:
+            for pump in pumps:
+                pump.join(min(5.0, left()))
+
+        if not self._lanes.stopped:
+            join()
         # Threads of topics handle messages themselves while that is quick.
         if not self._lanes.wait_idle(left()):
             log.error("Handlers did not end in time; their messages go back to the broker")
-        for pump in pumps:
-            pump.join(min(5.0, left()))
+        self._lanes.stop()
+        join()
         self._journal.close()
         for source in self.sources:
             source.close("the app is stopping")

@@ -1,0 +1,156 @@
+"""Messages that the broker sends again because it crashed and forgot their acknowledgments."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.error import HTTPError
+
+import pytest
+
+from libs.common.testing.pulsar import Broker
+from operators.pulsarconsumer.app import Message, source, worker
+from operators.pulsarconsumer.app.harness import (
+    SUBSCRIPTION,
+    Peer,
+    RunningWorker,
+    build_environment,
+    running,
+    wait_until,
+)
+
+_SECONDS = 0.5
+"""Least time in which redeliveries are expected; an hour of a slow machine would do as well."""
+
+
+class Blocking:
+    """A handler that fails for poison, and does not end for others until it is told to."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.calls: list[str] = []
+
+    def __call__(self, message: Message) -> None:
+        payload = message.data.decode()
+        self.calls.append(payload)
+        if payload == "poison":
+            raise ValueError(payload)
+        if payload.startswith("slow"):
+            self.go.wait(120)
+
+
+@pytest.fixture
+def handler() -> Iterator[Blocking]:
+    handler = Blocking()
+    yield handler
+    handler.go.set()
+
+
+@pytest.fixture(autouse=True)
+def short_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "REDELIVERY_SECONDS", _SECONDS)
+
+
+def backlog(broker: Broker, topic: str) -> int:
+    try:
+        stats = broker.subscription(topic.rpartition("/")[2], SUBSCRIPTION)
+    except HTTPError:
+        return -1  # The topic is not loaded yet.
+    return int(stats.get("msgBacklog", -1))
+
+
+def crash(
+    broker: Broker,
+    topic: str,
+    sent: list[str],
+    handler: Blocking,
+    folder: Path,
+    received: int,
+    restart: Callable[[RunningWorker], None],
+) -> None:
+    """Kill a broker that has forgotten the acknowledgment of poison when it is back.
+
+    A message before the poison is not acknowledged, so the broker keeps in memory alone that the
+    poison was. It is only tried once.
+
+    Args:
+        broker: What is killed.
+        topic: It holds the messages already.
+        sent: Their payloads: one slow, the poison, and others.
+        handler: Handles two messages at a time.
+        folder: Where the log is.
+        received: How many messages are received before the broker is killed.
+        restart: Called while the broker is dead; starts it again.
+    """
+    environ = build_environment(
+        broker.service_url,
+        topic,
+        subscription_type="KeyShared",
+        receiver_queue_size=10,
+        max_in_flight=2,
+        retry_max_attempts=1,
+        dead_letter="Enabled",
+    )
+    with running(environ, handler, folder / "log") as consumer:
+        wait_until(lambda: consumer.handled("dead_lettered") == 1, "the poison is put aside")
+        wait_until(
+            lambda: consumer.value("messages_received_total", source="topic") >= received,
+            "the others wait for a handler",
+        )
+        broker.kill()
+        wait_until(lambda: not consumer.sources[0].is_connected, "the loss is seen")
+        restart(consumer)
+        handler.go.set()
+        wait_until(lambda: backlog(broker, topic) == 0, "nothing is left")
+
+    assert Counter(handler.calls) == dict.fromkeys(sent, 1)
+    wait_until(lambda: backlog(broker, f"{topic}-{SUBSCRIPTION}-DLQ") >= 1, "it is loaded")
+    assert backlog(broker, f"{topic}-{SUBSCRIPTION}-DLQ") == 1
+
+
+def send(broker: Broker, topic: str, others: int) -> list[str]:
+    peer = Peer(broker.service_url)
+    keys = {"slow": "a", "poison": "b"}
+    sent = ["slow", "poison", *(f"slow-{number}" for number in range(others))]
+    for payload in sent:
+        peer.send(topic, [payload.encode()], partition_key=keys.get(payload, payload))
+    peer.close()
+    return sent
+
+
+def test_poison_that_waits_in_the_queue_while_handlers_are_busy_is_not_tried_again(
+    pulsar_broker: Broker, topic: str, handler: Blocking, tmp_path: Path
+) -> None:
+    # More than wait in memory and in the queue of the client: the thread of the topic waits.
+    sent = send(pulsar_broker, topic, 130)
+
+    def restart(consumer: RunningWorker) -> None:
+        pulsar_broker.start()
+        wait_until(lambda: consumer.sources[0].is_connected, "it is connected again")
+        back = time.monotonic()
+        wait_until(lambda: time.monotonic() > back + 2 * _SECONDS, "the time is over")
+
+    crash(pulsar_broker, topic, sent, handler, tmp_path, 104, restart)
+
+
+def test_broker_that_is_away_for_long_brings_each_message_once(
+    pulsar_broker: Broker,
+    topic: str,
+    handler: Blocking,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent = send(pulsar_broker, topic, 6)
+    monkeypatch.setattr(source, "BROKEN_SECONDS", 0.0)
+
+    def restart(consumer: RunningWorker) -> None:
+        wait_until(lambda: not consumer.sources[0].is_open, "it is closed")
+        closed = time.monotonic()
+        wait_until(lambda: time.monotonic() > closed + 2 * _SECONDS, "the time is over")
+        monkeypatch.setattr(source, "BROKEN_SECONDS", 60.0)
+        pulsar_broker.start()
+
+    crash(pulsar_broker, topic, sent, handler, tmp_path, 8, restart)
