@@ -11,7 +11,6 @@ from urllib.error import HTTPError
 
 import pytest
 
-from libs.common.testing.pulsar import Broker
 from operators.pulsarconsumer.app import Message, source, worker
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
@@ -21,6 +20,7 @@ from operators.pulsarconsumer.app.harness import (
     running,
     wait_until,
 )
+from operators.pulsarconsumer.testing.broker import Broker
 
 _SECONDS = 0.5
 """Least time in which redeliveries are expected; an hour of a slow machine would do as well."""
