@@ -72,7 +72,7 @@ class RenewingContext(ssl.SSLContext):
                 log.warning("Cannot reload the certificates, keeping the old ones", error=str(err))
             else:
                 self._last = self._session = None
-                log.info("Reloading renewed certificates")
+                log.info("Reloaded renewed certificates")
 
     def _find_session(self) -> ssl.SSLSession | None:
         """Return a session that a connection can take up; None for a handshake from the start."""
@@ -125,7 +125,10 @@ def build_server_context(directory: str) -> ssl.SSLContext:
             try:
                 seen, current = found, load()
             except ConfigError as err:
-                log.warning("Keeping the certificate of the server", error=str(err))
+                log.warning(
+                    "Cannot reload the certificate of the server, keeping the old one",
+                    error=str(err),
+                )
             else:
                 log.info("Loaded a renewed certificate of the server")
         connection.context = current

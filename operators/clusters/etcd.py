@@ -125,7 +125,7 @@ def explain_incomplete(etcd: Etcd, nodes: Iterable[str]) -> str:
         nodes: Names of the nodes of the control plane.
     """
     if not etcd.is_known:
-        return f"the members of etcd cannot be listed: {etcd.problem or 'not asked yet'}"
+        return f"the members of etcd cannot be listed: {etcd.problem or 'not queried yet'}"
     wanted = set(nodes)
     by_name = {each.name: each for each in etcd.members if each.name}
     for name in sorted(wanted):

@@ -43,7 +43,7 @@ async def list_members(post: Post, nodes: Sequence[str]) -> Etcd:
         post: Reaches the members.
         nodes: Nodes of the control plane; the first one that answers is asked for the list.
     """
-    problem = "no node of the control plane can be asked"
+    problem = "no node of the control plane can be queried"
     for node in nodes:
         try:
             # Linearizable: a member that has lost its cluster must not answer from memory.
@@ -68,7 +68,7 @@ async def remove_member(post: Post, nodes: Sequence[str], member: Member) -> Non
     Raises:
         EtcdError: No member carried it out. etcd itself refuses to lose its majority.
     """
-    problem = EtcdError("no other node of the control plane can be asked")
+    problem = EtcdError("no other node of the control plane can be queried")
     for node in nodes:
         try:
             await _ask(post, node, _REMOVE, {"ID": member.id})

@@ -52,8 +52,10 @@ def judge(instance: InstanceView, observed: Observed, health: Health, now: datet
     name = instance.key.name
     if not observed.workload.reachable:
         return Verdict(State.PENDING, "the API of the cluster does not respond")
-    if instance.deleting or name in observed.busy:
-        return Verdict(State.PENDING, "its machine is being worked on")
+    if instance.deleting:
+        return Verdict(State.PENDING, "its machine is being deleted")
+    if name in observed.busy:
+        return Verdict(State.PENDING, "an Operation is in progress on its machine")
     if not instance.vmi_uid or instance.ready_since is None:
         # A new disk would not help a machine that cannot be started.
         return Verdict(State.PENDING, instance.message or "its machine does not run")

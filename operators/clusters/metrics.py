@@ -25,7 +25,7 @@ ADDONS: Final = MetricSpec(
 LOOK_SECONDS: Final = MetricSpec(
     "clusters_look_seconds",
     MetricKind.HISTOGRAM,
-    "Time to list the nodes of a cluster from its API server, by result.",
+    "Duration of a check of a cluster through its API server, by result.",
     ("result",),
     buckets=(0.01, 0.05, 0.1, 0.5, 1, 5, 10),
 )

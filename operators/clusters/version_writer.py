@@ -58,7 +58,7 @@ async def write_version(client: Client, step: SetVersion) -> None:
     if text_at(config, "kubernetesVersion") == step.version:
         return
     if text_at(config, "kubernetesVersion") != step.old:
-        raise Conflict(409, "Conflict", f"{CONFIG} changed its version")
+        raise Conflict(409, "Conflict", f"another client changed kubernetesVersion in {CONFIG}")
     text = fastyaml.dump({**config, "kubernetesVersion": step.version})
     version = text_at(held, "metadata", "resourceVersion")
     patch = {"metadata": {"resourceVersion": version}, "data": {_FIELD: text}}

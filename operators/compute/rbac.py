@@ -35,14 +35,14 @@ RULES: tuple[PolicyRule, ...] = (
     ),
     *reads(INSTANCE_SIZE, why="read the sizes of machines"),
     *children(VIRTUAL_MACHINE, "create", "patch", "delete", why="manage the machines of Instances"),
-    *children(VIRTUAL_MACHINE_INSTANCE, "delete", why="delete exactly the run that a Reboot names"),
+    *children(VIRTUAL_MACHINE_INSTANCE, "delete", why="delete one run of a machine by its UID"),
     *children(DATA_VOLUME, "create", "patch", "delete", why="manage the root disks of Instances"),
     *children(IP_CLAIM, "create", "patch", "delete", why="claim public addresses"),
     *children(
         PVC,
         "patch",
         "delete",
-        why="find root disks whose DataVolume was garbage-collected, and volumes",
+        why="manage root disks whose DataVolume was garbage-collected, and find volumes",
     ),
     # Neither list nor watch: users' Secrets are named to KubeVirt and never read.
     grant(SECRET, "get", "create", "patch", why="manage the Secrets with the user data"),

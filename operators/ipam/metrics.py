@@ -25,13 +25,13 @@ ALLOCATIONS: Final = MetricSpec(
 CONFLICTS: Final = MetricSpec(
     "ipam_allocation_conflicts_total",
     MetricKind.COUNTER,
-    "Total number of attempts to allocate an address that another claim already had.",
+    "Total number of attempts to allocate an address that was already allocated.",
     ("pool",),
 )
 RELEASES: Final = MetricSpec(
     "ipam_releases_total",
     MetricKind.COUNTER,
-    "Total number of addresses released from deleted claims.",
+    "Total number of addresses released because their claim was deleted or has another address.",
     ("pool",),
 )
 MOVES: Final = MetricSpec(

@@ -32,7 +32,7 @@ async def take_steps(
         ctx.event(
             "Warning",
             repaired,
-            f"Put {step.kind.kind} {step.key} right, which another client had changed",
+            f"Corrected {step.kind.kind} {step.key}, which another client had changed",
         )
     if outcome.changed > len(patches):
         ctx.event("Normal", reason, "Updated policies and attachments")

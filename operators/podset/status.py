@@ -194,7 +194,7 @@ def _explain(desired: Desired, facts: Assessment, refusal: Refusal | None) -> tu
         if facts.missing <= 0 and facts.terminating:
             count = _count(len(facts.terminating), "pod")
             pods = _list([pod.name for pod in sorted(facts.terminating, key=_by_slot)])
-            return Reason.TERMINATING, f"{count} being deleted must disappear first: {pods}"
+            return Reason.TERMINATING, f"{count} being deleted must terminate first: {pods}"
         taken = _find_blocking(desired, facts)
         if taken:
             return Reason.NAME_TAKEN, _describe_taken(desired, taken)
@@ -278,7 +278,7 @@ def _describe_waiting(facts: Assessment) -> str:
     pods = sorted((failure.pod for failure in waiting), key=_by_slot)
     names = _list([_describe_pod(pod) for pod in pods])
     return (
-        f"{_count(len(waiting), 'pod')} ended immediately and will be replaced after a delay:"
+        f"{_count(len(waiting), 'pod')} ended shortly after the start and will be replaced later:"
         f" {names}"
     )
 

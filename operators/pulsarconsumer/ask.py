@@ -113,7 +113,7 @@ class Secrets:
         except KeyError:
             raise SecretMissing(f"{where}: Secret {name} has no key {key}") from None
         except (binascii.Error, UnicodeDecodeError, TypeError):
-            raise SecretMissing(f"{where}: key {key} of Secret {name} is no text") from None
+            raise SecretMissing(f"{where}: key {key} of Secret {name} is not text") from None
 
     async def refer(self, reference: KeyReference, where: str) -> str:
         """Return the text that a reference names; raises as `read`."""

@@ -164,7 +164,7 @@ class Reconciler:
             ending = is_deleting(deployment)
             step = Delete(DEPLOYMENT, ctx.key, deployment["metadata"]["uid"], None, "Foreground")
             outcome = Outcome() if ending else await ctx.execute([step])
-            message = "the consumers are ending; then the subscription is deleted"
+            message = "the consumers are stopping; then the subscription is deleted"
             return await self._wait(ctx, consumer, Reason.ENDING_CONSUMERS, message, outcome)
 
         async def act() -> None:

@@ -158,7 +158,7 @@ def _judge_ready(
         message = f"{view.updated} of {wanted} consumers run the current spec"
         return Condition.false(kind, Reason.UPDATING, message)
     if view.replicas > wanted:
-        message = f"{view.replicas - wanted} of {view.replicas} consumers are ending"
+        message = f"{view.replicas - wanted} of {view.replicas} consumers are stopping"
         return Condition.false(kind, Reason.SCALING_DOWN, message)
     if view.ready < wanted:
         message = f"{view.ready} of {wanted} consumers are ready"

@@ -111,10 +111,11 @@ def _judge_progress(claim: ClaimView, wants: str) -> Condition:
         held = render_quantity(claim.capacity or 0)
         hint = f"set spec.size to {held} or to a size that the storage supports"
         return _growing(
-            Reason.INFEASIBLE, _say(f"{wants}; the storage cannot do it; {hint}", failure)
+            Reason.INFEASIBLE,
+            _say(f"{wants}; the storage does not support this size; {hint}", failure),
         )
     if failure is not None:
-        return _growing(Reason.RESIZE_FAILED, _say(f"{wants}; growing failed", failure))
+        return _growing(Reason.RESIZE_FAILED, _say(f"{wants}; the expansion failed", failure))
     if status in _FILE_SYSTEM or claim.condition(*_FILE_SYSTEM) is not None:
         return _growing(
             Reason.FILE_SYSTEM_PENDING, f"{wants}; the file system grows when a pod mounts it"

@@ -263,7 +263,9 @@ def _plan_deletion(observed: Observed, claim: ClaimView) -> Ending:
     if observed.users:
         waiting = _wait_for_users(observed, f"{name} is deleted when no pod uses it")
         return Ending(actions, reason=waiting.reason, message=waiting.message)
-    return Ending(actions, reason=Reason.DELETING_CLAIM, message=f"Waiting for {name} to go")
+    return Ending(
+        actions, reason=Reason.DELETING_CLAIM, message=f"Waiting for {name} to be deleted"
+    )
 
 
 def _is_last_of(snapshot: VolumeSnapshotView, claim: ClaimView) -> bool:

@@ -260,8 +260,8 @@ def _judge_bound(claim: ClaimView, observed: Observed) -> Condition:
         return Condition.true(ConditionType.BOUND, Reason.BOUND, f"bound to {claim.volume_name}")
     if claim.phase == "Lost":
         message = (
-            f"the volume {claim.volume_name} of {name} no longer exists; delete the claim to start"
-            " with an empty volume"
+            f"the volume {claim.volume_name} of {name} no longer exists; delete the claim;"
+            " spec.onLoss decides whether an empty one is created"
         )
         return Condition.false(ConditionType.BOUND, Reason.LOST, message)
     if observed.lost_origin and not claim.volume_name:
@@ -291,7 +291,7 @@ def _explain_waiting(claim: ClaimView, observed: Observed) -> str:
         return "without a storage class the claim needs a volume created by hand"
     return (
         f"storage class {claim.storage_class} does not exist, so it needs that class, "
-        "or a volume made by hand"
+        "or a volume created by hand"
     )
 
 

@@ -120,7 +120,7 @@ class Cache:
                     projection.changed(Change(kind, None, manifest))
                 except Exception:
                     log.exception(
-                        "Projection failed, object left out of the cache",
+                        "Projection failed, object left out of the projection",
                         projection=type_.__name__,
                         object=describe(kind, key_of(manifest)),
                     )

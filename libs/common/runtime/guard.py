@@ -111,7 +111,7 @@ class BindingGuard:
             except SlipwayError as err:
                 self._unsettled.add(namespace)
                 log.warning(
-                    "Cannot set the finalizer that keeps the permissions",
+                    "Cannot update the finalizer that keeps the permissions, retrying",
                     namespace=namespace,
                     error=str(err),
                 )
@@ -151,7 +151,7 @@ class BindingGuard:
             except (NotFound, Forbidden) as err:
                 # Permissions that come from elsewhere must not keep the operator from its work.
                 log.warning(
-                    "Cannot set the finalizer that keeps the permissions",
+                    "Cannot set the finalizer that keeps the permissions, continuing without it",
                     namespace=namespace,
                     error=str(err),
                 )
@@ -187,7 +187,7 @@ class BindingGuard:
                 if own_namespace:
                     await self._release_own(own_namespace)
         except (SlipwayError, TimeoutError) as err:
-            log.warning("Cannot read whether namespaces are being deleted", error=str(err))
+            log.warning("Cannot release the permissions before exiting", error=str(err))
 
     async def _leave_unwatched(self, namespace: str) -> None:
         """Let go of a RoleBinding that is being deleted although its namespace is not.

@@ -249,7 +249,7 @@ class Store:
         except Exception:
             # One object of one tenant must not end the process for all of them.
             log.exception(
-                "Projection failed, caching the whole object",
+                "Transform failed, caching the whole object",
                 resource=str(self.kind),
                 object=str(key_of(manifest)),
             )

@@ -159,7 +159,11 @@ class Sweeper:
                 failures += 1
                 if not informer.note_failure(scope.namespace, err):
                     name = {"resource": informer.kind.resource, "namespace": str(scope)}
-                    log.warning("Waiting to compare the cache again", **name, error=str(err))
+                    log.warning(
+                        "Cannot compare the cache with the API server, retrying later",
+                        **name,
+                        error=str(err),
+                    )
             else:
                 failures = 0
                 if scope.synced:

@@ -116,7 +116,7 @@ def find_problem(held: Certificate, names: Sequence[str], now: datetime) -> str:
     if now < begin:
         return "is not valid yet"
     if now > begin + (end - begin) * 2 / 3:
-        return f"ends at {end:%Y-%m-%d}"
+        return f"expires on {end:%Y-%m-%d}"
     if held.certificate not in held.trusted:
         return "is not trusted"
     return ""

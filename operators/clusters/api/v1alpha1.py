@@ -235,7 +235,7 @@ class KubernetesClusterSpec(
     image: Image
     """image is the disk image of the nodes. It must contain containerd, kubeadm and kubelet."""
     network_ref: Annotated[LocalObjectReference, Immutable()]
-    """networkRef names the Network of the nodes."""
+    """networkRef names the Network of the nodes. Immutable."""
     pod_cidr: Annotated[Cidr, Immutable()] = "10.244.0.0/16"
     """podCidr is the address block of pods. Immutable."""
     service_cidr: Annotated[Cidr, Immutable()] = "10.96.0.0/16"

@@ -198,7 +198,7 @@ class InstanceSpec(
     stays off until an Operation of type Start or Reboot, with Restart it boots again. A guest that
     crashes, or whose node is drained, boots again in both cases. Defaults to Stop."""
     network_ref: Annotated[LocalObjectReference | None, Immutable()] = None
-    """networkRef names the Network of the machine. Defaults to the pod network."""
+    """networkRef names the Network of the machine. Defaults to the pod network. Immutable."""
     firewall_ref: LocalObjectReference | None = None
     """firewallRef names a Firewall. The machine starts only when the Firewall protects it."""
     private_ip: Annotated[
@@ -206,7 +206,7 @@ class InstanceSpec(
         Field(alias="privateIP"),
         Immutable(),
     ] = None
-    """privateIP is the address on the Network. Defaults to an address that is allocated."""
+    """privateIP is the address on the Network. Defaults to an allocated address. Immutable."""
     public_ip: Annotated[PublicIP, Field(alias="publicIP")] = PublicIP()
     """publicIP defines the public address."""
     hostname: DnsLabel | None = None

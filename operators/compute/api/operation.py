@@ -197,7 +197,7 @@ class OperationSpec(
     """OperationSpec is what is to be done; it is fixed but for cancel."""
 
     type: Annotated[OperationType, Immutable()]
-    """type is the type of the task."""
+    """type is the type of the task. Immutable."""
     target_ref: Annotated[TargetRef, Immutable()]
     """targetRef names the Instance. Immutable."""
     rebuild: Annotated[Rebuild | None, Immutable()] = None

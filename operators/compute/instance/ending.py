@@ -33,7 +33,7 @@ def plan_ending(instance: Instance, observed: Observed) -> Ending:
     machine = observed.machine
     if machine is not None:
         key = machine.view.key
-        message = f"Waiting for {describe(VIRTUAL_MACHINE, key)} to go"
+        message = f"Waiting for {describe(VIRTUAL_MACHINE, key)} to be deleted"
         actions = list(address)
         if not machine.view.deleting:
             step = Delete(VIRTUAL_MACHINE, key, machine.view.uid)
@@ -65,7 +65,7 @@ def _end_disks(instance: Instance, observed: Observed, before: tuple[Action, ...
     waits = [disk for _, disk in sorted(observed.disks.items())]
     if not waits:
         return Ending(tuple(actions), done=not actions, reason=Reason.WITHDRAWING_ADDRESS)
-    message = f"Waiting for {describe(DATA_VOLUME, key_of(waits[0].manifest))} to go"
+    message = f"Waiting for {describe(DATA_VOLUME, key_of(waits[0].manifest))} to be deleted"
     return Ending(tuple(actions), reason=Reason.DELETING_DISK, message=message)
 
 

@@ -76,7 +76,7 @@ def judge_network(instance: Instance, observed: Observed) -> Condition:
     if not has_network(instance, observed):
         return Condition.false(type_, Reason.NETWORK_NOT_READY, _explain_network(observed, network))
     if not network.isolated and instance.spec.firewall_ref is None:
-        message = f"Network {reference.name} is not separated from others yet"
+        message = f"Network {reference.name} does not isolate its instances yet"
         return Condition.false(type_, Reason.NETWORK_NOT_READY, message)
     return Condition.true(type_, Reason.NETWORK_FOUND, f"on Network {reference.name}")
 
@@ -94,7 +94,7 @@ def judge_firewall(instance: Instance, observed: Observed) -> Condition:
     """State whether the machine is protected as asked."""
     type_, reference = ConditionType.FIREWALL_APPLIED, instance.spec.firewall_ref
     if reference is None:
-        return Condition.true(type_, Reason.NOT_REQUESTED, "spec.firewallRef names none")
+        return Condition.true(type_, Reason.NOT_REQUESTED, "spec.firewallRef is not set")
     if observed.firewall is None:
         message = f"there is no Firewall {reference.name}, which spec.firewallRef names"
         return Condition.false(type_, Reason.FIREWALL_MISSING, message)
@@ -108,7 +108,7 @@ def judge_address(instance: Instance, observed: Observed) -> Condition:
     """State whether the public address is routed to the machine that runs."""
     type_, public = ConditionType.ADDRESS_READY, instance.spec.public_ip
     if public.mode is PublicIPMode.NONE:
-        return Condition.true(type_, Reason.NOT_REQUESTED, "spec.publicIP asks for none")
+        return Condition.true(type_, Reason.NOT_REQUESTED, "spec.publicIP requests no address")
     claim = observed.claim
     if claim is None:
         message = f"there is no IPClaim {public.claim_name or 'of the Instance'} yet"
@@ -204,8 +204,8 @@ def judge_extras(instance: Instance, observed: Observed) -> list[Condition]:
         found.append(Condition.true(ConditionType.EVICTING, Reason.EVICTION_REQUESTED, message))
     if observed.silent_node:
         message = (
-            f"node {observed.silent_node} does not report; the machine may still run "
-            "there, so it is not started elsewhere: repair the node or delete it"
+            f"node {observed.silent_node} does not report; the machine may still run there, so it"
+            " is neither deleted by force nor started elsewhere: repair the node or delete it"
         )
         found.append(Condition.true(ConditionType.BLOCKED, Reason.NODE_SILENT, message))
     return found

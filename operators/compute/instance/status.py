@@ -100,7 +100,7 @@ def _follow_disk(directive: Directive, observed: Observed) -> tuple[DirectiveSta
     if disk is None:
         taken = [name for name in observed.foreign if name.endswith(f"/{directive.disk}")]
         if taken:
-            return DirectiveState.FAILED, f"{taken[0]} belongs to somebody else"
+            return DirectiveState.FAILED, f"{taken[0]} belongs to another owner"
         return DirectiveState.IN_PROGRESS, "the disk is being created"
     if disk.failed:
         return DirectiveState.FAILED, "the disk cannot be filled; see the events of its DataVolume"

@@ -169,7 +169,7 @@ async def _ask_guest(ctx: Context, operation: Operation, turn: Turn) -> None:
         refusal = refuse_reboot(err.message)
         await _write(ctx, Operation.parse(_held(ctx)), refusal, Outcome())
     except SlipwayError as err:
-        ctx.log.warning("No response to the request to reboot the guest", error=str(err))
+        ctx.log.warning("The request to reboot the guest failed", error=str(err))
 
 
 async def _observe(ctx: Context, operation: Operation) -> Observed:
@@ -177,7 +177,7 @@ async def _observe(ctx: Context, operation: Operation) -> Observed:
     observed = observe_operation(ctx, operation)
     if await is_behind(ctx, operation, observed):
         raise TransientError(
-            f"{ctx} is a step for a state that was not observed yet", retry_after=_LOOK_SECONDS
+            f"{ctx} names an object that the cache does not have yet", retry_after=_LOOK_SECONDS
         )
     target = observed.target
     if operation.observed.step == TAKE:

@@ -75,7 +75,7 @@ def refuse_reboot(message: str) -> Turn:
     """Write down that KubeVirt does not pass the wish on."""
     return fail(
         OperationReason.NOT_REBOOTED,
-        f"KubeVirt does not forward the request to the guest: {message}",
+        f"KubeVirt rejected the request to reboot the guest: {message}",
     )
 
 

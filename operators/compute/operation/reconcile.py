@@ -112,7 +112,10 @@ def _find_loss(operation: Operation, target: Target | None) -> Turn | None:
         message = f"there is no Instance {name}, which spec.targetRef names"
         return fail(OperationReason.TARGET_NOT_FOUND, message)
     if known and target.uid != known:
-        message = f"Instance {name} was recreated: its UID is {target.uid}"
+        message = (
+            f"Instance {name} has UID {target.uid} instead of {known}: it was recreated, or"
+            " spec.targetRef.uid is wrong"
+        )
         return fail(OperationReason.TARGET_NOT_FOUND, message)
     if target.instance.metadata.is_deleting:
         return fail(OperationReason.TARGET_DELETING, f"Instance {name} is being deleted")

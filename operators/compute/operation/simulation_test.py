@@ -253,6 +253,21 @@ async def test_operation_on_an_instance_that_is_not_there_fails() -> None:
     assert (status["phase"], status["reason"]) == ("Failed", "TargetNotFound")
 
 
+async def test_operation_names_both_uids_of_an_instance_that_is_not_the_one_it_was_made_for() -> (
+    None
+):
+    """The cause may be a wrong UID in the spec as well, so the message claims neither."""
+    operation = build_operation("Reboot")
+    operation["spec"]["targetRef"]["uid"] = "0000-wrong"
+    life = Life(operation)
+    await life.live()
+
+    uid = life.world.api.get(INSTANCE, WEB)["metadata"]["uid"]
+    status = life.world.api.get(OPERATION, OP)["status"]
+    assert (status["phase"], status["reason"]) == ("Failed", "TargetNotFound")
+    assert f"has UID {uid} instead of 0000-wrong" in status["message"]
+
+
 async def test_reboot_of_a_machine_that_is_off_fails() -> None:
     life = Life(build_operation("Reboot"))
     await life.begin()

@@ -74,7 +74,7 @@ async def reconcile(ctx: Context) -> Result | None:
         if outcome.changed:
             surplus = hold is Hold.SURPLUS
             reason = AllocationReason.SURPLUS if surplus else AllocationReason.RETURNED
-            _tell(ctx, reason, f"Took {entry.spec.address} back")
+            _tell(ctx, reason, f"Released {entry.spec.address}")
             ctx.metrics.counter(metrics.RELEASES).labels(entry.spec.pool_ref.name).inc()
         # The finalizer comes off in a pass of its own, which no event of our own asks for.
         return Result.from_outcome(outcome, requeue_after=0)
@@ -138,7 +138,7 @@ def _build_rest(ctx: Context, plan: ReleasePlan) -> Manifest:
     assert plan.until is not None
     until = render_time(plan.until)
     rests = Condition.true(
-        AllocationCondition.RELEASED, AllocationReason.QUARANTINED, f"rests until {until}"
+        AllocationCondition.RELEASED, AllocationReason.QUARANTINED, f"quarantined until {until}"
     )
     return {
         "conditions": _conditions(ctx, [rests]),

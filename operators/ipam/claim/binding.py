@@ -162,10 +162,12 @@ def plan_binding(current: Binding, found: Finding | None) -> BindingPlan:
     if current.places and _is_other_target(current, wanted):
         # Both steps can be seen: taken off the one, then led to the other.
         off = replace(current, places=(), epoch=current.epoch + 1)
-        message = f"taken off {current.target}"
+        message = f"no longer routed to {current.target}"
         return BindingPlan(off, BindingState.MOVING, ClaimReason.MOVING, message, again=True)
     if _is_earlier_run(wanted, current):
-        return _stay(current, found, "an earlier run of the machine was seen")
+        return _stay(
+            current, found, "only an earlier run of the machine was found; the address stays"
+        )
     same_run = current.vmi_uid == wanted.vmi_uid
     if found.sight is Sight.UNCLEAR and current.places and same_run:
         return _stay(current, found, found.message)

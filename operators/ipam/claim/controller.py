@@ -204,7 +204,7 @@ class Reconciler:
         left = await _find_children(ctx)
         if outcome.ok and not left:
             return None
-        message = f"waiting for {', '.join(left) or 'the Service'} to go"
+        message = f"waiting for {', '.join(left) or 'the Service'} to be deleted"
         await self._show_end(ctx, claim, ClaimReason.WITHDRAWING, message)
         return Result.from_outcome(outcome)
 

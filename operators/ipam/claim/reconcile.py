@@ -80,7 +80,7 @@ def may_publish(grips: Sequence[Grip]) -> bool:
 def plan_unpublished(current: Binding, grips: Sequence[Grip]) -> BindingPlan:
     """Lead the addresses of a claim nowhere, since they may not be published."""
     lost = next((grip.address for grip in grips if grip.lost), "")
-    state, message = BindingState.UNBOUND, "the address is routed when the claim has one"
+    state, message = BindingState.UNBOUND, "the claim has no address yet"
     if lost:
         state, message = BindingState.WITHDRAWN, f"{lost} has no entry in the ledger any more"
     off = replace(current, places=(), epoch=current.epoch + bool(current.places))

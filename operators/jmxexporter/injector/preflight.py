@@ -85,7 +85,9 @@ def _check_state(process: Process, request: Request) -> Refusal | None:
         return Refusal(Reason.NOT_READY, f"the process is in state {process.scheduling}")
     uptime = process.read_uptime()
     if uptime < request.min_uptime_seconds:
-        message = f"runs for {uptime:.0f} s, touched after {request.min_uptime_seconds} s"
+        message = (
+            f"has been running for {uptime:.0f} s, injected after {request.min_uptime_seconds} s"
+        )
         return Refusal(Reason.NOT_READY, message)
     return None
 
@@ -175,7 +177,7 @@ def check_upstream(process: Process, request: Request) -> Refusal | None:
         except OSError:
             continue
         if "upstream-" in target or "jmx_prometheus" in target:
-            return Refusal(Reason.ALREADY_INSTRUMENTED, f"{target} is loaded")
+            return Refusal(Reason.ALREADY_INSTRUMENTED, f"{target} is loaded already")
     return None
 
 

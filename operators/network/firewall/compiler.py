@@ -306,8 +306,8 @@ def _find_shortfalls(ruleset: Ruleset, traffic: Traffic) -> Iterable[Shortfall]:
     }
     for name in sorted(closed - icmp):
         message = (
-            "protocols other than TCP, UDP and SCTP stay blocked if ports are listed: "
-            "NetworkPolicy cannot express them"
+            "protocols other than TCP, UDP and SCTP stay blocked for addresses to which only some "
+            "ports are open: NetworkPolicy cannot express them"
         )
         yield Shortfall(
             name or DEFAULT_FIELDS[ruleset.direction],
@@ -318,9 +318,10 @@ def _find_shortfalls(ruleset: Ruleset, traffic: Traffic) -> Iterable[Shortfall]:
 
 def _tell_undefined(rule: PacketRule) -> Shortfall:
     message = (
-        "NetworkPolicy cannot express ICMP: it stays blocked unless all traffic is allowed"
+        "NetworkPolicy cannot express ICMP: it stays blocked, except for addresses for which all"
+        " traffic is allowed"
         if rule.allows
-        else "NetworkPolicy cannot express ICMP: no rule allows it, and the network plugin decides"
+        else "NetworkPolicy cannot express ICMP: no policy allows it; the network plugin decides"
     )
     return Shortfall(rule.name, FirewallReason.PROTOCOL_UNDEFINED, message)
 

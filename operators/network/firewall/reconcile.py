@@ -271,7 +271,7 @@ def _judge_ready(
     if len(observed.members) > MEMBERS_LIMIT:
         message = (
             f"{len(observed.members)} instances reference the firewall, at most {MEMBERS_LIMIT}"
-            " can; make another firewall for the rest"
+            " can; create another Firewall for the rest"
         )
         return lack(FirewallReason.TOO_MANY_INSTANCES, message)
     beyond = [
@@ -282,13 +282,13 @@ def _judge_ready(
         return lack(FirewallReason.OTHER_NETWORK, message)
     open_yet = [each.key.name for each in observed.members if each not in covered]
     if open_yet:
-        message = f"another policy still allows {render_users(open_yet)}"
+        message = f"another policy still allows traffic of {render_users(open_yet)}"
         return lack(FirewallReason.OPEN_ELSEWHERE, message)
     if observed.network is None:
         message = f"Network {firewall.spec.network_ref.name}, the spec.networkRef, does not exist"
         return lack(FirewallReason.NETWORK_NOT_FOUND, message)
     reason = FirewallReason.UNENFORCEABLE if shortfalls else FirewallReason.IN_FORCE
-    message = f"{child} stands for {len(covered)} instances"
+    message = f"{child} applies to {len(covered)} instances"
     return Condition.true(FirewallCondition.READY, reason, message)
 
 

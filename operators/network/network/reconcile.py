@@ -206,7 +206,7 @@ def _judge_isolated(
     for child in closing:
         if not child.stands:
             return _lack(type_, child, refusal)
-    message = f"{closing[-1]} blocks all traffic of every instance of the network"
+    message = f"{closing[-1]} isolates every instance of the network"
     return Condition.true(type_, NetworkReason.IN_PLACE, message)
 
 

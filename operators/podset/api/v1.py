@@ -360,8 +360,13 @@ class PodSet(
         label_selector=".status.selector",
     ),
     columns=(
-        PrinterColumn("Desired", "integer", ".spec.replicas", "Number of pods asked for."),
-        PrinterColumn("Current", "integer", ".status.replicas", "Number of pods that the set has."),
+        PrinterColumn("Desired", "integer", ".spec.replicas", "Desired number of pods."),
+        PrinterColumn(
+            "Current",
+            "integer",
+            ".status.replicas",
+            "Number of pods that have not ended and are not being deleted.",
+        ),
         PrinterColumn("Ready", "integer", ".status.readyReplicas", "Number of ready pods."),
         PrinterColumn(
             "Updated", "integer", ".status.updatedReplicas", "Pods of the newest template."

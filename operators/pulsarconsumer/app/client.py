@@ -96,7 +96,7 @@ def read_secret(path: str) -> str:
     try:
         text = Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as err:
-        reason = err.strerror if isinstance(err, OSError) else "is no text"
+        reason = err.strerror if isinstance(err, OSError) else "is not text"
         raise CredentialsMissing(f"{path}: {reason}") from None
     if not text:
         raise CredentialsMissing(f"{path}: is empty")

@@ -159,4 +159,4 @@ def attempt(close: Callable[[], object]) -> None:
     try:
         close()
     except pulsar.PulsarException as err:
-        log.debug("Connection was already closed", error=str(err))
+        log.debug("Closing failed; it may be closed already", error=str(err))

@@ -166,7 +166,7 @@ async def _drain(settings: Settings, worker: Worker, ended: asyncio.Event) -> No
     try:
         await asyncio.wait_for(ended.wait(), settings.drain_timeout_seconds + _CLOSE_SECONDS)
     except TimeoutError:
-        log.error("Cannot close the connection in time")
+        log.error("The connection was not closed in time, exiting anyway")
     else:
         log.info("Stopped")
 

@@ -112,7 +112,7 @@ class PulsarAdmin:
         answer = await self._send("GET", f"{topic.path}/partitions")
         partitions = answer.get("partitions")
         if not isinstance(partitions, int):
-            raise AdminMisunderstood("partitions: no number")
+            raise AdminMisunderstood("partitions: not a number")
         return partitions
 
     async def read_statistics(
@@ -277,7 +277,7 @@ class PulsarAdmin:
         secret = self._login.header() or self._login.key_file or self._login.certificate
         if secret and not are_neighbors(host, target.hostname or ""):
             raise AdminRedirected(
-                f"{where}, which is not a broker of the same cluster as {host}: no credentials are"
+                f"{where}, which is in another domain or namespace than {host}: no credentials are"
                 " sent there"
             )
         return location

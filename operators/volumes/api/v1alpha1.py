@@ -249,7 +249,7 @@ class DemoVolumeSpec(
     ] = [AccessMode.READ_WRITE_ONCE]
     """accessModes define who can mount the volume at the same time. Immutable."""
     volume_mode: Annotated[VolumeMode, Immutable()] = VolumeMode.FILESYSTEM
-    """volumeMode is Filesystem, or Block for the bare device."""
+    """volumeMode is Filesystem, or Block for the bare device. Immutable."""
     source: Annotated[VolumeSource | None, Immutable()] = None
     """source is the origin of the data in the new volume. Defaults to an empty volume.
     Immutable."""

@@ -226,7 +226,7 @@ class IPClaimSpec(KubernetesModel):
     """IPClaimSpec is what a user asks for."""
 
     pool_ref: Annotated[PoolReference, Immutable()]
-    """poolRef names the pool of the address."""
+    """poolRef names the pool of the address. Immutable."""
     address: Annotated[Address | None, Immutable()] = None
     """address is the requested address. Defaults to any free address. Immutable."""
     secondary: Annotated[SecondaryAddress | None, Immutable()] = None
@@ -245,7 +245,7 @@ class IPClaimSpec(KubernetesModel):
     of kind Service. Required for any other target: without ports Bound is False (NoPorts)."""
     deletion_policy: DeletionPolicy = DeletionPolicy.RELEASE
     """deletionPolicy is Release, or RefuseWhileAssigned to prevent the deletion of the claim while
-    it has a target."""
+    its target exists."""
 
 
 class ClaimBinding(KubernetesModel):

@@ -176,7 +176,7 @@ class IPPoolSpec(
     """realm is the space in which each address is unique; pools of a realm can overlap.
     Immutable."""
     family: Annotated[Family, Immutable()]
-    """family is IPv4 or IPv6."""
+    """family is IPv4 or IPv6. Immutable."""
     addresses: Annotated[list[Range], ListSet(), Field(min_length=1, max_length=64)]
     """addresses are the addresses of the pool: single addresses, CIDRs and ranges."""
     excluded: Annotated[list[Range], ListSet(), Field(max_length=64)] = []

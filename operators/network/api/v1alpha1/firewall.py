@@ -240,7 +240,7 @@ class FirewallSpec(
     """FirewallSpec is what a user asks for."""
 
     network_ref: Annotated[LocalObjectReference, Immutable()]
-    """networkRef names the Network of the firewall."""
+    """networkRef names the Network of the firewall. Immutable."""
     default_ingress: Verdict = Verdict.DENY
     """defaultIngress is the action for connections to an instance that match no rule."""
     default_egress: Verdict = Verdict.ALLOW
