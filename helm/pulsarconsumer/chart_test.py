@@ -40,6 +40,18 @@ class TestPulsarConsumerChart(ChartSuite):
         assert find(set_by_user) == "example.com/app:1"
         assert find(loaded) is None, "the default of the setting is on the nodes"
 
+    def test_consumers_have_no_user_where_the_platform_assigns_it(self) -> None:
+        def find(values: dict[str, Any]) -> str | None:
+            env = self.render_container(values)["env"]
+            named = {one["name"]: one.get("value") for one in env}
+            return named.get("PULSARCONSUMER_PLATFORM_ASSIGNS_USER_IDS")
+
+        platform: dict[str, Any] = {"global": {"platformAssignsUserIds": True}}
+        assert find({}) is None
+        assert find(platform) == "true"
+        assert find({**platform, "settings": {"platformAssignsUserIds": False}}) == "false"
+        assert find({"settings": {"platformAssignsUserIds": True}}) == "true"
+
     def test_notes_warn_of_a_policy_that_keeps_brokers_away(self) -> None:
         closed: dict[str, Any] = {"networkPolicy": {"enabled": True}}
         egress = [{"ports": [{"port": 8080}]}]

@@ -137,7 +137,11 @@ class Reconciler:
         decision = self._decide(ctx, consumer, observed, look)
         observed = replace(observed, decision=decision)
         plan = plan_consumer(
-            consumer, observed, image=self._settings.consumer_image, owner=ctx.owner_reference()
+            consumer,
+            observed,
+            image=self._settings.consumer_image,
+            owner=ctx.owner_reference(),
+            user_ids=not self._settings.platform_assigns_user_ids,
         )
         before = observed.deployment
         outcome = await ctx.execute(*plan.batches)

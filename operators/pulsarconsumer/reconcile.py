@@ -55,7 +55,12 @@ class Plan:
 
 
 def plan_consumer(
-    consumer: PulsarConsumer, observed: Observed, *, image: str, owner: Manifest
+    consumer: PulsarConsumer,
+    observed: Observed,
+    *,
+    image: str,
+    owner: Manifest,
+    user_ids: bool = True,
 ) -> Plan:
     """Plan the Deployment and what goes with it.
 
@@ -64,6 +69,7 @@ def plan_consumer(
         observed: What there is.
         image: Image where the spec names none.
         owner: Controller reference.
+        user_ids: Whether pods have a fixed user and group.
     """
     replicas = choose_replicas(consumer, observed)
     wanted = _build_sides(consumer, observed, owner)
@@ -82,7 +88,9 @@ def plan_consumer(
     fault = find_fault(consumer)
     deployment: list[Step] = []
     if not held and not fault:
-        manifest = build_deployment(consumer, replicas=replicas, image=image, owner=owner)
+        manifest = build_deployment(
+            consumer, replicas=replicas, image=image, owner=owner, user_ids=user_ids
+        )
         deployment.append(Apply(DEPLOYMENT, manifest))
     # Who scaled until now is sent away before anything else is scaled.
     return Plan((surplus, deployment, sides), replicas, held, missing, fault)

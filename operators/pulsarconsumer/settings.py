@@ -16,6 +16,11 @@ class Settings(CommonSettings):
     )
     """consumer_image is the image of consumers whose PulsarConsumer names none."""
 
+    platform_assigns_user_ids: bool = False
+    """platform_assigns_user_ids leaves user and groups of consumers to the platform: their pods
+    have no runAsUser, runAsGroup and fsGroup, unless the PulsarConsumer sets them in its
+    template."""
+
     poll_seconds: float = Field(default=30, ge=0, le=3600)
     """poll_seconds is the time between two looks at the broker for the status of a PulsarConsumer
     without autoscaling; 0 asks only where the spec needs an answer."""

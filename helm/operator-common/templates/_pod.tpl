@@ -109,6 +109,10 @@ are separated by commas, as the settings expect.
   value: {{ . }}
 {{- end }}
 {{- end }}
+{{- if and (eq .name "platformAssignsUserIds") $.Values.global.platformAssignsUserIds (has (toString (get $values .name)) (list "" "<nil>")) }}
+- name: {{ .env }}
+  value: "true"
+{{- end }}
 {{- /* An operator that signs its messages has a Secret for the key. */}}
 {{- if and (eq .name "signingSecret") (not (get $values .name)) }}
 - name: {{ .env }}

@@ -17,6 +17,8 @@ from operators.pulsarconsumer.resources.overlay import lay_over
 HEALTH_PORT: Final = 8081
 """Port of the probes; that of the metrics is in the spec."""
 _NOBODY: Final = 65532
+# Files of Secrets belong to fsGroup, which may read them.
+_USER_IDS: Final = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), _NOBODY)
 _GRACE_SECONDS: Final = 20
 """Seconds for a consumer to close its connections and its handler after it has drained."""
 _PROBE_SECONDS: Final = 5
@@ -24,7 +26,12 @@ _LIVENESS_PERIOD: Final = 10
 
 
 def build_deployment(
-    consumer: PulsarConsumer, *, replicas: int, image: str, owner: Manifest
+    consumer: PulsarConsumer,
+    *,
+    replicas: int,
+    image: str,
+    owner: Manifest,
+    user_ids: bool = True,
 ) -> Manifest:
     """Build the Deployment.
 
@@ -33,6 +40,7 @@ def build_deployment(
         replicas: Number of pods; no part of the template, so that no pod is replaced for it.
         image: Image where the spec names none.
         owner: Controller reference.
+        user_ids: Whether pods have a fixed user and group; otherwise the platform assigns them.
     """
     labels = selector_labels(consumer.metadata.name)
     spec = {
@@ -40,7 +48,7 @@ def build_deployment(
         "revisionHistoryLimit": 3,
         "selector": {"matchLabels": labels},
         "strategy": _build_strategy(consumer),
-        "template": _build_template(consumer, image),
+        "template": _build_template(consumer, image, user_ids),
     }
     return build_child(DEPLOYMENT, consumer, owner, spec)
 
@@ -55,7 +63,7 @@ def _build_strategy(consumer: PulsarConsumer) -> Manifest:
 _SHARED_BOUNDS: Final = {"maxSurge": "25%", "maxUnavailable": "25%"}
 
 
-def _build_template(consumer: PulsarConsumer, image: str) -> Manifest:
+def _build_template(consumer: PulsarConsumer, image: str, user_ids: bool) -> Manifest:
     overlay = consumer.spec.template
     metadata: Manifest = {
         # The selector of a Deployment cannot change, so its labels win.
@@ -65,21 +73,18 @@ def _build_template(consumer: PulsarConsumer, image: str) -> Manifest:
         metadata["annotations"] = dict(overlay.metadata.annotations)
     return {
         "metadata": metadata,
-        "spec": lay_over(_build_pod_spec(consumer, image), overlay.spec),
+        "spec": lay_over(_build_pod_spec(consumer, image, user_ids), overlay.spec),
     }
 
 
-def _build_pod_spec(consumer: PulsarConsumer, image: str) -> Manifest:
+def _build_pod_spec(consumer: PulsarConsumer, image: str, user_ids: bool) -> Manifest:
     volumes, mounts = build_volumes(consumer)
     return {
         "containers": [_build_container(consumer, image, mounts)],
         "volumes": volumes,
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": _NOBODY,
-            "runAsGroup": _NOBODY,
-            # Files of Secrets belong to this group, which may read them.
-            "fsGroup": _NOBODY,
+            **(_USER_IDS if user_ids else {}),
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "automountServiceAccountToken": False,

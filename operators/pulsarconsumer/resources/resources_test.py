@@ -77,6 +77,21 @@ def test_pod_is_restricted() -> None:
     assert main["securityContext"]["readOnlyRootFilesystem"] is True
 
 
+def test_platform_can_assign_users_and_groups() -> None:
+    built = build_deployment(
+        parse_consumer(), replicas=1, image="app:1", owner=OWNER, user_ids=False
+    )
+    chosen = parse_consumer(template={"spec": {"securityContext": {"runAsUser": 1000}}})
+    laid_over = build_deployment(chosen, replicas=1, image="app:1", owner=OWNER, user_ids=False)
+
+    context = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert built["spec"]["template"]["spec"]["securityContext"] == context
+    assert laid_over["spec"]["template"]["spec"]["securityContext"] == {
+        **context,
+        "runAsUser": 1000,
+    }
+
+
 def test_secrets_are_files_and_never_variables() -> None:
     login = {"type": "Token", "token": {"secretKeyRef": {"name": "login", "key": "jwt"}}}
     spec = {"authentication": login, "tls": {"trustedCASecretRef": {"name": "ca", "key": "pem"}}}
