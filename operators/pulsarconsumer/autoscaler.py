@@ -221,7 +221,7 @@ class Scaler:
     ) -> tuple[tuple[Busy, ...], float | None]:
         """Return what is known of busy consumers, and how fast one of them is."""
         busy, rate = self.memory.busy, self.memory.rate
-        connected = min(current, report.consumers)
+        connected = min(current, report.consumers) if report.counted else current
         if not connected or not demand.unclaimed or (busy and busy[-1].time > now):
             # Consumers that wait for messages do not show how fast they are.
             return (), rate

@@ -68,6 +68,8 @@ def show_broker(consumer: PulsarConsumer, observed: Observed, now: datetime) -> 
         retry=_build_retry(consumer, report),
         dead_letter=_build_dead_letter(consumer, report),
     ).to_manifest()
+    if not report.counted:
+        del shown["connectedConsumers"]
     return {
         **{name: shown[name] for name in _SHOWN_FIELDS if name in shown},
         **show_subscriptions(consumer, report),

@@ -63,7 +63,8 @@ class Gauges:
             oldest = report.oldest_due
             values[BACKLOG] = float(sum(topic.messages for topic in report.topics))
             values[OLDEST] = 0.0 if oldest is None else max(0.0, now.timestamp() - oldest)
-            values[CONNECTED] = float(report.consumers)
+            if report.counted:
+                values[CONNECTED] = float(report.consumers)
             values[RETRIES] = float(report.retry.entries if report.retry is not None else 0)
             values[DEAD_LETTERS] = float(report.dead_letters or 0)
         for spec, value in values.items():

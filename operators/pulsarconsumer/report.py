@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Final
 
 from operators.pulsarconsumer.api.v1 import Reason
@@ -18,6 +20,16 @@ def round_number(value: float) -> int:
         return round(value)
     magnitude = 10 ** (math.floor(math.log10(value)) - _DIGITS + 1)
     return int(round(value / magnitude) * magnitude)
+
+
+class Extent(IntEnum):
+    """How much of the statistics of a topic is read, from all to least."""
+
+    FULL = 0
+    JOINED = 1
+    """All partitions as one, with each consumer once."""
+    TOTALS = 2
+    """Without consumers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +68,7 @@ class TopicReport:
         rate_acknowledged: Messages acknowledged a second.
         rate_redelivered: Messages handed out again a second.
         consumers: Consumers that are connected.
+        counted: Whether the number of consumers is known.
         oldest: When the oldest message that waits was published, in seconds since 1970; None when
             nothing waits or the broker does not tell.
         blocked: Whether the broker hands out nothing more until messages are acknowledged.
@@ -76,6 +89,7 @@ class TopicReport:
     rate_acknowledged: float = 0.0
     rate_redelivered: float = 0.0
     consumers: int = 0
+    counted: bool = True
     oldest: float | None = None
     blocked: bool = False
     parts: tuple[PartReport, ...] = ()
@@ -143,6 +157,8 @@ class Report:
         detailed_at: When the statistics that are expensive for the broker were read last.
         missing: Topics that do not exist, and that neither the broker nor the operator creates.
         abandoned: Subscriptions that the spec no longer names, as far as they can be read.
+        extents: How much of the statistics was read of topics whose statistics are too long.
+        full_at: When all of their statistics should be read again.
     """
 
     topics: tuple[TopicReport, ...]
@@ -153,6 +169,8 @@ class Report:
     detailed_at: float = 0.0
     missing: tuple[str, ...] = ()
     abandoned: tuple[AbandonedReport, ...] = ()
+    extents: Mapping[str, Extent] = field(default_factory=dict)
+    full_at: float = 0.0
 
     @property
     def consumed(self) -> tuple[TopicReport, ...]:
@@ -173,6 +191,11 @@ class Report:
     def consumers(self) -> int:
         """Consumers that are connected, those of the topic that has most."""
         return max((topic.consumers for topic in self.topics), default=0)
+
+    @property
+    def counted(self) -> bool:
+        """Whether the number of consumers is known."""
+        return all(topic.counted for topic in self.topics)
 
     @property
     def lanes(self) -> int:

@@ -154,3 +154,37 @@ def test_broker_that_is_away_for_long_brings_each_message_once(
         pulsar_broker.start()
 
     crash(pulsar_broker, topic, sent, handler, tmp_path, 8, restart)
+
+
+def test_handler_that_hangs_does_not_keep_a_lost_connection_from_being_replaced(
+    pulsar_broker: Broker,
+    topic: str,
+    handler: Blocking,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    send(pulsar_broker, topic, 0)
+    monkeypatch.setattr(source, "BROKEN_SECONDS", 0.0)
+    environ = build_environment(
+        pulsar_broker.service_url,
+        topic,
+        max_in_flight=2,
+        retry_max_attempts=1,
+        dead_letter="Enabled",
+    )
+    with running(environ, handler, tmp_path / "log") as consumer:
+        wait_until(lambda: handler.calls == ["slow", "poison"], "one hangs")
+        wait_until(lambda: consumer.handled("dead_lettered") == 1, "the other is settled")
+        pulsar_broker.kill()
+        wait_until(lambda: not consumer.sources[0].is_open, "it is closed")
+        monkeypatch.setattr(source, "BROKEN_SECONDS", 60.0)
+        pulsar_broker.start()
+        peer = Peer(pulsar_broker.service_url)
+        peer.send(topic, [b"after"])
+        peer.close()
+        wait_until(lambda: "after" in handler.calls, "it consumes again")
+        assert consumer.worker.check_ready() is None
+        handler.go.set()
+        wait_until(lambda: backlog(pulsar_broker, topic) == 0, "nothing is left")
+
+    assert Counter(handler.calls) == {"slow": 1, "poison": 1, "after": 1}

@@ -30,13 +30,13 @@ from operators.pulsarconsumer.broker.errors import (
     AdminNotFound,
     AdminPrecondition,
     AdminRedirected,
-    AdminTooLong,
     AdminUnreachable,
     error_of_status,
 )
 from operators.pulsarconsumer.broker.issuer import fetch_token, forget_token
 from operators.pulsarconsumer.broker.login import NOBODY, Login
 from operators.pulsarconsumer.naming import Topic
+from operators.pulsarconsumer.report import Extent
 
 type Json = Mapping[str, Any]
 
@@ -122,10 +122,9 @@ class PulsarAdmin:
         partitioned: bool = False,
         precise: bool = False,
         detailed: bool = False,
+        extent: Extent = Extent.FULL,
     ) -> Json:
         """Return the statistics of a topic, raw.
-
-        Statistics that are too long are read again without single consumers and partitions.
 
         Args:
             topic: The topic.
@@ -133,20 +132,22 @@ class PulsarAdmin:
             precise: Whether the broker counts entries in its ledgers.
             detailed: Whether the size and the age of the backlog are read, which is expensive for
                 the broker.
+            extent: How much of them.
 
         Raises:
             AdminNotFound: There is no such topic.
+            AdminTooLong: They exceed the limit; a lesser extent may not.
             AdminError: Nothing is known.
         """
         query = {"excludePublishers": "true", "getPreciseBacklog": _flag(precise)}
         query |= dict.fromkeys(_DETAILS, _flag(detailed))
         path = f"{topic.path}/{'partitioned-stats' if partitioned else 'stats'}"
-        parts = {"perPartition": "true"} if partitioned else {}
-        try:
-            return await self._send("GET", path, {**query, **parts})
-        except AdminTooLong:
-            parts = {"perPartition": "false"} if partitioned else {}
-            return await self._send("GET", path, {**query, **parts, "excludeConsumers": "true"})
+        if partitioned:
+            query["perPartition"] = _flag(extent is Extent.FULL)
+        if extent is Extent.TOTALS:
+            # Brokers before 3.1 ignore it.
+            query["excludeConsumers"] = "true"
+        return await self._send("GET", path, query)
 
     async def create_subscription(
         self, topic: Topic, name: str, *, earliest: bool = False, replicated: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import pulsar
 import pytest
 
+from operators.pulsarconsumer.broker import pulsar_admin
 from operators.pulsarconsumer.broker.errors import AdminConflict, AdminNotFound
 from operators.pulsarconsumer.broker.pulsar_admin import PulsarAdmin
 from operators.pulsarconsumer.broker.survey import Question, take_survey
 from operators.pulsarconsumer.naming import Topic
+from operators.pulsarconsumer.report import Report
 from operators.pulsarconsumer.testing.broker import Broker
 
 
@@ -55,6 +58,42 @@ async def test_missing_topic_and_subscription_are_told(admin: PulsarAdmin, topic
     report = await take_survey(admin, Question((topic,), "s"))
 
     assert (report.topics[0].exists, report.subscribed, report.entries) == (False, False, 0)
+
+
+async def test_statistics_that_are_too_long_are_read_without_partitions_or_consumers(
+    pulsar_broker: Broker, admin: PulsarAdmin, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"persistent/public/default/{topic}"
+    pulsar_broker.request("PUT", f"{path}/partitions", 8)
+    client = pulsar.Client(pulsar_broker.service_url)
+    kind = pulsar.ConsumerType.Shared
+    for _ in range(6):
+        client.subscribe(topic, "s", consumer_type=kind, receiver_queue_size=1)
+    await asyncio.to_thread(produce, pulsar_broker, topic, 20)
+    question = Question((topic,), "s")
+    stats, query = f"{path}/partitioned-stats", "excludePublishers=true&perPartition=false"
+    joined, totals = (
+        len(json.dumps(pulsar_broker.request("GET", f"{stats}?{query}{more}")))
+        for more in ("", "&excludeConsumers=true")
+    )
+
+    full = await take_survey(admin, question)
+    monkeypatch.setattr(pulsar_admin, "_BODY_LIMIT", joined + 1000)
+    one = await take_survey(admin, question, full, 10.0)
+    monkeypatch.setattr(pulsar_admin, "_BODY_LIMIT", totals + 1000)
+    two = await take_survey(admin, question, one, 20.0)
+    monkeypatch.undo()
+    kept = await take_survey(admin, question, two, 600.0)
+    again = await take_survey(admin, question, kept, 611.0)
+    client.close()
+
+    def read(report: Report) -> tuple[int, bool, bool, int]:
+        (shown,) = report.topics
+        return shown.consumers, shown.counted, shown.entries > 0, len(shown.parts)
+
+    assert read(full) == read(again) == (6, True, True, 8)
+    assert read(one) == (6, True, True, 1)
+    assert read(two) == read(kept) == (0, False, True, 1)
 
 
 async def test_subscription_is_made_once_and_backlog_waits_in_it(

@@ -17,11 +17,13 @@ from operators.pulsarconsumer.broker.errors import (
     AdminConflict,
     AdminError,
     AdminNotFound,
+    AdminTooLong,
 )
 from operators.pulsarconsumer.broker.pulsar_admin import Json, PulsarAdmin
 from operators.pulsarconsumer.naming import Topic
 from operators.pulsarconsumer.report import (
     AbandonedReport,
+    Extent,
     PartReport,
     Report,
     SubscriptionRef,
@@ -33,6 +35,8 @@ _MAX_BATCH = 1000
 """Most messages in an entry that are believed; producers batch no more by default."""
 DETAILS_SECONDS = 120.0
 """Time between two polls that include expensive statistics, unless the spec needs them."""
+EXTENT_SECONDS = 600.0
+"""Time before statistics that were too long are read in full again."""
 _ACK_RATE = "messageAckRate"
 _PARTITION = re.compile("[0-9]{1,6}")
 
@@ -86,7 +90,11 @@ async def take_survey(
         AdminError: The statistics of a topic of the spec cannot be read.
     """
     detailed = previous is None or _needs_details(question, previous, now)
-    poll = _Poll(admin, question, detailed)
+    extents: dict[str, Extent] = {}
+    full_at = now + EXTENT_SECONDS
+    if previous is not None and previous.extents and now < previous.full_at:
+        extents, full_at = dict(previous.extents), previous.full_at
+    poll = _Poll(admin, question, detailed, extents)
     reports, (retry, hidden), dead, earlier = await _together(
         _together(*(poll.ask_topic(name) for name in question.topics)),
         poll.ask_retries(),
@@ -106,6 +114,8 @@ async def take_survey(
         detailed_at=now if previous is None or detailed else previous.detailed_at,
         missing=tuple(sorted(poll.missing)),
         abandoned=tuple(each for each in earlier if each is not None),
+        extents=poll.extents,
+        full_at=full_at,
     )
 
 
@@ -131,6 +141,7 @@ class _Poll:
     admin: PulsarAdmin
     question: Question
     detailed: bool
+    extents: dict[str, Extent]
     missing: set[str] = field(default_factory=set)
 
     async def ask_topic(self, name: str) -> tuple[TopicReport, bool]:
@@ -168,10 +179,8 @@ class _Poll:
         name = self.question.dead_letters
         if not name:
             return None
-        topic = Topic.parse(name)
         try:
-            partitioned = await self.admin.count_partitions(topic) > 0
-            raw = await self.admin.read_statistics(topic, partitioned=partitioned)
+            raw, _ = await self._read_statistics(Topic.parse(name))
         except AdminNotFound:
             await self._provide(name, self.question.dead_letter_subscription)
             return 0
@@ -191,23 +200,45 @@ class _Poll:
     async def _read(self, name: str) -> TopicReport:
         topic, question = Topic.parse(name), self.question
         try:
-            partitions = await self.admin.count_partitions(topic)
-            raw = await self.admin.read_statistics(
-                topic,
-                partitioned=partitions > 0,
-                precise=question.precise,
-                detailed=self.detailed,
+            raw, partitions = await self._read_statistics(
+                topic, precise=question.precise, detailed=self.detailed
             )
         except AdminNotFound:
             return TopicReport(name, exists=False, subscribed=False)
-        return parse_statistics(name, raw, question.subscription, partitions)
+        report = parse_statistics(name, raw, question.subscription, partitions)
+        return replace(report, counted=self.extents.get(str(topic)) is not Extent.TOTALS)
+
+    async def _read_statistics(
+        self, topic: Topic, *, precise: bool = False, detailed: bool = False
+    ) -> tuple[Json, int]:
+        """Return statistics and the number of partitions; statistics that are too long, in part."""
+        partitions = await self.admin.count_partitions(topic)
+        known = self.extents.get(str(topic), Extent.FULL)
+        for extent in Extent:
+            if extent < known or (extent is Extent.JOINED and not partitions):
+                continue
+            try:
+                raw = await self.admin.read_statistics(
+                    topic,
+                    partitioned=partitions > 0,
+                    precise=precise,
+                    detailed=detailed,
+                    extent=extent,
+                )
+            except AdminTooLong:
+                if extent is Extent.TOTALS:
+                    raise
+                continue
+            if extent is not Extent.FULL:
+                self.extents[str(topic)] = extent
+            return raw, partitions
+        raise AssertionError("the last extent returns or raises")
 
     async def ask_abandoned(self, subscription: SubscriptionRef) -> AbandonedReport | None:
         """Return a report of a subscription of an earlier spec; None if it cannot be read."""
         topic = Topic.parse(subscription.topic)
         try:
-            partitioned = await self.admin.count_partitions(topic) > 0
-            raw = await self.admin.read_statistics(topic, partitioned=partitioned)
+            raw, _ = await self._read_statistics(topic)
         except AdminNotFound:
             return AbandonedReport(subscription, exists=False)
         except AdminError:
