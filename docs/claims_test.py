@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from docs.docs_test import DOCS, PAGES, ROOT, name_of, prose_of
+from libs.common.project.create import PACKAGE
 from tools.cluster.versions import KUBERNETES, TOOL_MODULES
 from tools.dev.operators import list_operators
 
@@ -149,6 +150,8 @@ def test_variables_that_are_named_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_modules_that_are_run_exist(page: Path) -> None:
     for module in _MODULE.findall(page.read_text()):
+        # The name of the library where it is installed.
+        module = module.replace(PACKAGE, "libs.common")
         if "greeter" not in module and "backups" not in module:
             assert importlib.util.find_spec(module) is not None, module
 

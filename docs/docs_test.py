@@ -15,8 +15,8 @@ import pytest
 import typer.main
 import yaml
 
+from libs.common.project.names import Names
 from tools.dev.app import app
-from tools.scaffold.names import Names
 from tools.scaffold.tutorial import PAGE, follow
 
 ROOT: Final = Path(__file__).resolve().parents[1]

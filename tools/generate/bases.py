@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from libs.common import fastyaml
 from libs.common.kinds import Manifest
-from tools.generate.errors import GenerateError
-from tools.generate.sources import ROOT, find_operators
-from tools.generate.text import render_notice, render_yaml
+from libs.common.project.errors import GenerateError
+from libs.common.project.text import render_notice, render_yaml
+from tools.generate.sources import GENERATOR, ROOT, find_operators
 
 _NAMESPACE: Final = "default"
 _REGISTRY: Final = "registry.invalid"
@@ -87,7 +87,7 @@ def _render_monitoring(operator_id: str, manifests: list[Manifest]) -> dict[Path
 
 
 def _render_documents(operator_id: str, manifests: list[Manifest]) -> str:
-    header = render_notice(f"helm/{operator_id}")
+    header = render_notice(f"{GENERATOR} from helm/{operator_id}")
     return header + "---\n".join(render_yaml(manifest) for manifest in manifests)
 
 
@@ -98,7 +98,7 @@ def _render_kustomization(operator_id: str, kind: str) -> str:
         "kind": kind,
         "resources": ["manifests.yaml"],
     }
-    return render_yaml(document, source=f"helm/{operator_id}")
+    return render_yaml(document, origin=f"{GENERATOR} from helm/{operator_id}")
 
 
 def _without_release(manifest: Manifest) -> Manifest:

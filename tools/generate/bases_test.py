@@ -8,12 +8,12 @@ import pytest
 
 from libs.common import fastyaml
 from libs.common.kinds import Manifest
+from libs.common.project.errors import GenerateError
 from libs.common.testing.helm import HelmMissing, find_helm
 from tools.cluster.binaries import ensure_tool
 from tools.cluster.errors import ToolError
 from tools.generate.bases import render_bases
 from tools.generate.drift import OWNED_BASES, find_drift, render_report
-from tools.generate.errors import GenerateError
 from tools.generate.sources import ROOT, find_operators
 
 

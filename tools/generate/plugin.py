@@ -11,8 +11,8 @@ from typing import Any, Final
 from kubectl_slipway.cli import build_parser
 from libs.common.crd import CustomResource
 from libs.common.kinds import Kind
+from libs.common.project.sources import OperatorSource
 from tools.generate.enums import member_docs
-from tools.generate.sources import OperatorSource
 
 PATH: Final = Path("kubectl_slipway", "kinds.json")
 """Where the knowledge about kinds is written."""

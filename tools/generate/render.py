@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from libs.common.project.crds import render_crds
+from libs.common.project.errors import GenerateError
+from libs.common.project.permissions import render_permissions
+from libs.common.project.settings import render_settings_map
+from libs.common.project.sources import OperatorSource
+from libs.common.project.text import replace_blocks
+from libs.common.project.values import render_values, render_values_schema, render_values_table
 from tools.generate.chart_metadata import render_chart_metadata
-from tools.generate.crds import render_crds
 from tools.generate.docs import build_blocks, render_index, render_reference
 from tools.generate.docs.consumer import render_consumer_contract
-from tools.generate.errors import GenerateError
-from tools.generate.permissions import render_permissions
+from tools.generate.docs.library import render_library
+from tools.generate.kustomize_crds import render_kustomize_crds
 from tools.generate.plugin import render_plugin_kinds, render_plugin_reference
-from tools.generate.settings import render_settings_map
-from tools.generate.sources import ROOT, OperatorSource, find_operators, load_operators
+from tools.generate.sources import LIBRARY_CHART, ROOT, find_operators, load_operators
 from tools.generate.state_metrics import render_state_metrics
-from tools.generate.text import replace_blocks
-from tools.generate.values import render_values, render_values_schema, render_values_table
 
 
 def render_all(root: Path = ROOT, ids: Iterable[str] | None = None) -> dict[Path, str]:
@@ -46,6 +49,7 @@ def render_all(root: Path = ROOT, ids: Iterable[str] | None = None) -> dict[Path
         files |= render_consumer_contract(root)
         files |= render_state_metrics(operators)
         files |= render_plugin_kinds(operators)
+        files |= render_library()
         files |= render_plugin_reference()
     return dict(sorted(files.items()))
 
@@ -54,9 +58,10 @@ def render_operator(operator: OperatorSource, root: Path) -> dict[Path, str]:
     """Render the files of one operator."""
     return {
         **render_crds(operator),
+        **render_kustomize_crds(operator),
         **render_permissions(operator),
         **render_settings_map(operator),
-        **render_values_schema(operator, root),
+        **render_values_schema(operator, root / LIBRARY_CHART),
         **render_reference(operator, root),
         **_render_values(operator, root),
         **render_chart_metadata(operator, root),
@@ -68,7 +73,7 @@ def _render_values(operator: OperatorSource, root: Path) -> dict[Path, str]:
     folder = Path("helm", operator.id)
     if not (root / folder / "Chart.yaml").is_file():
         return {}
-    return {folder / "values.yaml": render_values(operator, root)}
+    return {folder / "values.yaml": render_values(operator, root / LIBRARY_CHART)}
 
 
 def _render_readmes(operator: OperatorSource, root: Path) -> dict[Path, str]:
@@ -79,6 +84,9 @@ def _render_readmes(operator: OperatorSource, root: Path) -> dict[Path, str]:
     ):
         if (root / path).is_file():
             text = (root / path).read_text(encoding="utf-8")
-            blocks = {**build_blocks(operator), "values": render_values_table(operator, root)}
+            blocks = {
+                **build_blocks(operator),
+                "values": render_values_table(operator, root / LIBRARY_CHART),
+            }
             files[path] = replace_blocks(text, blocks, path=path.as_posix())
     return files

@@ -12,18 +12,19 @@ import pytest
 from libs.common import fastyaml
 from libs.common.crd import CustomResource, KubernetesModel, kind_of
 from libs.common.kinds import SECRET, Manifest
+from libs.common.project.crds import render_crds
+from libs.common.project.errors import GenerateError
+from libs.common.project.permissions import build_permissions
+from libs.common.project.settings import render_settings_map
+from libs.common.project.values import COMMON_VALUES, build_values_schema, read_comments
 from libs.common.rbac import grant, own
 from tools.generate.chart_metadata import BEGIN, END
-from tools.generate.crds import render_crds
 from tools.generate.docs import render_index, render_reference
 from tools.generate.enums import member_docs
-from tools.generate.errors import GenerateError
-from tools.generate.permissions import build_permissions
+from tools.generate.kustomize_crds import render_kustomize_crds
 from tools.generate.render import render_operator
-from tools.generate.sample import FLEET, Boat, Reason
-from tools.generate.settings import render_settings_map
-from tools.generate.sources import ROOT, find_operators, load_operators, source_path
-from tools.generate.values import COMMON_VALUES, build_values_schema, read_comments
+from tools.generate.sample import FLEET, Reason
+from tools.generate.sources import LIBRARY_CHART, ROOT, find_operators, load_operators
 
 
 class Ship(CustomResource, group="sea.example.com", version="v1", plural="ships", scope="Cluster"):
@@ -40,7 +41,7 @@ class ShipSpec(KubernetesModel):
 
 
 def test_crds_of_chart_and_kustomize_are_the_same_bytes() -> None:
-    files = render_crds(FLEET)
+    files = {**render_crds(FLEET), **render_kustomize_crds(FLEET)}
 
     name = "sea.example.com_boats.yaml"
     chart = files[Path("helm/fleet/files/crds", name)]
@@ -179,9 +180,9 @@ def test_index_links_every_page() -> None:
 def test_text_around_generated_blocks_is_kept(tmp_path: Path) -> None:
     chart = tmp_path / "helm/fleet"
     chart.mkdir(parents=True)
-    common = tmp_path / COMMON_VALUES
+    common = tmp_path / LIBRARY_CHART / COMMON_VALUES
     common.parent.mkdir(parents=True)
-    shutil.copy(ROOT / COMMON_VALUES, common)
+    shutil.copy(ROOT / LIBRARY_CHART / COMMON_VALUES, common)
     chart.joinpath("Chart.yaml").write_text(f"name: fleet\n{BEGIN}\n{END}\n")
     chart.joinpath("README.md").write_text(
         "# Mine\n<!-- BEGIN generated: values -->\n<!-- END generated -->\nYours\n"
@@ -226,10 +227,6 @@ def test_operator_that_lacks_modules_is_named(tmp_path: Path) -> None:
         "operators/ghost/rbac.py is missing; it defines RULES",
         "operators/ghost/settings.py is missing; it defines Settings",
     )
-
-
-def test_source_path_is_relative_to_the_root() -> None:
-    assert source_path(Boat) == "tools/generate/sample.py"
 
 
 def _resources(rules: list[Manifest]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -23,9 +24,9 @@ from libs.common.crd import (
 )
 from libs.common.kinds import POD, STORAGE_CLASS
 from libs.common.metric_specs import MetricKind, MetricSpec
+from libs.common.project.sources import OperatorSource
 from libs.common.rbac import children, own, reads
 from libs.common.settings import CommaList, CommonSettings, operator_settings
-from tools.generate.sources import OperatorSource
 
 
 class ConditionType(StrEnum):
@@ -106,5 +107,8 @@ FLEET = OperatorSource(
     rules=(*own(kind_of(Boat)), *children(POD, "create"), *reads(STORAGE_CLASS)),
     settings=Settings,
     metrics=(MetricSpec("fleet_sunk_total", MetricKind.COUNTER, "Boats that sank.", ("cause",)),),
+    code=Path("operators", "fleet"),
+    chart=Path("helm", "fleet"),
+    generator="tools/generate",
 )
 """The operator as the generator sees it."""

@@ -3,51 +3,23 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
-from libs.common.crd import CustomResource
 from libs.common.metric_specs import MetricSpec
-from libs.common.rbac import PolicyRule
-from libs.common.settings import CommonSettings
-from tools.generate.errors import GenerateError
+from libs.common.project.errors import GenerateError
+from libs.common.project.sources import OperatorSource
 
 ROOT = Path(__file__).resolve().parents[2]
 """The root of the repository that this module is a part of."""
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorSource:
-    """What an operator declares.
-
-    Attributes:
-        id: Id of the operator.
-        resources: Models of its kinds, in every version.
-        rules: Permissions that it asks for.
-        settings: Its settings.
-        metrics: Its own metrics, without those of the framework.
-    """
-
-    id: str
-    resources: tuple[type[CustomResource], ...]
-    rules: tuple[PolicyRule, ...]
-    settings: type[CommonSettings]
-    metrics: tuple[MetricSpec, ...] = ()
-
-    def path_of(self, module: str) -> str:
-        """Return the path from the root of a module of the operator, for headers."""
-        return f"operators/{self.id}/{module}"
-
-    def kinds(self) -> dict[tuple[str, str], list[type[CustomResource]]]:
-        """Return the models by group and kind, versions in the order that was declared."""
-        kinds: dict[tuple[str, str], list[type[CustomResource]]] = {}
-        for model in self.resources:
-            kind = model.crd_meta.kind
-            kinds.setdefault((kind.group, kind.kind), []).append(model)
-        return kinds
+LIBRARY_CHART: Final = Path("helm", "operator-common")
+"""The library chart, from the root of the repository."""
+GENERATOR: Final = "tools/generate"
+"""What generated files name as their generator."""
 
 
 def find_operators(root: Path) -> list[str]:
@@ -69,12 +41,6 @@ def load_operators(root: Path, ids: Iterable[str] | None = None) -> list[Operato
     return [operator for operator in operators if operator is not None]
 
 
-def source_path(model: type, root: Path = ROOT) -> str:
-    """Return the path from the root of the file that defines a class."""
-    path = Path(inspect.getfile(model)).resolve()
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
-
-
 def _load(root: Path, operator_id: str, problems: list[str]) -> OperatorSource | None:
     package = f"operators.{operator_id}"
     found = {}
@@ -91,11 +57,14 @@ def _load(root: Path, operator_id: str, problems: list[str]) -> OperatorSource |
     if len(found) < 3:
         return None
     return OperatorSource(
-        operator_id,
-        tuple(found["RESOURCES"]),
-        tuple(found["RULES"]),
-        found["Settings"],
-        tuple(own),
+        id=operator_id,
+        resources=tuple(found["RESOURCES"]),
+        rules=tuple(found["RULES"]),
+        settings=found["Settings"],
+        metrics=tuple(own),
+        code=Path("operators", operator_id),
+        chart=Path("helm", operator_id),
+        generator=GENERATOR,
     )
 
 

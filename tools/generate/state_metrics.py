@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from libs.common.crd import CustomResource, build_crd
 from libs.common.kinds import Manifest
-from tools.generate.sources import OperatorSource
-from tools.generate.text import render_yaml
+from libs.common.project.sources import OperatorSource
+from libs.common.project.text import render_yaml
+from tools.generate.sources import GENERATOR
 
 FOLDER: Final = Path("deploy", "kube-state-metrics")
 """Where the files are written."""
@@ -31,10 +32,10 @@ def render_state_metrics(operators: Sequence[OperatorSource]) -> dict[Path, str]
         "kind": "CustomResourceStateMetrics",
         "spec": {"resources": [build_resource(model) for model in models]},
     }
-    source = "operators/*/api"
+    origin = f"{GENERATOR} from operators/*/api"
     return {
-        FOLDER / "custom-resource-state.yaml": render_yaml(config, source=source),
-        FOLDER / "cluster-role.yaml": render_yaml(build_role(models), source=source),
+        FOLDER / "custom-resource-state.yaml": render_yaml(config, origin=origin),
+        FOLDER / "cluster-role.yaml": render_yaml(build_role(models), origin=origin),
     }
 
 

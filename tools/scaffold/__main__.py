@@ -1,4 +1,4 @@
-"""Start a new operator: `./dev new backups --kind Backup`."""
+"""Write a new operator into this repository, or a project that uses the library from its wheel."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from libs.common.project.__main__ import add_options
 from tools.cluster.command_line import run
+from tools.cluster.progress import open_progress
 from tools.scaffold.create import create
-from tools.scaffold.names import Names
+from tools.scaffold.names import build_names
+from tools.scaffold.standalone import create_standalone
 from tools.scaffold.tutorial import PAGE
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
@@ -33,12 +36,32 @@ Try it:
   python -m pytest operators/{id} helm/{id} docs
   ./dev demo {id}
 """
+_NEXT_STANDALONE: Final = """
+{root}/api.py            the kind: fields, conditions, reasons
+{root}/controller.py     what the operator watches, plans and reports
+{root}/test_operator.py  the conformance suite and your tests
+All other files are generated. After a change:
+  cd {root}
+  .venv/bin/python -m slipway_operators.project generate
+  .venv/bin/python -m pytest
+"""
+_DESCRIPTION: Final = """\
+Write a new operator with one kind into this repository: package, tests, chart, end-to-end test,
+README, and what is generated from them. With --standalone, write a project outside of it that needs
+three files."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     options = _parse(argv)
-    names = Names.build(options.operator, options.kind, options.plural, options.group)
+    domain = "slipway.dev" if options.standalone is None else "example.com"
+    group = options.group or f"{options.operator}.{domain}"
+    names = build_names(options.operator, options.kind, options.plural, group)
+    if options.standalone is not None:
+        extra = {"finalizer": options.finalizer, "cluster": options.cluster_scoped}
+        create_standalone(options.standalone, names, open_progress("new"), **extra)
+        print(_NEXT_STANDALONE.format(root=options.standalone), end="")
+        return 0
     for path in create(_ROOT, names):
         print(path)
     for module in ("tools.generate", "tools.fuzz.coverage"):
@@ -50,16 +73,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="./dev new",
-        description="Start a new operator with one kind: package, tests, chart, end-to-end test, "
-        "README, and what is generated from them.",
-    )
+    parser = argparse.ArgumentParser(prog="./dev new", description=_DESCRIPTION)
     parser.add_argument("operator", metavar="ID", help="one lower-case word, such as backups")
-    parser.add_argument("--kind", required=True, help="its kind, such as Backup")
-    parser.add_argument("--plural", default="", help="plural of the kind, such as backups")
-    parser.add_argument("--group", default="", help="API group; <ID>.slipway.dev by default")
-    return parser.parse_args(argv)
+    parser.add_argument(
+        "--standalone",
+        type=Path,
+        metavar="DIR",
+        help="write a project of its own into a new folder, with the library in .venv",
+    )
+    add_options(parser)
+    options = parser.parse_args(argv)
+    if options.standalone is None and (options.finalizer or options.cluster_scoped):
+        parser.error("--finalizer and --cluster-scoped need --standalone")
+    return options
 
 
 if __name__ == "__main__":

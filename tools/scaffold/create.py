@@ -9,8 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from libs.common.project.names import Names
 from tools.cluster.errors import ToolError
-from tools.scaffold.names import Names
 from tools.scaffold.tutorial import PAGE, SOURCES, follow
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tools.cluster.errors import ToolError
 from tools.scaffold.create import create
-from tools.scaffold.names import Names
+from tools.scaffold.names import build_names, rename
 from tools.scaffold.tutorial import PAGE, SOURCES
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -35,33 +35,25 @@ def list_files(root: Path) -> set[Path]:
     return {path for path in root.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize(
-    ("kind", "plural"),
-    [("Backup", "backups"), ("Policy", "policies"), ("Gateway", "gateways"), ("Class", "classes")],
-)
-def test_plural_follows_from_the_kind(kind: str, plural: str) -> None:
-    assert Names.build("backups", kind).plural == plural
-
-
 def test_each_name_of_the_tutorial_has_one_in_its_place() -> None:
-    names = Names.build("archives", "BackupPolicy")
+    names = build_names("archives", "BackupPolicy", "", "archives.slipway.dev")
 
-    renamed = names.rename("greeter: GREETING, Greeting, greetings.tutorial.slipway.dev")
+    renamed = rename("greeter: GREETING, Greeting, greetings.tutorial.slipway.dev", names)
 
     assert renamed == "archives: BACKUP_POLICY, BackupPolicy, backuppolicies.archives.slipway.dev"
-    assert names.rename("plan_greeting", python=True) == "plan_backup_policy"
+    assert rename("plan_greeting", names, python=True) == "plan_backup_policy"
 
 
 def test_all_names_that_cannot_be_used_are_told_at_once() -> None:
     with pytest.raises(
         ToolError, match=r"id 'My-Backups' must be 2 to 20 .*; the kind 'backup' must be 2 to 30 "
     ):
-        Names.build("My-Backups", "backup", group="backups.example.com")
+        build_names("My-Backups", "backup", "", group="backups.example.com")
 
 
 def test_nothing_of_the_tutorial_is_left_in_a_new_operator(checkout: Path) -> None:
     before = list_files(checkout)
-    create(checkout, Names.build("archives", "BackupPolicy"))
+    create(checkout, build_names("archives", "BackupPolicy", "", "archives.slipway.dev"))
 
     made = list_files(checkout) - before
     assert checkout / "operators/archives/conformance_test.py" in made
@@ -81,7 +73,7 @@ def test_nothing_of_the_tutorial_is_left_in_a_new_operator(checkout: Path) -> No
 
 
 def test_operator_is_named_where_operators_are_listed(checkout: Path) -> None:
-    create(checkout, Names.build("archives", "BackupPolicy"))
+    create(checkout, build_names("archives", "BackupPolicy", "", "archives.slipway.dev"))
 
     assert (
         '  "operators.archives",\n  "operators.clusters",'
@@ -97,6 +89,6 @@ def test_operator_that_is_there_is_left_alone(checkout: Path) -> None:
     before = list_files(checkout)
 
     with pytest.raises(ToolError, match="already operators/podset and helm/podset and"):
-        create(checkout, Names.build("podset", "PodSet"))
+        create(checkout, build_names("podset", "PodSet", "", "podset.slipway.dev"))
 
     assert list_files(checkout) == before

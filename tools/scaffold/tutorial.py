@@ -11,7 +11,8 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from tools.scaffold.names import Names
+from libs.common.project.names import Names
+from tools.scaffold.names import rename
 
 PAGE: Final = Path("docs/tutorial/write-an-operator.md")
 """The tutorial, from the root of a checkout."""
@@ -35,13 +36,13 @@ def follow(root: Path, names: Names, page: str) -> None:
         page: Text of the tutorial.
     """
     files = read_files(page)
-    steps = [names.rename(files.pop(step)) for step in _STEPS]
+    steps = [rename(files.pop(step), names) for step in _STEPS]
     (root / "operators" / names.id).mkdir(parents=True, exist_ok=True)
     for step in steps:
         subprocess.run(["sh", "-eu", "-c", step], cwd=root, check=True)
     # The chart is copied first, then its notes are written over.
     for path, text in files.items():
         # The end-to-end test names the example.
-        target = root / names.rename(path, python=True)
+        target = root / rename(path, names, python=True)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(names.rename(text, python=path.endswith(".py")))
+        target.write_text(rename(text, names, python=path.endswith(".py")))

@@ -36,7 +36,13 @@ _GUIDES: Final[dict[str, tuple[str, ...]]] = {
         "firewalls",
         "kubevirt",
     ),
-    "Develop": ("cluster", "local-development", "test-an-operator", "release"),
+    "Develop": (
+        "cluster",
+        "local-development",
+        "test-an-operator",
+        "standalone-project",
+        "release",
+    ),
 }
 """Sections of the how-to pages; a name that ends with a hyphen is a prefix."""
 
@@ -113,5 +119,7 @@ def _list_operator(root: Path, operator: str) -> Iterator[dict[str, str]]:
 def _others(root: Path) -> list[Path]:
     return [
         root / "helm/operator-common/README.md",
+        root / "libs/common/README.md",
+        root / "libs/common/CHANGELOG.md",
         *sorted((root / "tools").glob("*/README.md")),
     ]

@@ -21,6 +21,7 @@ _PAGES: Final = (
     "docs/**/*.md",
     "operators/*/*.md",
     "helm/*/README.md",
+    "libs/common/*.md",
     "tools/*/README.md",
 )
 

@@ -9,7 +9,7 @@ Controller("podset", primary=PODSET, reconcile=reconcile).owns(POD, transform=sh
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypedDict, Unpack
 
@@ -59,6 +59,9 @@ class Watch:
         source: Which event source; None leaves it to the other watches of the kind.
         optional: The operator works where the kind is not served.
         indexes: Named functions by which objects are found in the cache.
+        writes: Verbs beside reading that reconciles need on the kind; `derive_rules` grants them.
+        why: Reason for the permissions, for readers of the chart.
+        owned: Whether the primary is the controlling owner of the objects.
     """
 
     kind: Kind
@@ -69,6 +72,9 @@ class Watch:
     source: SourceName | None = None
     optional: bool = False
     indexes: Mapping[str, IndexFunction] = field(default_factory=dict)
+    writes: Sequence[str] = ()
+    why: str = ""
+    owned: bool = False
 
 
 class WatchOptions(TypedDict, total=False):
@@ -80,6 +86,8 @@ class WatchOptions(TypedDict, total=False):
     source: SourceName
     optional: bool
     indexes: Mapping[str, IndexFunction]
+    writes: Sequence[str]
+    why: str
 
 
 def always(_: Mapping[str, Any]) -> bool:
@@ -134,7 +142,7 @@ class Controller:
 
     def owns(self, kind: Kind, **options: Unpack[WatchOptions]) -> Self:
         """Watch a kind of children: a change enqueues the primary that controls the object."""
-        self.watched.append(Watch(kind, None, **options))
+        self.watched.append(Watch(kind, None, owned=True, **options))
         return self
 
     def watches(self, kind: Kind, mapper: Mapper, **options: Unpack[WatchOptions]) -> Self:

@@ -27,9 +27,11 @@ from libs.common.config import ConnectionConfig, load_config
 from libs.common.errors import ConfigError, SlipwayError
 from libs.common.logs import configure_logs, install_excepthooks
 from libs.common.metric_specs import MetricSpec
+from libs.common.rbac import PolicyRule
 from libs.common.runtime.assembly import list_finalizers
 from libs.common.runtime.controller import Controller
 from libs.common.runtime.manager import Manager, Part
+from libs.common.runtime.permissions import derive_rules
 from libs.common.runtime.release import release
 from libs.common.settings import CommonSettings, parse_settings
 
@@ -64,6 +66,7 @@ class Operator:
         settings: Its settings class.
         controllers: Builders of its controllers; one that returns None is left out, as the settings
             ask.
+        permissions: What it may do beyond what its controllers declare; see `rules`.
         metrics: Metrics of its own, beside those of the runtime.
         beside: What runs beside the controllers on every replica, such as webhooks.
         summary: What it does, in one sentence.
@@ -75,6 +78,7 @@ class Operator:
     id: str
     settings: type[CommonSettings]
     controllers: Sequence[ControllerFactory]
+    permissions: Sequence[PolicyRule] = ()
     metrics: Sequence[MetricSpec] = ()
     beside: Sequence[Part] = ()
     summary: str = ""
@@ -85,6 +89,15 @@ class Operator:
         """Build the controllers for some settings."""
         built = (build(settings) for build in self.controllers)
         return [controller for controller in built if controller is not None]
+
+    def rules(self, settings: CommonSettings | None = None) -> tuple[PolicyRule, ...]:
+        """Return its permissions, without those of every operator.
+
+        Args:
+            settings: Settings that decide which controllers there are; the defaults if None.
+        """
+        controllers = self.build_controllers(settings or self.settings())
+        return derive_rules(controllers, self.permissions)
 
     def build_manager(
         self, settings: CommonSettings, config: ConnectionConfig, **options: Any

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from libs.common.project.sources import OperatorSource
+from libs.common.project.text import render_page, render_table
 from tools.generate.docs.api import render_api, render_api_summary
 from tools.generate.docs.examples import render_examples
 from tools.generate.docs.tables import (
@@ -13,8 +15,7 @@ from tools.generate.docs.tables import (
     render_permissions_tables,
     render_settings_table,
 )
-from tools.generate.sources import OperatorSource
-from tools.generate.text import render_page, render_table
+from tools.generate.sources import GENERATOR
 
 
 def render_reference(operator: OperatorSource, root: Path) -> dict[Path, str]:
@@ -30,7 +31,7 @@ def render_reference(operator: OperatorSource, root: Path) -> dict[Path, str]:
     return {
         folder
         / f"{name}.md": render_page(
-            f"{operator.id}: {title}", [body], source=operator.path_of(source)
+            f"{operator.id}: {title}", [body], origin=operator.origin(operator.path_of(source))
         )
         for name, (title, body, source) in pages.items()
     }
@@ -47,9 +48,12 @@ def render_index(operators: Sequence[OperatorSource]) -> dict[Path, str]:
         )
         for operator in operators
     ]
-    intro = "Every page here is generated: `./dev generate` writes them from the code."
+    intro = (
+        "Every page here is generated: `./dev generate` writes them from the code. "
+        "[Public API of the library](library.md) lists what operators can import."
+    )
     table = render_table(("Operator", "Kinds", "Pages"), rows)
-    text = render_page("Reference", [intro, table], source="operators")
+    text = render_page("Reference", [intro, table], origin=f"{GENERATOR} from operators")
     return {Path("docs", "reference", "README.md"): text}
 
 

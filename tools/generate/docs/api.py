@@ -15,8 +15,8 @@ from libs.common.crd.markers import (
     VALIDATIONS,
 )
 from libs.common.kinds import Manifest
-from tools.generate.sources import OperatorSource
-from tools.generate.text import render_code, render_table
+from libs.common.project.sources import OperatorSource
+from libs.common.project.text import render_code, render_table
 
 _HEAD: Final = ("Field", "Type", "Default", "Description")
 # Kubernetes says what a condition is; the types and reasons have a page of their own.

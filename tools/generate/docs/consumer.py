@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from libs.common.project.text import render_code, render_table, replace_blocks
 from operators.pulsarconsumer.app.metrics import METRICS
 from operators.pulsarconsumer.app.settings import PREFIX, Settings
 from tools.generate.docs.tables import render_metrics_table
-from tools.generate.text import render_code, render_table, replace_blocks
 
 PAGE: Final = Path("docs/reference/consumer-contract.md")
 

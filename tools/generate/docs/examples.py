@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.generate.sources import OperatorSource
+from libs.common.project.sources import OperatorSource
 
 
 def render_examples(operator: OperatorSource, root: Path) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from libs.common.metric_specs import FRAMEWORK_METRICS, MetricSpec
+from libs.common.project.permissions import cluster_rules, namespaced_rules
+from libs.common.project.settings import render_default
+from libs.common.project.sources import OperatorSource
+from libs.common.project.text import render_code, render_table
 from libs.common.rbac import PolicyRule, operator_namespace_rules, sort_verbs
 from libs.common.settings import describe_settings
 from tools.generate.enums import member_docs
-from tools.generate.permissions import cluster_rules, namespaced_rules
-from tools.generate.settings import render_default
-from tools.generate.sources import OperatorSource
-from tools.generate.text import render_code, render_table
 
 
 def render_conditions(operator: OperatorSource, *, heading: str = "##") -> str:

@@ -12,9 +12,9 @@ from pydantic.alias_generators import to_camel
 
 from libs.common import fastyaml
 from libs.common.kinds import Manifest
-from tools.generate.chart_values import ChartValues
-from tools.generate.errors import GenerateError
-from tools.generate.settings import (
+from libs.common.project.chart_values import ChartValues
+from libs.common.project.errors import GenerateError
+from libs.common.project.settings import (
     BEGIN,
     END,
     chart_settings,
@@ -22,8 +22,8 @@ from tools.generate.settings import (
     render_default,
     render_values_block,
 )
-from tools.generate.sources import OperatorSource
-from tools.generate.text import (
+from libs.common.project.sources import OperatorSource
+from libs.common.project.text import (
     render_code,
     render_json,
     render_notice,
@@ -31,8 +31,10 @@ from tools.generate.text import (
     replace_lines,
 )
 
-COMMON_VALUES: Final = Path("helm", "operator-common", "files", "values.yaml")
-"""The values of every chart, with their defaults and comments."""
+COMMON_VALUES: Final = Path("files", "values.yaml")
+"""The values of every chart, with their defaults and comments, in the library chart."""
+_COMMON: Final = "helm/operator-common/files/values.yaml"
+_SCHEMA: Final = "libs/common/project/chart_values.py"
 _OPERATOR: Final = "OPERATOR"
 """What stands for the id of the operator in them."""
 _DRAFT: Final = "http://json-schema.org/draft-07/schema#"
@@ -47,16 +49,15 @@ _ENABLED: Final = (
 type KeyPath = tuple[str, ...]
 
 
-def render_values_schema(operator: OperatorSource, root: Path) -> dict[Path, str]:
+def render_values_schema(operator: OperatorSource, library: Path) -> dict[Path, str]:
     """Render `values.schema.json`, which helm checks at each install and upgrade.
 
     Raises:
         GenerateError: values.yaml has keys that the schema lacks, or the reverse.
     """
-    source = f"{operator.path_of('settings.py')} and tools/generate/chart_values.py"
-    schema = build_values_schema(operator, _read_values(operator, root))
-    path = Path("helm", operator.id, "values.schema.json")
-    return {path: render_json(schema, source=source)}
+    origin = operator.origin(operator.path_of(operator.settings_module), _SCHEMA)
+    schema = build_values_schema(operator, _read_values(operator, library))
+    return {operator.chart / "values.schema.json": render_json(schema, origin=origin)}
 
 
 def build_values_schema(operator: OperatorSource, values: str = "") -> Manifest:
@@ -84,18 +85,17 @@ def build_values_schema(operator: OperatorSource, values: str = "") -> Manifest:
     return {"$schema": _DRAFT, **schema}
 
 
-def render_values(operator: OperatorSource, root: Path) -> str:
+def render_values(operator: OperatorSource, library: Path) -> str:
     """Render values.yaml of the chart: the values of every chart, the image and the settings."""
-    path = COMMON_VALUES.as_posix()
-    text = (root / COMMON_VALUES).read_text(encoding="utf-8")
-    text = replace_lines(text, BEGIN, END, render_values_block(operator), path=path)
-    notice = render_notice(f"{operator.path_of('settings.py')} and {path}")
+    text = (library / COMMON_VALUES).read_text(encoding="utf-8")
+    text = replace_lines(text, BEGIN, END, render_values_block(operator), path=_COMMON)
+    notice = render_notice(operator.origin(operator.path_of(operator.settings_module), _COMMON))
     return notice + text.replace(_OPERATOR, operator.id)
 
 
-def render_values_table(operator: OperatorSource, root: Path) -> str:
+def render_values_table(operator: OperatorSource, library: Path) -> str:
     """Render the table of the chart's README: every value with its default and sentence."""
-    text = _read_values(operator, root)
+    text = _read_values(operator, library)
     comments = read_comments(text)
     rows = [
         (render_code(".".join(path)), render_code(json.dumps(default)), comments.get(path, ""))
@@ -131,8 +131,8 @@ def read_comments(text: str) -> dict[KeyPath, str]:
     return comments
 
 
-def _read_values(operator: OperatorSource, root: Path) -> str:
-    return render_values(operator, root) if (root / COMMON_VALUES).is_file() else ""
+def _read_values(operator: OperatorSource, library: Path) -> str:
+    return render_values(operator, library) if (library / COMMON_VALUES).is_file() else ""
 
 
 def _build_common_schema() -> Manifest:
@@ -149,9 +149,8 @@ def _walk_values(schema: Manifest, path: KeyPath, values: Any) -> Iterator[tuple
 
 
 def _check_keys(operator: OperatorSource, schema: Manifest, values: Manifest) -> None:
-    file = COMMON_VALUES.as_posix()
     problems = [
-        f"{file}: {'.'.join(path)}: {problem}"
+        f"{_COMMON}: {'.'.join(path)}: {problem}"
         for path, problem in _compare_keys(schema, values, ())
         if path != ("settings",)
     ]
@@ -163,9 +162,9 @@ def _compare_keys(schema: Manifest, values: Any, path: KeyPath) -> Iterator[tupl
     known = schema["properties"]
     found = values if isinstance(values, Mapping) else {}
     for name in known.keys() - found.keys():
-        yield (*path, name), "needs a default, since tools/generate/chart_values.py has it"
+        yield (*path, name), f"needs a default, since {_SCHEMA} has it"
     for name in found.keys() - known.keys():
-        yield (*path, name), "is not known to tools/generate/chart_values.py"
+        yield (*path, name), f"is not known to {_SCHEMA}"
     for name in known.keys() & found.keys():
         if "properties" in known[name]:
             yield from _compare_keys(known[name], found[name], (*path, name))

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from libs.common.kinds import Kind, Manifest
+from libs.common.project.errors import GenerateError
+from libs.common.project.sources import OperatorSource
+from libs.common.project.text import render_yaml
 from libs.common.rbac import (
     PolicyRule,
     editor_rules,
@@ -15,9 +18,6 @@ from libs.common.rbac import (
     render_rules,
     viewer_rules,
 )
-from tools.generate.errors import GenerateError
-from tools.generate.sources import OperatorSource
-from tools.generate.text import render_yaml
 
 
 def namespaced_rules(operator: OperatorSource) -> tuple[PolicyRule, ...]:
@@ -41,7 +41,9 @@ def build_permissions(operator: OperatorSource) -> Manifest:
         GenerateError: A rule breaks the least-privilege lint; lists every finding.
     """
     if problems := lint_rules(operator.rules):
-        raise GenerateError([f"{operator.path_of('rbac.py')}: {problem}" for problem in problems])
+        raise GenerateError(
+            [f"{operator.path_of(operator.rules_module)}: {problem}" for problem in problems]
+        )
     return {
         "rules": render_rules(namespaced_rules(operator)),
         "clusterRules": render_rules(cluster_rules(operator)),
@@ -78,5 +80,7 @@ def _patches(rules: Sequence[PolicyRule], kind: Kind) -> bool:
 
 def render_permissions(operator: OperatorSource) -> dict[Path, str]:
     """Render `files/rbac.yaml` of the chart."""
-    text = render_yaml(build_permissions(operator), source=operator.path_of("rbac.py"))
-    return {Path("helm", operator.id, "files", "rbac.yaml"): text}
+    text = render_yaml(
+        build_permissions(operator), origin=operator.origin(operator.path_of(operator.rules_module))
+    )
+    return {operator.chart / "files" / "rbac.yaml": text}

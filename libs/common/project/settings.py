@@ -10,9 +10,9 @@ from typing import Final
 from pydantic.alias_generators import to_camel
 
 from libs.common.kinds import Manifest
+from libs.common.project.sources import OperatorSource
+from libs.common.project.text import render_yaml
 from libs.common.settings import SettingSpec, describe_settings
-from tools.generate.sources import OperatorSource
-from tools.generate.text import render_yaml
 
 CHART_OWNED: Final = frozenset(
     {
@@ -53,8 +53,8 @@ def render_settings_map(operator: OperatorSource) -> dict[Path, str]:
         "operator": operator.id,
         "settings": [_map_setting(spec) for spec in chart_settings(operator)],
     }
-    text = render_yaml(document, source=operator.path_of("settings.py"))
-    return {Path("helm", operator.id, "files", "settings.yaml"): text}
+    text = render_yaml(document, origin=operator.origin(operator.path_of(operator.settings_module)))
+    return {operator.chart / "files" / "settings.yaml": text}
 
 
 def _map_setting(spec: SettingSpec) -> Manifest:

@@ -1,0 +1,60 @@
+"""What an operator declares, as far as files are generated from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from libs.common.crd import CustomResource
+from libs.common.metric_specs import MetricSpec
+from libs.common.rbac import PolicyRule
+from libs.common.settings import CommonSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSource:
+    """What an operator declares.
+
+    Attributes:
+        id: Id of the operator.
+        resources: Models of its kinds, in every version.
+        rules: Permissions that it asks for.
+        settings: Its settings.
+        metrics: Its own metrics, without those of the framework.
+        code: Folder of its code, from the root of the project.
+        chart: Folder of its chart, from the root of the project.
+        generator: Name of what generates files from it, for the notice in each of them.
+        rules_module: Module that declares the permissions.
+        settings_module: Module that declares the settings.
+    """
+
+    id: str
+    resources: tuple[type[CustomResource], ...]
+    rules: tuple[PolicyRule, ...]
+    settings: type[CommonSettings]
+    metrics: tuple[MetricSpec, ...] = ()
+    code: Path
+    chart: Path
+    generator: str
+    rules_module: str = "rbac.py"
+    settings_module: str = "settings.py"
+
+    def path_of(self, module: str) -> str:
+        """Return the path of a module of the operator from the root of the project."""
+        return (self.code / module).as_posix()
+
+    def origin(self, *sources: str) -> str:
+        """Return what a generated file names as its origin.
+
+        Args:
+            sources: Paths from the root of the project.
+        """
+        return f"{self.generator} from {' and '.join(sources)}"
+
+    def kinds(self) -> dict[tuple[str, str], list[type[CustomResource]]]:
+        """Return the models by group and kind, versions in the order that was declared."""
+        kinds: dict[tuple[str, str], list[type[CustomResource]]] = {}
+        for model in self.resources:
+            kind = model.crd_meta.kind
+            kinds.setdefault((kind.group, kind.kind), []).append(model)
+        return kinds

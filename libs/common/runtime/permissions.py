@@ -1,0 +1,58 @@
+"""Permissions of an operator, derived from what its controllers declare.
+
+A controller reads its primary and every kind that it watches, and it writes the status of its
+primary. Writes of other objects are declared with the watch:
+
+```python
+Controller("backup", primary=BACKUP, reconcile=reconcile).owns(JOB, writes=("create", "delete"))
+```
+
+What no declaration can say, such as a subresource or a kind that is read without a cache, is passed
+to `Operator` as `permissions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from libs.common.rbac import PolicyRule, children, own
+from libs.common.runtime.controller import Controller, Watch
+
+
+def derive_rules(
+    controllers: Iterable[Controller], permissions: Iterable[PolicyRule] = ()
+) -> tuple[PolicyRule, ...]:
+    """Return the rules that controllers need, without those of every operator.
+
+    Args:
+        controllers: The controllers of an operator.
+        permissions: What the operator needs beyond their declarations.
+    """
+    rules = [rule for controller in controllers for rule in _derive(controller)]
+    return tuple(dict.fromkeys((*rules, *permissions)))
+
+
+def _derive(controller: Controller) -> Iterator[PolicyRule]:
+    yield from own(
+        controller.primary,
+        finalizer=bool(controller.finalizer),
+        owner=any(watch.owned for watch in controller.watched),
+    )
+    for watches in _group(controller):
+        kind = watches[0].kind
+        writes = dict.fromkeys(verb for watch in watches for verb in watch.writes)
+        why = next((watch.why for watch in watches if watch.why), "")
+        if kind != controller.primary or writes:
+            yield from children(kind, *writes, why=why or _explain(bool(writes)))
+
+
+def _group(controller: Controller) -> Iterator[list[Watch]]:
+    """Yield the watches of each kind: a kind may be watched for several reasons."""
+    found: dict[object, list[Watch]] = {}
+    for watch in controller.watched:
+        found.setdefault(watch.kind, []).append(watch)
+    yield from found.values()
+
+
+def _explain(writes: bool) -> str:
+    return "manage child objects" if writes else "read what the primary depends on"

@@ -1,0 +1,137 @@
+"""A project outside of the repository: the wheel is all that it has of Slipway."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from libs.common.project.create import PACKAGE
+from libs.common.testing.helm import find_helm
+from tools.cluster.progress import open_progress
+from tools.scaffold.__main__ import main
+from tools.scaffold.standalone import LIBRARY, build_wheel
+
+ROOT = LIBRARY.parents[1]
+LOCK = ROOT / "3rdparty" / "python" / "default.lock"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Create a project in a clean environment, with the versions of the lockfile."""
+    folder = tmp_path_factory.mktemp("standalone")
+    constraints = folder / "constraints.txt"
+    versions = re.findall(r"^[\w.-]+==[^\s;\\]+", LOCK.read_text(), re.MULTILINE)
+    constraints.write_text("\n".join(versions))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PIP_CONSTRAINT", str(constraints))
+        patch.delenv("PYTHONPATH", raising=False)
+        root = folder / "backups"
+        words = ["backups", "--kind", "Backup", "--finalizer", "--standalone", str(root)]
+        assert main(words) == 0
+    return root
+
+
+def run_in(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the Python of a project in its folder, with nothing of this checkout."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        [root / ".venv" / "bin" / "python", *words],
+        cwd=root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+def test_people_write_three_files(project: Path) -> None:
+    assert {path.name for path in project.glob("*.py")} == {
+        "api.py",
+        "controller.py",
+        "test_operator.py",
+    }
+
+
+def test_conformance_suite_passes_outside_of_the_repository(project: Path) -> None:
+    done = run_in(project, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"\b1[0-9] passed", done.stdout)
+
+
+def test_nothing_of_the_repository_is_imported(project: Path) -> None:
+    done = run_in(project, "-c", "import controller, sys; print(sorted(sys.modules))")
+
+    names = {name.partition(".")[0] for name in re.findall(r"'([\w.]+)'", done.stdout)}
+    assert PACKAGE in names
+    assert not names & {"libs", "operators", "tools"}
+
+
+def test_operator_runs_as_a_process_and_names_its_settings(project: Path) -> None:
+    done = run_in(project, "-m", f"{PACKAGE}.run", "controller", "--help")
+
+    assert done.returncode == 0, done.stderr
+    assert "BACKUPS_LOG_LEVEL" in done.stdout
+
+
+def test_chart_is_accepted_by_helm_and_grants_what_is_declared(project: Path) -> None:
+    command = [str(find_helm()), "template", "backups", str(project / "chart")]
+    done = subprocess.run(
+        [*command, "--set", "image.registry=registry.example.com"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "image: registry.example.com/backups:0.1.0" in done.stdout
+    assert "name: backups.backups.example.com" in done.stdout
+    assert "- configmaps" in done.stdout
+
+
+def test_generated_files_follow_the_code(project: Path) -> None:
+    generate = ("-m", f"{PACKAGE}.project", "generate")
+    assert run_in(project, *generate, "--check").returncode == 0
+    controller = project / "controller.py"
+    before = controller.read_text()
+    controller.write_text(before.replace('("create", "patch", "delete")', '("create",)'))
+    try:
+        done = run_in(project, *generate, "--check")
+    finally:
+        controller.write_text(before)
+
+    assert done.returncode == 1
+    assert "chart/files/rbac.yaml differs" in done.stderr
+
+
+def test_equal_sources_give_equal_wheels_without_tests(tmp_path: Path) -> None:
+    progress = open_progress("wheel")
+    wheels = [build_wheel(tmp_path / name, progress) for name in ("one", "two")]
+
+    assert len({hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels}) == 1
+    with zipfile.ZipFile(wheels[0]) as archive:
+        names = archive.namelist()
+        assert not [name for name in names if name.endswith("_test.py")]
+        assert f"{PACKAGE}/project/operator-common/Chart.yaml" in names
+        for name in names:
+            if name.endswith(".py"):
+                assert not re.search(rb"\blibs[./]common\b", archive.read(name)), name
+
+
+def test_oldest_dependencies_are_those_that_tests_run_with() -> None:
+    project = tomllib.loads((LIBRARY / "pyproject.toml").read_text())["project"]
+    requirements = (ROOT / "3rdparty/python/requirements.txt").read_text()
+    pinned = dict(re.findall(r"^([\w.-]+)==(\S+)", requirements, re.MULTILINE))
+    optional = project["optional-dependencies"].values()
+    for requirement in [*project["dependencies"], *(each for some in optional for each in some)]:
+        found = re.match(r"([\w.-]+)>=([\w.]+)", requirement)
+        assert found is not None, requirement
+        assert pinned[found[1]] == found[2]
