@@ -2,7 +2,13 @@
 
 from libs.common.runtime.cache import Cache, Projection
 from libs.common.runtime.context import Context
-from libs.common.runtime.controller import Controller, Result, Watch
+from libs.common.runtime.controller import (
+    Controller,
+    Predicate,
+    Result,
+    Watch,
+    generation_changed,
+)
 from libs.common.runtime.manager import Manager
 from libs.common.runtime.operator import Operator, main
 
@@ -12,8 +18,10 @@ __all__ = [
     "Controller",
     "Manager",
     "Operator",
+    "Predicate",
     "Projection",
     "Result",
     "Watch",
+    "generation_changed",
     "main",
 ]

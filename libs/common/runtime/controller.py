@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypedDict, Unpack
 
-from libs.common.kinds import Key, Kind, Manifest
+from libs.common.kinds import Key, Kind, Manifest, is_deleting
 from libs.common.plan import Outcome
 from libs.common.runtime.cache import Cache, Projection
 from libs.common.runtime.context import Context
@@ -22,6 +22,11 @@ from libs.common.runtime.store import IndexFunction, Transform
 
 type Mapper = Callable[[Manifest, Cache], Iterable[Key]]
 """Name the primaries that a change of a watched object concerns."""
+type Predicate = Callable[[Manifest | None, Manifest | None], bool]
+"""Tell whether a change concerns anybody, by the object before and after; None if there is none.
+
+Only events are filtered. A resync enqueues every primary, so a predicate that is wrong delays a
+reconcile and does not lose it."""
 type Reconcile = Callable[[Context], Awaitable[Result | None]]
 """Bring one primary closer to its spec; look at what is, never at what happened."""
 type Finalize = Callable[[Context], Awaitable[Result | None]]
@@ -59,6 +64,7 @@ class Watch:
         source: Which event source; None leaves it to the other watches of the kind.
         optional: The operator works where the kind is not served.
         indexes: Named functions by which objects are found in the cache.
+        predicate: Tells which changes enqueue; None for all.
         writes: Verbs beside reading that reconciles need on the kind; `derive_rules` grants them.
         why: Reason for the permissions, for readers of the chart.
         owned: Whether the primary is the controlling owner of the objects.
@@ -72,6 +78,7 @@ class Watch:
     source: SourceName | None = None
     optional: bool = False
     indexes: Mapping[str, IndexFunction] = field(default_factory=dict)
+    predicate: Predicate | None = None
     writes: Sequence[str] = ()
     why: str = ""
     owned: bool = False
@@ -86,6 +93,7 @@ class WatchOptions(TypedDict, total=False):
     source: SourceName
     optional: bool
     indexes: Mapping[str, IndexFunction]
+    predicate: Predicate
     writes: Sequence[str]
     why: str
 
@@ -93,6 +101,17 @@ class WatchOptions(TypedDict, total=False):
 def always(_: Mapping[str, Any]) -> bool:
     """Tell that every object needs the finalizer."""
     return True
+
+
+def generation_changed(old: Manifest | None, new: Manifest | None) -> bool:
+    """Tell whether the spec of an object changed, or whether it appeared, is deleted or is gone.
+
+    A predicate for kinds whose status or metadata is written often. Kinds without a generation,
+    such as ConfigMaps and pods, need another one.
+    """
+    if old is None or new is None or is_deleting(old) != is_deleting(new):
+        return True
+    return bool(old["metadata"].get("generation") != new["metadata"].get("generation"))
 
 
 @dataclass(slots=True)
@@ -111,6 +130,7 @@ class Controller:
         label_selector: Reconciles only the primaries that the server finds by it. Another release
             of the operator can have the others.
         field_selector: Likewise, by fields that the server can select by.
+        predicate: Tells which changes of a primary enqueue it; None for all.
         watched: Further kinds, added by `owns`, `watches` and `reads`.
         projections: What is computed from the cache, added by `projects`.
         close: Called when no pass is made any more, to close what passes kept open; given up on
@@ -127,6 +147,7 @@ class Controller:
     optional: bool = False
     label_selector: str = ""
     field_selector: str = ""
+    predicate: Predicate | None = None
     watched: list[Watch] = field(default_factory=list)
     projections: list[type[Projection]] = field(default_factory=list)
     close: Callable[[], Awaitable[None]] | None = None

@@ -30,6 +30,7 @@ from libs.common.metric_specs import MetricSpec
 from libs.common.rbac import PolicyRule
 from libs.common.runtime.assembly import list_finalizers
 from libs.common.runtime.controller import Controller
+from libs.common.runtime.diagnostics import Diagnostics
 from libs.common.runtime.manager import Manager, Part
 from libs.common.runtime.permissions import derive_rules
 from libs.common.runtime.release import release
@@ -158,6 +159,7 @@ async def _run(operator: Operator, settings: CommonSettings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    Diagnostics(settings).install(loop)
     config = await load_config(settings.kubeconfig, settings.context)
     # Once the caches are filled: a full collection of 100,000 objects stops the loop for seconds.
     manager = operator.build_manager(settings, config, on_synced=gc.freeze)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from libs.common.kinds import Key, Manifest, is_deleting, uid_of
 from libs.common.ownership import controller_of
 from libs.common.runtime.cache import Cache
-from libs.common.runtime.controller import Controller, Mapper
+from libs.common.runtime.controller import Controller, Watch
 from libs.common.runtime.informer import Handler, Origin
 from libs.common.runtime.queue import (
     PRIORITY_EXPEDITE,
@@ -48,7 +48,7 @@ class Triggers:
         )
         cache.informer(controller.primary).add_handler(self._primary_changed, self.resync)
         for watch in controller.watched:
-            cache.informer(watch.kind).add_handler(self._build_handler(watch.mapper), self.resync)
+            cache.informer(watch.kind).add_handler(self._build_handler(watch), self.resync)
         for kind in {watch.kind for watch in controller.watched if watch.optional}:
             cache.informer(kind).add_served_handler(self.resync)
         for kind in self._kinds:
@@ -93,12 +93,19 @@ class Triggers:
             # Nothing is left to do for it, and what comes after it has done no harm yet.
             self._queue.drop(key)
             self._forget(key)
-        if new is not None and not self._is_own(origin, key):
+        if new is None or self._is_own(origin, key):
+            return
+        predicate = self._controller.predicate
+        # A namesake is another object.
+        before = old if old is not None and uid_of(old) == uid_of(new) else None
+        if predicate is None or predicate(before, new):
             self._enqueue(key, PRIORITY_EXPEDITE if is_deleting(new) else PRIORITY_LIVE)
 
-    def _build_handler(self, mapper: Mapper | None) -> Handler:
+    def _build_handler(self, watch: Watch) -> Handler:
+        mapper, predicate = watch.mapper, watch.predicate
+
         def handle(change: Change, origin: Origin | None) -> None:
-            if not self._begun:
+            if not self._begun or (predicate and not predicate(change.old, change.new)):
                 return
             errors: list[Exception] = []
             for manifest in (change.old, change.new):
