@@ -14,6 +14,7 @@ and silence afterwards.
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -21,14 +22,16 @@ from typing import Final
 
 import pytest
 
-from libs.common.conditions import conditions_of
+from libs.common.conditions import conditions_of, is_true
 from libs.common.kinds import Manifest, key_of
 from libs.common.rbac import event_rules, operator_namespace_rules
 from libs.common.testing.clock import Ahead
 from libs.common.testing.differences import render_differences
 from libs.common.testing.fakeapi import FakeApi, Request
+from libs.common.testing.fakeapi.store import Change
 from libs.common.testing.harms import CRASH_MODES, Crash, Fail, spread
 from libs.common.testing.harness import OperatorHarness
+from libs.common.testing.kstatus import compute_status
 from libs.common.testing.outcome import Run, is_of_the_operator, writes_of_the_operator
 from libs.common.testing.subject import Subject
 from libs.common.testing.trial import NAMESPACE, Hurt, Trial, scope_of
@@ -242,6 +245,31 @@ class OperatorConformance(Trial):
                 await self.delete(api, harness, self.subject.objects())
             denied = [str(each) for each in api.requests if each.status == 403]
         assert not denied, f"rbac.py does not grant: {denied}"
+
+    async def test_kstatus_waits_until_ready(self) -> None:
+        """Tools that wait by kstatus end when Ready is True for the newest spec, and not before."""
+        seen: list[tuple[str, Manifest]] = []
+
+        def look(change: Change) -> None:
+            manifest = change.record.obj
+            if self.subject.primary.matches(manifest):
+                seen.append((compute_status(manifest), copy.deepcopy(manifest)))
+
+        async with self.api() as api, self.harness(api) as harness:
+            api.store.listeners.append(look)
+            await self.workload(api, harness)
+            ends = [
+                (compute_status(manifest), manifest)
+                for manifest in api.objects(self.subject.primary, NAMESPACE)
+            ]
+            await self.delete(api, harness, self.subject.objects())
+        for status, manifest in (*seen, *ends):
+            # kstatus cannot tell an object that the operator has not seen from one without status.
+            if manifest.get("status") and not manifest["metadata"].get("deletionTimestamp"):
+                expected = "Current" if is_true(manifest) else "InProgress"
+                assert status == expected, _explain(manifest)
+        assert {status for status, _ in ends} <= {"Current", "InProgress"}
+        assert any(manifest.get("status") for _, manifest in seen), "no status was written"
 
     async def test_cache_is_never_changed_by_a_pass(self) -> None:
         """What the cache holds is what the API server has: no pass writes into it."""
