@@ -6,7 +6,6 @@ process and does each thing in no time, so that what is measured is what the ope
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
 import os
@@ -34,6 +33,7 @@ from operators.ipam.samples import build_pool
 from tools.bench.pages import describe_load, describe_machine, save_report, write_page
 from tools.bench.pods import make_namespace
 from tools.bench.processes import OperatorProcess, percentile, read_usage
+from tools.cluster.command_line import Parser
 from tools.kubevirt_sim.simulator import KubeVirtSim
 
 _PATIENCE: Final = 600.0
@@ -261,7 +261,7 @@ def render_page(report: Report) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, and write the page when asked to."""
-    parser = argparse.ArgumentParser(prog="./dev bench compute", description=__doc__)
+    parser = Parser(prog="./dev bench compute", description=__doc__)
     parser.add_argument(
         "--instances", type=int, default=500, help="number of Instances that exist at the same time"
     )

@@ -6,7 +6,6 @@ at a time. A claim is timed from the answer to its create until a watch shows it
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import os
@@ -35,6 +34,7 @@ from tools.bench.counters import count_writes
 from tools.bench.pages import describe_load, describe_machine, save_report, write_page
 from tools.bench.pods import make_namespace
 from tools.bench.processes import OperatorProcess, percentile, read_usage
+from tools.cluster.command_line import Parser
 
 OPERATOR: Final = "operator"
 _PROCESSES: Final = (OPERATOR, "kube-apiserver", "etcd", "client")
@@ -339,7 +339,7 @@ def render_page(report: Report) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, and write the page when asked to."""
-    parser = argparse.ArgumentParser(prog="./dev bench ipam", description=__doc__)
+    parser = Parser(prog="./dev bench ipam", description=__doc__)
     parser.add_argument(
         "--claims", type=int, default=5000, help="number of claims that exist at the same time"
     )

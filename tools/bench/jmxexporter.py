@@ -7,7 +7,6 @@ time from a pod's Ready to its first scrape, and that of so many pods in one go.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import tempfile
@@ -31,6 +30,7 @@ from tools.bench.jvm_costs import Cost, measure_cost, summarize_costs
 from tools.bench.jvm_fleet import MIN_READY_SECONDS, open_fleet
 from tools.bench.processes import OperatorProcess, percentile, read_usage
 from tools.cluster.binaries import ensure_assets
+from tools.cluster.command_line import Parser
 from tools.cluster.progress import open_progress
 from tools.jvm import ensure_kit
 
@@ -44,7 +44,7 @@ _NEW_PODS: Final = 3
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(prog="./dev bench jmxexporter", description=__doc__)
+    parser = Parser(prog="./dev bench jmxexporter", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="[default 3]")
     parser.add_argument("--fleet", type=int, nargs="*", default=[], help="numbers of pods")
     parser.add_argument("--only-fleet", action="store_true", help="leave out the rest")

@@ -42,6 +42,7 @@ from tools.bench.pods import (
 )
 from tools.bench.processes import OperatorProcess, read_usage
 from tools.bench.report import BARE, DEFAULT, OURS, UNLIMITED, Report, summarize
+from tools.cluster.command_line import Parser
 
 _MEMORY_PODS: Final = 10_000
 _REST_SECONDS: Final = 10.0
@@ -240,7 +241,7 @@ def _controller_manager(plane: ControlPlane, args: Sequence[str]) -> Iterator[No
 
 def main() -> int:
     """Measure, print, and write the page when asked to."""
-    parser = argparse.ArgumentParser(prog="./dev bench podset", description=__doc__)
+    parser = Parser(prog="./dev bench podset", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each measurement")
     parser.add_argument("--sizes", type=int, nargs="+", default=[500, 2000], help="set sizes")
     parser.add_argument("--deaths", type=int, default=100, help="pods killed one by one a round")

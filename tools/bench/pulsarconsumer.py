@@ -6,7 +6,6 @@ a thousand PulsarConsumers.
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ from tools.bench.consumer_app import AppCost, measure_app
 from tools.bench.consumer_fleet import FleetCost, measure_fleets
 from tools.bench.pages import describe_load, describe_machine, save_report, write_page
 from tools.bench.processes import percentile
+from tools.cluster.command_line import Parser
 from tools.pulsar import ensure_pulsar
 
 
@@ -45,7 +45,7 @@ class Report:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, and write the page when asked to."""
-    parser = argparse.ArgumentParser(prog="./dev bench pulsarconsumer", description=__doc__)
+    parser = Parser(prog="./dev bench pulsarconsumer", description=__doc__)
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--bytes", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3, help="0 leaves out the app")

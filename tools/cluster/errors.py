@@ -22,3 +22,7 @@ class CommandFailed(ToolError):
         super().__init__(f"`{' '.join(command)[:200]}` exited with {code}{where}\n{tail}".strip())
         self.code = code
         self.output = output
+
+
+class UsageError(ToolError):
+    """The command line names something that does not exist or does not go together."""

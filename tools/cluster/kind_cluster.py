@@ -15,7 +15,7 @@ from tools.cluster import docker as docker_module
 from tools.cluster.binaries import ensure_tool, find_kubectl
 from tools.cluster.cache import Cache
 from tools.cluster.docker import Docker, ensure_docker, find_docker
-from tools.cluster.errors import ToolError
+from tools.cluster.errors import ToolError, UsageError
 from tools.cluster.kind_config import (
     load_base,
     parse_node_networks,
@@ -70,7 +70,7 @@ class KindCluster:
     def __post_init__(self) -> None:
         """Check the name."""
         if not _NAME.fullmatch(self.name):
-            raise ToolError(
+            raise UsageError(
                 f"A cluster cannot be named {self.name!r}: use at most 50 lower-case letters,"
                 " digits, dots and dashes, with a letter or digit at both ends"
             )

@@ -12,12 +12,11 @@ from tools.dev import (
     demo_command,
     guest_command,
     kubevirt_command,
+    machine_commands,
     operator_commands,
 )
 
 app: Final = typer.Typer(
-    help="Create a cluster, and build, run and test the operators of Slipway. You can interrupt any"
-    " command and run it again: it continues where it stopped.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -32,3 +31,4 @@ kubevirt_command.register(app)
 guest_command.register(app)
 operator_commands.register(app)
 code_commands.register(app)
+machine_commands.register(app)

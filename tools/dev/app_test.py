@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from tools.cluster.command_line import run
 from tools.cluster.kubectl import Kubectl
+from tools.cluster.versions import KUBERNETES
 from tools.dev import cluster_commands
 from tools.dev.app import app
 from tools.dev.operator_commands import build_local_settings
@@ -21,7 +23,7 @@ from tools.dev.options import Target
 COMMANDS = [
     *("demo", "up", "down", "status", "kubeconfig", "kubectl", "kubevirt-sim", "guest-image"),
     *("load", "install", "uninstall", "logs", "run"),
-    *("test", "generate", "release", "bench", "sweep"),
+    *("watch", "test", "generate", "release", "bench", "sweep", "doctor", "completion"),
 ]
 
 
@@ -75,7 +77,7 @@ def test_debug_variable_shows_the_traceback(tmp_path: Path) -> None:
 def test_unknown_operator_is_refused_before_anything_is_done(tmp_path: Path) -> None:
     done = run_dev(tmp_path, "install", "nosuch")
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "There is no operator 'nosuch'" in done.stderr
 
 
@@ -87,19 +89,21 @@ def test_operator_tells_its_settings_without_a_cluster(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "code", "told"),
     [
-        (("bench", "volumes"), "No benchmark named 'volumes': choose one of compute, ipam,"),
+        (("bench", "volumes"), 2, "No benchmark named 'volumes': choose one of compute, ipam,"),
         # A module of tools/bench that is no benchmark.
-        (("bench", "page"), "No benchmark named 'page'"),
-        (("demo", "compute"), "compute: nothing to show on a bare cluster"),
-        (("demo", "cloud", "--all"), "demo cloud runs alone"),
-        (("kubeconfig", "--name", "other"), "run `./dev up --name other` first"),
+        (("bench", "page"), 2, "No benchmark named 'page'"),
+        (("demo", "compute"), 1, "compute: nothing to show on a bare cluster"),
+        (("demo", "cloud", "--all"), 2, "demo cloud runs alone"),
+        (("up", "--kubevirt-from", "."), 2, "--kubevirt-from requires --with kubevirt"),
+        (("watch", "nosuch"), 2, "There is no operator 'nosuch'"),
+        (("kubeconfig", "--name", "other"), 1, "run `./dev up --name other` first"),
         # An image need not have a tag, and an operator has no slash.
-        (("load", "shop/app"), "Cluster slipway does not exist"),
+        (("load", "shop/app"), 1, "Cluster slipway does not exist"),
         # Names are parts of paths that are removed.
-        (("down", "--name", ".."), "A cluster cannot be named '..'"),
-        (("down", "--name", ""), "A cluster cannot be named ''"),
+        (("down", "--name", ".."), 2, "A cluster cannot be named '..'"),
+        (("down", "--name", ""), 2, "A cluster cannot be named ''"),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_can(
@@ -107,12 +111,74 @@ def test_what_cannot_be_is_refused_with_what_can(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     arguments: tuple[str, ...],
+    code: int,
     told: str,
 ) -> None:
     monkeypatch.setenv("SLIPWAY_CACHE", str(tmp_path))
 
-    assert run(lambda: app(list(arguments), prog_name="./dev")) == 1
+    assert run(lambda: app(list(arguments), prog_name="./dev")) == code
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("module", ["tools.sweep", "tools.release", "tools.gate"])
+def test_commands_of_other_packages_have_the_same_help_and_errors(module: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+    command = [sys.executable, "-m", module]
+    shown = subprocess.run(
+        [*command, "--help"], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    wrong = subprocess.run(
+        [*command, "--nosuch"], env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert shown.splitlines()[1].startswith(" Usage: ./dev ")
+    assert "╭─ Options ─" in shown
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("Error: ")
+    assert "--help`" in wrong.stderr
+
+
+def test_status_is_a_table_or_json(tmp_path: Path) -> None:
+    done = run_dev(tmp_path, "status", "--output", "json")
+    rows = {row["part"]: row for row in json.loads(done.stdout)}
+
+    assert done.returncode == 0
+    assert rows["cluster"]["ok"] is None
+    assert rows["cluster"]["detail"] == "does not exist: run ./dev up"
+    assert "does not exist: run ./dev up" in run_dev(tmp_path, "status").stdout
+
+
+def test_doctor_examines_without_creating_anything(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    done = run_dev(cache, "doctor", "-o", "json")
+    found = {finding["what"]: finding for finding in json.loads(done.stdout)}
+    failed = [what for what, finding in found.items() if finding["ok"] is False]
+
+    assert {"docker", "disk", "memory", "node image", "base image"} <= found.keys()
+    assert done.returncode == (1 if failed else 0)
+    assert all(what in done.stderr for what in failed)
+    assert not [path for path in cache.rglob("*") if path.is_file()]
+
+
+def test_version_names_the_commit_and_kubernetes(tmp_path: Path) -> None:
+    done = run_dev(tmp_path, "--version")
+
+    assert done.returncode == 0
+    assert done.stdout.startswith("slipway ")
+    assert f"Kubernetes {KUBERNETES}" in done.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_for_the_name_that_people_type(tmp_path: Path, shell: str) -> None:
+    assert "./dev" in run_dev(tmp_path, "completion", shell).stdout
+
+
+def test_shell_completes_commands_and_options(tmp_path: Path) -> None:
+    ask = {"_SLIPWAY_DEV_COMPLETE": "complete_bash", "COMP_CWORD": "1"}
+
+    assert run_dev(tmp_path, **ask, COMP_WORDS="./dev ins").stdout.split() == ["install"]
+    ask["COMP_CWORD"] = "2"
+    assert "--workers" in run_dev(tmp_path, **ask, COMP_WORDS="./dev up --w").stdout.split()
 
 
 def test_benchmarks_are_listed() -> None:

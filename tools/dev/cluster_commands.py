@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +15,7 @@ from rich.console import Console
 from tools.cluster import commands
 from tools.cluster.cache import Cache
 from tools.cluster.docker import stop_docker
-from tools.cluster.errors import ToolError
+from tools.cluster.errors import ToolError, UsageError
 from tools.cluster.kind_cluster import DEFAULT_NAME, KindCluster, list_clusters
 from tools.cluster.progress import Progress, open_progress
 from tools.dev.options import (
@@ -22,11 +24,13 @@ from tools.dev.options import (
     Kubeconfig,
     KubeVirtFrom,
     Name,
+    Output,
+    OutputFormat,
     Workers,
     find_target,
     render_up,
 )
-from tools.dev.status import render_status
+from tools.dev.status import list_rows, render_rows
 
 _PANEL = "Cluster"
 
@@ -58,7 +62,7 @@ def up(
     cluster = KindCluster(name)
     progress = open_progress("up", cluster.cache)
     if kubevirt_from and Addition.KUBEVIRT not in (additions or ()):
-        raise ToolError("--kubevirt-from requires --with kubevirt: add --with kubevirt")
+        raise UsageError("--kubevirt-from requires --with kubevirt: add --with kubevirt")
     cluster.up(progress, workers)
     if Addition.KUBEVIRT in (additions or ()):
         install_kubevirt(cluster, progress, kubevirt_from)
@@ -88,10 +92,17 @@ def down(
 
 
 def status(
-    name: Name = DEFAULT_NAME, kubeconfig: Kubeconfig = None, context: ContextName = None
+    name: Name = DEFAULT_NAME,
+    kubeconfig: Kubeconfig = None,
+    context: ContextName = None,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Show the state of docker, the cluster, its nodes and the installed operators."""
-    Console(highlight=False).print(render_status(name, kubeconfig, context))
+    rows = list_rows(name, kubeconfig, context)
+    if output is OutputFormat.JSON:
+        print(json.dumps([asdict(row) for row in rows], indent=2))
+    else:
+        Console(highlight=False).print(render_rows(rows))
 
 
 def kubeconfig(

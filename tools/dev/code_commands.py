@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import typer
 
-from tools.cluster.errors import ToolError
+from tools.cluster.errors import ToolError, UsageError
 from tools.dev.operators import ROOT, has_module, list_operators
 
 _PANEL = "Code"
@@ -60,7 +60,7 @@ def bench(context: typer.Context) -> None:
         print("List the options of a benchmark: ./dev bench ID --help")
         return
     if operator not in known:
-        raise ToolError(f"No benchmark named {operator!r}: choose one of {', '.join(known)}")
+        raise UsageError(f"No benchmark named {operator!r}: choose one of {', '.join(known)}")
     delegate(f"tools.bench.{operator}", rest)
 
 

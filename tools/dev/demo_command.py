@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from tools.cluster.errors import ToolError
+from tools.cluster.errors import UsageError
 from tools.cluster.kind_cluster import DEFAULT_NAME
 from tools.dev.operators import check_operator, list_operators
 from tools.dev.options import ContextName, Kubeconfig, KubeVirtFrom, Name, Namespace
@@ -50,7 +50,7 @@ def demo(
     """Create a cluster if needed, install operators and show their objects becoming Ready."""
     if _CLOUD in (operators or ()):
         if operators != [_CLOUD] or everything or kubeconfig or context:
-            raise ToolError(
+            raise UsageError(
                 "demo cloud runs alone on a kind cluster: remove the other operators, --all,"
                 " --kubeconfig and --context"
             )
@@ -64,7 +64,7 @@ def demo(
         run_cloud_demo(namespace=namespace, name=name, build=not no_build)
         return
     if kubevirt or kubevirt_from:
-        raise ToolError(
+        raise UsageError(
             "--kubevirt and --kubevirt-from are options of the cloud demo: run"
             " `./dev demo cloud --kubevirt`"
         )

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tools.cluster.binaries import ensure_tool
 from tools.cluster.cache import Cache
-from tools.cluster.errors import CommandFailed, ToolError
+from tools.cluster.errors import CommandFailed, ToolError, UsageError
 from tools.cluster.kubectl import Kubectl
 from tools.cluster.progress import Progress
 from tools.dev.operators import chart_of
@@ -58,7 +58,7 @@ def build_helm_command(
         values: Additional `key=value` pairs.
 
     Raises:
-        ToolError: `image` has neither tag nor digest.
+        UsageError: `image` has neither tag nor digest.
     """
     command = [helm, "upgrade", release.operator, str(chart_of(release.operator)), "--install"]
     command += ["--namespace", release.namespace, "--create-namespace", *target.helm_flags()]
@@ -91,7 +91,7 @@ def _split_image(image: str) -> tuple[str, str, str]:
     if at:
         return repository, "digest", digest
     if not tag:
-        raise ToolError(f"--image {image} has no tag: use repository:tag")
+        raise UsageError(f"--image {image} has no tag: use repository:tag")
     return repository, "tag", tag
 
 

@@ -1,4 +1,4 @@
-"""Commands for one operator: load, install, uninstall, logs, run."""
+"""Commands for one operator: load, install, uninstall, logs, run, watch."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from tools.dev.options import (
     Target,
     find_target,
 )
+from tools.dev.watch import Watcher
 
 _PANEL = "Operator"
 
@@ -36,7 +37,8 @@ def register(app: typer.Typer) -> None:
         app.command(rich_help_panel=_PANEL)(function)
     # Arguments after the id are passed to the operator.
     passing = {"allow_extra_args": True, "ignore_unknown_options": True}
-    app.command(rich_help_panel=_PANEL, context_settings=passing)(run)
+    for local in (run, watch):
+        app.command(rich_help_panel=_PANEL, context_settings=passing)(local)
 
 
 def load(
@@ -146,13 +148,34 @@ def run(
     if {"-h", "--help"} & set(extra.args):
         # The help of the operator needs no cluster.
         os.execve(command[0], command, {**os.environ, "PYTHONPATH": str(ROOT)})
-    target = find_target(kubeconfig, context, name)
+    environment = _prepare_run(operator, namespace, find_target(kubeconfig, context, name))
+    sys.stdout.flush()
+    os.execve(command[0], command, environment)
+
+
+def watch(
+    extra: typer.Context,
+    operator: OperatorId,
+    namespace: Namespace = "default",
+    name: Name = DEFAULT_NAME,
+    kubeconfig: Kubeconfig = None,
+    context: ContextName = None,
+) -> None:
+    """Run an operator as ./dev run does, and start it again whenever its code changes."""
+    check_operator(operator)
+    command = [sys.executable, "-m", f"operators.{operator}", *extra.args]
+    environment = _prepare_run(operator, namespace, find_target(kubeconfig, context, name))
+    folders = [ROOT / "operators" / operator, ROOT / "libs"]
+    Watcher(command, environment, folders, lambda text: print(f"watch: {text}")).run()
+
+
+def _prepare_run(operator: str, namespace: str, target: Target) -> dict[str, str]:
+    """Apply the CRDs, and return the environment of a local process."""
     _refuse_second(Release(operator, namespace), target.kubectl)
     _apply_crds(operator, target, open_progress(f"run-{operator}"))
     environment = {**build_local_settings(operator, namespace, target), **os.environ}
     environment["PYTHONPATH"] = str(ROOT)
-    sys.stdout.flush()
-    os.execve(command[0], command, environment)
+    return environment
 
 
 def build_local_settings(operator: str, namespace: str, target: Target) -> dict[str, str]:

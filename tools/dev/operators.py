@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 from typing import Final
 
-from tools.cluster.errors import ToolError
+from tools.cluster.errors import ToolError, UsageError
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -20,11 +20,11 @@ def check_operator(operator: str, root: Path = ROOT) -> str:
     """Return the id if there is such an operator.
 
     Raises:
-        ToolError: There is no such operator; the message lists the known ids.
+        UsageError: There is no such operator; the message lists the known ids.
     """
     known = list_operators(root)
     if operator not in known:
-        raise ToolError(f"There is no operator {operator!r}: choose one of {', '.join(known)}")
+        raise UsageError(f"There is no operator {operator!r}: choose one of {', '.join(known)}")
     return operator
 
 

@@ -55,6 +55,16 @@ OperatorId = Annotated[
 ]
 
 
+class OutputFormat(StrEnum):
+    """The form of what a command prints."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="Form of the output.")]
+
+
 class Addition(StrEnum):
     """An addition that `./dev up --with` installs into a cluster."""
 

@@ -1,10 +1,11 @@
-"""The output of `./dev status`."""
+"""What `./dev status` shows: rows, as a table or as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.markup import escape
 from rich.table import Table
@@ -19,98 +20,123 @@ from tools.dev.operators import list_operators
 from tools.dev.options import render_up
 from tools.kubevirt.state import State, find_state
 
-_OK = "[green]✓[/green]"
-_BAD = "[red]✗[/red]"
-_NONE = "[dim]-[/dim]"
+_MARKS: Final = {True: "[green]✓[/green]", False: "[red]✗[/red]", None: "[dim]-[/dim]"}
+_TOP: Final = frozenset({"docker", "cluster"})
 
 
-def render_status(name: str, kubeconfig: Path | None, context: str | None) -> Table:
-    """Return the table without starting anything; the row of a missing part names the remedy."""
-    cache = Cache()
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The state of one part.
+
+    Attributes:
+        part: Kind of part, such as `node`.
+        name: Its name, if there can be several.
+        ok: Whether it works; None if it does not exist.
+        detail: Its state, and the remedy if it does not work.
+    """
+
+    part: str
+    name: str
+    ok: bool | None
+    detail: str
+
+
+def render_rows(rows: Iterable[Row]) -> Table:
+    """Render rows for people; parts of the cluster are indented."""
     table = Table.grid(padding=(0, 2))
+    for row in rows:
+        indent = "" if row.part in _TOP else "  "
+        title = f"{indent}{row.part} {row.name}".rstrip()
+        table.add_row(_MARKS[row.ok], title, escape(row.detail))
+    return table
+
+
+def list_rows(name: str, kubeconfig: Path | None, context: str | None) -> Iterator[Row]:
+    """Yield the state of every part without starting anything."""
+    cache = Cache()
     own = bool(kubeconfig or context)
+    title = "" if own else name
     cluster = KindCluster(name, cache)
     if own:
         kubectl = Kubectl(find_kubectl(cache), kubeconfig, context)
     else:
-        table.add_row(*_docker_row(cache))
+        yield _docker_row(cache)
         if not cluster.kubeconfig.exists():
-            table.add_row(_NONE, f"cluster {name}", f"does not exist: run {render_up(name)}")
-            return table
+            yield Row("cluster", title, None, f"does not exist: run {render_up(name)}")
+            return
         kubectl = cluster.kubectl()
     problem = kubectl.find_problem()
     if problem:
         hint = "check --kubeconfig and --context" if own else render_up(name)
-        table.add_row(_BAD, "cluster" if own else f"cluster {name}", f"does not respond: {hint}")
-        table.add_row("", "", escape(problem))
-        return table
-    table.add_row(*_cluster_row("cluster" if own else f"cluster {name}", kubectl))
+        yield Row("cluster", title, False, f"does not respond: {hint}\n{problem}")
+        return
+    yield _cluster_row(title, kubectl)
     for node in kubectl.items("nodes"):
-        table.add_row(*node_row(node))
-    table.add_row(*kubevirt_row(find_state(kubectl)))
-    for row in _operator_rows(kubectl):
-        table.add_row(*row)
-    return table
+        yield node_row(node)
+    yield kubevirt_row(find_state(kubectl))
+    yield from _operator_rows(kubectl)
 
 
-def node_row(node: Mapping[str, Any]) -> tuple[str, str, str]:
+def node_row(node: Mapping[str, Any]) -> Row:
     """Return the row of one node."""
     info = node["status"]["nodeInfo"]
     ready = is_ready(node)
     text = f"{'ready' if ready else 'not ready'}, {info['kubeletVersion']}, {info['osImage']}"
-    return (_OK if ready else _BAD, f"  node {node['metadata']['name']}", text)
+    return Row("node", node["metadata"]["name"], ready, text)
 
 
-def kubevirt_row(state: State) -> tuple[str, str, str]:
+def kubevirt_row(state: State) -> Row:
     """Return the row of KubeVirt and CDI."""
     if state.simulated:
-        return (_OK, "  KubeVirt", "simulated")
+        return Row("KubeVirt", "", True, "simulated")
     if not state.installed:
         hint = "./dev up --with kubevirt, or ./dev kubevirt-sim --deploy"
-        return (_NONE, "  KubeVirt", f"not installed: {hint}")
-    return (_OK if state.ready else _BAD, "  KubeVirt", state.describe())
+        return Row("KubeVirt", "", None, f"not installed: {hint}")
+    return Row("KubeVirt", "", state.ready, state.describe())
 
 
-def operator_row(operator: str, deployment: Mapping[str, Any]) -> tuple[str, str, str]:
+def operator_row(operator: str, deployment: Mapping[str, Any]) -> Row:
     """Return the row of one installed operator."""
     wanted = deployment["spec"].get("replicas", 1)
     ready = deployment.get("status", {}).get("readyReplicas", 0)
     containers = deployment["spec"]["template"]["spec"]["containers"]
     where = f"namespace {deployment['metadata']['namespace']}"
     text = f"{ready}/{wanted} ready, {where}, {containers[0]['image']}"
-    return (_OK if ready >= wanted else _BAD, f"  operator {operator}", text)
+    return Row("operator", operator, ready >= wanted, text)
 
 
-def _docker_row(cache: Cache) -> tuple[str, str, str]:
+def _docker_row(cache: Cache) -> Row:
     docker = find_docker(cache)
     if docker is None:
-        return (_NONE, "docker", "does not respond: ./dev up starts docker if possible")
+        return Row("docker", "", None, "does not respond: ./dev up starts docker if possible")
     version = docker.read("version", "--format", "{{.Server.Version}}").strip()
     pid = own_daemon_pid(cache) if docker.host else None
     whose = f"private daemon, process {pid}" if pid else "your own"
-    return (_OK, "docker", f"{version}, {whose}{f', {docker.host}' if docker.host else ''}")
+    place = f", {docker.host}" if docker.host else ""
+    return Row("docker", "", True, f"{version}, {whose}{place}")
 
 
-def _cluster_row(title: str, kubectl: Kubectl) -> tuple[str, str, str]:
+def _cluster_row(name: str, kubectl: Kubectl) -> Row:
     version = kubectl.read("get", "--raw", "/version")
     system = kubectl.items("pods,deployments", "--namespace", "kube-system")
     unready = list_unready(system)
     git = next((part for part in version.split('"') if part.startswith("v1.")), "")
     detail = f"system pods not ready: {', '.join(unready)}" if unready else "system pods ready"
-    return (_BAD if unready else _OK, title, f"Kubernetes {git}, {detail}")
+    return Row("cluster", name, not unready, f"Kubernetes {git}, {detail}")
 
 
-def _operator_rows(kubectl: Kubectl) -> list[tuple[str, str, str]]:
-    rows = []
+def _operator_rows(kubectl: Kubectl) -> Iterator[Row]:
+    label = "app.kubernetes.io/name"
+    try:
+        # One request for all operators.
+        found = kubectl.items(
+            *("deployments", "--all-namespaces", "--selector", "app.kubernetes.io/part-of=slipway")
+        )
+    except ToolError as err:
+        yield Row("operators", "", False, str(err).splitlines()[0])
+        return
     for operator in list_operators():
-        try:
-            label = f"app.kubernetes.io/name={operator},app.kubernetes.io/part-of=slipway"
-            found = kubectl.items("deployments", "--all-namespaces", "--selector", label)
-        except ToolError as err:
-            return [(_BAD, "  operators", escape(str(err).splitlines()[0]))]
-        rows += [operator_row(operator, deployment) for deployment in found]
-        if not found:
-            rows.append(
-                (_NONE, f"  operator {operator}", f"not installed: ./dev install {operator}")
-            )
-    return rows
+        own = [one for one in found if one["metadata"]["labels"].get(label) == operator]
+        yield from (operator_row(operator, deployment) for deployment in own)
+        if not own:
+            yield Row("operator", operator, None, f"not installed: ./dev install {operator}")

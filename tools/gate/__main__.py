@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 
+from tools.cluster.command_line import Parser
 from tools.cluster.progress import open_progress
 from tools.gate.counts import Counts
 from tools.gate.run import Run
@@ -36,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parse(steps: Sequence[Step], argv: Sequence[str] | None) -> argparse.Namespace:
     names = [step.name for step in steps]
     width = max(map(len, names))
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="./dev test",
         description="Run all checks of CI.",
         epilog="\n".join(["steps:", *(f"  {each.name:{width}}  {each.title}" for each in steps)]),

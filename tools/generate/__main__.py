@@ -15,7 +15,7 @@ from pathlib import Path
 from libs.common.errors import SlipwayError
 from libs.common.testing.helm import HELM_VARIABLE
 from tools.cluster.binaries import ensure_tool
-from tools.cluster.command_line import run
+from tools.cluster.command_line import Parser, run
 from tools.cluster.errors import ToolError
 from tools.generate.bases import render_bases
 from tools.generate.drift import OWNED, OWNED_BASES, find_drift, render_report, write_files
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="./dev generate", description=__doc__.partition("\n")[0])
+    parser = Parser(prog="./dev generate", description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="change nothing, fail on differences")
     parser.add_argument(
         "--operator", action="append", metavar="ID", help="only this operator (may be repeated)"

@@ -65,7 +65,7 @@ def render_chart(
     if run.returncode:
         raise GenerateError([f"helm/{operator_id}: {run.stderr.strip()}"])
     documents = fastyaml.load_all(run.stdout)
-    return [_without_release(document) for document in documents if not _is_hook(document)]
+    return [_without_release(document) for document in documents if not is_hook(document)]
 
 
 def _render_base(operator_id: str, manifests: list[Manifest]) -> dict[Path, str]:
@@ -110,6 +110,11 @@ def _without_release(manifest: Manifest) -> Manifest:
     for group in groups:
         for rule in group["rules"]:
             rule["expr"] = rule["expr"].replace(f',namespace="{_NAMESPACE}"', "")
+    return drop_helm_labels(manifest)
+
+
+def drop_helm_labels(manifest: Manifest) -> Manifest:
+    """Delete the labels by which tools recognize objects of Helm, in place."""
     template = (manifest.get("spec") or {}).get("template") or {}
     for metadata in (manifest["metadata"], template.get("metadata") or {}):
         labels = metadata.get("labels") or {}
@@ -118,7 +123,8 @@ def _without_release(manifest: Manifest) -> Manifest:
     return manifest
 
 
-def _is_hook(manifest: Manifest) -> bool:
+def is_hook(manifest: Manifest) -> bool:
+    """Tell whether Helm runs an object instead of installing it."""
     return _HOOK in (manifest["metadata"].get("annotations") or {})
 
 

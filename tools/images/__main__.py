@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-
-from tools.cluster.command_line import run
+from tools.cluster.command_line import Parser, run
 from tools.images import build_together, list_all_images, push
 
 
 def main() -> int:
     """Run the command line and return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tools.images", description=__doc__)
+    parser = Parser(prog="python -m tools.images", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     building = commands.add_parser("build", help="build slipway/<operator>:<tag>")
     pushing = commands.add_parser("push", help="push it as <registry>/<operator>:<tag>")

@@ -3,17 +3,16 @@
 With --again the jars are built a second time, and must have the same bytes.
 """
 
-import argparse
 import sys
 
-from tools.cluster.command_line import run
+from tools.cluster.command_line import Parser, run
 from tools.cluster.progress import open_progress
 from tools.jvm.kit import ensure_kit, find_differences
 
 
 def main() -> int:
     """Run the command line and return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tools.jvm", description=__doc__)
+    parser = Parser(prog="python -m tools.jvm", description=__doc__)
     parser.add_argument("--again", action="store_true", help="build again and compare")
     again: bool = parser.parse_args().again
     progress = open_progress("jvm")

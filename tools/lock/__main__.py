@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
 from pathlib import Path
 from typing import Final
 
-from tools.cluster.command_line import run
+from tools.cluster.command_line import Parser, run
 from tools.cluster.progress import Progress, open_progress
 from tools.lock.lockfile import find_drift, render_lock
 
@@ -43,7 +42,7 @@ def resolve(progress: Progress) -> str:
 
 def main() -> int:
     """Run the command line and return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tools.lock", description=__doc__)
+    parser = Parser(prog="python -m tools.lock", description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare only, without the network")
     check: bool = parser.parse_args().check
     progress = open_progress("lock")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from tools.cluster.command_line import Parser
 from tools.plugin.build import NAME, build_archive, build_file, render_manifest
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Build; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tools.plugin", description=__doc__)
+    parser = Parser(prog="python -m tools.plugin", description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("dist"), help="default: dist")
     parser.add_argument(
         "--url",

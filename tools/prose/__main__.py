@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from tools.cluster.command_line import Parser
 from tools.prose.corpora import CORPORA
 from tools.prose.limits import FILE, load_limits, lower
 from tools.prose.text import check
@@ -19,7 +19,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the counts, and the findings if they are asked for."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="./dev prose",
         description="Count phrases that are not plain English, per 1,000 words of each corpus.",
     )

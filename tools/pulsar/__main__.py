@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 
 from tools.cluster.cache import Cache
-from tools.cluster.command_line import run
+from tools.cluster.command_line import Parser, run
 from tools.cluster.progress import Progress, open_progress
 from tools.pulsar import local
 from tools.pulsar.cluster import ensure_image
@@ -16,7 +15,7 @@ from tools.pulsar.fetch import LOCK, copy_jars, ensure_pulsar, hash_jars, render
 
 def main() -> int:
     """Run the command line and return its exit code."""
-    parser = argparse.ArgumentParser(prog="./dev pulsar", description=__doc__)
+    parser = Parser(prog="./dev pulsar", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("fetch", help="print the folder of the broker, for SLIPWAY_PULSAR")
     running = commands.add_parser("up", help="start a broker that stays, and print its addresses")

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.cluster.binaries import ensure_tool
-from tools.cluster.command_line import run
+from tools.cluster.command_line import Parser, run
 from tools.cluster.docker import Docker, ensure_docker
 from tools.cluster.errors import ToolError
 from tools.cluster.progress import Progress, open_progress
 from tools.images import build_together, list_images, push
 from tools.release.chart import Image, build_chart
+from tools.release.install import render_install
 from tools.release.notes import Release, read_release
 from tools.sbom.document import build_document
 
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="./dev release",
         description="Make the release of an operator that its chart and changelog describe: image, "
         "chart, bill of materials, notes. With --registry, push image and chart there.",
@@ -108,7 +109,7 @@ def _digest_of(docker: Docker, remote: str) -> str:
 def write_files(
     release: Release, folder: Path, images: dict[str, Image], progress: Progress
 ) -> Path:
-    """Write chart, bill of materials, notes and checksums, and return the path of the chart."""
+    """Write chart, manifest, bill of materials, notes and checksums; return the chart's path."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as scratch, progress.step(f"Chart {release.name}"):
@@ -117,6 +118,11 @@ def write_files(
         build_chart(ROOT / "helm" / release.operator, chart, images.get(release.operator), app)
         helm = ensure_tool("helm", progress)
         progress.run([helm, "package", chart, "--destination", folder])
+    package = folder / f"{release.name}.tgz"
+    if images:
+        # Without a registry there is no image that a cluster could pull.
+        text = render_install(helm, package, release.operator, release.version)
+        (folder / f"{release.name}-install.yaml").write_text(text)
     bill = json.dumps(build_document(release.operator), indent=2, sort_keys=True)
     (folder / f"{release.name}.cdx.json").write_text(bill + "\n")
     (folder / f"{release.name}.md").write_text(release.notes)
@@ -125,7 +131,7 @@ def write_files(
         for path in sorted(folder.iterdir())
     ]
     (folder / "SHA256SUMS").write_text("".join(sums))
-    return folder / f"{release.name}.tgz"
+    return package
 
 
 def push_chart(chart: Path, options: argparse.Namespace, progress: Progress) -> None:

@@ -44,6 +44,7 @@ def test_package_installs_the_images_that_were_pushed_with_it(
     assert all(str(image) in told for name, image in images.items() if name != operator)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "SHA256SUMS",
+        f"{release.name}-install.yaml",
         f"{release.name}.cdx.json",
         f"{release.name}.md",
         f"{release.name}.tgz",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from libs.common.project.__main__ import add_options
-from tools.cluster.command_line import run
+from tools.cluster.command_line import Parser, run
 from tools.cluster.progress import open_progress
 from tools.scaffold.create import create
 from tools.scaffold.names import build_names
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="./dev new", description=_DESCRIPTION)
+    parser = Parser(prog="./dev new", description=_DESCRIPTION)
     parser.add_argument("operator", metavar="ID", help="one lower-case word, such as backups")
     parser.add_argument(
         "--standalone",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from mkdocs.commands import build
 from mkdocs.config import load_config
 from mkdocs.exceptions import Abort
 
+from tools.cluster.command_line import Parser
 from tools.dev.operators import list_operators
 from tools.site.stage import stage
 
@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Build the site; serve it unless `--build` is given."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="./dev docs", description="Build the documentation site and serve it on this machine."
     )
     parser.add_argument("--build", action="store_true", help="build dist/site and exit")

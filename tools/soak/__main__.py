@@ -11,6 +11,7 @@ from pathlib import Path
 
 from libs.common.testing.apiserver import ASSETS_VARIABLE
 from operators.pulsarconsumer.testing.broker import ASSETS_VARIABLE as PULSAR_VARIABLE
+from tools.cluster.command_line import Parser
 from tools.fuzz.subject import OPERATORS, load_subjects
 from tools.pulsar import ensure_pulsar
 from tools.soak.churn import choose, run_churn
@@ -66,7 +67,7 @@ def _run_churn(options: argparse.Namespace) -> list[str]:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tools.soak", description=__doc__)
+    parser = Parser(prog="python -m tools.soak", description=__doc__)
     parser.add_argument("what", choices=("churn", "jvms", "nodes", "consumers"))
     parser.add_argument("operators", metavar="operator", choices=OPERATORS, nargs="*")
     parser.add_argument("--write", action="store_true", help="put the figures into the page")

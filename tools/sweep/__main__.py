@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import importlib
 import os
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from libs.common.testing.apiserver import ASSETS_VARIABLE
+from tools.cluster.command_line import Parser
 from tools.sweep.commands import Options, replay_trial, sweep_operators, try_mutants
 from tools.sweep.modes import Mode
 from tools.sweep.scaling import run_child
@@ -55,7 +55,7 @@ async def _run(options: Options, operators: Sequence[str], zygote: Zygote) -> in
 
 
 def _parse(argv: Sequence[str]) -> Options:
-    parser = argparse.ArgumentParser(prog="./dev sweep", description=__doc__)
+    parser = Parser(prog="./dev sweep", description=__doc__)
     choices = (*OPERATORS, "mutants")
     parser.add_argument(
         "operator",

@@ -1,0 +1,44 @@
+"""The manifest of a release, for people who install with kubectl alone."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from libs.common import fastyaml
+from tools.cluster.errors import ToolError
+from tools.generate.bases import drop_helm_labels, is_hook
+from tools.generate.text import render_yaml
+
+NAMESPACE: Final = "slipway-system"
+"""Namespace of the operator, and the only one that it watches."""
+_HEADER: Final = """\
+# {operator} {version}: kubectl apply --server-side --filename {file}
+#
+# The operator runs in the namespace {namespace} and reconciles objects there only. To watch
+# other namespaces, install the chart: it creates permissions for exactly these. To uninstall,
+# delete the objects of the operator's kinds first, while the operator can still remove their
+# finalizers.
+"""
+_TIMEOUT_SECONDS: Final = 60
+
+
+def render_install(helm: Path, chart: Path, operator: str, version: str) -> str:
+    """Render a packaged chart with its default values, without hooks.
+
+    Raises:
+        ToolError: helm refuses the chart.
+    """
+    command = [str(helm), "template", operator, str(chart), "--namespace", NAMESPACE]
+    run = subprocess.run(
+        command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
+    )
+    if run.returncode:
+        raise ToolError(f"{chart.name}: {run.stderr.strip()}")
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    manifests = [one for one in fastyaml.load_all(run.stdout) if one and not is_hook(one)]
+    documents = [render_yaml(drop_helm_labels(one)) for one in (namespace, *manifests)]
+    file = f"{operator}-{version}-install.yaml"
+    header = _HEADER.format(operator=operator, version=version, file=file, namespace=NAMESPACE)
+    return header + "---\n".join(["", *documents])
