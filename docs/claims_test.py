@@ -250,3 +250,19 @@ def test_each_operator_has_a_row_in_the_readme() -> None:
     rows = re.findall(r"^\| \[(\w+)\]\(operators/", (ROOT / "README.md").read_text(), re.MULTILINE)
 
     assert sorted(rows) == list_operators()
+
+
+def test_values_in_the_comparison_of_charts_exist() -> None:
+    """The column of Slipway names values of the charts."""
+    page = (ROOT / "docs" / "explanation" / "comparison.md").read_text(encoding="utf-8")
+    rows = page.partition("\n## The charts\n")[2].splitlines()
+    cells = [row.split("|")[2] for row in rows if row.startswith("|")]
+    named = {name for cell in cells for name in re.findall(r"`([A-Za-z.]+)`", cell)}
+    values = yaml.safe_load((ROOT / "helm" / "podset" / "values.yaml").read_text())
+
+    assert len(named) > 30
+    for name in named:
+        found = values
+        for part in name.split("."):
+            assert part in found, name
+            found = found[part]

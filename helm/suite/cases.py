@@ -143,6 +143,12 @@ CASES: Final[Mapping[str, Case]] = {
     "podAnnotations": Case({"a": "b"}, "Deployment", "spec.template.metadata.annotations.a", "b"),
     "podLabels": Case({"a": "b"}, "Deployment", "spec.template.metadata.labels.a", "b"),
     "priorityClassName": Case("high", "Deployment", f"{_POD}.priorityClassName"),
+    "runtimeClassName": Case("gvisor", "Deployment", f"{_POD}.runtimeClassName"),
+    "dnsPolicy": Case("None", "Job", f"{_POD}.dnsPolicy"),
+    "dnsConfig": Case({"nameservers": ["10.0.0.10"]}, "Pod", "spec.dnsConfig"),
+    "hostAliases": Case(
+        [{"ip": "10.0.0.1", "hostnames": ["a"]}], "Deployment", f"{_POD}.hostAliases"
+    ),
     "nodeSelector": Case({"a": "b"}, "Deployment", f"{_POD}.nodeSelector"),
     "tolerations": Case(_TOLERATIONS, "Deployment", f"{_POD}.tolerations"),
     "affinity": Case({"nodeAffinity": {}}, "Deployment", f"{_POD}.affinity"),

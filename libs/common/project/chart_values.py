@@ -288,6 +288,10 @@ class ChartValues(ValuesModel):
     pod_annotations: Labels
     pod_labels: Labels
     priority_class_name: str
+    runtime_class_name: str
+    dns_policy: Literal["", "ClusterFirst", "Default", "None"]
+    dns_config: dict[str, Any]
+    host_aliases: Objects
     node_selector: Labels
     tolerations: Objects
     affinity: dict[str, Any]
