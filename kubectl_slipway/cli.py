@@ -142,6 +142,9 @@ def _add_domains(commands: Subparsers) -> None:
     each.add_argument(
         "--to", required=True, metavar="POSITION", help="earliest, latest or a time (RFC 3339)"
     )
+    each = _add(consumers, "redrive", "send dead letters back", module="pulsar", action="redrive")
+    each.add_argument("name", metavar="NAME", help="name of the PulsarConsumer")
+    each.add_argument("--limit", type=int, metavar="NUMBER", help="at most; default: all")
     exporters = _add_group(commands, "jmx", "show metrics of JVMs")
     each = _add(exporters, "scan", "show the JVMs that an exporter has found", module="jmx")
     each.add_argument("name", metavar="NAME", help="name of the PrometheusJmxExporter")

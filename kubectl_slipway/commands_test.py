@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from kubectl_slipway.api import Api
 from kubectl_slipway.cli import main
 from kubectl_slipway.conftest import Lab, ago
 from kubectl_slipway.states_test import IMAGE, PODSET, add_child, claim, not_ready, podset, pool
-from libs.common.kinds import POD, Key, Manifest, build_object
+from libs.common.kinds import DEPLOYMENT, POD, Key, Manifest, build_object
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER
@@ -174,6 +175,65 @@ async def test_pulsar_shows_the_backlog_and_moves_the_subscription(lab: Lab) -> 
     assert (second["position"], "time" in second) == ("Earliest", False)
     assert second["id"] != first["subscription"]["seek"]["id"]
     assert wrong.code == 2
+
+
+async def test_pulsar_redrive_runs_the_command_in_a_pod(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = tmp_path / "said"
+    kubectl = tmp_path / "bin" / "kubectl"
+    kubectl.parent.mkdir()
+    kubectl.write_text(f'#!/bin/sh\necho "$@" > {said}\nexit ${{CODE:-0}}\n')
+    kubectl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{kubectl.parent}:/usr/bin:/bin")
+    lab.put(consumer())
+    without = await lab.run("pulsar", "redrive", "orders")
+    lab.put(consumer("shop", deadLetter={}))
+    stopped = await lab.run("pulsar", "redrive", "shop")
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "shop"}}
+    selector = {"matchLabels": {"app": "shop"}}
+    container = {"name": "app", "image": "example.com/app:1"}
+    template = {"metadata": {"labels": {"app": "shop"}}, "spec": {"containers": [container]}}
+    deployment["metadata"] = {"name": "shop", "namespace": "default"}
+    lab.put({**deployment, "spec": {"selector": selector, "template": template}})
+    lab.api.patch_status(DEPLOYMENT, Key("default", "shop"), {"readyReplicas": 1})
+    done = await lab.run("pulsar", "redrive", "shop", "--limit", "10")
+    limited = said.read_text()
+    monkeypatch.setenv("CODE", "3")
+    failed = await lab.run("pulsar", "redrive", "shop")
+
+    assert (without.code, stopped.code, done.code, failed.code) == (1, 1, 0, 1)
+    assert "has no dead-letter topic" in without.err
+    assert "has no running pod" in stopped.err
+    words = f"exec deployment/shop --namespace default --kubeconfig {lab.kubeconfig} -- "
+    command = "/app/bin/python -P -m operators.pulsarconsumer.app.redrive"
+    assert done.err == ""
+    assert limited == f"{words}{command} --limit 10\n"
+    assert said.read_text() == f"{words}{command}\n"
+
+
+async def test_logs_are_of_all_pods_or_about_one_object(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.install("podset")
+    asked: list[str] = []
+
+    def text(_: Api, path: str, query: dict[str, str]) -> list[str]:
+        asked.append(f"{path}?{query['tailLines']}")
+        about = '{"event": "Reconciled", "namespace": "shop", "name": "web"}'
+        return [about, '{"event": "Reconciled", "namespace": "other", "name": "web"}', "plain"]
+
+    monkeypatch.setattr(Api, "text", text)
+    everything = await lab.run("logs", "podset", "--tail", "7")
+    one = await lab.run("logs", "podset", "--object", "shop/web")
+    unknown = await lab.run("logs", "volumes")
+
+    pod = "/api/v1/namespaces/slipway-system/pods/podset-5d8f-abcde/log"
+    assert asked == [f"{pod}?7", f"{pod}?500"]
+    assert len(everything.out.splitlines()) == 3
+    assert one.out.splitlines() == ['{"event": "Reconciled", "namespace": "shop", "name": "web"}']
+    assert (unknown.code, everything.code) == (3, 0)
+    assert "Installed operators: podset." in unknown.err
 
 
 async def test_a_report_holds_no_secret(lab: Lab, tmp_path: Path) -> None:

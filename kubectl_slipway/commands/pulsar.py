@@ -1,10 +1,12 @@
-"""`kubectl slipway pulsar`: the backlog of consumers; pause, resume and seek."""
+"""`kubectl slipway pulsar`: the backlog of consumers; pause, resume, seek and redrive."""
 
 from __future__ import annotations
 
 import argparse
 import re
+import subprocess
 import uuid
+from typing import Any
 
 from kubectl_slipway.cluster import Cluster
 from kubectl_slipway.discovery import Resource
@@ -20,7 +22,9 @@ def run(cluster: Cluster, options: argparse.Namespace) -> Exit:
     resource = cluster.require(_GROUP, "PulsarConsumer", "pulsarconsumer")
     if options.action == "backlog":
         return _print_backlog(cluster, resource, options)
-    cluster.get(resource, options.name)
+    consumer = cluster.get(resource, options.name)
+    if options.action == "redrive":
+        return _redrive(cluster, consumer, options)
     path = resource.path(cluster.namespace, options.name)
     if options.action == "seek":
         seek: dict[str, str] = {"id": f"cli-{uuid.uuid4().hex[:12]}"}
@@ -53,6 +57,39 @@ def parse_position(text: str) -> dict[str, str]:
         "Use earliest, latest or a time such as 2026-11-20T08:00:00Z.",
         Exit.USAGE,
     )
+
+
+def _redrive(cluster: Cluster, consumer: dict[str, Any], options: argparse.Namespace) -> Exit:
+    """Send dead letters back, by the command in a pod of the consumer.
+
+    The consumer has the credentials of the broker; the user of the plugin needs none.
+
+    Raises:
+        PluginError: There is no dead-letter topic, no running pod, or no kubectl.
+    """
+    if at(consumer, "spec.deadLetter") is None:
+        raise PluginError(
+            f"PulsarConsumer/{options.name} has no dead-letter topic.",
+            "Set spec.deadLetter to keep messages that fail.",
+        )
+    path = f"/apis/apps/v1/namespaces/{cluster.namespace}/deployments/{options.name}"
+    if not at(cluster.api.find(path) or {}, "status.readyReplicas"):
+        raise PluginError(
+            f"PulsarConsumer/{options.name} has no running pod, and the command runs in one.",
+            "Resume it, or set spec.autoscaling.minReplicas to 1.",
+        )
+    command = ["kubectl", "exec", f"deployment/{options.name}", "--namespace", cluster.namespace]
+    for flag in ("context", "kubeconfig"):
+        if value := getattr(options, flag):
+            command += [f"--{flag}", value]
+    command += ["--", "/app/bin/python", "-P", "-m", "operators.pulsarconsumer.app.redrive"]
+    if options.limit is not None:
+        command += ["--limit", str(options.limit)]
+    try:
+        code = subprocess.run(command, check=False).returncode
+    except OSError as err:
+        raise PluginError(f"Cannot run kubectl: {err}", "Put kubectl on PATH.") from err
+    return Exit.OK if code == 0 else Exit.PROBLEM
 
 
 def _print_backlog(cluster: Cluster, resource: Resource, options: argparse.Namespace) -> Exit:
