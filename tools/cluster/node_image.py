@@ -92,7 +92,7 @@ def local_image_name(programs: Programs) -> str:
 def _pull(docker: Docker, progress: Progress) -> bool:
     with progress.step(f"Pulling {PULLED_IMAGE}", "fails quickly, or takes minutes"):
         # A machine without a registry must not wait for a pull to time out.
-        if not _registry_answers():
+        if not registry_answers():
             progress.say("    no registry responds: building the image locally")
             return False
         try:
@@ -103,7 +103,7 @@ def _pull(docker: Docker, progress: Progress) -> bool:
     return True
 
 
-def _registry_answers(url: str = "https://registry-1.docker.io/v2/", seconds: float = 8.0) -> bool:
+def registry_answers(url: str = "https://registry-1.docker.io/v2/", seconds: float = 8.0) -> bool:
     """Tell whether the registry is there; it answers 401 to those without a token."""
     try:
         with urllib.request.urlopen(url, timeout=seconds):

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from libs.common import fastyaml
+from libs.common.project.text import render_yaml
 from tools.cluster.errors import ToolError
 from tools.generate.bases import drop_helm_labels, is_hook
-from tools.generate.text import render_yaml
 
 NAMESPACE: Final = "slipway-system"
 """Namespace of the operator, and the only one that it watches."""
