@@ -199,7 +199,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("checkout")
     for name in ("conftest.py", "pyproject.toml"):
         shutil.copy(ROOT / name, copy)
-    for name in ("libs", "operators", "helm", "tools", "deploy", "docs", "kubectl_slipway"):
+    packages = ("libs", "operators", "kubectl_slipway", "slipway_handler")
+    for name in (*packages, "helm", "tools", "deploy", "docs"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=ignored)
     names = Names("greeter", "Greeting", "greetings", "tutorial.slipway.dev")

@@ -23,7 +23,6 @@ from typing import Any, Final
 import orjson
 import pulsar
 
-from operators.pulsarconsumer.app import Message
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
     Peer,
@@ -32,6 +31,7 @@ from operators.pulsarconsumer.app.harness import (
     new_topic,
 )
 from operators.pulsarconsumer.testing.broker import Broker, find_pulsar
+from slipway_handler import Message
 from tools.bench.processes import read_usage
 
 _QUEUE: Final = 1000

@@ -18,6 +18,8 @@ def operator_visibility():
             "//3rdparty/**",
             "//operators/__init__.py",
             "//conftest.py",
+            # The example of a handler.
+            "//slipway_handler/**",
             "//tools/__init__.py",
             "//tools/kubevirt_sim/**",
             "!*",
@@ -55,6 +57,8 @@ def app_visibility(operator):
             # Fixtures and test servers of both.
             "//operators/" + operator + "/conftest.py",
             "//operators/" + operator + "/testing/**",
+            # What handlers import, a distribution of its own.
+            "//slipway_handler/**",
             "//conftest.py",
             "!*",
         )

@@ -12,6 +12,7 @@ import json
 import random
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -333,7 +334,10 @@ async def run_consumers(
                 OPERATOR, api.config, allow_loopback_brokers=True, poll_seconds=2
             ):
                 verdicts = await _soak(api, broker, folder, seconds, dice, kinds)
-    shutil.rmtree(folder, ignore_errors=True)
+    if any(verdict.problems for verdict in verdicts):
+        sys.stderr.write(f"Records of the calls: {folder}\n")
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
     return verdicts
 
 

@@ -7,7 +7,7 @@ import os
 import random
 import time
 
-from operators.pulsarconsumer.app import Message
+from slipway_handler import Message
 
 _RECORD = os.open(os.environ.get("SOAK_RECORD", os.devnull), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 

@@ -11,10 +11,10 @@ import pulsar
 import structlog
 
 from operators.pulsarconsumer.app.client import CredentialsMissing, build_client
-from operators.pulsarconsumer.app.core.message import Output, Pause
 from operators.pulsarconsumer.app.core.topics import full_name
 from operators.pulsarconsumer.app.received import RawMessage
 from operators.pulsarconsumer.app.settings import Settings
+from slipway_handler import Output, Pause
 
 _ENCRYPTION_KEY: Final = "slipway"
 _PAUSE_SECONDS: Final = 5.0

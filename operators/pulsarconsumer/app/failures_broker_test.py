@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from operators.pulsarconsumer.app import Message, PartialFailure
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
     Peer,
@@ -23,6 +22,7 @@ from operators.pulsarconsumer.app.harness import (
     wait_until,
 )
 from operators.pulsarconsumer.testing.broker import Broker, PulsarMissing
+from slipway_handler import Message, PartialFailure
 
 FAST = {
     "retry_initial_delay_seconds": 0.2,

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import importlib
 import inspect
-import threading
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, Final
 
 import structlog
 
-from operators.pulsarconsumer.app.core.message import Message
+from slipway_handler import Message
+from slipway_handler.calls import HandlerLoop, call_hook, is_class_of_handlers
 
 type Handler = Callable[[Any], object]
 """Takes a Message, or a list of them; what it returns is ignored."""
@@ -43,7 +42,7 @@ def load_handler(name: str) -> Handler:
         found = getattr(parent, part, None)
         if found is None:
             raise HandlerInvalid(_describe_absence(name, parent, part))
-    if inspect.isclass(found) and any("__call__" in base.__dict__ for base in found.__mro__):
+    if is_class_of_handlers(found):
         found = _instantiate(name, found)
     if not callable(found):
         raise HandlerInvalid(f"Handler {name}: is a {type(found).__name__}, which is not callable")
@@ -55,51 +54,6 @@ def accept(_message: Message) -> None:
     """Do nothing: the line in the log is all."""
 
 
-class HandlerLoop:
-    """An event loop in a thread of its own: a handler that blocks it holds up no probe.
-
-    The thread starts with the first coroutine.
-    """
-
-    def __init__(self) -> None:
-        """Prepare."""
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def run(self, coroutine: Coroutine[Any, Any, object], seconds: float | None = None) -> object:
-        """Run a coroutine to its end.
-
-        Raises:
-            TimeoutError: It did not end in time.
-        """
-        return asyncio.run_coroutine_threadsafe(coroutine, self._find()).result(seconds)
-
-    def _find(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                run = self._loop.run_forever
-                threading.Thread(target=run, name="handler-loop", daemon=True).start()
-            return self._loop
-
-
-def adapt(handler: Handler, loop: HandlerLoop) -> Handler:
-    """Return a handler that can be called from any thread and has ended when it returns.
-
-    Args:
-        handler: Plain or async.
-        loop: Where an async one runs.
-    """
-    if not _is_async(handler):
-        return handler
-
-    def call(argument: Any) -> object:
-        coroutine: Coroutine[Any, Any, object] = handler(argument)  # type: ignore[assignment]  # As _is_async said.
-        return loop.run(coroutine)
-
-    return call
-
-
 def open_handler(handler: Handler, loop: HandlerLoop) -> None:
     """Call `open` of a handler, if it has one.
 
@@ -107,7 +61,7 @@ def open_handler(handler: Handler, loop: HandlerLoop) -> None:
         HandlerInvalid: It failed.
     """
     try:
-        _call_hook(handler, "open", loop, _HOOK_SECONDS)
+        call_hook(handler, "open", loop, _HOOK_SECONDS)
     except Exception as err:
         raise HandlerInvalid(f"open() of the handler failed: {type(err).__name__}: {err}") from err
 
@@ -115,33 +69,18 @@ def open_handler(handler: Handler, loop: HandlerLoop) -> None:
 def close_handler(handler: Handler, loop: HandlerLoop, seconds: float) -> None:
     """Call `close` of a handler, if it has one; what it raises is logged."""
     try:
-        _call_hook(handler, "close", loop, seconds)
+        call_hook(handler, "close", loop, seconds)
     except Exception:
         log.exception("close() of the handler failed")
 
 
-def _call_hook(handler: Handler, name: str, loop: HandlerLoop, seconds: float) -> None:
-    # A function may have attributes as well, but none that are meant as hooks.
-    hook = None if inspect.isroutine(handler) else getattr(handler, name, None)
-    if not callable(hook):
-        return
-    result = hook()
-    if inspect.iscoroutine(result):
-        loop.run(result, seconds)
-
-
-def _instantiate(name: str, found: type) -> object:
+def _instantiate(name: str, found: Any) -> object:
     try:
         return found()
     except Exception as err:
         raise HandlerInvalid(
             f"Handler {name}: cannot be instantiated: {type(err).__name__}: {err}"
         ) from err
-
-
-def _is_async(handler: Handler) -> bool:
-    call = getattr(handler, "__call__", None)  # noqa: B004  # An object's method may be async.
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
 
 
 def _import(module: str, handler: str) -> object:

@@ -10,13 +10,12 @@ import pytest
 
 from operators.pulsarconsumer.app.handlers import (
     HandlerInvalid,
-    HandlerLoop,
     accept,
-    adapt,
     close_handler,
     load_handler,
     open_handler,
 )
+from slipway_handler.calls import HandlerLoop, adapt
 
 MODULE = """
 import asyncio

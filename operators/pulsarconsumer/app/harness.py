@@ -22,13 +22,13 @@ import pulsar
 
 from libs.common.metrics import Metrics
 from libs.common.telemetry import NO_TELEMETRY, Telemetry
-from operators.pulsarconsumer.app.core.message import Message
 from operators.pulsarconsumer.app.meters import Meters
 from operators.pulsarconsumer.app.metrics import GAUGES
 from operators.pulsarconsumer.app.settings import PREFIX, load_settings
 from operators.pulsarconsumer.app.source import Source
 from operators.pulsarconsumer.app.streams import MessageStream
 from operators.pulsarconsumer.app.worker import Worker
+from slipway_handler import Message
 
 SUBSCRIPTION: Final = "sub"
 """The subscription of all tests; each has topics of its own."""

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from operators.pulsarconsumer.app import Message, Output, Pause
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
     Peer,
@@ -23,6 +22,7 @@ from operators.pulsarconsumer.app.harness import (
     wait_until,
 )
 from operators.pulsarconsumer.testing.broker import Broker
+from slipway_handler import Message, Output, Pause
 
 ACCEPT = "operators.pulsarconsumer.app.handlers:accept"
 

@@ -12,7 +12,6 @@ import pulsar
 import pytest
 from pulsar.schema import AvroSchema
 
-from operators.pulsarconsumer.app import Message, Reject
 from operators.pulsarconsumer.app.core import headers
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
@@ -22,6 +21,7 @@ from operators.pulsarconsumer.app.harness import (
     wait_until,
 )
 from operators.pulsarconsumer.testing.broker import Broker
+from slipway_handler import Message, Reject
 
 OLD: dict[str, Any] = {
     "type": "record",

@@ -10,16 +10,9 @@ from time import monotonic
 from typing import Any
 
 from libs.common.telemetry import Telemetry
+from operators.pulsarconsumer.app.core.faults import HandlerCrash, HandlerTimeout
+from operators.pulsarconsumer.app.core.faults import Mismatch as MismatchError
 from operators.pulsarconsumer.app.core.lines import is_sampled, render_lines
-from operators.pulsarconsumer.app.core.message import (
-    HandlerCrash,
-    HandlerTimeout,
-    Output,
-    PartialFailure,
-    Pause,
-)
-from operators.pulsarconsumer.app.core.message import Mismatch as MismatchError
-from operators.pulsarconsumer.app.core.outputs import read_outputs
 from operators.pulsarconsumer.app.core.slot import Slot
 from operators.pulsarconsumer.app.held import Held
 from operators.pulsarconsumer.app.journal import Journal
@@ -38,6 +31,8 @@ from operators.pulsarconsumer.app.settings import Mismatch, Settings
 from operators.pulsarconsumer.app.settle import Settler
 from operators.pulsarconsumer.app.source import Source
 from operators.pulsarconsumer.app.streams import MessageStream
+from slipway_handler import Output, PartialFailure, Pause
+from slipway_handler.outputs import read_outputs
 
 SPAN_ATTRIBUTES = (
     "messaging.system",

@@ -11,8 +11,8 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 from operators.pulsarconsumer.app.core.headers import Origin, parse_origin, strip_own
-from operators.pulsarconsumer.app.core.message import Message
 from operators.pulsarconsumer.app.core.topics import without_partition
+from slipway_handler import Message
 
 type RawMessage = Any
 """A message of the client's native part, which has no types; its Python wrapper costs time."""

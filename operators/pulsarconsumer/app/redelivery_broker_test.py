@@ -11,7 +11,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from operators.pulsarconsumer.app import Message, source, worker
+from operators.pulsarconsumer.app import source, worker
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
     Peer,
@@ -21,6 +21,7 @@ from operators.pulsarconsumer.app.harness import (
     wait_until,
 )
 from operators.pulsarconsumer.testing.broker import Broker
+from slipway_handler import Message
 
 _SECONDS = 0.5
 """Least time in which redeliveries are expected; an hour of a slow machine would do as well."""

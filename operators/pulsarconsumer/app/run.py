@@ -22,8 +22,6 @@ from libs.common.telemetry import build_telemetry
 from operators.pulsarconsumer.app.handlers import (
     Handler,
     HandlerInvalid,
-    HandlerLoop,
-    adapt,
     close_handler,
     load_handler,
     open_handler,
@@ -40,6 +38,7 @@ from operators.pulsarconsumer.app.settings import (
 )
 from operators.pulsarconsumer.app.streams import MessageStream, take_standard_output
 from operators.pulsarconsumer.app.worker import Worker
+from slipway_handler.calls import HandlerLoop, adapt
 
 MISCONFIGURED: Final = 2
 """Exit status when settings, handler or schema are wrong: a restart fixes nothing."""

@@ -22,7 +22,6 @@ from operators.pulsarconsumer.app.core.headers import (
     build_dead_letter_properties,
     build_retry_properties,
 )
-from operators.pulsarconsumer.app.core.message import Pause
 from operators.pulsarconsumer.app.core.retry import DeadLetter, Retry, Strategy, plan_retry
 from operators.pulsarconsumer.app.held import Held
 from operators.pulsarconsumer.app.journal import Journal
@@ -30,6 +29,7 @@ from operators.pulsarconsumer.app.meters import Meters
 from operators.pulsarconsumer.app.received import Received, next_attempt
 from operators.pulsarconsumer.app.settings import Settings
 from operators.pulsarconsumer.app.source import SUBSCRIBE_ERRORS
+from slipway_handler import Pause
 
 _LEAST_COPY_SECONDS: Final = 1.0
 """Least time before a copy is sent again that could not be stored."""

@@ -14,7 +14,6 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from libs.common.telemetry import Telemetry
-from operators.pulsarconsumer.app import Message, Reject, RetryLater
 from operators.pulsarconsumer.app.core import headers
 from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
@@ -25,6 +24,7 @@ from operators.pulsarconsumer.app.harness import (
     wait_until,
 )
 from operators.pulsarconsumer.testing.broker import Broker
+from slipway_handler import Message, Reject, RetryLater
 
 FAST = {"retry_initial_delay_seconds": 0.1, "retry_max_delay_seconds": 0.2}
 

@@ -15,7 +15,7 @@ from typing import Final
 import orjson
 
 from libs.common.redaction import REDACTED, is_sensitive_key
-from operators.pulsarconsumer.app.core.message import Message
+from slipway_handler import Message
 
 _RANGE: Final = 1 << 32
 

@@ -19,7 +19,7 @@ from operators.pulsarconsumer.app.core.lines import (
     is_sampled,
     render_lines,
 )
-from operators.pulsarconsumer.app.core.message import Message
+from slipway_handler import Message
 
 NOW = datetime(2026, 11, 21, 8, 0, 0, 250_000, tzinfo=UTC).timestamp()
 TOPIC = "persistent://public/default/t"

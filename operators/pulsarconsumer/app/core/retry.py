@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from operators.pulsarconsumer.app.core.message import Reject, RetryLater
+from slipway_handler import Reject, RetryLater
 
 _SPREAD: Final = 0.1
 """Share by which a delay is moved, so that what failed at once does not come back at once."""

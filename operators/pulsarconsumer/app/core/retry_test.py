@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.pulsarconsumer.app.core.message import Mismatch, Reject, RetryLater
+from operators.pulsarconsumer.app.core.faults import Mismatch
 from operators.pulsarconsumer.app.core.retry import (
     DeadLetter,
     Retry,
@@ -15,6 +15,7 @@ from operators.pulsarconsumer.app.core.retry import (
     compute_delay,
     plan_retry,
 )
+from slipway_handler import Reject, RetryLater
 
 policies = st.builds(
     RetryPolicy,

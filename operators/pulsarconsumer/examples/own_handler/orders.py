@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from operators.pulsarconsumer.app import Message, Reject, RetryLater
+from slipway_handler import Message, Reject, RetryLater
 
 _booked: set[str] = set()
 

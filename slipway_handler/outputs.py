@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from operators.pulsarconsumer.app.core.message import Output
+from slipway_handler.message import Output
 
 
 def read_outputs(result: object) -> list[Output]:

@@ -64,12 +64,6 @@ class Reject(Exception):
     """Why, in the properties of the dead letter."""
 
 
-class Mismatch(Reject):
-    """Stands for a payload that is not what the schema says."""
-
-    cause = "SchemaMismatch"
-
-
 class RetryLater(Exception):
     """Raised by a handler to have a message again after some seconds of its choice."""
 
@@ -99,11 +93,3 @@ class PartialFailure(Exception):
         """Take the messages that failed, and why for the log."""
         self.failed = tuple(failed)
         super().__init__(reason or f"{len(self.failed)} messages failed")
-
-
-class HandlerTimeout(Exception):
-    """Stands for a call of the handler that did not end in time."""
-
-
-class HandlerCrash(Exception):
-    """Stands for a message at which the process ended."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from operators.pulsarconsumer.app.core.message import Output
-from operators.pulsarconsumer.app.core.outputs import read_outputs
+from slipway_handler.message import Output
+from slipway_handler.outputs import read_outputs
 
 
 @pytest.mark.parametrize(
