@@ -1,4 +1,4 @@
-"""The checklist: for each control the tests that hold it, and proof that they can fail. Pure."""
+"""The checklist: for each control its tests, and the proof that they can fail. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _ORACLES: Final = "tools/sweep/oracles_test.py"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Hold one control.
+    """A control with its tests.
 
     Attributes:
         number: Its number.
-        control: What is asked for.
-        checks: Tests that hold it, as `file::name`.
+        control: The requirement.
+        checks: Tests that verify it, as `file::name`.
         negative: Tests that show that the checks can fail.
-        note: What is not checked, and why; empty where all is.
+        note: What is not checked, and why; empty if everything is.
     """
 
     number: int
@@ -46,7 +46,7 @@ _PROCESS: Final = f"{_E2E}/security_test.py::test_process_has_no_privilege_and_n
 ROWS: Final = (
     Row(
         1,
-        "Pods of operators fit the restricted standard",
+        "Pods of operators meet the restricted Pod Security Standard",
         (
             f"{_SUITE}/server.py::test_pods_are_admitted_where_the_restricted_standard_is_enforced",
             f"{_E2E}/release_test.py::test_operator_runs_under_restricted_pod_security",
@@ -55,7 +55,7 @@ ROWS: Final = (
     ),
     Row(
         2,
-        "Pods that operators make fit the restricted standard",
+        "Pods that operators create meet the restricted Pod Security Standard",
         (
             (
                 f"{_HERE}/pods_test.py::"
@@ -83,13 +83,13 @@ ROWS: Final = (
     ),
     Row(
         6,
-        "Images of a fixed version, by digest where one is given",
+        "Images have a fixed version, and a digest if one is given",
         (_CHART, f"{_SUITE}/values.py::test_value_shows_in_the_object"),
         (_POD,),
     ),
     Row(
         7,
-        "Resources, probes, disruption budget, grace",
+        "Resources, probes, disruption budget, grace period",
         (
             f"{_SUITE}/objects.py::test_every_container_has_requests_and_a_memory_limit",
             f"{_SUITE}/objects.py::test_ports_and_probes_are_those_of_every_operator",
@@ -99,14 +99,14 @@ ROWS: Final = (
     ),
     Row(
         8,
-        "A token only where it is used",
+        "Only pods that need a token have one",
         (f"{_SUITE}/objects.py::test_no_pod_gets_service_links_or_a_token_that_it_does_not_use",),
         ("libs/common/config_test.py::test_service_account_without_a_token_is_told",),
         "The token is that of the kubelet: an hour, renewed; no audience of its own.",
     ),
     Row(
         9,
-        "No wildcards, no way to raise rights (the rules of BadRobot)",
+        "No wildcards, no privilege escalation (the rules of BadRobot)",
         (_CHART, f"{_SUITE}/permissions.py::test_no_rule_has_wildcards_or_raises_rights"),
         (
             _RIGHT,
@@ -116,7 +116,7 @@ ROWS: Final = (
     ),
     Row(
         10,
-        "Rights granted are rights used",
+        "Every granted permission is used",
         (
             "tools/sweep/rights_test.py::test_rights_that_something_uses_are_not_listed",
             "libs/common/testing/conformance.py::test_rights_are_enough",
@@ -129,7 +129,7 @@ ROWS: Final = (
     ),
     Row(
         11,
-        "A missing right ends nothing and runs nothing hot",
+        "A missing permission causes neither an exit nor a hot loop",
         (f"{_HERE}/rights_test.py::test_operator_without_a_right_neither_ends_nor_runs_hot",),
         (f"{_HERE}/rights_test.py::test_operator_goes_on_when_it_gets_the_right_back",),
     ),
@@ -145,7 +145,7 @@ ROWS: Final = (
         ),
         (f"{_E2E}/release_test.py::test_rights_end_at_the_own_namespace",),
     ),
-    Row(13, "No right to run commands in pods", (_CHART,), (_RIGHT,)),
+    Row(13, "No permission to run commands in pods", (_CHART,), (_RIGHT,)),
     Row(
         14,
         "References to other namespaces are refused",
@@ -158,23 +158,23 @@ ROWS: Final = (
     ),
     Row(
         15,
-        "Other namespaces opt in",
+        "Other namespaces must opt in",
         (
             f"{_IPAM}::test_namespace_gets_addresses_once_its_labels_say_so",
             f"{_NAMESPACES}::test_operators_of_machines_clone_only_where_a_namespace_lets_them",
         ),
         (f"{_NAMESPACES}::test_right_to_clone_from_anywhere_is_found",),
-        "That CDI refuses a clone from a namespace that does not let the account of compute clone "
-        "is from its documentation, untried: there is no CDI here.",
+        "According to its documentation, CDI refuses a clone from a namespace that does not allow it "
+        "to the service account of compute. No test verifies this.",
     ),
     Row(
         16,
-        "Nobody does through an operator what they may not do themselves",
+        "Users cannot do through an operator what they may not do themselves",
         (f"{_HERE}/deputies_test.py::test_operator_changes_nothing_that_an_editor_may_not_change",),
         (f"{_HERE}/deputies_test.py::test_right_that_an_editor_lacks_is_found",),
-        "An operator acts with its own rights, not with those of who asks; these are held against "
-        "the role `edit`, but for kinds of others, whose roles are not here. Who may edit objects "
-        "of ours without that role gets what the page Security says.",
+        "An operator acts with its own permissions, not with the permissions of the user. The test "
+        "compares them with the role `edit`, except for kinds of other projects, whose roles are "
+        "not available. The page Security describes what users without that role can do.",
     ),
     Row(
         17,
@@ -184,18 +184,18 @@ ROWS: Final = (
             f"{_E2E}/volumes_test.py::test_foreign_claim_is_never_adopted",
         ),
         ("operators/podset/ownership_test.py::test_orphan_that_matches_the_selector_is_adopted",),
-        "The mutants `overwrite-foreign` and `take-over-claims` die in the sweep.",
+        "The sweep finds the mutants `overwrite-foreign` and `take-over-claims`.",
     ),
     Row(
         18,
-        "Forged marks make an operator skip nothing",
+        "Forged labels and annotations do not make an operator skip anything",
         (f"{_HERE}/forged_test.py::test_forged_progress_and_hashes_stop_nothing",),
         (f"{_HERE}/forged_test.py::test_mark_that_is_meant_to_pause_does",),
-        "No admission policy guards the marks: they mean nothing to us.",
+        "No admission policy protects them, because operators do not rely on them.",
     ),
     Row(
         19,
-        "Schemas are structural and bounded; what is final cannot change",
+        "Schemas are structural and bounded; final fields cannot change",
         (
             f"{_HERE}/schema_test.py::test_schema_breaks_no_rule_that_is_not_waived",
             f"{_HERE}/schema_test.py::test_places_that_take_any_field_are_known",
@@ -208,14 +208,14 @@ ROWS: Final = (
     ),
     Row(
         20,
-        "Admission fences the account of an operator",
+        "Admission restricts the service account of an operator",
         (f"{_E2E}/release_test.py::test_rights_end_at_the_own_namespace",),
         (_RIGHT,),
         "By RBAC alone; there is no ValidatingAdmissionPolicy.",
     ),
     Row(
         21,
-        "Webhooks fail well",
+        "Failing webhooks do not stop the cluster",
         (
             "helm/jmxexporter/chart_test.py::test_webhook_is_made_only_where_it_is_asked_for",
             "operators/jmxexporter/startup_test.py::test_container_in_doubt_is_left_as_it_is",
@@ -224,7 +224,7 @@ ROWS: Final = (
             f"{_WEBHOOKS}/server_test.py::test_api_server_trusts_asks_and_follows_the_verdict",
             f"{_WEBHOOKS}/server_test.py::test_what_is_no_review_is_refused",
         ),
-        "One operator has a webhook, jmxexporter, off by default.",
+        "Only jmxexporter has a webhook, which is disabled by default.",
     ),
     Row(
         22,
@@ -235,30 +235,32 @@ ROWS: Final = (
                 f"{_WEBHOOKS}/keeper_test.py::"
                 "test_certificate_is_renewed_and_the_one_before_stays_trusted"
             ),
+            "libs/common/metrics_access_test.py::test_only_a_permitted_service_account_reads_metrics",
         ),
         (
             f"{_WEBHOOKS}/server_test.py::test_other_certificate_is_shown_without_a_restart",
             f"{_WEBHOOKS}/certificates_test.py::test_certificate_of_no_use_is_replaced",
+            "libs/common/metrics_access_test.py::test_api_server_that_cannot_be_asked_allows_nobody",
         ),
-        "Metrics are plain HTTP without login. They hold counts and names; "
-        "the sweep looks for secrets in them, and networkPolicy.enabled confines who reads them.",
+        "By default, metrics are plain HTTP without login; settings.metricsSecure enables HTTPS and "
+        "authorization. Metrics contain counts and names, and the sweep searches them for secrets.",
     ),
     Row(
         23,
-        "Network: nothing in or out but what is needed",
+        "Network policies allow only required traffic",
         (f"{_HERE}/network_test.py::test_policy_of_each_chart_names_what_goes_in_and_out",),
         (f"{_HERE}/network_test.py::test_policy_that_lets_everything_out_is_found",),
-        "Off by default. Not tried live: the CNI of kind here enforces no policies.",
+        "Disabled by default. Not tested on a cluster that enforces network policies.",
     ),
     Row(
         24,
-        "Texts of users never run",
+        "Text from users is never executed",
         (f"{_HERE}/code_test.py::test_no_process_starts_programs_or_runs_text", _FUZZ),
         (f"{_HERE}/code_test.py::test_danger_is_found_where_one_is_planted",),
     ),
     Row(
         25,
-        "Addresses of users lead nowhere inside",
+        "Addresses from users cannot reach internal endpoints",
         (
             f"{_HERE}/code_test.py::test_whom_a_module_can_reach_is_written_down",
             "libs/common/transport_answers_test.py::test_redirect_is_a_failure_and_is_not_followed",
@@ -267,7 +269,7 @@ ROWS: Final = (
     ),
     Row(
         26,
-        "Secrets never show",
+        "Secrets are never shown",
         (
             "tools/sweep/canaries_test.py::test_canary_is_found_as_it_is_and_in_a_url",
             "libs/common/logs_test.py::test_secrets_do_not_show_in_any_part_of_a_line",
@@ -285,7 +287,7 @@ ROWS: Final = (
     Row(27, "Secrets are files, not variables", (_CHART,), (_POD,)),
     Row(
         28,
-        "A flood in one namespace starves no other",
+        "A flood in one namespace does not starve others",
         (
             (
                 f"{_HERE}/flood_test.py::"
@@ -294,11 +296,11 @@ ROWS: Final = (
             "libs/common/runtime/queue_test.py::test_flood_in_one_namespace_does_not_starve_another",
         ),
         (f"{_HERE}/flood_test.py::test_without_turns_the_quiet_namespace_waits",),
-        "No FlowSchema is installed: limits of the API server are the cluster's.",
+        "No FlowSchema is installed; the limits of the cluster apply.",
     ),
     Row(
         29,
-        "A name that is taken is left alone",
+        "Objects of other owners are not changed",
         (
             "operators/podset/ownership_test.py::test_pod_of_somebody_else_is_never_touched",
             (
@@ -309,11 +311,11 @@ ROWS: Final = (
         (
             "tools/sweep/oracles_test.py::test_object_created_twice_is_found_unless_the_fault_removed_it",
         ),
-        "Mode E409 of the sweep puts a foreign object in the way of every create.",
+        "Mode E409 of the sweep creates a foreign object before every create.",
     ),
     Row(
         30,
-        "Deletions are guarded and come to an end",
+        "Deletions check the UID and finish",
         (
             "libs/common/finalizers_test.py::test_server_refuses_the_patch_meant_for_a_namesake",
             (
@@ -338,8 +340,8 @@ ROWS: Final = (
             "tools/lock/lockfile_test.py::test_drift_names_missing_other_and_unhashed_packages",
             f"{_HERE}/supply_test.py::test_package_that_is_not_in_the_lock_is_refused",
         ),
-        "Images are not signed and advisories are not looked up: both need what a registry and a "
-        "database of advisories give, which a build without network has not.",
+        "This repository has published no signed image. The workflow for releases signs images, and "
+        "advisories are not checked in the gate, because both need network access.",
     ),
     Row(
         32,
@@ -352,8 +354,8 @@ ROWS: Final = (
             f"{_HERE}/images_test.py::test_other_content_makes_another_archive",
             f"{_HERE}/supply_test.py::test_credential_is_found_where_one_is_planted",
         ),
-        "The base image is the same byte for byte. Layers of operators are made by docker, which "
-        "stamps times; they are not compared.",
+        "The base image is identical in each build. Layers of operators contain timestamps of docker "
+        "and are not compared.",
     ),
 )
 """All controls."""

@@ -11,11 +11,11 @@ from tests.security.code import ROOT
 PAGE: Final = ROOT / "docs" / "reference" / "security-checklist.md"
 _HEAD: Final = """# Security checklist
 
-Each control with the tests that hold it, and with those that show that the tests can fail. A test
-checks that all of them exist and that this page is up to date; `python -m tests.security.page`
-writes it. How operators are protected, in words: [Security](../explanation/security.md).
+This page lists each control with the tests that verify it, and with the tests that prove that these tests can fail. A test checks
+that all of them exist and that this page is up to date; `python -m tests.security.page` writes it. [Security](../explanation/security.md)
+explains how operators are protected.
 
-| # | control | held by | can fail, shown by | what is not checked |
+| # | control | verified by | can fail, proved by | not checked |
 | --- | --- | --- | --- | --- |
 """
 

@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def render_app(costs: Sequence[AppCost]) -> list[str]:
     """Render the table of the contenders."""
     return [
-        "| contender | messages/s | of its loop | microseconds of CPU a message | resident MiB |",
+        "| contender | messages/s | of its loop | microseconds of CPU per message | resident MiB |",
         "|---|---|---|---|---|",
         *(
             f"| {cost.name} | {cost.rate:,.0f} | {cost.ratio:.2f} | {cost.cpu_us:.1f} "
@@ -87,7 +87,7 @@ def render_app(costs: Sequence[AppCost]) -> list[str]:
 def render_operator(costs: Sequence[FleetCost]) -> list[str]:
     """Render the table of the operator's scenarios."""
     return [
-        "| scenario | all Ready | CPU till then | CPU/min | writes/min | requests/min | MiB |",
+        "| scenario | all Ready | CPU until then | CPU/min | writes/min | requests/min | MiB |",
         "|---|---|---|---|---|---|---|",
         *(
             f"| {cost.scenario} | {cost.seconds:.0f} s | {cost.cpu_seconds:.0f} s "
@@ -102,7 +102,7 @@ def render_page(report: Report) -> list[str]:
     """Render the page from what was measured."""
     waits = [wait for cost in report.operator for wait in cost.waits]
     scaled = (
-        f"{len(waits)} of the {report.count} PulsarConsumers were given a backlog in one moment: "
+        f"{len(waits)} of the {report.count} PulsarConsumers were given a backlog at the same moment: "
         f"half had their replicas raised\nwithin {percentile(waits, 0.5):.1f} s, all within "
         f"{max(waits):.1f} s."
         if waits
@@ -133,8 +133,8 @@ def render_page(report: Report) -> list[str]:
         f"## {report.count:,} PulsarConsumers",
         "",
         "No node runs the Deployments, and a recorded broker responds immediately. Settings have",
-        "their defaults. CPU, writes and requests are measured for a minute at rest. Requests are",
-        "those to the broker, two per poll. Writes are all writes to the API server, except Leases",
+        "their defaults. CPU, writes and requests are measured for a minute at rest. Requests go",
+        "to the broker, two per poll. Writes are all writes to the API server, except Leases",
         "and Events.",
         "",
         *render_operator(report.operator),
@@ -155,11 +155,11 @@ def _judge_aim(costs: Sequence[AppCost]) -> list[str]:
     held = [cost for cost in costs if cost.name != cost.loop]
     met = "; ".join(cost.name for cost in held if cost.ratio >= _AIM)
     missed = "; ".join(cost.name for cost in held if cost.ratio < _AIM)
-    return [f"* **The aim** is met by: {met or 'none'}.", f"  Not by: {missed or 'none'}."]
+    return [f"* **The goal** is met by: {met or 'none'}.", f"  Not by: {missed or 'none'}."]
 
 
 _AIM: Final = 0.9
-"""Share of the rate of its loop that the app is to reach."""
+"""Share of the rate of its loop that the app must reach."""
 _BOUNDS: Final = (
     "* **Messages per second** are limited by one Python thread, and here by the cores that it",
     "  shares with the broker. CPU per message is what one consumer needs anywhere. More pods are",

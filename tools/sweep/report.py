@@ -201,7 +201,10 @@ def write_kills(kills: Sequence[Kill], path: Path = PAGE) -> None:
     """Write the table of mutants into the page."""
     from tools.sweep.mutants import MUTANTS
 
-    lines = [_row(("mutant", "a bug of that kind", "killed by", "in trial")), _row(["---"] * 4)]
+    lines = [
+        _row(("mutant", "published bug of this kind", "found by", "in trial")),
+        _row(["---"] * 4),
+    ]
     for kill in kills:
         mutant = MUTANTS[kill.mutant]
         by = ", ".join(kill.oracles) or "**alive**"

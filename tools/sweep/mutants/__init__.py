@@ -49,7 +49,7 @@ _ALL: Final = (
         "rolling",
         (Mode.A1,),
         f"{_GITHUB}/crossplane/crossplane-runtime/issues/279",
-        "retries a lost create under a new name, without a look",
+        "retries a lost create under a new name, without reading first",
         runtime.forget_lost_answers,
     ),
     Mutant(
@@ -58,7 +58,7 @@ _ALL: Final = (
         "strict",
         (),
         f"{_GITHUB}/rabbitmq/cluster-operator/issues/648",
-        "deletes whatever has the name",
+        "deletes any object with the name",
         runtime.delete_by_name,
     ),
     Mutant(
@@ -67,7 +67,7 @@ _ALL: Final = (
         "strict",
         (Mode.E409,),
         f"{_GITHUB}/golang/vulndb/issues/4105",
-        "deletes an object of somebody else that has our name",
+        "deletes a foreign object with the same name",
         runtime.overwrite_foreign,
     ),
     Mutant(
@@ -94,7 +94,7 @@ _ALL: Final = (
         "strict",
         (Mode.E500,),
         f"{_GITHUB}/Orange-OpenSource/casskop/issues/370",
-        "forgets an object whose pass failed",
+        "forgets an object whose reconcile failed",
         runtime.drop_failed_keys,
     ),
     Mutant(
@@ -112,7 +112,7 @@ _ALL: Final = (
         "strict",
         (Mode.GONE,),
         f"{_GITHUB}/instaclustr/cassandra-operator/issues/398",
-        "never learns of what was deleted in a gap",
+        "misses deletions during a gap of the watch",
         runtime.skip_relisting,
     ),
     Mutant(
@@ -121,7 +121,7 @@ _ALL: Final = (
         "strict",
         (Mode.DROP,),
         f"{_GITHUB}/etcd-io/etcd/issues/17529",
-        "trusts that a watch misses nothing",
+        "assumes that a watch misses nothing",
         runtime.skip_sweeps,
     ),
     Mutant(
@@ -130,7 +130,7 @@ _ALL: Final = (
         "delete",
         (),
         f"{_GITHUB}/pravega/zookeeper-operator/issues/314",
-        "patches finalizers of whatever is there now",
+        "patches finalizers without checking the UID",
         runtime.guard_nothing,
     ),
     Mutant(
@@ -139,7 +139,7 @@ _ALL: Final = (
         "strict",
         (Mode.E409,),
         _FOUND_HERE,
-        "takes a conflict of a deletion for its success",
+        "treats a conflict of a deletion as success",
         runtime.bury_on_conflict,
     ),
     Mutant(
@@ -148,7 +148,7 @@ _ALL: Final = (
         "rolling",
         (),
         f"{_GITHUB}/elastic/cloud-on-k8s/issues/5274",
-        "creates all new pods before an old one goes",
+        "creates all new pods before deleting an old one",
         operators.surge_without_bound,
     ),
     Mutant(
@@ -157,7 +157,7 @@ _ALL: Final = (
         "delete",
         (Mode.E409,),
         f"{_GITHUB}/golang/vulndb/issues/4105",
-        "treats whatever has the name as ours",
+        "treats any object with the name as its own",
         operators.take_over_claims,
     ),
     Mutant(
@@ -166,7 +166,7 @@ _ALL: Final = (
         "retain",
         (),
         f"{_GITHUB}/Orange-OpenSource/casskop/issues/370",
-        "takes its finalizer off before the clean-up",
+        "removes its finalizer before the clean-up",
         operators.let_go_first,
     ),
     Mutant(
@@ -184,7 +184,7 @@ _ALL: Final = (
         "delete",
         (Mode.E500,),
         f"{_GITHUB}/rabbitmq/cluster-operator/issues/782",
-        "compares with what it asked for, not with what is",
+        "compares with the requested instead of the actual state",
         operators.remember_requests,
     ),
 )
