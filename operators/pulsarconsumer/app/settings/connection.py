@@ -38,24 +38,24 @@ class ConnectionSettings(BaseSettings):
     Pulsar's clients); empty means the default listener."""
 
     tls_trusted_ca_file: str = ""
-    """tls_trusted_ca_file holds the certificates that the broker's must come from; empty means
-    those that browsers trust."""
+    """tls_trusted_ca_file contains the trusted certificate authorities; empty means
+    the authorities that browsers trust."""
 
     tls_verify_hostname: bool = True
-    """tls_verify_hostname tells whether the broker's certificate must be for the host that is
-    asked."""
+    """tls_verify_hostname sets whether the certificate of the broker must match its
+    host name."""
 
     tls_allow_insecure: bool = False
-    """tls_allow_insecure tells whether any certificate is taken; for trials only."""
+    """tls_allow_insecure sets whether any certificate is accepted; for tests only."""
 
     tls_certificate_file: str = ""
-    """tls_certificate_file holds the certificate by which the app shows who it is (mTLS)."""
+    """tls_certificate_file contains the client certificate of the app (mTLS)."""
 
     tls_key_file: str = ""
     """tls_key_file holds the key of tls_certificate_file."""
 
     auth_type: AuthType = AuthType.NONE
-    """auth_type is how the app says who it is: None, Token, OAuth2, Basic or TLS."""
+    """auth_type is the authentication method: None, Token, OAuth2, Basic or TLS."""
 
     token_file: str = ""
     """token_file holds the token for Token; it is read at each connection and each time that the
@@ -66,13 +66,14 @@ class ConnectionSettings(BaseSettings):
     issuer_url."""
 
     oauth2_issuer_url: str = ""
-    """oauth2_issuer_url is where tokens come from; empty means that of the credentials file."""
+    """oauth2_issuer_url is the issuer of tokens; empty means the issuer in the
+    credentials file."""
 
     oauth2_audience: str = ""
-    """oauth2_audience is whom the tokens are for."""
+    """oauth2_audience is the audience of the tokens."""
 
     oauth2_scope: str = ""
-    """oauth2_scope is what the tokens are for."""
+    """oauth2_scope is the scope of the tokens."""
 
     basic_username_file: str = ""
     """basic_username_file holds the user's name for Basic."""
@@ -81,8 +82,8 @@ class ConnectionSettings(BaseSettings):
     """basic_password_file holds the password for Basic."""
 
     operation_timeout_seconds: int = Field(default=30, ge=1, le=600)
-    """operation_timeout_seconds is how long to wait for an answer of the broker to a request such
-    as a subscription."""
+    """operation_timeout_seconds is how long to wait for the response of the broker to a
+    request such as a subscription."""
 
     @property
     def uses_tls(self) -> bool:

@@ -73,23 +73,23 @@ class Settings(ConnectionSettings):
     """subscription_name is the name of the subscription, which all replicas share."""
 
     name: str = ""
-    """name is the name of this consumer in the broker's statistics, such as that of the pod."""
+    """name is the name of this consumer in the broker's statistics, such as the name of the pod."""
 
     subscription_type: SubscriptionType = SubscriptionType.SHARED
     """subscription_type is Exclusive, Shared, Failover or KeyShared."""
 
     initial_position: Literal["Latest", "Earliest"] = "Latest"
-    """initial_position is where a subscription begins that is new: Latest or Earliest."""
+    """initial_position is where a new subscription begins: Latest or Earliest."""
 
     key_shared_allow_out_of_order: bool = False
-    """key_shared_allow_out_of_order tells whether messages of one key may come out of order when
+    """key_shared_allow_out_of_order sets whether messages of one key may come out of order when
     consumers join, rather than wait."""
 
     read_compacted: bool = False
-    """read_compacted tells whether only the last message of each key is read."""
+    """read_compacted sets whether only the last message of each key is read."""
 
     replicate_subscription_state: bool = False
-    """replicate_subscription_state tells whether other clusters learn what is acknowledged."""
+    """replicate_subscription_state sets whether other clusters learn what is acknowledged."""
 
     receiver_queue_size: int = Field(default=100, ge=1, le=100_000)
     """receiver_queue_size is how many messages the client fetches ahead; other consumers get none
@@ -104,7 +104,7 @@ class Settings(ConnectionSettings):
     again, at least 10; 0 means never while the consumer is connected."""
 
     batch_index_ack: bool = False
-    """batch_index_ack tells whether messages of a batch are acknowledged one by one; the brokers
+    """batch_index_ack sets whether messages of a batch are acknowledged one by one; the brokers
     must have acknowledgmentAtBatchIndexLevelEnabled."""
 
     batch_max_messages: int = Field(default=0, ge=0, le=100_000)
@@ -117,7 +117,8 @@ class Settings(ConnectionSettings):
     """batch_timeout_milliseconds is how long to wait for batch_max_messages."""
 
     rate_limit_per_second: float = Field(default=0, ge=0)
-    """rate_limit_per_second is how many messages are handled a second; 0 means no limit."""
+    """rate_limit_per_second is how many messages are handled per second; 0 means no
+    limit."""
 
     retry_strategy: Strategy = Strategy.NEGATIVE_ACK
     """retry_strategy is where a message waits whose handling failed: RetryTopic sends a copy with
@@ -125,17 +126,18 @@ class Settings(ConnectionSettings):
     and messages that must stay in order wait behind it."""
 
     retry_max_attempts: int = Field(default=5, ge=1, le=1_000_000)
-    """retry_max_attempts is the number of tries after which a message is dead, with
-    dead_letter."""
+    """retry_max_attempts is the number of attempts after which a message is moved to the
+    dead-letter topic, if dead_letter is Enabled."""
 
     retry_initial_delay_seconds: float = Field(default=1, ge=0, le=864_000)
-    """retry_initial_delay_seconds is the time before the second try."""
+    """retry_initial_delay_seconds is the delay before the second attempt."""
 
     retry_max_delay_seconds: float = Field(default=600, ge=0, le=864_000)
-    """retry_max_delay_seconds is the longest time between two tries."""
+    """retry_max_delay_seconds is the longest delay between two attempts."""
 
     retry_multiplier: float = Field(default=2, ge=1, le=100)
-    """retry_multiplier is how much longer each delay is than the one before."""
+    """retry_multiplier is the factor by which each delay is longer than the previous
+    delay."""
 
     retry_reject_on: CommaList = ()
     """retry_reject_on is a comma list of exception types, such as `ValueError` or
@@ -143,32 +145,33 @@ class Settings(ConnectionSettings):
     to the dead-letter topic without further attempts."""
 
     retry_topic: str = ""
-    """retry_topic is where copies wait for their next try; empty means
+    """retry_topic is where copies wait for their next attempt; empty means
     `<topic>-<subscription>-RETRY`, with the first of several topics; with a pattern
     `<subscription>-RETRY` in its namespace."""
 
     dead_letter: Switch = Switch.DISABLED
-    """dead_letter is Enabled to put messages aside that failed too often; Disabled tries them for
-    ever, since none is ever dropped."""
+    """dead_letter is Enabled to move messages that failed too often to the dead-letter topic;
+    Disabled retries them indefinitely, because no message is dropped."""
 
     dead_letter_topic: str = ""
-    """dead_letter_topic is where they are put; empty means `<topic>-<subscription>-DLQ`, or as
-    for retry_topic."""
+    """dead_letter_topic is the topic for these messages; empty means `<topic>-<subscription>-DLQ`,
+    or as for retry_topic."""
 
     dead_letter_subscription: str = ""
-    """dead_letter_subscription is made on the dead-letter topic before the first is put there,
-    since a broker drops what nobody subscribed to; empty means the name of the subscription."""
+    """dead_letter_subscription is created on the dead-letter topic before the first message is
+    sent there, because a broker drops messages without a subscription; empty means the name of the
+    subscription."""
 
     schema_type: SchemaType = SchemaType.BYTES
     """schema_type is what payloads are: Bytes, String, JSON or Avro."""
 
     schema_file: str = ""
-    """schema_file holds the Avro definition that JSON and Avro payloads are to fit; the broker
+    """schema_file contains the Avro definition that JSON and Avro payloads must match; the broker
     checks it against the topic's."""
 
     schema_on_mismatch: Mismatch = Mismatch.DEAD_LETTER
-    """schema_on_mismatch is what becomes of a payload that is not what schema_type says:
-    DeadLetter as for a failed try without further ones, Skip acknowledges it, Fail ends the
+    """schema_on_mismatch is the action for a payload that does not match schema_type:
+    DeadLetter treats it as failed without further attempts, Skip acknowledges it, Fail stops the
     app."""
 
     encryption_private_key_file: str = ""
@@ -179,7 +182,7 @@ class Settings(ConnectionSettings):
     dead-letter topics."""
 
     encryption_on_failure: DecryptFailure = DecryptFailure.FAIL
-    """encryption_on_failure is what becomes of a message that cannot be decrypted: Fail leaves it
+    """encryption_on_failure is the action for a message that cannot be decrypted: Fail leaves it
     unacknowledged, Discard acknowledges it, Consume hands it on encrypted."""
 
     log_format: Format = Format.JSON
@@ -200,11 +203,11 @@ class Settings(ConnectionSettings):
     handler and to 0 with one."""
 
     handler: str = Field(default="", pattern=r"^$|^[\w.]+:[\w.]+$")
-    """handler is the function that handles messages, as `module:function`; empty means that the
-    line in the log is all."""
+    """handler is the function that handles messages, as `module:function`; empty means that
+    messages are only logged."""
 
     handler_batch: bool = False
-    """handler_batch tells whether the handler takes a list of messages, with
+    """handler_batch sets whether the handler takes a list of messages, with
     batch_max_messages."""
 
     output_topic: str = ""
