@@ -12,6 +12,7 @@ import yaml
 
 from tools.dev.operators import list_operators
 from tools.site.__main__ import build_site
+from tools.site.hooks import on_page_content
 from tools.site.navigation import build_navigation
 from tools.site.stage import find_pages, stage
 
@@ -68,3 +69,14 @@ def test_guide_without_a_section_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="new-guide"):
         build_navigation(tmp_path, [])
+
+
+def test_names_in_tables_break_at_dots_and_not_inside_of_words(configuration: Path) -> None:
+    cell = "<td><code>spec.selector.matchLabels</code> is a.b</td>"
+
+    assert on_page_content(f"<p><code>a.b</code></p>{cell}") == (
+        "<p><code>a.b</code></p><td><code>spec.<wbr>selector.<wbr>matchLabels</code> is a.b</td>"
+    )
+    settings = yaml.safe_load(configuration.read_text())
+    (styles,) = settings["extra_css"]
+    assert "word-break: normal" in (configuration.parent / "pages" / styles).read_text()

@@ -13,9 +13,11 @@ from typing import Any, Final
 
 import yaml
 
+from tools.site import hooks
 from tools.site.navigation import build_navigation
 
 _LINK: Final = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
+_STYLES: Final = "slipway.css"
 _PAGES: Final = (
     "*.md",
     "docs/**/*.md",
@@ -40,6 +42,7 @@ def stage(root: Path, folder: Path, operators: Sequence[str]) -> Path:
             target = (page.parent / link).resolve()
             if "://" not in link and target.is_file() and target.is_relative_to(root):
                 _copy(root, source, target)
+    (source / _STYLES).write_text(hooks.STYLES)
     configuration = folder / "mkdocs.yml"
     configuration.write_text(yaml.safe_dump(_configure(root, source, operators), sort_keys=False))
     return configuration
@@ -77,6 +80,8 @@ def _configure(root: Path, source: Path, operators: Sequence[str]) -> dict[str, 
                 "search.suggest",
             ],
         },
+        "extra_css": [_STYLES],
+        "hooks": [hooks.__file__],
         "plugins": ["search"],
         "markdown_extensions": [
             "attr_list",
