@@ -164,8 +164,8 @@ ROWS: Final = (
             f"{_NAMESPACES}::test_operators_of_machines_clone_only_where_a_namespace_lets_them",
         ),
         (f"{_NAMESPACES}::test_right_to_clone_from_anywhere_is_found",),
-        "According to its documentation, CDI refuses a clone from a namespace that does not allow it "
-        "to the service account of compute. No test verifies this.",
+        "According to its documentation, CDI refuses a clone from a namespace that does not allow "
+        "it to the service account of compute. No test verifies this.",
     ),
     Row(
         16,
@@ -242,8 +242,8 @@ ROWS: Final = (
             f"{_WEBHOOKS}/certificates_test.py::test_certificate_of_no_use_is_replaced",
             "libs/common/metrics_access_test.py::test_api_server_that_cannot_be_asked_allows_nobody",
         ),
-        "By default, metrics are plain HTTP without login; settings.metricsSecure enables HTTPS and "
-        "authorization. Metrics contain counts and names, and the sweep searches them for secrets.",
+        "By default, metrics are plain HTTP without login; settings.metricsSecure enables HTTPS "
+        "and authorization. The sweep searches metrics for secrets.",
     ),
     Row(
         23,
@@ -340,8 +340,8 @@ ROWS: Final = (
             "tools/lock/lockfile_test.py::test_drift_names_missing_other_and_unhashed_packages",
             f"{_HERE}/supply_test.py::test_package_that_is_not_in_the_lock_is_refused",
         ),
-        "This repository has published no signed image. The workflow for releases signs images, and "
-        "advisories are not checked in the gate, because both need network access.",
+        "This repository has published no signed image. The workflow for releases signs images, "
+        "and advisories are not checked in the gate, because both need network access.",
     ),
     Row(
         32,
@@ -354,8 +354,8 @@ ROWS: Final = (
             f"{_HERE}/images_test.py::test_other_content_makes_another_archive",
             f"{_HERE}/supply_test.py::test_credential_is_found_where_one_is_planted",
         ),
-        "The base image is identical in each build. Layers of operators contain timestamps of docker "
-        "and are not compared.",
+        "The base image is identical in each build. Layers of operators contain timestamps of "
+        "docker and are not compared.",
     ),
 )
 """All controls."""

@@ -11,9 +11,10 @@ from tests.security.code import ROOT
 PAGE: Final = ROOT / "docs" / "reference" / "security-checklist.md"
 _HEAD: Final = """# Security checklist
 
-This page lists each control with the tests that verify it, and with the tests that prove that these tests can fail. A test checks
-that all of them exist and that this page is up to date; `python -m tests.security.page` writes it. [Security](../explanation/security.md)
-explains how operators are protected.
+This page lists each control with the tests that verify it, and with the tests that prove that
+these tests can fail. A test checks that all of them exist and that this page is up to date;
+`python -m tests.security.page` writes it. [Security](../explanation/security.md) explains how
+operators are protected.
 
 | # | control | verified by | can fail, proved by | not checked |
 | --- | --- | --- | --- | --- |

@@ -30,7 +30,7 @@ def test_bill_of_materials_is_whole_and_the_same_each_time(operator: str) -> Non
     bill = build_document(operator)
     names = {component["name"] for component in bill["components"]}
 
-    assert {"kopf", "pydantic", "python3.13-minimal"} <= names
+    assert {"kopf", "pydantic"} <= names
     assert not {"pytest", "hypothesis", "mypy"} & names, "tools are no part of an image"
     assert build_document(operator) == bill
 
@@ -38,10 +38,9 @@ def test_bill_of_materials_is_whole_and_the_same_each_time(operator: str) -> Non
 @pytest.mark.parametrize("operator", _OPERATORS)
 def test_every_package_of_an_image_is_pinned_with_hashes_and_free(operator: str) -> None:
     for component in build_document(operator)["components"]:
-        if not component["purl"].startswith("pkg:pypi/"):
-            continue
         assert component["hashes"], component["name"]
-        found = component["licenses"][0]["license"]["name"]
+        license_ = component["licenses"][0]["license"]
+        found = license_.get("id") or license_["name"]
         assert _LICENSES.search(found), f"{component['name']}: {found}"
 
 

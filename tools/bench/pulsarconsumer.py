@@ -102,7 +102,7 @@ def render_page(report: Report) -> list[str]:
     """Render the page from what was measured."""
     waits = [wait for cost in report.operator for wait in cost.waits]
     scaled = (
-        f"{len(waits)} of the {report.count} PulsarConsumers were given a backlog at the same moment: "
+        f"{len(waits)} of the {report.count} PulsarConsumers got a backlog at the same moment: "
         f"half had their replicas raised\nwithin {percentile(waits, 0.5):.1f} s, all within "
         f"{max(waits):.1f} s."
         if waits

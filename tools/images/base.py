@@ -19,6 +19,7 @@ from tools.cluster.cache import Cache, digest_of
 from tools.cluster.errors import ToolError
 from tools.cluster.image_archive import Entry, write_archive
 from tools.cluster.progress import Progress
+from tools.images import packages as records
 
 SUITE: Final = "trixie"
 """The Debian release that has Python 3.13."""
@@ -76,7 +77,7 @@ _FILES: Final = {
 
 def base_tag() -> str:
     """Return the tag of the base, which names how it is made."""
-    return f"py313-{digest_of(Path(__file__))}"
+    return f"py313-{digest_of(Path(__file__), Path(records.__file__))}"
 
 
 def build_archive(cache: Cache, progress: Progress) -> Path:
@@ -89,7 +90,7 @@ def build_archive(cache: Cache, progress: Progress) -> Path:
     def build(directory: Path) -> None:
         with progress.step("Base image from Debian packages", "20 seconds, once"):
             root = directory / "root.tar"
-            extract_packages(root, PACKAGES, progress)
+            extract_packages(root, PACKAGES, progress, record=True)
             tags = [f"{NAME}:{base_tag()}", f"{NAME}:py313"]
             write_archive(directory / "base.tar", read_entries(root), tags)
             root.unlink()
@@ -117,14 +118,19 @@ def check_builders(cache: Cache) -> None:
 def read_entries(root: Path) -> Iterator[Entry]:
     """Yield what the image holds of a root of mmdebstrap, and what Debian adds on set-up."""
     certificates: list[bytes] = []
+    found: dict[str, bytes] = {}
     with tarfile.open(root) as archive:
         for member in archive:
             name = member.name.removeprefix("./").strip("/")
             if member.isfile() and fnmatch.fnmatch(name, _CERTIFICATES):
                 certificates.append(_read(archive, member))
+            elif member.isfile() and name.startswith(f"{records.FOLDER}/"):
+                found[name.rpartition("/")[2]] = _read(archive, member)
             elif is_kept(name):
                 yield from convert_member(archive, member, name)
     yield Entry(_BUNDLE, b"".join(sorted(certificates)), mode=0o644)
+    for package, record in records.select_records(found, _is_used):
+        yield Entry(f"/{records.FOLDER}/{package}", record, mode=0o644)
     yield Entry("/tmp", mode=0o1777)
     for path, target in _LINKS.items():
         yield Entry(path, link=target)
@@ -136,6 +142,10 @@ def is_kept(name: str) -> bool:
     """Tell whether a path of the packages belongs in the image."""
     kept = any(fnmatch.fnmatchcase(name, pattern) for pattern in _KEPT)
     return kept and not any(fnmatch.fnmatchcase(name, pattern) for pattern in _DROPPED)
+
+
+def _is_used(name: str) -> bool:
+    return is_kept(name) or fnmatch.fnmatch(name, _CERTIFICATES)
 
 
 def convert_member(archive: tarfile.TarFile, member: tarfile.TarInfo, name: str) -> Iterator[Entry]:
@@ -152,8 +162,16 @@ def _read(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return file.read()
 
 
-def extract_packages(output: Path, packages: Sequence[str], progress: Progress) -> None:
-    """Write a root with packages and what they need, none of them set up, as a tar archive.
+def extract_packages(
+    output: Path, packages: Sequence[str], progress: Progress, *, record: bool = False
+) -> None:
+    """Write a root with packages and their dependencies, not configured, as a tar archive.
+
+    Args:
+        output: The archive.
+        packages: Names of the packages.
+        progress: Where the output of mmdebstrap goes.
+        record: Whether the archive contains the records of the packages, see tools.images.packages.
 
     Raises:
         ToolError: The packages cannot be had.
@@ -161,5 +179,7 @@ def extract_packages(output: Path, packages: Sequence[str], progress: Progress) 
     debian.install_packages(_BUILDERS, progress)
     mode = "root" if os.geteuid() == 0 else "unshare"
     command = ["mmdebstrap", f"--mode={mode}", "--variant=extract", "--format=tar"]
+    if record:
+        command.append(f"--extract-hook={records.RECORD}")
     command += [f"--include={','.join(packages)}", SUITE, str(output)]
     progress.run([*command, *debian.list_sources(SUITE, security=True)])

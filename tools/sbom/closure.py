@@ -18,6 +18,9 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 LOCK: Final = ROOT / "3rdparty" / "python" / "default.lock"
 _OURS: Final = ("libs", "operators")
 _PIN: Final = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^ \\;]+)")
+_COMMAND: Final = re.compile(r'"\./([\w/]+)\.py:')
+"""A module that BUILD adds to an image, because it is a command of its own."""
+_REQUIREMENT: Final = re.compile(r"//3rdparty/python:requirements#([\w.-]+)")
 _HASH: Final = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
@@ -44,13 +47,24 @@ def read_lock(text: str) -> dict[str, Pin]:
     return pins
 
 
-def find_distributions(operator: str) -> set[str]:
-    """Return the normalized names of the packages that an operator's process can import."""
+def find_distributions(image: str) -> set[str]:
+    """Return the normalized names of the packages that the process of an image can import.
+
+    Args:
+        image: The ID of an operator; with `-app`, the app of an operator.
+    """
+    folder = f"operators/{image.removesuffix('-app')}{'/app' if image.endswith('-app') else ''}"
+    build = (ROOT / folder / "BUILD").read_text()
+    package = folder.replace("/", ".")
+    commands = {command.replace("/", ".") for command in _COMMAND.findall(build)}
     roots = {
         normalize(name)
-        for module in _find_imports(f"operators.{operator}.__main__")
+        for command in {"__main__", *commands}
+        for module in _find_imports(f"{package}.{command}")
         for name in _owners().get(module, ())
     }
+    # Packages that a dependency imports only if they are installed.
+    roots |= {normalize(name) for name in _REQUIREMENT.findall(build)}
     found: set[str] = set()
     while roots:
         name = roots.pop()

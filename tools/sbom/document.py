@@ -1,58 +1,71 @@
-"""Document: a bill of materials in CycloneDX 1.6, the same bytes for the same lock."""
+"""A bill of materials in CycloneDX 1.6; the same inputs give the same bytes."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Final
 from uuid import NAMESPACE_URL, uuid5
 
 from libs.common.kinds import Manifest
-from tools.images.base import PACKAGES, SUITE
 from tools.sbom.closure import LOCK, Pin, find_distributions, license_of, read_lock
 
 _FORMAT: Final = "1.6"
+_SPDX: Final = frozenset(
+    {"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "PSF-2.0", "Unlicense"}
+)
+"""License identifiers of SPDX that packages of the lock use."""
 
 
-def build_document(operator: str) -> Manifest:
-    """Build the bill of an operator: Python packages with hashes, and what the base is made of.
+def build_document(
+    image: str,
+    further: Sequence[Manifest] = (),
+    *,
+    version: str = "",
+    digest: str = "",
+) -> Manifest:
+    """Build the bill of an image.
+
+    Args:
+        image: Name of the image: the ID of an operator; with `-app`, the app of an operator.
+        further: Components other than Python packages.
+        version: Version of the image; empty if it has none.
+        digest: Digest of the image in the registry, such as sha256:0123; empty before a push.
 
     Raises:
         ValueError: The process can import a package that is not in the lock.
     """
-    text = LOCK.read_text()
-    pins = read_lock(text)
-    names = find_distributions(operator)
+    pins = read_lock(LOCK.read_text())
+    names = find_distributions(image)
     unknown = sorted(names - pins.keys())
     if unknown:
-        raise ValueError(f"{operator}: not in the lock: {', '.join(unknown)}; run tools.lock")
-    components = [_build_component(pins[name]) for name in sorted(names)]
-    components += [_build_package(name) for name in sorted(PACKAGES)]
-    serial = uuid5(NAMESPACE_URL, f"slipway/{operator}\n{text}")
+        raise ValueError(f"{image}: not in the lock: {', '.join(unknown)}; run tools.lock")
+    subject: Manifest = {"type": "container", "name": f"slipway/{image}"}
+    if version:
+        subject["version"] = version
+    if digest:
+        algorithm, _, content = digest.partition(":")
+        subject["hashes"] = [{"alg": algorithm.upper().replace("SHA", "SHA-"), "content": content}]
+    components = [*(_build_component(pins[name]) for name in sorted(names)), *further]
+    content = json.dumps([subject, components], sort_keys=True)
     return {
         "bomFormat": "CycloneDX",
         "specVersion": _FORMAT,
-        "serialNumber": f"urn:uuid:{serial}",
+        "serialNumber": f"urn:uuid:{uuid5(NAMESPACE_URL, content)}",
         "version": 1,
-        "metadata": {"component": {"type": "container", "name": f"slipway/{operator}"}},
+        "metadata": {"component": subject},
         "components": components,
     }
 
 
 def _build_component(pin: Pin) -> Manifest:
+    license_ = license_of(pin.name)
     return {
         "type": "library",
         "name": pin.name,
         "version": pin.version,
         "purl": f"pkg:pypi/{pin.name.lower()}@{pin.version}",
-        "licenses": [{"license": {"name": license_of(pin.name)}}],
-        # One hash for each wheel that the lock lets in.
+        "licenses": [{"license": {"id" if license_ in _SPDX else "name": license_}}],
+        # One hash for each wheel that the lock permits.
         "hashes": [{"alg": "SHA-256", "content": each} for each in pin.hashes],
-    }
-
-
-def _build_package(name: str) -> Manifest:
-    return {
-        "type": "library",
-        "name": name,
-        "purl": f"pkg:deb/debian/{name}?distro={SUITE}",
-        "description": "Named package of the base image; libraries that it needs come with it.",
     }

@@ -1,0 +1,91 @@
+"""The Java libraries in the jars of the jmxexporter operator."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zipfile
+from pathlib import Path
+from typing import Final
+
+from libs.common.kinds import Manifest
+
+SOURCES: Final = Path(__file__).resolve().parents[2] / "operators/jmxexporter/guard"
+_LICENSE: Final = "Apache-2.0"
+"""The license of the collector, of the Prometheus client and of snakeyaml."""
+_DEPENDENCY: Final = re.compile(
+    r"<dependency>\s*<groupId>(?P<group>[^<]+)</groupId>"
+    r"\s*<artifactId>(?P<name>[^<]+)</artifactId>"
+    r"\s*<version>(?P<version>[^<]+)</version>"
+)
+_PROPERTY: Final = re.compile(r"<([\w.]+)>([^<]+)</\1>")
+_COORDINATES: Final = re.compile(r"META-INF/maven/[^/]+/[^/]+/pom\.properties")
+
+
+def list_jars(kit: Path) -> list[Manifest]:
+    """Return a component for each jar of the image, with the libraries that it contains.
+
+    Args:
+        kit: The directory that tools.jvm builds.
+    """
+    bundled = {
+        "agent": [],
+        "engine": read_dependencies(SOURCES / "pom.xml", SOURCES / "engine/pom.xml"),
+        "upstream": read_bundled(kit / "upstream.jar"),
+    }
+    return [
+        {
+            "type": "file",
+            "name": f"/kit/{name}.jar",
+            "hashes": [
+                {
+                    "alg": "SHA-256",
+                    "content": hashlib.sha256((kit / f"{name}.jar").read_bytes()).hexdigest(),
+                }
+            ],
+            "components": libraries,
+        }
+        for name, libraries in bundled.items()
+    ]
+
+
+def read_dependencies(parent: Path, module: Path) -> list[Manifest]:
+    """Return the libraries that a module shades; its pom.xml names each of them."""
+    properties = dict(_PROPERTY.findall(parent.read_text()))
+    found = _DEPENDENCY.finditer(module.read_text())
+    return [
+        _build_library(
+            match["group"],
+            match["name"],
+            re.sub(r"\$\{(.+?)\}", lambda name: properties[name[1]], match["version"]),
+        )
+        for match in found
+    ]
+
+
+def read_bundled(jar: Path) -> list[Manifest]:
+    """Return the libraries that a jar says it contains."""
+    found = []
+    with zipfile.ZipFile(jar) as archive:
+        for name in sorted(filter(_COORDINATES.fullmatch, archive.namelist())):
+            lines = archive.read(name).decode().splitlines()
+            values = dict(line.split("=", 1) for line in lines if "=" in line)
+            found.append(
+                _build_library(
+                    values["groupId"].strip(),
+                    values["artifactId"].strip(),
+                    values["version"].strip(),
+                )
+            )
+    return found
+
+
+def _build_library(group: str, name: str, version: str) -> Manifest:
+    return {
+        "type": "library",
+        "group": group,
+        "name": name,
+        "version": version,
+        "purl": f"pkg:maven/{group}/{name}@{version}",
+        "licenses": [{"license": {"id": _LICENSE}}],
+    }
