@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
@@ -20,13 +19,12 @@ for deb in "$1"/var/cache/apt/archives/*.deb; do
     echo "Status: install ok installed"
     echo "SHA256: $(sha256sum "$deb" | cut -d ' ' -f 1)"
   }} >"$folder/$name"
-  dpkg-deb --info "$deb" md5sums >"$folder/$name.md5sums" 2>/dev/null || : >"$folder/$name.md5sums"
+  dpkg-deb --fsys-tarfile "$deb" | tar --list >"$folder/$name.list"
 done
 """
 """A hook of mmdebstrap. It runs while the packages are still in the cache of apt."""
 
-_SUMS: Final = ".md5sums"
-_PATH: Final = re.compile(r"^[0-9a-f]{32}  (.+)$", re.MULTILINE)
+_LIST: Final = ".list"
 _DOCUMENTATION: Final = "usr/share/doc/*"
 
 
@@ -40,9 +38,10 @@ def select_records(
         is_kept: Returns whether a path of the packages is in the image.
     """
     for name, record in sorted(files.items()):
-        if name.endswith(_SUMS):
+        if name.endswith(_LIST):
             continue
-        paths = _PATH.findall(files.get(f"{name}{_SUMS}", b"").decode())
+        lines = files.get(f"{name}{_LIST}", b"").decode().splitlines()
+        paths = [line.removeprefix("./") for line in lines if not line.endswith("/")]
         # The copyright file alone does not make a package part of the image.
         if any(is_kept(path) and not fnmatch.fnmatch(path, _DOCUMENTATION) for path in paths):
             yield name, record

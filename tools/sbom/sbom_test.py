@@ -52,10 +52,9 @@ def test_base_without_records_is_refused(tmp_path: Path) -> None:
 def test_package_is_listed_only_if_the_image_has_one_of_its_files() -> None:
     files = {
         "zlib1g": b"Package: zlib1g\n",
-        "zlib1g.md5sums": b"%s  usr/lib/libz.so.1\n" % (b"a" * 32),
+        "zlib1g.list": b"./usr/lib/\n./usr/lib/libz.so.1\n",
         "debconf": b"Package: debconf\n",
-        "debconf.md5sums": b"%s  usr/bin/debconf\n%s  usr/share/doc/debconf/copyright\n"
-        % (b"b" * 32, b"c" * 32),
+        "debconf.list": b"./usr/bin/debconf\n./usr/share/doc/debconf/copyright\n",
     }
 
     kept = {"usr/lib/libz.so.1", "usr/share/doc/debconf/copyright"}
@@ -69,7 +68,8 @@ def test_hook_records_the_packages_in_the_cache_of_apt(tmp_path: Path) -> None:
     (content / "DEBIAN").mkdir(parents=True)
     fields = "Package: shop\nVersion: 2:1.0-1\nArchitecture: all\nMaintainer: nobody\n"
     (content / "DEBIAN/control").write_text(f"{fields}Description: none\n")
-    (content / "DEBIAN/md5sums").write_text(f"{'d' * 32}  usr/lib/shop.so\n")
+    (content / "etc").mkdir()
+    (content / "etc/shop.conf").write_text("open: true\n")
     archives = tmp_path / "root/var/cache/apt/archives"
     archives.mkdir(parents=True)
     package = archives / "shop_2%3a1.0-1_all.deb"
@@ -84,7 +84,7 @@ def test_hook_records_the_packages_in_the_cache_of_apt(tmp_path: Path) -> None:
     ).stdout.split()[0]
     assert record.startswith(fields)
     assert record.endswith(f"Status: install ok installed\nSHA256: {digest}\n")
-    assert (folder / "shop.md5sums").read_text() == f"{'d' * 32}  usr/lib/shop.so\n"
+    assert "./etc/shop.conf" in (folder / "shop.list").read_text().splitlines()
 
 
 def test_engine_contains_the_collector_and_its_libraries() -> None:
@@ -156,6 +156,12 @@ def test_packages_of_the_base_are_listed() -> None:
     found = {str(each["name"]): each for each in list_packages(base / "base.tar")}
 
     libraries = {"libc6", "libexpat1", "libssl3t64", "libstdc++6", "zlib1g"}
-    assert {"ca-certificates", "python3.13-minimal", "tzdata", *libraries} <= found.keys()
+    assert {
+        "ca-certificates",
+        "netbase",
+        "python3.13-minimal",
+        "tzdata",
+        *libraries,
+    } <= found.keys()
     assert not {"debconf", "openssl", "perl-base"} & found.keys()
     assert all(len(each["hashes"][0]["content"]) == 64 for each in found.values())
