@@ -7,6 +7,7 @@ the address 10.0.2.2, so that no node could reach another one, and members of et
 from __future__ import annotations
 
 from collections.abc import Iterator
+from ipaddress import ip_address, ip_network
 from typing import Final
 
 from libs.common.conditions import Condition
@@ -42,6 +43,8 @@ def judge_network(cluster: KubernetesCluster, observed: Observed) -> Condition:
     problem = _find_problem(cluster, observed)
     if problem is not None:
         return Condition.false(type_, *problem)
+    if overlap := next(_list_overlaps(cluster, observed), None):
+        return Condition.false(type_, Reason.ADDRESS_OVERLAP, overlap)
     if wrong := next(_list_wrong_addresses(observed), None):
         return Condition.false(type_, Reason.ADDRESS_MISMATCH, wrong)
     name = cluster.spec.network_ref.name
@@ -56,7 +59,7 @@ def _find_problem(cluster: KubernetesCluster, observed: Observed) -> tuple[Reaso
         message = f"spec.networkRef: Network {name} does not exist; create it"
         return Reason.NETWORK_MISSING, message
     if keeps_addresses(network):
-        return None
+        return _find_overlap(cluster, network)
     if network.backend == _MULTUS:
         message = (
             f"Network {name} gives guests no addresses; use a Network with poolRef, which names "
@@ -78,6 +81,43 @@ def _find_problem(cluster: KubernetesCluster, observed: Observed) -> tuple[Reaso
         )
         return Reason.NETWORK_UNSUITABLE, message
     return None
+
+
+def _list_blocks(cluster: KubernetesCluster) -> tuple[tuple[str, str], ...]:
+    """List the blocks that only exist inside the cluster, each with its field."""
+    return (("podCidr", cluster.spec.pod_cidr), ("serviceCidr", cluster.spec.service_cidr))
+
+
+def _find_overlap(cluster: KubernetesCluster, network: NetworkView) -> tuple[Reason, str] | None:
+    """Find a block of the cluster that overlaps with its Network; nothing is created then."""
+    for field, block in _list_blocks(cluster):
+        for cidr in network.cidrs:
+            ours, theirs = ip_network(block, strict=False), ip_network(cidr, strict=False)
+            if ours.version == theirs.version and ours.overlaps(theirs):
+                message = (
+                    f"spec.{field} {block} overlaps with {cidr} of Network {network.key.name}, so "
+                    f"nodes could not reach each other; create the cluster with another {field}"
+                )
+                return Reason.ADDRESS_OVERLAP, message
+    return None
+
+
+def _list_overlaps(cluster: KubernetesCluster, observed: Observed) -> Iterator[str]:
+    """List the machines whose address is in a block of the cluster.
+
+    Only the address of a machine shows this for a Network with the addresses of pods. The default
+    of podCidr is the pod network of many clusters, such as those of kind.
+    """
+    for name, instance in sorted(observed.instances.items()):
+        if not instance.private_ip:
+            continue
+        for field, block in _list_blocks(cluster):
+            if ip_address(instance.private_ip) in ip_network(block, strict=False):
+                yield (
+                    f"machine {name} has the address {instance.private_ip}, which is in "
+                    f"spec.{field} {block}, so nodes cannot reach each other; delete the cluster "
+                    f"and create it with another {field}"
+                )
 
 
 def _list_wrong_addresses(observed: Observed) -> Iterator[str]:

@@ -116,3 +116,32 @@ def test_node_with_an_address_that_its_machine_does_not_have_is_named(
     assert found.status == "True" or (
         found.reason == "AddressMismatch" and PLANE in found.message and "10.0.2.2" in found.message
     )
+
+
+@pytest.mark.parametrize("field", ["podCidr", "serviceCidr"])
+def test_block_that_contains_the_address_of_a_machine_is_named(field: str) -> None:
+    """Its instance has 10.0.0.1, in a Network with the addresses of pods."""
+    plane = view_instance(PLANE, CONTROL_PLANE)
+    cluster = parse_cluster(**{field: "10.0.0.0/16"})
+
+    network = view_network(**POD, binding="Passt")
+    found = judge_network(cluster, Observed(network=network, instances={PLANE: plane}))
+
+    assert (found.status, found.reason) == ("False", "AddressOverlap")
+    assert f"spec.{field} 10.0.0.0/16" in found.message and "10.0.0.1" in found.message
+
+
+@pytest.mark.parametrize(
+    ("block", "blocked"), [("10.0.128.0/17", True), ("10.0.0.0/8", True), ("10.1.0.0/16", False)]
+)
+def test_network_that_overlaps_with_a_block_of_the_cluster_is_refused(
+    block: str, blocked: bool
+) -> None:
+    network = view_network(**MULTUS, poolRef={"name": "private"})
+    cluster, observed = parse_cluster(podCidr=block), Observed(network=network)
+
+    found = judge_network(cluster, observed)
+
+    assert is_blocked(cluster, observed) is blocked
+    assert (found.reason == "AddressOverlap") is blocked
+    assert not blocked or (block in found.message and "Network lan" in found.message)

@@ -115,7 +115,7 @@ def registry_answers(url: str = "https://registry-1.docker.io/v2/", seconds: flo
 
 
 def _build(docker: Docker, progress: Progress, cache: Cache) -> NodeImage:
-    programs = _ensure_programs(progress, cache)
+    programs = ensure_programs(progress, cache)
     name = local_image_name(programs)
     image = NodeImage(name, local=True)
     if docker.has_image(name):
@@ -131,7 +131,13 @@ def _build(docker: Docker, progress: Progress, cache: Cache) -> NodeImage:
     return image
 
 
-def _ensure_programs(progress: Progress, cache: Cache) -> Programs:
+def ensure_programs(progress: Progress, cache: Cache) -> Programs:
+    """Return the programs that a node consists of, built when they are missing.
+
+    Raises:
+        ToolError: One cannot be built here.
+    """
+
     def tool(name: str) -> Path:
         return ensure_tool(name, progress, cache)
 

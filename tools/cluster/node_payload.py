@@ -19,6 +19,12 @@ _COMPONENTS: Final = (
     "kube-proxy",
     "kube-scheduler",
 )
+_XTABLES: Final = "/usr/sbin/xtables-nft-multi"
+_XTABLES_MODULES: Final = "usr/lib/*/xtables/*.so"
+_IPTABLES: Final = tuple(
+    f"{name}{action}" for name in ("iptables", "ip6tables") for action in ("", "-save", "-restore")
+)
+"""Names by which kube-proxy calls the one program of iptables, in its default mode."""
 _BASIC: Final = (
     Entry("/tmp", mode=0o1777),
     Entry("/etc/passwd", b"root:x:0:0:root:/root:/\nnobody:x:65534:65534:nobody:/:/\n", mode=0o644),
@@ -79,15 +85,18 @@ def _single(program: Path) -> list[Entry]:
 
 
 def _kube_entries(kube: Path, rootfs: Path) -> list[Entry]:
-    # kube-proxy calls nft, the one program here that is not static. Without /etc/protocols nft
+    # kube-proxy calls nft or iptables, the programs here that are not static. Without /etc/protocols nft
     # lists the keys of a map with 6 for tcp; kube-proxy looks for "tcp", takes each for a leftover
     # and deletes it at its next full synchronization: at its restart, or an hour after it.
-    libraries = parse_ldd(commands.read(["chroot", rootfs, "ldd", "/usr/sbin/nft"]))
-    files = ["/usr/sbin/nft", "/etc/protocols", *libraries]
+    programs = ["/usr/sbin/nft", _XTABLES]
+    libraries = parse_ldd(commands.read(["chroot", rootfs, "ldd", *programs]))
+    matches = [f"/{each.relative_to(rootfs)}" for each in sorted(rootfs.glob(_XTABLES_MODULES))]
+    files = [*programs, "/etc/protocols", *sorted(set(libraries)), *matches]
     return [
         *_BASIC,
         Entry("/usr/local/bin/kube", kube),
         *(Entry(f"/usr/local/bin/{name}", link="kube") for name in _COMPONENTS),
+        *(Entry(f"/usr/sbin/{name}", link=_XTABLES) for name in _IPTABLES),
         *(Entry(name, _resolve(rootfs, name)) for name in files),
     ]
 

@@ -22,6 +22,9 @@ CLOUD_TESTS: Final = f"{END_TO_END_TESTS}/cloud"
 KUBEVIRT_TESTS: Final = f"{END_TO_END_TESTS}/kubevirt"
 """Tests that need the real KubeVirt and are therefore not part of the gate."""
 
+FORMED_CLUSTER_TESTS: Final = f"{KUBEVIRT_TESTS}/cluster_test.py"
+"""Tests in which kubeadm runs in guests; up to an hour under software emulation."""
+
 NAMESPACE_TESTS: Final = "tests/namespaces"
 """Tests with the real namespace controller, which waits most of the time."""
 
@@ -139,8 +142,22 @@ def build_steps(python: str) -> tuple[Step, ...]:
         Step(
             "e2e-kubevirt",
             "End to end on the real KubeVirt (only if named)",
-            (*_pytest(python, "e2e-kubevirt", KUBEVIRT_TESTS), "-vv", "--durations=0"),
+            (
+                *_pytest(python, "e2e-kubevirt", KUBEVIRT_TESTS),
+                f"--ignore={FORMED_CLUSTER_TESTS}",
+                "-vv",
+                "--durations=0",
+            ),
             reports=f"{REPORTS}/e2e-kubevirt.xml",
+            environment={"SLIPWAY_E2E_TIMEOUT": "300"},
+            needs=("helm",),
+            optional=True,
+        ),
+        Step(
+            "e2e-kubevirt-full",
+            "A Kubernetes cluster of guests on the real KubeVirt (only if named)",
+            (*_pytest(python, "e2e-kubevirt-full", FORMED_CLUSTER_TESTS), "-vv", "--durations=0"),
+            reports=f"{REPORTS}/e2e-kubevirt-full.xml",
             environment={"SLIPWAY_E2E_TIMEOUT": "300"},
             needs=("helm",),
             optional=True,

@@ -1,4 +1,4 @@
-"""The disk of the guest: a boot sector, a partition with kernel and initramfs, one for state.
+"""The disk of a guest: a boot sector, a partition with kernel and initramfs, one of Linux.
 
 mtools, syslinux and mke2fs write the file systems, so neither a loop device nor root is needed.
 """
@@ -6,6 +6,7 @@ mtools, syslinux and mke2fs write the file systems, so neither a loop device nor
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,8 +19,6 @@ _SECTOR: Final = 512
 _MEBIBYTE: Final = 1 << 20
 _BOOT_START: Final = 1
 """Where the boot partition begins, in MiB; partitioning tools align to it."""
-_STATE: Final = 8
-"""Size of the partition for state, in MiB."""
 _FAT16: Final = 0x0E
 _LINUX: Final = 0x83
 _ACTIVE: Final = 0x80
@@ -34,27 +33,62 @@ PROMPT 0
 LABEL slipway
   KERNEL /vmlinuz
   INITRD /initrd.gz
-  APPEND console=tty0 console=ttyS0,115200 quiet panic=10
+  APPEND console=tty0 console=ttyS0,115200 quiet panic=10 {options}
 """
 
 
-def write_disk(output: Path, kernel: bytes, initramfs: Path, progress: Progress) -> None:
-    """Write the disk.
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """An ext4 partition.
+
+    Attributes:
+        label: Label of its file system.
+        size: Size in MiB.
+        content: Directory that is copied into it; None for an empty file system.
+    """
+
+    label: str
+    size: int
+    content: Path | None = None
+
+
+STATE: Final = Partition("slipway-state", 8)
+"""Where the small guest keeps what must survive a restart."""
+
+
+def write_disk(
+    output: Path,
+    kernel: bytes,
+    initramfs: Path,
+    progress: Progress,
+    partition: Partition = STATE,
+    *,
+    options: str = "",
+) -> None:
+    """Write the disk, and delete the initramfs, which is on it.
+
+    Args:
+        output: Where to write it.
+        kernel: The kernel.
+        initramfs: File `initrd.gz` with the first root of the kernel.
+        progress: Shows the commands.
+        partition: The partition after the boot partition.
+        options: Further options of the kernel.
 
     Raises:
         ToolError: A tool is missing or failed.
     """
     folder = output.parent
     (folder / "vmlinuz").write_bytes(kernel)
-    (folder / "syslinux.cfg").write_text(_CONFIG)
+    (folder / "syslinux.cfg").write_text(_CONFIG.format(options=options))
     files = [folder / "vmlinuz", initramfs, folder / "syslinux.cfg"]
     boot = _needed(files)
-    state = _BOOT_START + boot
+    start = _BOOT_START + boot
     with output.open("wb") as disk:
-        disk.write(_render_mbr(boot))
-        disk.truncate((state + _STATE) * _MEBIBYTE)
+        disk.write(_render_mbr(boot, partition.size))
+        disk.truncate((start + partition.size) * _MEBIBYTE)
     _write_boot(output, files, boot, progress)
-    _write_state(output, state, progress)
+    _write_linux(output, start, partition, progress)
     for path in files:
         path.unlink()
 
@@ -84,13 +118,13 @@ def _needed(files: list[Path]) -> int:
     return max(20, total // _MEBIBYTE + 4)
 
 
-def _render_mbr(boot: int) -> bytes:
+def _render_mbr(boot: int, size: int) -> bytes:
     try:
         code = _MBR.read_bytes()[:_CODE]
     except FileNotFoundError as err:
         raise ToolError(f"{_MBR} is missing: install syslinux-common") from err
     table = render_partition(_FAT16, _BOOT_START, boot, active=True)
-    table += render_partition(_LINUX, _BOOT_START + boot, _STATE)
+    table += render_partition(_LINUX, _BOOT_START + boot, size)
     return code.ljust(446, b"\0") + table.ljust(64, b"\0") + b"\x55\xaa"
 
 
@@ -106,8 +140,10 @@ def _write_boot(disk: Path, files: list[Path], size: int, progress: Progress) ->
     progress.run(["syslinux", "--install", "--offset", str(offset), str(disk)], env=env)
 
 
-def _write_state(disk: Path, start: int, progress: Progress) -> None:
+def _write_linux(disk: Path, start: int, partition: Partition, progress: Progress) -> None:
     options = f"offset={start * _MEBIBYTE},hash_seed={_UUID}"
-    command = ["mke2fs", "-q", "-F", "-t", "ext4", "-L", "slipway-state", "-U", _UUID]
-    command += ["-E", options, str(disk), f"{_STATE}m"]
+    command = ["mke2fs", "-q", "-F", "-t", "ext4", "-L", partition.label, "-U", _UUID]
+    if partition.content is not None:
+        command += ["-d", str(partition.content)]
+    command += ["-E", options, str(disk), f"{partition.size}m"]
     progress.run(command, env={"SOURCE_DATE_EPOCH": "0"})

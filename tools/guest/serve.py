@@ -1,8 +1,8 @@
-"""Serves the guest in a kind cluster: over HTTP for CDI, and as a container disk for KubeVirt."""
+"""Serves guests in a kind cluster: over HTTP for CDI, the small one as a container disk as well."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +12,7 @@ from tools.cluster.image_archive import Entry, write_archive
 from tools.cluster.kind_cluster import KindCluster
 from tools.cluster.progress import Progress
 from tools.guest.build import DISK, UNBOOTABLE, GuestImage, ensure_guest
+from tools.guest.node import NODE_DISK, ensure_node_guest
 
 NAME: Final = "slipway/guest"
 NAMESPACE: Final = "slipway-guest"
@@ -21,6 +22,8 @@ UNBOOTABLE_URL: Final = f"http://guest-image.{NAMESPACE}.svc/{UNBOOTABLE}"
 """Where CDI finds a disk that cannot boot."""
 MISSING_URL: Final = f"http://guest-image.{NAMESPACE}.svc/missing.img"
 """A URL that answers 404."""
+NODE_URL: Final = f"http://node-image.{NAMESPACE}.svc/{NODE_DISK}"
+"""Where CDI finds the disk of a Kubernetes node."""
 _MANIFEST: Final = Path(__file__).with_name("serve.yaml")
 _ENTRYPOINT: Final = ("/busybox", "httpd", "-f", "-p", "8080", "-h", "/www")
 _READY_SECONDS: Final = 120
@@ -35,18 +38,7 @@ def ensure_container_image(progress: Progress, cache: Cache) -> str:
         ToolError: The guest cannot be built, or docker does not answer.
     """
     guest = ensure_guest(progress, cache)
-    reference = f"{NAME}:{guest.key}"
-
-    def build(folder: Path) -> None:
-        write_archive(
-            folder / "image.tar", list_entries(guest), [reference], entrypoint=_ENTRYPOINT
-        )
-
-    archive = cache.ensure("guest-container", guest.key, build) / "image.tar"
-    docker = ensure_docker(progress, cache)
-    if not docker.has_image(reference):
-        docker.read("load", "--input", archive, seconds=300.0)
-    return reference
+    return _ensure_image(f"{NAME}:{guest.key}", list_entries(guest), progress, cache)
 
 
 def list_entries(guest: GuestImage) -> Iterator[Entry]:
@@ -64,15 +56,48 @@ def deploy(cluster: KindCluster, progress: Progress) -> str:
         ToolError: It cannot be built, or the server does not become ready.
     """
     reference = ensure_container_image(progress, cluster.cache)
-    marker = cluster.cache.path("clusters", cluster.name, "images", "guest")
+    _serve(cluster, "guest", reference, progress)
+    return reference
+
+
+def deploy_node(cluster: KindCluster, progress: Progress) -> None:
+    """Serve the disk of a Kubernetes node in a kind cluster, at `NODE_URL`.
+
+    Raises:
+        ToolError: It cannot be built, or the server does not become ready.
+    """
+    guest, node = ensure_guest(progress, cluster.cache), ensure_node_guest(progress, cluster.cache)
+    entries = (
+        Entry("/busybox", guest.folder / "busybox", mode=0o755),
+        Entry(f"/www/{NODE_DISK}", node.disk, mode=0o644),
+    )
+    reference = _ensure_image(f"{NAME}-node:{node.key}", entries, progress, cluster.cache)
+    _serve(cluster, "node", reference, progress)
+
+
+def _ensure_image(
+    reference: str, entries: Iterable[Entry], progress: Progress, cache: Cache
+) -> str:
+    def build(folder: Path) -> None:
+        write_archive(folder / "image.tar", entries, [reference], entrypoint=_ENTRYPOINT)
+
+    repository, _, key = reference.rpartition(":")
+    archive = cache.ensure(f"{Path(repository).name}-container", key, build) / "image.tar"
+    docker = ensure_docker(progress, cache)
+    if not docker.has_image(reference):
+        docker.read("load", "--input", archive, seconds=300.0)
+    return reference
+
+
+def _serve(cluster: KindCluster, name: str, reference: str, progress: Progress) -> None:
+    marker = cluster.cache.path("clusters", cluster.name, "images", name)
     if not marker.exists() or marker.read_text() != reference:
         cluster.load([reference], progress)
         cluster.cache.write(marker, reference)
     kubectl = cluster.kubectl()
-    with progress.step("Guest image served in the cluster", "5 seconds"):
-        manifest = _MANIFEST.read_text().replace("IMAGE", reference)
+    with progress.step(f"Image of the {name} served in the cluster", "5 seconds"):
+        manifest = _MANIFEST.read_text().replace("IMAGE", reference).replace("NAME", name)
         kubectl.read("apply", "--filename", "-", stdin=manifest)
-        waiting = ("rollout", "status", "deployment/guest-image", "--namespace", NAMESPACE)
+        waiting = ("rollout", "status", f"deployment/{name}-image", "--namespace", NAMESPACE)
         limit = f"--timeout={_READY_SECONDS}s"
         kubectl.read(*waiting, limit, seconds=_READY_SECONDS + 10.0)
-    return reference
