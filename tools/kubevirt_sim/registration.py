@@ -73,14 +73,21 @@ def _build_webhooks(namespace: str, port: int, bundle: str) -> Manifest:
         "resources": ["pods/eviction"],
         "operations": ["CREATE"],
     }
-    # As with KubeVirt and CDI, nobody changes machines and disks while they are down. Evictions of
-    # other pods must go on.
+    launchers = {
+        "name": "only-vms",
+        "expression": 'object.metadata.name.startsWith("virt-launcher")',
+    }
+    # As with KubeVirt and CDI, nobody changes machines and disks, or evicts a launcher, while they
+    # are down. Evictions of other pods must go on.
     return build_object(
         WEBHOOKS,
         NAME,
         webhooks=[
             _build_webhook("validator", "Fail", client, machines),
-            _build_webhook("eviction-interceptor", "Ignore", client, [evictions]),
+            {
+                **_build_webhook("eviction-interceptor", "Fail", client, [evictions]),
+                "matchConditions": [launchers],
+            },
         ],
     )
 
