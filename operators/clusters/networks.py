@@ -106,7 +106,7 @@ def _list_overlaps(cluster: KubernetesCluster, observed: Observed) -> Iterator[s
     """List the machines whose address is in a block of the cluster.
 
     Only the address of a machine shows this for a Network with the addresses of pods. The default
-    of podCidr is the pod network of many clusters, such as those of kind.
+    of podCidr is the pod network of many clusters.
     """
     for name, instance in sorted(observed.instances.items()):
         if not instance.private_ip:

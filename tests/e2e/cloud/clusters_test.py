@@ -55,8 +55,6 @@ async def test_cluster_comes_up_shrinks_is_recycled_and_goes(cluster: Cluster) -
         "version": "v1.34.2",
         "image": {"registry": "docker://registry.example.com/node:v1.34.2"},
         "networkRef": {"name": "lan"},
-        # The machines are pods of a kind cluster, so the default 10.244.0.0/16 contains them.
-        "podCidr": "10.45.0.0/16",
         "controlPlane": {"size": "e2e-node", "endpoint": {"poolName": pool}},
         "pools": [web],
     }

@@ -73,7 +73,7 @@ async def test_two_guests_become_a_cluster_that_runs_a_pod(
         await cluster.client.create(INSTANCE_SIZE, build_object(INSTANCE_SIZE, SIZE, spec=size))
     pool = {"family": "IPv4", "addresses": [ADDRESS], "reuseGraceSeconds": 0}
     await cluster.client.create(IP_POOL, build_object(IP_POOL, namespace, spec=pool))
-    lan = {"cidrs": ["10.244.0.0/16"], "binding": "Bridge"}
+    lan = {"cidrs": ["10.245.0.0/16"], "binding": "Passt"}
     await cluster.client.create(NETWORK, build_object(NETWORK, "lan", namespace, spec=lan))
     labels = {"labels": {ADDON_LABEL: "true"}}
     plugin = build_object(CONFIG_MAP, "plugin", namespace, metadata=labels)
@@ -83,7 +83,7 @@ async def test_two_guests_become_a_cluster_that_runs_a_pod(
         "version": KUBERNETES,
         "image": {"url": NODE_URL},
         "networkRef": {"name": "lan"},
-        # The machines of this cluster are pods, so its own pods need other addresses.
+        # The guests have the addresses of pods, so the pods of their cluster need other ones.
         "podCidr": "10.45.0.0/16",
         "serviceCidr": "10.46.0.0/16",
         "controlPlane": {"size": SIZE, "endpoint": {"poolName": namespace}},
