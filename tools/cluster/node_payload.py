@@ -85,9 +85,10 @@ def _single(program: Path) -> list[Entry]:
 
 
 def _kube_entries(kube: Path, rootfs: Path) -> list[Entry]:
-    # kube-proxy calls nft or iptables, the programs here that are not static. Without /etc/protocols nft
-    # lists the keys of a map with 6 for tcp; kube-proxy looks for "tcp", takes each for a leftover
-    # and deletes it at its next full synchronization: at its restart, or an hour after it.
+    # kube-proxy calls nft or iptables, the programs here that are not static. Without
+    # /etc/protocols nft lists the keys of a map with 6 for tcp; kube-proxy looks for "tcp", takes
+    # each for a leftover and deletes it at its next full synchronization: at its restart, or an
+    # hour after it.
     programs = ["/usr/sbin/nft", _XTABLES]
     libraries = parse_ldd(commands.read(["chroot", rootfs, "ldd", *programs]))
     matches = [f"/{each.relative_to(rootfs)}" for each in sorted(rootfs.glob(_XTABLES_MODULES))]

@@ -21,7 +21,7 @@ from tools.cluster.node_image import ensure_programs
 from tools.cluster.node_payload import Programs, write_archives
 from tools.cluster.node_rootfs import PACKAGES, preload_images, run_in_rootfs
 from tools.cluster.progress import Progress
-from tools.cluster.versions import KUBERNETES, PAUSE
+from tools.cluster.versions import PAUSE
 from tools.guest.disk import BUILDERS, Partition, write_disk
 from tools.images.base import SUITE
 

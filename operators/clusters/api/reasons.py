@@ -56,8 +56,8 @@ class Reason(StrEnum):
     """AddressMismatch means that a node is registered with an address that its machine does not
     have; the message names it."""
     ADDRESS_OVERLAP = "AddressOverlap"
-    """AddressOverlap means that spec.podCidr or spec.serviceCidr contains addresses of the machines,
-    so nodes cannot reach each other. The message names the field to change."""
+    """AddressOverlap means that spec.podCidr or spec.serviceCidr contains addresses of machines, so
+    nodes cannot reach each other. The message names the field to change."""
     WAITING_FOR_ADDRESS = "WaitingForAddress"
     """WaitingForAddress means that the IPClaim of the endpoint has no address yet."""
     WAITING_FOR_CONTROL_PLANE = "WaitingForControlPlane"

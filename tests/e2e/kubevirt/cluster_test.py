@@ -15,12 +15,12 @@ from typing import Any, Final
 import pytest
 
 from libs.common.conditions import find_condition
-from libs.common.contracts.compute import INSTANCE_SIZE
-from libs.common.contracts.ip_claims import IP_POOL
-from libs.common.contracts.network import NETWORK
-from libs.common.contracts.reading import text_at
 from libs.common.errors import AlreadyExists
 from libs.common.kinds import CONFIG_MAP, SECRET, Key, build_object
+from libs.common.reading import text_at
+from libs.contracts.compute import INSTANCE_SIZE
+from libs.contracts.ip_claims import IP_POOL
+from libs.contracts.network import NETWORK
 from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER
 from operators.clusters.naming import ADDON_LABEL
 from tests.e2e.cluster import Cluster, Serve, eventually
