@@ -17,6 +17,14 @@ from operators.clusters.marks import build_labels
 from operators.clusters.naming import endpoint_host
 
 _KUBEADM: Final = "kubeadm.k8s.io/v1beta4"
+_TIMEOUTS: Final = {
+    "controlPlaneComponentHealthCheck": "10m0s",
+    "kubeletHealthCheck": "10m0s",
+    "kubernetesAPICall": "10m0s",
+    "tlsBootstrap": "10m0s",
+}
+"""How long kubeadm waits. With its defaults, of which the shortest is one minute for a call of the
+API, an attempt on a slow machine ends while etcd and the API server are still starting."""
 _HEADER: Final = "#cloud-config\n"
 _UNITS: Final = "/etc/systemd/system"
 
@@ -124,6 +132,7 @@ def render_kubeadm(member: Membership, role: Role, pool: Pool | None) -> str:
         "kind": "JoinConfiguration",
         "discovery": {"file": {"kubeConfigPath": f"{scripts.DIRECTORY}/discovery.conf"}},
         "nodeRegistration": registration,
+        "timeouts": dict(_TIMEOUTS),
     }
     if role is Role.JOIN_CONTROL_PLANE:
         endpoint = {"advertiseAddress": scripts.ADDRESS_MARK, "bindPort": port}
@@ -194,6 +203,7 @@ def _build_init(member: Membership, registration: Manifest, port: int) -> Manife
         "bootstrapTokens": [{"ttl": "1m0s"}],
         "localAPIEndpoint": {"advertiseAddress": advertised, "bindPort": port},
         "nodeRegistration": registration,
+        "timeouts": dict(_TIMEOUTS),
     }
 
 

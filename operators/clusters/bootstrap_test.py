@@ -108,6 +108,17 @@ def test_kubelet_is_told_the_address_of_its_machine(member: Membership, role: Ro
     assert {"name": "node-ip", "value": "@ADDRESS@"} in arguments
 
 
+@pytest.mark.parametrize("role", Role)
+def test_slow_machine_has_ten_minutes_for_each_step(member: Membership, role: Role) -> None:
+    """With the default of one minute, an attempt ended while the API server was starting."""
+    kind = "InitConfiguration" if role is Role.INIT else "JoinConfiguration"
+
+    found = read_documents(member, role)[kind]["timeouts"]
+
+    steps = ("controlPlaneComponentHealthCheck", "kubeletHealthCheck", "kubernetesAPICall")
+    assert {found[each] for each in (*steps, "tlsBootstrap")} == {"10m0s"}
+
+
 def test_member_of_etcd_has_an_address_that_stays(member: Membership) -> None:
     """The URLs of etcd are derived from it; the address of a pod changes at each restart."""
 

@@ -34,7 +34,7 @@ ExecStart=/bin/bash /etc/slipway/bootstrap.sh
 # A cluster that is not there yet is asked again, for as long as it takes.
 Restart=on-failure
 RestartSec=10
-TimeoutStartSec=1200
+TimeoutStartSec=2400
 
 [Install]
 WantedBy=multi-user.target

@@ -173,8 +173,8 @@ def judge_running(instance: Instance, observed: Observed) -> Condition:
         return Condition.false(type_, Reason.GUEST_SHUT_DOWN, message)
     if machine.view.start_failures >= _MANY_FAILURES:
         message = (
-            "the machine ended several times in a row before it ran; see what KubeVirt reports with "
-            f"`kubectl describe virtualmachineinstance {instance.metadata.name}`"
+            "the machine ended several times in a row before it ran; the Events of "
+            f"VirtualMachineInstance {instance.metadata.name} tell why"
         )
         return Condition.false(type_, Reason.CRASH_LOOP, message)
     trouble = _find_trouble(observed)
