@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
+
+_OUTPUT_LINES: Final = 8
+_CAUSE: Final = re.compile(r"^(?:error|fatal|ERROR|Error)(?: from server[^:]*)?: ")
 
 
 class ToolError(Exception):
@@ -16,10 +21,15 @@ class CommandFailed(ToolError):
     def __init__(
         self, command: Sequence[str], code: int, output: str, log: Path | None = None
     ) -> None:
-        """Build the message from the command, its exit code and the end of its output."""
-        tail = "\n".join(line for line in output.strip().splitlines()[-8:])
+        """Build the message: the cause, the end of the output before it, and the command last."""
+        lines = [line.rstrip() for line in output.strip().splitlines()[-_OUTPUT_LINES:]]
+        found = [index for index, line in enumerate(lines) if _CAUSE.match(line)]
+        # Programs state the cause in a line of this form, or in the last one.
+        first = found[-1] if found else len(lines) - 1
+        cause = [_CAUSE.sub("", line, count=1) for line in lines[first:]]
         where = f" (full output: {log})" if log else ""
-        super().__init__(f"`{' '.join(command)[:200]}` exited with {code}{where}\n{tail}".strip())
+        ran = f"`{' '.join(command)[:200]}` exited with {code}{where}"
+        super().__init__("\n".join([*cause, *lines[: max(first, 0)], ran]))
         self.code = code
         self.output = output
 

@@ -76,7 +76,7 @@ class Follower:
             text = self._kubectl.read("get", *what, "--namespace", self._namespace)
         except CommandFailed as err:
             # Such as an object that is gone by now, named among others.
-            return str(err).strip().splitlines()[-1]
+            return str(err).strip().splitlines()[0]
         return text.rstrip()
 
     def _print_new(self, table: str, shown: set[str]) -> None:

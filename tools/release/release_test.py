@@ -16,6 +16,7 @@ from tools.images import list_images
 from tools.release.__main__ import check_clean, write_files
 from tools.release.chart import Image, replace_values
 from tools.release.notes import Release, read_release
+from tools.release.scan import scan_bill
 
 DIGEST = "sha256:" + "5" * 64
 
@@ -30,9 +31,7 @@ def test_package_installs_the_images_that_were_pushed_with_it(
 ) -> None:
     release = read_release(operator, ROOT)
     images = {name: build_image(name) for name in list_images(operator)}
-    bills = {name: {"bomFormat": "CycloneDX"} for name in images}
-    progress = open_progress("test-release")
-    chart = write_files(release, tmp_path / "out", images, bills, progress)
+    chart = write_files(release, tmp_path / "out", images, open_progress("test-release"))
 
     rendered = subprocess.run(
         [ensure_tool("helm"), "template", "x", chart], capture_output=True, text=True, check=True
@@ -44,13 +43,13 @@ def test_package_installs_the_images_that_were_pushed_with_it(
     assert container["image"] == str(images[operator])
     told = {each.get("value") for each in container["env"]}
     assert all(str(image) in told for name, image in images.items() if name != operator)
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "SHA256SUMS",
         f"{release.name}-install.yaml",
-        *(f"{name}-{release.version}.cdx.json" for name in images),
+        f"{release.name}.cdx.json",
         f"{release.name}.md",
         f"{release.name}.tgz",
-    }
+    ]
 
 
 def write_operator(root: Path, version: str = "0.2.0", app: str = "0.2.0", log: str = "") -> None:
@@ -104,3 +103,34 @@ def test_value_that_the_chart_does_not_have_is_refused() -> None:
     assert '# Where.\n  registry: "r"' in replace_values(text, {"image": {"registry": "r"}})
     with pytest.raises(ToolError, match=r"image\.digest: no such field"):
         replace_values(text, {"image": {"digest": DIGEST}})
+
+
+@pytest.mark.parametrize(
+    ("script", "told"), [("exit 0", ""), ("echo CVE-2026-1; exit 1", "CVE-2026-1")]
+)
+def test_bill_is_scanned_without_a_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, told: str
+) -> None:
+    scanner, database = tmp_path / "bin" / "trivy", tmp_path / "cache"
+    scanner.parent.mkdir()
+    scanner.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\n{script}\n')
+    scanner.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{scanner.parent}:/usr/bin:/bin")
+    bill = tmp_path / "podset-0.1.0.cdx.json"
+    progress = open_progress("test-scan")
+
+    with pytest.raises(ToolError, match="has no folder db"):
+        scan_bill(bill, database, progress)
+    (database / "db").mkdir(parents=True)
+    if told:
+        with pytest.raises(ToolError, match=told):
+            scan_bill(bill, database, progress)
+    else:
+        scan_bill(bill, database, progress)
+
+    asked = (tmp_path / "asked").read_text().split()
+    assert {"--offline-scan", "--skip-db-update"} <= set(asked)
+    assert asked[-1] == str(bill)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ToolError, match="trivy is not on PATH"):
+        scan_bill(bill, database, progress)

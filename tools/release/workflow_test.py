@@ -1,0 +1,103 @@
+"""A dry run of the release workflow: its scripts, with programs that only note their arguments."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from tools.dev.operators import ROOT
+
+_WORKFLOW: Final = ROOT / ".github" / "workflows" / "release.yml"
+_DIGEST: Final = "sha256:" + "5" * 64
+_PROGRAMS: Final = ("sudo", "cosign", "docker", "gh", "trivy")
+_EXPRESSION: Final = re.compile(r"\$\{\{\s*(.+?)\s*\}\}")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Make a checkout whose ./dev writes the files of a release, and programs that note calls."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    note = f'#!/bin/bash\necho "$(basename "$0") $*" >> {tmp_path}/calls\n'
+    for name in _PROGRAMS:
+        (programs / name).write_text(note)
+    (programs / "docker").write_text(
+        note + f'[ "$1" = login ] && cat > {tmp_path}/password\n'
+        f'[ "$1" = buildx ] && echo \'"{_DIGEST}"\'\nexit 0\n'
+    )
+    folder = "dist/release/podset-0.1.0"
+    (tmp_path / "dev").write_text(
+        note + f"mkdir -p {folder} && touch {folder}/podset-0.1.0.{{tgz,md,cdx.json}}\n"
+    )
+    for path in (*programs.iterdir(), tmp_path / "dev"):
+        path.chmod(0o755)
+    return tmp_path
+
+
+def run_steps(checkout: Path, values: dict[str, str]) -> list[str]:
+    """Run every script of the workflow, and return the calls of programs."""
+    outputs = checkout / "outputs"
+    outputs.touch()
+    workflow = yaml.safe_load(_WORKFLOW.read_text())
+    steps: list[dict[str, Any]] = workflow["jobs"]["release"]["steps"]
+    for step in steps:
+        if "run" not in step:
+            continue
+        known = {
+            **values,
+            **dict(line.split("=", 1) for line in outputs.read_text().splitlines()),
+        }
+        environment = {
+            name: fill_in(value, known) for name, value in (step.get("env") or {}).items()
+        }
+        # A script that names an expression can be changed by whoever names a tag.
+        assert not _EXPRESSION.search(step["run"]), step
+        subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", step["run"]],
+            cwd=checkout,
+            env={
+                "PATH": f"{checkout / 'bin'}:{os.environ['PATH']}",
+                "GITHUB_REF_NAME": "podset/v0.1.0",
+                "GITHUB_ACTOR": "releaser",
+                "GITHUB_OUTPUT": str(outputs),
+                "RUNNER_TEMP": "/runner",
+                **environment,
+            },
+            check=True,
+        )
+    return (checkout / "calls").read_text().splitlines()
+
+
+def fill_in(text: str, values: dict[str, str]) -> str:
+    """Replace expressions by the values of their last names."""
+    return _EXPRESSION.sub(lambda found: values[found[1].rpartition(".")[2]], text)
+
+
+def test_release_is_scanned_signed_attested_and_published(checkout: Path) -> None:
+    registry = "registry.example.com/team"
+    calls = run_steps(checkout, {"REGISTRY": registry, "GITHUB_TOKEN": "secret", "token": "secret"})
+    image, folder = f"{registry}/podset@{_DIGEST}", "dist/release/podset-0.1.0"
+
+    assert "trivy image --download-db-only --cache-dir /runner/trivy" in calls
+    assert f"dev podset --registry {registry} --vulnerabilities /runner/trivy" in [
+        call.replace("dev release ", "dev ") for call in calls
+    ]
+    bill = f"{folder}/podset-0.1.0.cdx.json"
+    assert [call for call in calls if call.startswith("cosign")] == [
+        f"cosign sign --yes {image}",
+        f"cosign attest --yes --type cyclonedx --predicate {bill} {image}",
+    ]
+    (published,) = [call for call in calls if call.startswith("gh ")]
+    assert published.startswith(
+        f"gh release create podset/v0.1.0 --notes-file {folder}/podset-0.1.0.md"
+    )
+    assert bill in published
+    assert not [call for call in calls if "secret" in call]
+    assert (checkout / "password").read_text().strip() == "secret"
+    assert calls.index(f"cosign sign --yes {image}") < calls.index(published)
