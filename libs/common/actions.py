@@ -11,7 +11,7 @@ from libs.common.errors import Conflict
 from libs.common.plan import Outcome, Step
 
 NEXT_SECONDS: Final = 0.05
-"""Seconds until what follows on deletions that were over at once: no event tells of those."""
+"""Seconds until what follows on deletions that were over immediately: no event reports those."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ def desired_hash(desired: Mapping[str, Any]) -> str:
 
 
 def is_applied(live: Mapping[str, Any], desired: Mapping[str, Any]) -> bool:
-    """Tell whether a live object needs no apply.
+    """Return whether a live object needs no apply.
 
     Args:
         live: Object as the server has it.
@@ -63,7 +63,7 @@ def is_applied(live: Mapping[str, Any], desired: Mapping[str, Any]) -> bool:
 
 
 def shows(live: object, desired: object) -> bool:
-    """Tell whether everything that is asked for is there; more may be.
+    """Return whether everything that is asked for is there; more may be.
 
     Empty and absent are the same, as the server drops empty values, and an empty map asks for
     nothing. Lists of named items are compared by name, others item by item. Quantities are
@@ -75,7 +75,7 @@ def shows(live: object, desired: object) -> bool:
 def find_drift(live: object, desired: object, path: str = "") -> list[str]:
     """Return the paths at which the live object does not show what is asked for."""
     if _is_empty(desired):
-        # An empty map asks for a map and nothing in it; other empty values replace what is there.
+        # An empty map asks for a map and nothing in it; other empty values replace what exists.
         asks_nothing = isinstance(desired, Mapping) and isinstance(live, Mapping)
         return [] if desired is None or _is_empty(live) or asks_nothing else [path]
     if isinstance(desired, Mapping):

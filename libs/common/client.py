@@ -255,7 +255,7 @@ class Client:
 
         Raises:
             AlreadyExists: The name is taken.
-            UnknownOutcome: The answer was lost.
+            UnknownOutcome: The response was lost.
         """
         query = write_query(field_manager, dry_run)
         path = kind.path(manifest["metadata"].get("namespace") or "")
@@ -349,7 +349,7 @@ class Client:
         return await self._transport.send(Request("DELETE", path, {}, options))
 
     async def serves(self, kind: Kind) -> bool:
-        """Tell whether discovery knows a kind.
+        """Return whether discovery knows a kind.
 
         A CRD that was just created is known some moments later. An API server that has just
         started answers before it knows those that are there.

@@ -49,7 +49,7 @@ class WatchEvent:
 
 
 def path_to(kind: Kind, key: Key, subresource: str = "") -> str:
-    """Return the path of one object, and of nothing else, whoever made up its name.
+    """Return the path of one object, and of nothing else, no matter who made up its name.
 
     Raises:
         BadRequest: The name is none: it would lead to the collection, or to another object.

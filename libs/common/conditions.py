@@ -111,7 +111,7 @@ def find_turned(
 
 
 def is_true(manifest: Mapping[str, Any], type: str = READY) -> bool:
-    """Tell whether a condition holds for the generation that the object has now."""
+    """Return whether a condition holds for the generation that the object has now."""
     condition = find_condition(manifest, type)
     if condition is None or condition.get("status") != "True":
         return False

@@ -288,7 +288,7 @@ def _bearer(token: str | None) -> str:
     if not token:
         return ""
     scheme, _, credentials = token.partition(" ")
-    # Whoever wrote the kubeconfig may have written the scheme in lower case.
+    # Anyone who wrote the kubeconfig may have written the scheme in lower case.
     return f"Bearer {credentials}" if scheme.lower() == "bearer" else token
 
 

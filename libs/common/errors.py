@@ -17,8 +17,8 @@ SlipwayError
 ├── CreateError                an object cannot be had by its name
 │   ├── ForeignObject          the name is somebody else's: nothing is touched
 │   └── Unacceptable           what admission made of a new object: taken back, backed off
-├── Unreachable                a read got no answer: backed off
-├── UnknownOutcome             a write was sent, the answer was lost: looked up
+├── Unreachable                a read got no response: backed off
+├── UnknownOutcome             a write was sent, the response was lost: looked up
 ├── NotLeading                 the Lease is lost: nothing is written any more
 ├── TransientError             try again, after `retry_after` if given
 └── TerminalError              trying again is of no use until the spec changes
@@ -46,7 +46,7 @@ class ApiError(SlipwayError):
 
     Attributes:
         status: HTTP status code.
-        reason: `Status.reason`, such as `NotFound`; empty when the answer had none.
+        reason: `Status.reason`, such as `NotFound`; empty when the response had none.
         message: `Status.message`, or the start of the body.
         details: `Status.details` as sent.
         retry_after: Seconds that the server asks to wait, or None.
@@ -63,7 +63,7 @@ class ApiError(SlipwayError):
         retry_after: float | None = None,
         operation: str = "",
     ) -> None:
-        """Keep the parts of the answer; the text is built here, not at the raise."""
+        """Keep the parts of the response; the text is built here, not at the raise."""
         self.status = status
         self.reason = reason
         self.message = message
@@ -153,7 +153,7 @@ class Unacceptable(CreateError):
 
 
 class UnknownOutcome(SlipwayError):
-    """A write was sent and no answer came back: it may or may not have happened.
+    """A write was sent and no response came back: it may or may not have happened.
 
     Attributes:
         operation: What was asked.

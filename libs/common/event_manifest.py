@@ -1,6 +1,6 @@
 """Builds Events of events.k8s.io/v1; pure.
 
-Names follow from the content (`<object>.<hash>`), so a process that crashes and begins anew finds
+Names follow from the content (`<object>.<hash>`), so a process that crashes and begins again finds
 the Event that it had made and counts on, where a name by time would flood the namespace.
 """
 
@@ -84,7 +84,7 @@ def build_event(
 
 
 def build_series(count: int, last: datetime) -> Manifest:
-    """Build the part of an Event that tells how often it happened, which is twice at least."""
+    """Build the part of an Event that says how often it happened, which is twice at least."""
     return {"count": max(2, count), "lastObservedTime": render_micro_time(last)}
 
 

@@ -35,8 +35,8 @@ from libs.common.kinds import EVENT, Key, Kind, Manifest, key_of
 from libs.common.metric_specs import EVENTS
 from libs.common.metrics import Metrics
 
-# Burst and refill of client-go's spam filter: 25 different Events of an object at once, then one
-# every five minutes.
+# Burst and refill of client-go's spam filter: 25 different Events of an object together, then
+# one every five minutes.
 _BURST: Final = 25.0
 _REFILL_PER_SECOND: Final = 1 / 300
 _BUCKETS: Final = 4096
@@ -44,7 +44,7 @@ _QUEUE: Final = 1000
 _SERIES: Final = 1000
 _TRIES: Final = 3
 _RETRY_SECONDS: Final = 0.5
-# The first repetition is written at once, further ones at most this often.
+# The first repetition is written immediately, further ones at most this often.
 _REFRESH_SECONDS: Final = 60.0
 
 type Result = Literal["created", "patched", "dropped", "failed"]
@@ -125,7 +125,7 @@ class EventRecorder:
         action: str = "",
         related: Mapping[str, Any] | None = None,
     ) -> None:
-        """Record an Event; returns at once and never raises.
+        """Record an Event; returns immediately and never raises.
 
         Args:
             kind: Kind of the object that the Event is about.
@@ -168,7 +168,7 @@ class EventRecorder:
         await self.abandon()
 
     async def abandon(self) -> None:
-        """End at once, and write nothing of what is waiting."""
+        """End immediately, and write nothing of what is waiting."""
         self._closed = True
         for series in self._series.values():
             if series.timer is not None:
@@ -268,7 +268,7 @@ class EventRecorder:
             else:
                 return
         self._count("failed")
-        # What is gone once is tried anew when it happens again.
+        # What is gone once is tried again when it happens again.
         self._series.pop(key, None)
         # A namespace that is being deleted takes no Events, which is news to nobody.
         level = "debug" if isinstance(error, Forbidden) else "warning"
@@ -281,7 +281,7 @@ class EventRecorder:
         try:
             await self._patch(key, series, count)
         except NotFound:
-            # The API server forgets Events after an hour; count anew what it has not been told.
+            # The API server forgets Events after an hour; count again what it has not been told.
             series.manifest["eventTime"] = render_micro_time(series.last)
             series.count, series.base, series.sent = series.count - series.sent, 0, 0
             series.exists = False
@@ -297,7 +297,7 @@ class EventRecorder:
             await self._client.create(EVENT, series.manifest | more)
         except AlreadyExists:
             found = await self._find(key)
-            # With the same time it is the very one: the answer to our create was lost.
+            # With the same time it is the very one: the response to our create was lost.
             if found.get("eventTime") != series.manifest["eventTime"]:
                 series.base = int((found.get("series") or {}).get("count") or 1)
                 await self._patch(key, series, count)

@@ -14,20 +14,20 @@ from libs.common.labels import FORCE_FINALIZE
 
 
 def has_finalizer(manifest: Mapping[str, Any], finalizer: str) -> bool:
-    """Tell whether an object carries a finalizer."""
+    """Return whether an object carries a finalizer."""
     return finalizer in (manifest["metadata"].get("finalizers") or ())
 
 
 def is_forced(manifest: Mapping[str, Any]) -> bool:
-    """Tell whether a person asked to let the object go without clean-up."""
+    """Return whether a person asked to let the object go without clean-up."""
     annotations = manifest["metadata"].get("annotations") or {}
     return annotations.get(FORCE_FINALIZE) == "true"
 
 
 def lingers(manifest: Mapping[str, Any]) -> bool:
-    """Tell whether a deleted object is still there: for its grace period or its finalizers.
+    """Return whether a deleted object is still there: for its grace period or its finalizers.
 
-    An object that goes at once is answered as it last was, a pod even with a deletionTimestamp.
+    An object that goes immediately is answered as it last was, a pod even with a deletionTimestamp.
     """
     metadata = manifest.get("metadata") or {}
     # A namespace has finalizers in its spec, and goes when nothing is left in it.

@@ -83,7 +83,7 @@ class Kind:
         return "/".join(parts)
 
     def matches(self, manifest: Mapping[str, Any]) -> bool:
-        """Tell whether a manifest is of this kind and group, in whatever version."""
+        """Return whether a manifest is of this kind and group, in whatever version."""
         group = str(manifest.get("apiVersion", "")).rpartition("/")[0]
         return manifest.get("kind") == self.kind and group == self.group
 
@@ -137,7 +137,7 @@ def version_of(manifest: Mapping[str, Any]) -> int:
 
 
 def is_deleting(manifest: Mapping[str, Any]) -> bool:
-    """Tell whether deletion of the object has been asked for."""
+    """Return whether deletion of the object has been asked for."""
     return bool(manifest.get("metadata", {}).get("deletionTimestamp"))
 
 

@@ -24,7 +24,7 @@ _EXISTS_RULE: Final = re.compile(r"(!?)\s*" + _NAME)
 
 
 def matches_selector(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Tell whether labels satisfy a `LabelSelector` (`matchLabels` and `matchExpressions`).
+    """Return whether labels satisfy a `LabelSelector` (`matchLabels` and `matchExpressions`).
 
     An empty selector matches everything, as in Kubernetes.
 
@@ -40,7 +40,7 @@ def matches_selector(selector: Mapping[str, Any], labels: Mapping[str, str]) -> 
 def compile_selectors(
     label_selector: str, field_selector: str = ""
 ) -> Callable[[Mapping[str, Any]], bool]:
-    """Compile selectors of a list or watch into a function that tells what they select.
+    """Compile selectors of a list or watch into a function that says what they select.
 
     Args:
         label_selector: As `kubectl -l` takes it.

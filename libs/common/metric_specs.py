@@ -1,6 +1,6 @@
 """Metrics of the framework, declared as data: names, labels, help and buckets.
 
-The names, labels and buckets are those of controller-runtime where it has the metric, else they
+The names, labels and buckets are those of controller-runtime if it has the metric, else they
 begin with `operator_`.
 """
 

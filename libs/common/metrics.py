@@ -163,7 +163,7 @@ class ControllerMetrics:
         Args:
             result: How it ended; `error` counts as an error too.
             seconds: How long it took.
-            terminal: The error was one that a retry cannot mend.
+            terminal: The error was one that a retry cannot fix.
             panic: The error was one that nobody expected.
             timeout: It was cancelled because it took too long.
         """
@@ -266,15 +266,15 @@ class ClientMetrics:
 
         Args:
             method: HTTP method in capitals.
-            code: HTTP status, or None when no answer came.
-            seconds: Time from sending to the end of the answer's head.
+            code: HTTP status, or None when no response came.
+            seconds: Time from sending to the end of the response's head.
         """
-        # client-go's word for a request that got no answer.
+        # client-go's word for a request that got no response.
         self._requests.labels("<error>" if code is None else str(code), method, self._host).inc()
         self._seconds.labels(method, self._host).observe(seconds)
 
     def retried(self, method: str, code: int | None) -> None:
-        """Count a request that is sent again after an answer, or after none."""
+        """Count a request that is sent again after a response, or after none."""
         self._retries.labels("<error>" if code is None else str(code), method, self._host).inc()
 
 

@@ -40,7 +40,7 @@ _MAX_QUESTIONS: Final = 4
 
 
 class MetricsAccess:
-    """Decide by asking the API server, and remember its answers for a short time.
+    """Decide by asking the API server, and remember its responses for a short time.
 
     Args:
         client: Connection that may also be used by a standby.

@@ -1,8 +1,8 @@
-"""Asks outside systems beside the passes, so that no pass waits long for a slow one.
+"""Asks outside systems beside the reconciles, so that no reconcile waits long for a slow one.
 
-A pass asks and gives the answer a moment, since one pass is better than two. An answer that comes
-later wakes another pass, which takes it. While an address owes an answer no other pass waits for
-it, and one that gave none at all is left alone for a while, whoever asks.
+A reconcile asks and gives the response a moment, since one reconcile is better than two. A response
+that comes later wakes another reconcile, which takes it. While an address owes a response no other
+reconcile waits for it, and one that gave none at all is left alone for a while, no matter who asks.
 
 ```python
 answers = Outside[Key, Answer](lambda answer: not answer.reachable)
@@ -21,7 +21,7 @@ from typing import Any, Final
 from libs.common.clock import Clock, SystemClock
 
 PATIENCE: Final = 0.25
-"""Seconds that a pass gives an answer."""
+"""Seconds that a reconcile gives a response."""
 AT_ONCE: Final = 16
 """Most questions at a time."""
 
@@ -33,11 +33,11 @@ class _Question[A]:
 
 
 class Outside[K: Hashable, A]:
-    """Ask questions, one at a time for each key, and keep each answer until a pass takes it.
+    """Ask questions, one at a time for each key, and keep each response until a reconcile takes it.
 
     Args:
-        is_silent: Tells whether an answer says that there was none.
-        patience: Seconds that a pass gives an answer.
+        is_silent: Says whether a response says that there was none.
+        patience: Seconds that a reconcile gives a response.
         limit: Most questions at a time.
         clock: Tells the time.
     """
@@ -60,7 +60,7 @@ class Outside[K: Hashable, A]:
         self._silent: dict[Hashable, tuple[float, A]] = {}
 
     def is_asked(self, key: K) -> bool:
-        """Tell whether there is a question whose answer no pass has taken."""
+        """Return whether there is a question whose answer no reconcile has taken."""
         return key in self._questions
 
     async def ask(
@@ -73,16 +73,16 @@ class Outside[K: Hashable, A]:
         wait: bool = False,
         wake: Callable[[], None],
     ) -> A | None:
-        """Return the answer to a question; None while there is none, and then a pass is woken.
+        """Return the response to a question; None while there is none: it wakes a reconcile later.
 
         Args:
-            key: Whose question. While its last one has an answer to be taken, no new one is asked.
+            key: Whose question. While its last one has a response to be taken, no new one is asked.
             ask: Asks; bounded in time. What it raises is raised here.
             address: Who is asked; None where each key has one of its own.
             pause: Seconds for which a silent address is left alone. What it last said stands for
-                the answer of whoever asks meanwhile.
-            wait: Whether to wait for the answer as long as it takes.
-            wake: Called when the answer comes and nobody waits for it any more.
+                the response of whoever asks meanwhile.
+            wait: Whether to wait for the response as long as it takes.
+            wake: Called when the response comes and nobody waits for it any more.
         """
         where: Hashable = key if address is None else address
         question, patience = self._questions.get(key), 0.0
@@ -92,7 +92,7 @@ class Outside[K: Hashable, A]:
                 return silence
             patience = 0.0 if where in self._owing else self._patience
             question = self._begin(key, where, self._run(where, ask, pause))
-        # A pass that is canceled leaves the question alone: the next one finds the answer.
+        # A reconcile that is canceled leaves the question alone: the next one finds the response.
         await asyncio.wait({question.task}, timeout=None if wait else patience)
         if not question.task.done():
             if not question.late:
@@ -108,7 +108,7 @@ class Outside[K: Hashable, A]:
         self._silent.pop(address, None)
 
     def forget(self, key: K) -> None:
-        """Forget the question of a key, and its answer."""
+        """Forget the question of a key, and its response."""
         question = self._questions.pop(key, None)
         if question is not None:
             question.task.cancel()
@@ -136,7 +136,7 @@ class Outside[K: Hashable, A]:
             answer = await ask()
         if self._is_silent(answer):
             now = self._clock.monotonic()
-            # Whoever names addresses may name many: those whose time is over are not kept.
+            # Anyone who names addresses may name many: those whose time is over are not kept.
             self._silent = {each: held for each, held in self._silent.items() if held[0] > now}
             self._silent[where] = (now + pause, answer)
         return answer

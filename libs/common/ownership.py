@@ -41,7 +41,7 @@ def controller_uid(manifest: Mapping[str, Any]) -> str:
 
 
 def is_controlled_by(manifest: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
-    """Tell whether `owner`, in this very incarnation, controls the object."""
+    """Return whether `owner`, in this very incarnation, controls the object."""
     uid = uid_of(owner)
     return bool(uid) and controller_uid(manifest) == uid
 

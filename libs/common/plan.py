@@ -26,12 +26,12 @@ class Create:
     Attributes:
         kind: Kind of the object.
         manifest: The object.
-        ours: Tells whether an object that has the name already is ours; None goes by the UID of
+        ours: Says whether an object that has the name already is ours; None goes by the UID of
             the controller.
         objection: Says what is wrong with the object as the API server stored it, such as a label
-            that admission changed and without which the object would be replaced for ever; empty
-            for nothing. An object that is objected to is deleted again, and the step fails with
-            `Unacceptable`.
+            that admission changed and without which the object would be replaced indefinitely;
+            empty for nothing. An object that is objected to is deleted again, and the step fails
+            with `Unacceptable`.
     """
 
     kind: Kind
@@ -59,7 +59,7 @@ class Apply:
     Attributes:
         kind: Kind of the object.
         manifest: The object as it is to be.
-        ours: Tells whether an object that has the name already is ours; None goes by the UID of
+        ours: Says whether an object that has the name already is ours; None goes by the UID of
             the controller.
     """
 
@@ -125,7 +125,7 @@ type Step = Create | Apply | Delete | Patch
 
 @dataclass(frozen=True, slots=True)
 class StepFailure:
-    """Tell which step failed and with what."""
+    """Return which step failed and with what."""
 
     step: Step
     error: Exception
@@ -138,7 +138,7 @@ class StepFailure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Tell what became of the steps of a plan.
+    """Return what became of the steps of a plan.
 
     Attributes:
         done: Steps that hold now, in the order in which they ended.

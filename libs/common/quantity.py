@@ -51,7 +51,7 @@ def parse_quantity(quantity: str | int) -> Fraction:
 
 
 def same_quantity(left: str | int, right: str | int) -> bool:
-    """Tell whether two quantities have the same value, however they are written.
+    """Return whether two quantities have the same value, however they are written.
 
     Raises:
         ValueError: One of them is not a quantity.

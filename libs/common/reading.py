@@ -32,7 +32,7 @@ def text_at(manifest: Mapping[str, Any], *path: str) -> str:
 
 
 def is_set_at(manifest: Mapping[str, Any], *path: str) -> bool:
-    """Tell whether the value at a path is true; a text such as `"true"` is not."""
+    """Return whether the value at a path is true; a text such as `"true"` is not."""
     return map_at(manifest, *path[:-1]).get(path[-1]) is True
 
 
@@ -90,7 +90,7 @@ def condition_at(manifest: Mapping[str, Any], type: str) -> Mapping[str, Any]:
 
 
 def holds_at(manifest: Mapping[str, Any], type: str) -> bool:
-    """Tell whether a condition holds for the generation that the object has now.
+    """Return whether a condition holds for the generation that the object has now.
 
     A condition that names no generation is believed: KubeVirt and others never name one.
     """

@@ -56,7 +56,7 @@ _SUSPICIOUS: Final = re.compile(
 
 
 def is_sensitive_key(key: str) -> bool:
-    """Tell whether what is kept under a key is likely a secret.
+    """Return whether what is kept under a key is likely a secret.
 
     `token`, `dbPassword` and `secret` are; `secret_name` and `tokenPath` are not.
     """

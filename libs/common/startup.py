@@ -23,8 +23,8 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 def run(work: Callable[[], int]) -> NoReturn:
     """Run a process to its end; its imports belong into `work`.
 
-    Until the work installs handlers of its own, SIGTERM and SIGINT end the process at once: nothing
-    was begun that would have to be brought to an end.
+    Until the work installs handlers of its own, SIGTERM and SIGINT end the process immediately:
+    nothing was begun that would have to be brought to an end.
     """
     for number in _SIGNALS:
         signal.signal(number, _end)

@@ -79,7 +79,7 @@ class RequestSpan:
         self._span = span
 
     def set_status(self, code: int) -> None:
-        """Note the HTTP status of the answer; from 400 on the span is an error."""
+        """Note the HTTP status of the response; from 400 on the span is an error."""
         self._span.set_attribute(HTTP_STATUS, code)
         if code >= _FIRST_FAILURE:
             _set_error(self._span, str(code))

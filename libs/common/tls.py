@@ -15,7 +15,7 @@ from libs.common.errors import ConfigError
 log = structlog.get_logger(__name__)
 
 SESSION_SECONDS: Final = 600.0
-"""Seconds for which a TLS session is taken up again before both sides show certificates anew."""
+"""Seconds for which a TLS session is taken up again before both sides show certificates again."""
 
 
 class RenewingContext(ssl.SSLContext):
@@ -63,7 +63,7 @@ class RenewingContext(ssl.SSLContext):
         return self._last
 
     def _renew(self) -> None:
-        # Looked at before they are loaded: what changes meanwhile is loaded once more.
+        # Looked at before they are loaded: what changes meanwhile is loaded again.
         if (seen := self._look()) != self._seen:
             try:
                 self._inner = self._build()
@@ -133,7 +133,7 @@ def build_server_context(directory: str) -> ssl.SSLContext:
                 log.info("Loaded a renewed certificate of the server")
         connection.context = current
 
-    # OpenSSL calls this for each connection, also if the client names no server.
+    # OpenSSL calls this for each connection, even if the client names no server.
     outer = load()
     outer.sni_callback = choose
     return outer

@@ -132,7 +132,7 @@ class Transport:
             try:
                 return await self._attempt(request)
             except (TooManyRequests, ServerError) as err:
-                # Only an answer that says when to come back is retried here, as in client-go. The
+                # Only a response that says when to come back is retried here, as in client-go. The
                 # rest is the back-off's business.
                 if last or err.retry_after is None or err.retry_after > _RETRY_AFTER_LIMIT:
                     raise
@@ -205,13 +205,13 @@ class Transport:
         timeout: aiohttp.ClientTimeout,
         span_headers: dict[str, str] | None = None,
     ) -> aiohttp.ClientResponse:
-        """Send one attempt and return the answer with its body unread."""
+        """Send one attempt and return the response with its body unread."""
         headers = {"Accept": request.accept, **(span_headers or {})}
         if authorization := await self._authorize(request):
             headers["Authorization"] = authorization
         if self._refused:
-            # A kept connection goes on with the client certificate that it was made with: none is
-            # used once more after this, so that the next ones are made with that of now.
+            # A kept connection continues with the client certificate that it was made with: none is
+            # used again after this, so that the next ones are made with that of now.
             headers["Connection"] = "close"
         data: bytes | None = None
         if request.body is not None:
@@ -303,7 +303,7 @@ def failure_of(response: aiohttp.ClientResponse, body: bytes, request: Request) 
 
 
 def _is_unknown(error: ApiError) -> bool:
-    """Tell whether a write that failed may have been done.
+    """Return whether a write that failed may have been done.
 
     Somebody gave up waiting, and storage may have taken the write all the same. A kube-apiserver
     gives no reason where its storage failed it (`etcdserver: request timed out`), nor does what

@@ -207,7 +207,7 @@ def claims_of(pod: Mapping[str, Any]) -> list[str]:
 
 
 def holds_claims(pod: Mapping[str, Any]) -> bool:
-    """Tell whether a pod keeps its claims from being deleted.
+    """Return whether a pod keeps its claims from being deleted.
 
     Kubernetes' own protection counts each pod that has a node, also one that has ended: the kubelet
     may still have to unmount, and never starts a pod whose claim is being deleted.
@@ -216,7 +216,7 @@ def holds_claims(pod: Mapping[str, Any]) -> bool:
 
 
 def shrink_pod(pod: Manifest) -> Manifest:
-    """Keep of a pod what tells which claims it uses: some 300 bytes of 10,000."""
+    """Keep of a pod what says which claims it uses: some 300 bytes of 10,000."""
     metadata = pod["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")
     return {

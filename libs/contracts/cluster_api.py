@@ -26,7 +26,7 @@ PAUSED: Final = "cluster.x-k8s.io/paused"
 
 
 def is_paused(manifest: Mapping[str, object]) -> bool:
-    """Tell whether an object asks controllers not to reconcile it."""
+    """Return whether an object asks controllers not to reconcile it."""
     annotations = text_map_at(manifest, "metadata", "annotations")
     return PAUSED in annotations or map_at(manifest, "spec").get("paused") is True
 

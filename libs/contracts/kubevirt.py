@@ -262,7 +262,7 @@ class VmiView:
         phase: Phase as KubeVirt says it. See `VmiPhase`.
         reason: Why it failed, in one word; empty otherwise.
         node_name: Node that runs the guest; empty before.
-        evacuation_node: Node that it is to leave; empty for none.
+        evacuation_node: Node that it should leave; empty for none.
         eviction_strategy: What an eviction does; empty for the default of the cluster.
         active_pods: Node of each launcher pod in use, by pod UID; two during a migration.
         on_pod_network: Whether the guest has an interface on the network of its launcher pod, so
@@ -350,7 +350,7 @@ def _parse_disks(manifest: Manifest) -> dict[str, str]:
 
 
 def _is_on_pod_network(spec: Mapping[str, object]) -> bool:
-    """Tell whether a guest has an interface on the network of its pod.
+    """Return whether a guest has an interface on the network of its pod.
 
     A Multus network marked as default takes the place of the pod network. KubeVirt adds the pod
     network where the spec names no network, unless `autoattachPodInterface` is false.

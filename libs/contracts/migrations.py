@@ -116,7 +116,7 @@ class MigrationView:
         deleting: Whether its deletion, which aborts it, was asked for.
         labels: Labels, as they are.
         owner: Controller reference; None for an orphan.
-        vmi_name: Instance that is to move.
+        vmi_name: Instance that should move.
         phase: Phase as KubeVirt says it. See `MigrationPhase`.
         ended_at: Time at which it came to its final phase; None before.
         state: Copy of the state of the instance; None before. KubeVirt makes the last copy, which

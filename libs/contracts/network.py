@@ -135,5 +135,5 @@ class FirewallView:
         )
 
     def protects(self, instance_uid: str) -> bool:
-        """Tell whether the virtual machine of an instance may start: its policy stands."""
+        """Return whether the virtual machine of an instance may start: its policy stands."""
         return instance_uid in self.protected

@@ -18,7 +18,7 @@ class ConditionView:
         status: `True`, `False` or `Unknown`.
         reason: Cause in one word; empty where the writer gives none.
         message: Words of whoever set it.
-        since: Time of the last change of status as it is written; empty where there is none.
+        since: Time of the last change of status as it is written; empty if there is none.
     """
 
     type: str
@@ -65,6 +65,6 @@ class ConditionsView:
         return next((held for held in self.items if held.type == type_), None)
 
     def holds(self, type_: str) -> bool:
-        """Tell whether the condition of a type is there and true."""
+        """Return whether the condition of a type is there and true."""
         found = self.find(type_)
         return found is not None and found.holds

@@ -136,7 +136,7 @@ def find_joining(
 def find_away(
     cluster: KubernetesCluster, observed: Observed, verdicts: Verdicts
 ) -> InstanceView | None:
-    """Find a node that was drained, is not to be rebuilt now, and is not back: others wait for it.
+    """Find a node that was drained, must not be rebuilt now, and is not back: others wait for it.
 
     An image that makes no node costs one node so, however many rebuilds were asked for.
     """
@@ -156,7 +156,7 @@ def find_away(
 
 
 def is_outdated(observed: Observed, cause: Cause) -> bool:
-    """Tell whether a Node still shows what it was before the rebuild for a cause that is over."""
+    """Return whether a Node still shows what it was before the rebuild for a cause that is over."""
     operation, node = find_finished(observed, cause), observed.workload.nodes.get(cause.node)
     if operation is None or not operation.succeeded:
         return False
@@ -167,12 +167,12 @@ def is_outdated(observed: Observed, cause: Cause) -> bool:
 
 
 def is_over_budget(cluster: KubernetesCluster, broken: Sequence[InstanceView]) -> bool:
-    """Tell whether more nodes are broken than may be rebuilt."""
+    """Return whether more nodes are broken than may be rebuilt."""
     return len(broken) > cluster.spec.health.max_unhealthy
 
 
 def list_staying(cluster: KubernetesCluster, observed: Observed) -> list[InstanceView]:
-    """List the nodes of pools that are to stay."""
+    """List the nodes of pools that should stay."""
     leaving = {each.key.name for each in list_excess(cluster, observed)}
     return [each for each in observed.workers() if each.key.name not in leaving]
 
@@ -192,11 +192,11 @@ def find_finished(observed: Observed, cause: Cause) -> OperationView | None:
 
 
 def is_at_work(observed: Observed) -> bool:
-    """Tell whether a node is being rebuilt."""
+    """Return whether a node is being rebuilt."""
     return any(not operation.finished for operation in observed.operations.values())
 
 
 def is_drained_by_us(observed: Observed, instance: InstanceView) -> bool:
-    """Tell whether the operator has begun to drain a node and has not ended it."""
+    """Return whether the operator has begun to drain a node and has not ended it."""
     node = observed.workload.nodes.get(instance.key.name)
     return node is not None and node.draining_since is not None

@@ -1,9 +1,9 @@
 """Certificates of a cluster: its authorities, and what they sign.
 
 The operator makes the authorities itself, so that the kubeconfig of a cluster is there before its
-first node is, and nothing has to be fetched from a guest. Whoever has the keys of the authorities
-has the cluster: they are in one Secret and in the first settings of the control plane, as kubeadm
-wants them there, and nowhere else.
+first node is, and nothing has to be fetched from a guest. Anyone who has the keys of the
+authorities has the cluster: they are in one Secret and in the first settings of the control plane,
+as kubeadm wants them there, and nowhere else.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def expiry_of(certificate: str) -> datetime:
 
 
 def is_valid(pair: Pair, ca: str, at: datetime) -> bool:
-    """Tell whether a certificate is of an authority and still valid at some time."""
+    """Return whether a certificate is of an authority and still valid at some time."""
     try:
         certificate, _ = _load(pair, "client")
         issuer = x509.load_pem_x509_certificate(ca.encode())

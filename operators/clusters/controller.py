@@ -195,7 +195,7 @@ class Reconciler:
             now=ctx.now(),
         )
         await ctx.apply_status(status)
-        # One group may be gone at once, and the next is to follow.
+        # One group may be gone immediately, and the next should follow.
         again = NEXT_SECONDS if rest.actions else None
         return Result.from_outcome(outcome, requeue_after=again)
 
@@ -285,7 +285,7 @@ def _needs_no_machine(step: ClusterStep) -> bool:
 
 
 async def _has_machine(ctx: Context, node: str) -> bool:
-    """Tell whether a node has a machine, as the API server has it.
+    """Return whether a node has a machine, as the API server has it.
 
     The cache may be behind another leader that has just created it. A kubelet whose Node is removed
     does not come back by itself, and neither does a member that is removed from etcd.

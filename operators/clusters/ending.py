@@ -1,7 +1,7 @@
 """How a KubernetesCluster goes; pure.
 
 Nodes of the pools first, then the control plane, so that nothing is left without somebody to talk
-to; then what led to it, so that the address is given back; secrets last. Nothing is drained: the
+to; then what led to it, so that the address is released; secrets last. Nothing is drained: the
 pods go with their cluster.
 """
 

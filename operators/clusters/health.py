@@ -94,7 +94,7 @@ def list_broken(
 
 
 def next_look(verdicts: Iterable[Verdict]) -> float | None:
-    """Return the seconds until a node that nobody mends counts as broken; None for never."""
+    """Return the seconds until a node that nobody fixes counts as broken; None for never."""
     return min((each.seconds for each in verdicts if each.seconds is not None), default=None)
 
 

@@ -5,7 +5,7 @@ are waited for until their time is over:
 
 * the first one of a process. Before it nothing is known, and a status that says so would change at
   each restart of the operator;
-* the first one after a change. The answer from before the change would ask for the same change
+* the first one after a change. The response from before the change would ask for the same change
   again, and each repetition would cancel the question that shows that it is done.
 """
 
@@ -30,7 +30,7 @@ class Lookout:
     """
 
     def __init__(self, pause: float, clock: Clock | None = None) -> None:
-        """Start without any answer."""
+        """Start without any response."""
         self._pause = pause
         self._questions = Outside[str, Workload](lambda told: not told.reachable, clock=clock)
         self._told: dict[str, Workload] = {}
@@ -42,7 +42,7 @@ class Lookout:
         Args:
             uid: Which cluster.
             ask: Asks it.
-            wake: Called when an answer arrives for which nobody waits any more.
+            wake: Called when a response arrives for which nobody waits any more.
         """
         wait = uid not in self._told or uid in self._expired
         told = await self._questions.ask(uid, ask, pause=self._pause, wait=wait, wake=wake)

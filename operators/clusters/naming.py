@@ -1,7 +1,7 @@
 """Names that the operator gives, one function each, and the labels and marks that it sets.
 
 A node has a slot: `<cluster>-<pool>-<number>`. Its Instance, its guest, its Node and its first
-settings are all named so, and whoever creates the Instance first has made the node.
+settings are all named so, and anyone who creates the Instance first has made the node.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ def firewall_name(cluster: str, *, control_plane: bool) -> str:
 def rebuild_name(node: str, cause: str) -> str:
     """Name the Operation that rebuilds a node for a cause, such as a token or a broken disk.
 
-    One cause gives one name, so that a node is rebuilt once for it, whoever decides it how often.
+    One cause gives one name, so that a node is rebuilt once for it, no matter who decides it how
+    often.
     """
     return build_name(node, "rebuild", short_hash(node, cause))

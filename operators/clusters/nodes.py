@@ -93,7 +93,7 @@ type ClusterStep = NodeStep | RemoveMember | VersionStep
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """Say what is to be done to nodes.
+    """Say what must be done to nodes.
 
     Attributes:
         actions: Writes where the Instances are.
@@ -130,12 +130,13 @@ def plan_nodes(cluster: KubernetesCluster, observed: Observed, now: datetime) ->
 
 
 def look_again(seconds: float | None, *, poll: float | None, refused: bool) -> float | None:
-    """Return the seconds until the next pass; None for no such need.
+    """Return the seconds until the next reconcile; None for no such need.
 
     Args:
-        seconds: What the plan wishes; None for nothing.
+        seconds: What the plan wants; None for nothing.
         poll: How often the API of the cluster is asked; None while there is none to ask.
-        refused: Whether that API refused a step: the plan would have it asked for again at once.
+        refused: Whether that API refused a step: the plan would have it asked for again
+        immediately.
     """
     wishes = [each for each in (seconds, poll) if each is not None]
     return poll if refused and poll is not None else min(wishes, default=None)
@@ -251,7 +252,7 @@ def _record(observed: Observed, causes: Iterable[Cause]) -> Iterable[Action]:
 def _give_back(
     cluster: KubernetesCluster, observed: Observed, causes: Iterable[Cause], verdicts: Verdicts
 ) -> Iterable[NodeStep]:
-    """Let nodes that were drained and are to stay take pods again, once they are ready."""
+    """Let nodes that were drained and should stay take pods again, once they are ready."""
     needed = {
         cause.node
         for cause in causes

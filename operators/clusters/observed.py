@@ -43,7 +43,7 @@ class Node:
         since: When that last changed.
         message: What the kubelet, or the cluster in its place, says.
         cordoned: Whether no new pods come to it.
-        draining_since: When the operator began to drain it; None where it does not.
+        draining_since: When the operator began to drain it; None if it does not.
         pods_left: Pods that have to leave it; counted for a node that is drained alone.
         labels: Labels, as they are.
         taints: Taints, as they are.
@@ -105,7 +105,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Show the cluster that was made, as its own API tells of it.
+    """Show the cluster that was made, as its own API reports it.
 
     Attributes:
         asked: Whether it was asked at all.
@@ -143,10 +143,10 @@ class Observed:
         instances: Instances that the cluster has, by name.
         operations: Operations that the operator made, by name.
         busy: Names of Instances that an Operation is, or is about to be, at work on.
-        workload: The cluster that was made, as its own API tells of it.
+        workload: The cluster that was made, as its own API reports it.
         network: The Network of the nodes; None if it does not exist.
         addons: Content of the ConfigMaps of addons, by name of the ConfigMap.
-        addon_problems: Why addons could not be applied in this pass, by addon.
+        addon_problems: Why addons could not be applied in this reconcile, by addon.
     """
 
     missing_apis: tuple[str, ...] = ()
@@ -188,7 +188,7 @@ class Observed:
         ]
 
     def is_ready(self, instance: InstanceView) -> bool:
-        """Tell whether a node is ready, as far as can be told.
+        """Return whether a node is ready, as far as can be told.
 
         While the API of the cluster does not respond, a machine that runs counts as a node that
         does: the operator may be the one that is cut off.
@@ -227,7 +227,7 @@ def read_pair(data: Mapping[str, str]) -> Pair:
 
 
 def is_initialized(cluster: KubernetesCluster, observed: Observed) -> bool:
-    """Tell whether the cluster has begun: its API answers, or once did."""
+    """Return whether the cluster has begun: its API answers, or once did."""
     conditions = cluster.observed.conditions
     return observed.workload.reachable or any(
         each.type == "Initialized" and each.status == "True" for each in conditions
@@ -235,23 +235,23 @@ def is_initialized(cluster: KubernetesCluster, observed: Observed) -> bool:
 
 
 def is_lost(cluster: KubernetesCluster, observed: Observed) -> bool:
-    """Tell whether no node of the control plane is left, and so nothing that others could join."""
+    """Return whether no control plane node is left, and so nothing that others could join."""
     left = any(name in observed.instances for name in control_plane_names(cluster))
     return is_initialized(cluster, observed) and not left
 
 
 def is_begun(cluster: KubernetesCluster, observed: Observed) -> bool:
-    """Tell whether there is, or was, anything that counts on the authorities of the cluster."""
+    """Return whether there is, or was, anything that counts on the authorities of the cluster."""
     return bool(observed.instances) or is_initialized(cluster, observed)
 
 
 def wanted_names(cluster: KubernetesCluster, pool: Pool) -> list[str]:
-    """Return the names of the nodes that a pool is to have, by slot."""
+    """Return the names of the nodes that a pool should have, by slot."""
     return [node_name(cluster.metadata.name, pool.name, slot) for slot in range(pool.count)]
 
 
 def control_plane_names(cluster: KubernetesCluster) -> list[str]:
-    """Return the names of the nodes that the control plane is to have, by slot."""
+    """Return the names of the nodes that the control plane should have, by slot."""
     slots = range(cluster.spec.control_plane.count)
     return [node_name(cluster.metadata.name, CONTROL_PLANE, slot) for slot in slots]
 
@@ -275,7 +275,7 @@ def drain_seconds(cluster: KubernetesCluster, instance: InstanceView) -> int:
 
 
 def is_node_of(cluster: KubernetesCluster, node: Node) -> bool:
-    """Tell whether a Node is named as those of the pools are."""
+    """Return whether a Node is named as those of the pools are."""
     return bool(node.pool) and slot_of(cluster.metadata.name, node.pool, node.name) is not None
 
 

@@ -117,7 +117,7 @@ class PretendWorkloads:
     disks: dict[str, str] = field(default_factory=dict)
 
     async def look(self, access: Access) -> Workload:
-        """Tell of the nodes, as long as the API can be reached."""
+        """Report the nodes, as long as the API can be reached."""
         views = {
             each.key.name: each
             for each in map(InstanceView.parse, self.api.objects(INSTANCE))
@@ -213,7 +213,7 @@ def mark(node: Node, step: NodeStep) -> Node:
 
 
 def is_node_at(access: Access, instance: InstanceView) -> bool:
-    """Tell whether an Instance is of the cluster that is asked."""
+    """Return whether an Instance is of the cluster that is asked."""
     cluster = Key(instance.key.namespace, instance.labels.get(CLUSTER_LABEL, ""))
     return access.host == endpoint_host(cluster)
 

@@ -64,9 +64,9 @@ from operators.clusters.resources import (
 from operators.clusters.upgrade import is_behind
 
 RENEW_KUBECONFIG: Final = timedelta(days=90)
-"""A kubeconfig with less time left is made anew."""
+"""A kubeconfig with less time left is made again."""
 RENEW_JOIN: Final = timedelta(hours=12)
-"""Credentials to join with less time left are made anew."""
+"""Credentials to join with less time left are made again."""
 _FOLLOW: Final = 0.05
 """Seconds until the pass after one that made the authorities."""
 
@@ -90,7 +90,7 @@ class Plan:
 
     Attributes:
         stages: Writes, those of a stage side by side, one stage after the other.
-        node_steps: What is to be done in the cluster that was made; after the stages.
+        node_steps: What must be done in the cluster that was made; after the stages.
         addon_steps: Addons to apply in the cluster that was made; after the stages.
         seconds: When to look again though nothing happens; None for no such need.
     """
@@ -177,7 +177,7 @@ def _plan_authorities(cluster: KubernetesCluster, observed: Observed, issuer: Is
     secret = build_authorities(cluster, issuer.authorities(name).files)
     step = Create(SECRET, secret)
     note = f"Created the certificate authorities of the cluster, {describe(SECRET, step.key)}"
-    # Everything else follows from them, and nobody tells a pass of what it wrote itself.
+    # Everything else follows from them, and nobody tells a reconcile of what it wrote itself.
     return Plan(((Action(step, Reason.CREATED, note),),), seconds=_FOLLOW)
 
 

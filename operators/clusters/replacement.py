@@ -86,7 +86,7 @@ def explain_lost(cluster: KubernetesCluster, observed: Observed) -> str:
 
 
 def is_vacant(cluster: KubernetesCluster, observed: Observed, node: str) -> bool:
-    """Tell whether a node of the control plane may be created: nothing of a former one is left."""
+    """Return whether a control plane node may be created: nothing of a former one is left."""
     return node not in list_lost(cluster, observed) and not is_config_behind(cluster, observed)
 
 

@@ -43,7 +43,7 @@ from operators.clusters.versions import is_older
 
 @dataclass
 class World:
-    """Hold what there is.
+    """Hold the current state.
 
     Attributes:
         primary: The cluster, as the API server has it.
@@ -80,7 +80,7 @@ class World:
 
     @property
     def cluster(self) -> KubernetesCluster:
-        """The cluster, as a pass has it."""
+        """The cluster, as a reconcile has it."""
         return KubernetesCluster.parse(self.primary)
 
     def instances(self) -> dict[str, Manifest]:
@@ -95,7 +95,7 @@ class World:
             if kind == OPERATION
         }
 
-    # A pass.
+    # A reconcile.
 
     def observe(self, held: Mapping[tuple[Kind, str], Manifest] | None = None) -> Observed:
         """Look around, in the cache where one is given."""
@@ -149,13 +149,13 @@ class World:
         )
 
     def serves(self, name: str) -> bool:
-        """Tell whether a member of etcd has its data and a machine that is well."""
+        """Return whether a member of etcd has its data and a machine that is well."""
         live, node = self.instances().get(name), self.nodes.get(name)
         disk = InstanceView.parse(live).root_disk if live else ""
         return node is not None and node.ready and self.members.get(name) == disk
 
     def has_majority(self) -> bool:
-        """Tell whether etcd can write: one without members has not begun."""
+        """Return whether etcd can write: one without members has not begun."""
         serving = sum(map(self.serves, self.members))
         return not self.members or serving > len(self.members) // 2
 
@@ -165,7 +165,7 @@ class World:
         writes: int | None = None,
         held: Mapping[tuple[Kind, str], Manifest] | None = None,
     ) -> Plan:
-        """Make a pass, or the beginning of one that ends in a crash after some writes."""
+        """Make a reconcile, or the beginning of one that ends in a crash after some writes."""
         observed = self.observe(held)
         plan = plan_cluster(self.cluster, observed, SameIssuer(), self.now)
         steps: list[Step | ClusterStep] = [step for batch in plan.batches for step in batch]
@@ -276,7 +276,7 @@ class World:
                     assert self.has_majority(), "etcd lost its majority"
 
     def is_replaceable(self) -> bool:
-        """Tell whether one node of the control plane may be away."""
+        """Return whether one node of the control plane may be away."""
         return self.cluster.spec.control_plane.count >= 3
 
     # What must never happen.
@@ -408,7 +408,7 @@ class World:
                         self._start_member(node.name)
 
     def is_slot(self, name: str) -> bool:
-        """Tell whether a machine is named as a slot of its pool is."""
+        """Return whether a machine is named as a slot of its pool is."""
         pool = self.instances()[name]["metadata"]["labels"][POOL_LABEL]
         return slot_of("edge", pool, name) is not None
 

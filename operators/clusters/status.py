@@ -51,7 +51,7 @@ _NEEDED: Final = (
 """What Ready sums up, causes before what follows from them."""
 
 type Refusal = tuple[Reason, str]
-"""Why a step of this pass failed: the reason for machines, and the words for people."""
+"""Why a step of this reconcile failed: the reason for machines, and the words for people."""
 
 
 def build_status(
@@ -66,8 +66,8 @@ def build_status(
 
     Args:
         cluster: What is asked for.
-        observed: What there is, after the steps of this pass.
-        refusal: Why a step of this pass failed; None for none.
+        observed: What there is, after the steps of this reconcile.
+        refusal: Why a step of this reconcile failed; None for none.
         current: Conditions as the object shows them.
         now: Time.
     """

@@ -77,12 +77,12 @@ def plan_versions(cluster: KubernetesCluster, observed: Observed) -> tuple[Versi
 
 
 def is_config_behind(cluster: KubernetesCluster, observed: Observed) -> bool:
-    """Tell whether a node of the control plane that joins now would get an older version."""
+    """Return whether a node of the control plane that joins now would get an older version."""
     return is_older(observed.workload.version, cluster.spec.version)
 
 
 def is_behind(cluster: KubernetesCluster, observed: Observed) -> bool:
-    """Tell whether the control plane has an older version than the spec.
+    """Return whether the control plane has an older version than the spec.
 
     Until it has not, nodes of pools are neither created nor rebuilt: the image of the spec has a
     newer kubelet than the API server.
@@ -99,7 +99,7 @@ def list_planes(cluster: KubernetesCluster, observed: Observed) -> list[str]:
 
 
 def is_old(cluster: KubernetesCluster, observed: Observed, node: str) -> bool:
-    """Tell whether a node is known to have an older version than the spec."""
+    """Return whether a node is known to have an older version than the spec."""
     return is_older(observed.version_of(node), cluster.spec.version)
 
 

@@ -43,6 +43,6 @@ class Version:
 
 
 def is_older(version: str, target: str) -> bool:
-    """Tell whether a version is known and older than another one."""
+    """Return whether a version is known and older than another one."""
     held, wanted = Version.parse(version), Version.parse(target)
     return held is not None and wanted is not None and held < wanted

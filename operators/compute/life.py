@@ -43,7 +43,7 @@ class Life:
         self.at_action: Callable[[FakeApi], None] = lambda _: None
 
     def drive(self, api: FakeApi) -> None:
-        """Let the world go on, and hold what is seen against what is promised."""
+        """Let the world continue, and hold what is seen against what is promised."""
         pretend(api)
         self.at_action(api)
         run = api.find(VIRTUAL_MACHINE_INSTANCE, WEB)

@@ -1,4 +1,4 @@
-"""Whose a child is: by a controller reference, or by an annotation where it is to be kept; pure.
+"""Whose a child is: by a controller reference, or by an annotation where it must be kept; pure.
 
 A child that outlives its Instance has no owner reference: the garbage collector deletes what refers
 to an owner that is deleted in the foreground before any finalizer is asked.
@@ -32,7 +32,7 @@ def build_mark(instance: Instance, *, owned: bool) -> Manifest:
 
 
 def is_ours(manifest: Mapping[str, Any], uid: str) -> bool:
-    """Tell whether an object belongs to this very incarnation of an Instance."""
+    """Return whether an object belongs to this very incarnation of an Instance."""
     owner = controller_uid(manifest)
     if owner:
         return owner == uid

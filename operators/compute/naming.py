@@ -51,7 +51,7 @@ def rebuilt_disk_name(instance: str, token: str) -> str:
     """Name the root disk that an Operation makes; another Operation makes another.
 
     A name is never used twice: a claim that is made again under the name of one that goes may
-    wait for ever, and CDI refuses a disk whose claim exists.
+    wait indefinitely, and CDI refuses a disk whose claim exists.
     """
     return build_name(instance, "root", short_hash(token), limit=DNS_SUBDOMAIN_LIMIT)
 

@@ -1,4 +1,4 @@
-"""KubeVirt and its neighbours in a few lines, for tests that need their answers at once.
+"""KubeVirt and its neighbours in a few lines, for tests that need their responses immediately.
 
 `tools/kubevirt_sim` is the faithful one. This one does each thing in one step and in no time, from
 within a test, so that a conformance run of hundreds of crashes takes seconds.
@@ -135,7 +135,7 @@ def _follow_generation(machine: Manifest, run: Manifest | None) -> Manifest:
 
 
 def _is_out_of_reach(run: Manifest) -> bool:
-    """Tell whether a run cannot be ended, as on a node that is silent: where a test says so."""
+    """Return whether a run cannot be ended, as on a node that is silent: where a test says so."""
     return map_at(run, "metadata", "annotations").get("pretend/out-of-reach") == "true"
 
 
@@ -154,7 +154,7 @@ def _build_run(machine: Manifest) -> Manifest:
 
 
 def _is_dead(disk: str, machine: Manifest) -> bool:
-    """Tell whether a disk is one that does not boot: where a test says so, each but the first.
+    """Return whether a disk is one that does not boot: where a test says so, each but the first.
 
     KubeVirt calls an instance with such a disk ready all the same: QEMU runs.
     """

@@ -71,7 +71,7 @@ def build_directive(kind: str, /, **parts: Any) -> Manifest:
 def show_world(
     *, size: Capacity | None = SMALL, disks: Sequence[DiskView] = (), **parts: Any
 ) -> Observed:
-    """Show what there is around the Instance."""
+    """Show the current state around the Instance."""
     by_name = {disk.name: disk for disk in disks}
     return Observed(size=size, disk_size="10Gi", disks=by_name, **parts)
 

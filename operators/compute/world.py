@@ -45,7 +45,7 @@ class Killed(Exception):
 
 
 class World:
-    """Run the operator and all that it needs, one pass after the other.
+    """Run the operator and all that it needs, one reconcile after the other.
 
     Attributes:
         api: Objects.
@@ -119,7 +119,7 @@ class World:
 
 
 class WorldContext:
-    """What a pass may see and do, straight on the objects; it stands in for `Context`."""
+    """What a reconcile may see and do, straight on the objects; it stands in for `Context`."""
 
     def __init__(self, world: World, kind: Kind, primary: Manifest) -> None:
         """Begin a pass over an object."""
@@ -166,7 +166,7 @@ class WorldContext:
         return ()
 
     async def is_current(self) -> bool:
-        """Tell whether a pass sees what is there."""
+        """Return whether a reconcile sees what exists."""
         return self.world.current
 
     async def apply_status(self, status: Mapping[str, Any]) -> bool:

@@ -47,7 +47,7 @@ class AddressSet:
         return sum(last - first + 1 for first, last in self.runs)
 
     def __contains__(self, number: int) -> bool:
-        """Tell whether a number is in the set."""
+        """Return whether a number is in the set."""
         index = bisect_right(self.runs, number, key=_first_of) - 1
         return index >= 0 and number <= self.runs[index][1]
 
@@ -66,7 +66,7 @@ class AddressSet:
         return AddressSet(tuple(left))
 
     def overlaps(self, other: AddressSet) -> bool:
-        """Tell whether the sets have a number in common."""
+        """Return whether the sets have a number in common."""
         return any(
             first <= other_last and other_first <= last
             for first, last in self.runs

@@ -2,7 +2,7 @@
 
 Controllers of one process share it. Pools decide, claims show: a pool leaves its verdicts here and
 wakes the claims concerned, so that the status of a claim has one writer, and a claim that is served
-at once is written once.
+immediately is written once.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Book:
         return list_requests(claim) if known is None else known
 
     def _parse(self, claim: Manifest, older: Manifest | None) -> Sequence[Request]:
-        """Parse a new version of a claim, and forget all others but the one before."""
+        """Parse a new version of a claim, and forget all others but the previous one."""
         requests = tuple(list_requests(claim))
         kept = {_version_of(claim): requests}
         if older is not None:

@@ -81,7 +81,7 @@ class Request:
         slot: Which of its addresses this is.
         priority: Goes before age.
         created: Creation time of the claim as it is written, which sorts by time.
-        wish: Address that the spec wishes for; empty for any.
+        wish: Address that the spec wants for; empty for any.
         beside: Pool of the first address, where this is the second; empty otherwise.
         held: Address that the status says the claim has; empty for none.
         sticky: Whether the address that a claim of this name had before is preferred.
@@ -129,7 +129,7 @@ _NO_NUMBERS: Final[tuple[int, ...]] = ()
 
 @dataclass(slots=True)
 class Ledger:
-    """Keep entries, requests and pools, and find what a pass asks for.
+    """Keep entries, requests and pools, and find what a reconcile asks for.
 
     Attributes:
         entries: Entries by name.
@@ -249,7 +249,7 @@ class Ledger:
         return min(found, key=lambda entry: entry.number, default=None)
 
     def find_predecessor(self, request: Request) -> Entry | None:
-        """Return the lowest address that an earlier claim of the same name has not given back yet.
+        """Return the lowest address that an earlier claim of the same name has not released yet.
 
         Such an entry is there for a moment after a claim was replaced, and after a restore from a
         backup: the ledger then names the claims by the UIDs that they had before.

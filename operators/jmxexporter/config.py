@@ -124,8 +124,8 @@ def judge_patterns(spec: PrometheusJmxExporterSpec, config: Config) -> Config:
 def find_problem(text: str) -> str:
     """Return what keeps a configuration from being used; empty for nothing.
 
-    Remembered: each pass asks twice, and a long one takes a third of a second to read, in which no
-    webhook is answered.
+    Remembered: each reconcile asks twice, and a long one takes a third of a second to read, in
+    which no webhook is answered.
     """
     if len(text.encode()) > LIMIT:
         return f"longer than {LIMIT // 1024} KiB"

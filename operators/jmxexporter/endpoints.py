@@ -1,7 +1,7 @@
 """Which endpoints serve, as far as the reports of injectors tell; pure.
 
 An endpoint is published until a report says that it stopped, or its JVM or container is gone. An
-injector that fails says nothing about what it did not touch: a JVM goes on with what it had.
+injector that fails says nothing about what it did not touch: a JVM continues with what it had.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class GuardCall:
     Attributes:
         key: Which endpoint.
         ip: Address of the pod.
-        ports: Ports where it may serve; the first one that answers counts.
+        ports: Ports if it may serve; the first one that answers counts.
         id: Name of the endpoint, which the guard must confirm.
         encrypted: Whether it serves HTTPS.
         run: Name of the injector that made it; empty for JVMs that began with the guard.
@@ -97,8 +97,8 @@ class GuardState:
 def is_pod_address(text: str) -> bool:
     """Return whether an address may be that of a pod.
 
-    The status of a pod can be forged by whoever may write it: never is the operator's own pod, or
-    a service of its node such as cloud metadata, asked instead.
+    The status of a pod can be forged by anyone who may write it: never is the operator's own pod,
+    or a service of its node such as cloud metadata, asked instead.
     """
     try:
         address = ipaddress.ip_address(text)
@@ -113,7 +113,7 @@ def is_pod_address(text: str) -> bool:
 
 
 def parse_answer(text: str) -> dict[str, str]:
-    """Read the answer of a guard: a name and a value per line, cut to what fits into a status."""
+    """Read the response of a guard: a name and a value per line, cut to what fits into a status."""
     lines = (line.partition("=") for line in text.splitlines())
     values = {name: value[:_TEXT_LIMIT] for name, mark, value in lines if mark}
     if not _HASH.fullmatch(values.get("configHash", "")):

@@ -56,7 +56,7 @@ class Guards:
         now: Callable[[], datetime],
         wake: Callable[[], None],
     ) -> bool:
-        """Make calls, and return whether an answer came; `wake` is called for later ones."""
+        """Make calls, and return whether a response came; `wake` is called for later ones."""
         answers = await asyncio.gather(
             *(
                 self._calls.ask(

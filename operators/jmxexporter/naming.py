@@ -30,7 +30,7 @@ PATH: Final = "prometheus.io/path"
 
 
 def injector_name(uid: str, container_id: str, ordinal: int) -> str:
-    """Name an injector: the place in the pod's list of injectors makes it unique for ever."""
+    """Name an injector: the place in the pod's list of injectors makes it unique indefinitely."""
     return f"{PREFIX}{short_hash(f'{uid} {container_id} {ordinal}')}"
 
 

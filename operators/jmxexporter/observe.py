@@ -98,7 +98,7 @@ def _age(exporter: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def selects(exporter: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
-    """Tell whether an exporter selects a pod."""
+    """Return whether an exporter selects a pod."""
     if is_opted_out(pod):
         return False
     labels = text_map_at(pod, "metadata", "labels")

@@ -72,7 +72,7 @@ class Run:
         return self.started is not None or not limit or now.timestamp() <= limit
 
     def says(self, *reasons: Reason) -> bool:
-        """Tell whether the report has one of these reasons, of the whole or of a JVM."""
+        """Return whether the report has one of these reasons, of the whole or of a JVM."""
         if self.report is None:
             return False
         return any(word in reasons for word in (self.report.reason, *self._reasons()))
@@ -118,12 +118,12 @@ class Pod:
         ip: Its address.
         ready_since: Since when it is ready; None when it is not.
         active: Whether it runs, on Linux, and is not being deleted.
-        coming: Whether it is to run and does not yet.
+        coming: Whether it should run and does not yet.
         shared_processes: Whether its containers see each other's processes.
         host_network: Whether it uses the network of its node.
         containers: Its containers.
         runs: Our injectors, those of all exporters, in their order.
-        ephemeral: Number of its ephemeral containers, whoever made them.
+        ephemeral: Number of its ephemeral containers, no matter who made them.
         started: What JVMs of it began with; None when it was created without the exporter.
         opted_out: Whether its annotations say that it must be left alone.
     """
@@ -200,7 +200,7 @@ class Pod:
         return held.get(OWNER) == exporter or held.get(ENDPOINT, "").startswith(f"{exporter}:")
 
     def begins_with(self, exporter: str, container: Container) -> bool:
-        """Tell whether the JVMs of a container began with an exporter of this name."""
+        """Return whether the JVMs of a container began with an exporter of this name."""
         held = self.started
         return held is not None and held.exporter == exporter and container.name in held.containers
 

@@ -349,7 +349,7 @@ def _build_action(
 
 
 def _has_endpoint(exporter: PrometheusJmxExporter, pod: Pod, container: Container) -> bool:
-    """Tell whether a container may have an endpoint of the exporter that can be ended."""
+    """Return whether a container may have an endpoint of the exporter that can be ended."""
     if exporter.spec.agent is AgentKind.UPSTREAM or not (container.container_id and pod.active):
         return False
     runs = pod.runs_of(exporter.metadata.uid, container)

@@ -24,7 +24,7 @@ from operators.jmxexporter.pods import Container, Pod
 from operators.jmxexporter.presets import PRESETS
 
 UNKNOWN_USER: Final = 65532
-"""User and group of an injector that is to find out those of the JVM."""
+"""User and group of an injector that should find out those of the JVM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def build_injection(
     """Build the patch that puts an injector into a pod.
 
     It holds for the version that was looked at alone: the name tells the place in the list, and
-    ephemeral containers are for ever.
+    ephemeral containers are indefinitely.
     """
     name = injector_name(request.id, request.container_id, pod.ephemeral)
     injector = build_injector(name, container, request, source, user, image)

@@ -29,7 +29,7 @@ type Answer = Callable[[Request, Run], Report | None]
 
 
 def build_exporter(name: str = "jmx", /, **spec: Any) -> Manifest:
-    """Build an exporter that touches pods at once."""
+    """Build an exporter that touches pods immediately."""
     return build_object(
         PROMETHEUS_JMX_EXPORTER,
         name,

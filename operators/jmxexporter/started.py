@@ -52,7 +52,7 @@ class Started:
             ports = int(raw["port"]), int(raw["last_port"])
             names = tuple(str(name) for name in raw["containers"])
             texts = [str(raw[name]) for name in ("path", "config")]
-            # Whoever makes pods can write it: one pod must not spoil the status of all.
+            # Anyone who makes pods can write it: one pod must not spoil the status of all.
             if not all(0 < port <= _LAST_PORT for port in ports) or len(texts[0]) > _PATH_LIMIT:
                 return None
             return cls(str(raw["exporter"]), names, *ports, *texts)

@@ -1,6 +1,6 @@
 """Pods whose JVMs begin with the exporter: what an admission webhook adds to them; pure.
 
-For what cannot be attached to. A pod is changed only where nothing that it says is overruled:
+For what cannot be attached to. A pod is changed only if nothing that it says is overruled:
 whatever is in doubt is left as it is.
 """
 
@@ -47,7 +47,7 @@ _RESOURCES: Final = {
 
 
 def starts_pods(exporter: PrometheusJmxExporter) -> bool:
-    """Tell whether JVMs of new pods begin with an exporter."""
+    """Return whether JVMs of new pods begin with an exporter."""
     return exporter.spec.startup is Startup.NEW_PODS and exporter.spec.mode is Mode.ACTIVE
 
 
@@ -62,7 +62,7 @@ def build_startup_patch(
         image: Where the jars come from.
 
     Returns:
-        The operations; none when the pod is to stay as it is.
+        The operations; none when the pod should stay as it is.
     """
     spec = map_at(pod, "spec")
     if not starts_pods(exporter) or is_opted_out(pod) or _is_beyond_us(pod, spec):
@@ -106,13 +106,13 @@ def _is_wanted(exporter: PrometheusJmxExporter, container: Mapping[str, Any]) ->
 
 
 def _is_clear(container: Mapping[str, Any]) -> bool:
-    """Tell whether a container can be changed without overruling what it says."""
+    """Return whether a container can be changed without overruling what it says."""
     mounts = {text_at(each, "mountPath") for each in maps_at(container, "volumeMounts")}
     if mounts & {DIRECTORY, CONFIG_DIRECTORY}:
         return False
     held = [each for each in maps_at(container, "env") if each.get("name") == OPTIONS]
     if held:
-        # What comes from elsewhere cannot be added to. The last one wins, so there is to be one.
+        # What comes from elsewhere cannot be added to. The last one wins, so there must be one.
         return len(held) == 1 and "valueFrom" not in held[0]
     # A ConfigMap or Secret may hold the variable, and ours would hide it.
     return not maps_at(container, "envFrom")

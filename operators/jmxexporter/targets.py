@@ -174,7 +174,7 @@ class Judge:
         attempts: int,
         endpoints: Sequence[Endpoint],
     ) -> Target:
-        """Compare what guards serve with what is wanted, and send it where it differs."""
+        """Compare what guards serve with what is wanted, and send it if it differs."""
         states = [(each, self._find_state(each, container, last)) for each in endpoints]
         behind = [
             (each, state) for each, state in states if each.jvm.config_hash != request.config_hash

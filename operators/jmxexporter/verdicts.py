@@ -53,7 +53,7 @@ class Phase(Enum):
     NO_JVM = auto()
     """There is nothing to do in it."""
     DUE = auto()
-    """An injector is to be put beside it."""
+    """An injector must be put beside it."""
     WAITING = auto()
     """An injector is at work, or the next one is not due yet."""
     FAILED = auto()
@@ -74,7 +74,7 @@ class Target:
         message: The same for people.
         attempts: How many injectors it had for what is asked for now.
         user: As whom the next injector runs.
-        until: When it is to be looked at again; None for no time of its own.
+        until: When it must be looked at again; None for no time of its own.
         reports: What the last injector said of its JVMs.
         endpoints: The endpoints that serve, as far as is known; they are published.
         verified: When the last injector looked.

@@ -41,10 +41,10 @@ class Child:
         return self.live is not None and self.owns(self.live)
 
     def owns(self, live: Manifest) -> bool:
-        """Tell whether an object of the name has the owner, or a mark as the wanted one has.
+        """Return whether an object of the name has the owner, or a mark as the wanted one has.
 
         A name is made of that of its owner, so a mark is ours whatever UID it has: an owner that
-        was restored from a backup, or deleted by force and made anew, finds what it left behind.
+        was restored from a backup, or deleted by force and made again, finds what it left behind.
         """
         if KEPT_FOR in _marks(self.wanted):
             return KEPT_FOR in _marks(live) and not controller_uid(live)
@@ -52,7 +52,7 @@ class Child:
 
     @property
     def stands(self) -> bool:
-        """Whether the live object is ours, is to stay, and says exactly what is wanted."""
+        """Whether the live object is ours, should stay, and says exactly what is wanted."""
         return (
             self.live is not None
             and self.is_ours
@@ -70,7 +70,7 @@ class Child:
         return _marks(self.live).get(APPLIED_HASH) == wanted and not same
 
     def plan(self) -> Step:
-        """Plan the one step that brings it in line; it is no write where nothing is to be done."""
+        """Plan the one step that brings it in line; it is no write if nothing must be done."""
         if self.live is None or not self.is_tampered:
             return Apply(self.kind, self.wanted, self.owns)
         # An apply leaves fields alone that others added, and here they open or close something.

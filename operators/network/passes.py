@@ -1,4 +1,4 @@
-"""What the passes over Networks and Firewalls have in common: taking steps and telling of them."""
+"""What reconciles of Networks and Firewalls have in common: take steps and report them."""
 
 from __future__ import annotations
 

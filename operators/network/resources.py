@@ -99,8 +99,8 @@ def build_metadata(owner: Owner, annotations: Mapping[str, str]) -> Manifest:
     )
     metadata: Manifest = {
         "labels": {MANAGED_BY: OPERATOR, INSTANCE: label_value(owner.key.name)},
-        # Not blocking: a foreground deletion deletes children at once. They are made again while
-        # anything uses their owner, and would be deleted again for as long as they block it.
+        # Not blocking: a foreground deletion deletes children immediately. They are made again
+        # while anything uses their owner, and would be deleted again for as long as they block it.
         "ownerReferences": [{**reference, "blockOwnerDeletion": False}],
     }
     return {**metadata, "annotations": dict(annotations)} if annotations else metadata
@@ -142,13 +142,13 @@ def list_selected(policy: Mapping[str, Any]) -> list[str]:
 
 
 def opens_anything(policy: Mapping[str, Any]) -> bool:
-    """Tell whether a policy lets any packet pass."""
+    """Return whether a policy lets any packet pass."""
     spec = policy.get("spec") or {}
     return bool(spec.get("ingress") or spec.get("egress"))
 
 
 def is_same_policy(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Tell whether a policy says exactly what is wanted; more would open or close more."""
+    """Return whether a policy says exactly what is wanted; more would open or close more."""
     held, asked = dict(live.get("spec") or {}), dict(wanted["spec"])
     for spec in (held, asked):
         for name in ("ingress", "egress"):

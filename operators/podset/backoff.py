@@ -36,7 +36,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Vacancies:
-    """Tell how the vacancies of a set are to be filled.
+    """Return how the vacancies of a set must be filled.
 
     Attributes:
         fresh: Number of pods to create that replace no ended pod.
@@ -88,8 +88,8 @@ def plan_vacancies(
 def build_failure(pod: PodView, now: float, hashes: Collection[str], policy: PodBackoff) -> Failure:
     """Work out when an ended pod may be replaced.
 
-    A pod that lived for `maxSeconds` did not fail at once, and a pod of another template says
-    nothing about this one: both are replaced without delay, and counting starts anew.
+    A pod that lived for `maxSeconds` did not fail early, and a pod of another template says
+    nothing about this one: both are replaced without delay, and counting starts again.
     """
     ended, created = seconds_of(pod.ended) or 0.0, seconds_of(pod.created) or 0.0
     if ended > now:
@@ -106,7 +106,7 @@ def delay_after(attempt: int, policy: PodBackoff) -> int:
     """Return the seconds between the end of a pod and its replacement.
 
     Args:
-        attempt: How many pods before it failed at once; the first failure costs nothing.
+        attempt: How many pods before it failed early; the first failure costs nothing.
         policy: Delays.
     """
     if attempt == 0:

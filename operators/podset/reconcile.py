@@ -5,16 +5,16 @@ How many pods can there be?
 Let N be `replicas` plus the surge that an update is allowed. *Active* are pods of the set that have
 not ended and are not being deleted. The rules of planning are:
 
-1. A pass creates `N - active(view)` pods at most, and never counts on a deletion of the same pass
-   to make room.
+1. A reconcile creates `N - active(view)` pods at most, and never counts on a deletion of the same
+   pass to make room.
 2. A pod is created only under the name of a slot that no pod in the view holds, whatever state that
    pod is in: a terminating pod, and one that ended, hold their slot until the object is gone. The
    lowest such slots are taken (a pod that ended is deleted and replaced in its own), so that from
    equal views equal names follow.
 3. Deletions name one incarnation by UID.
 
-**One writer: active <= N, whatever is missed.** The view is the watch cache with the answers to our
-own writes in it (read-your-writes), and a write without an answer is looked up before the next
+**One writer: active <= N, whatever is missed.** The view is the watch cache with the responses to
+our own writes in it (read-your-writes), and a write without a response is looked up before the next
 pass. All pods that the set gains are gained by our own writes: creates and adoptions. So what the
 view lacks are only changes by others: deletions, pods that ended. Hence `active(view) >= active`,
 and by rule 1 a create never takes the set above N. A view that lags makes us create too few for a
@@ -27,7 +27,7 @@ leaders that both scale 0 to 500 meet on the same 500 names, and half of their c
 the pod exists. A pod with a higher slot, or with none, is there in few cases only: survivors of a
 scale-down (the ranking took pods with lower slots), replacements of pods that are still terminating
 or kept as history, slots skipped as somebody else has their name, adopted pods. Only while such
-pods live can a second writer with an old view create a pod too many; the next pass deletes it.
+pods live can a second writer with an old view create a pod too many; the next reconcile deletes it.
 
 **`podReplacementPolicy: TerminationComplete`** gives most of these up: only slots below N are
 filled, a terminating pod keeps its place, no history is kept, and a name that somebody else has
@@ -73,7 +73,7 @@ from operators.podset.view import PodView, seconds_of
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """Hold what the spec asks for, worked out once a pass.
+    """Hold what the spec asks for, worked out once a reconcile.
 
     Attributes:
         podset: The set.
@@ -132,7 +132,7 @@ class Assessment:
         available_after: Seconds until the next ready pod becomes available; None for none.
         rollout: How far an update is.
         missing: Pods to create, now or after a back-off; negative when there are too many.
-        vacancies: How they are to be filled.
+        vacancies: How they must be filled.
         slots: Who holds which slot.
         window: Number of slots that the set needs: those below are its own by right.
     """
@@ -149,16 +149,16 @@ class Assessment:
 
     @property
     def surplus(self) -> int:
-        """Number of pods beyond what is to exist at this moment."""
+        """Number of pods beyond what should exist at this moment."""
         return max(0, len(self.active) - self.rollout.target)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Hold the writes of a pass, batch by batch, and when to look again.
+    """Hold the writes of a reconcile, batch by batch, and when to look again.
 
     Attributes:
-        batches: Steps; a batch begins when the one before it is done, and only if nothing failed.
+        batches: Steps; a batch begins when the previous one it is done, and only if nothing failed.
         replaced: Ended pods that get a replacement.
         requeue_after: Seconds until time alone gives something to do; None for never.
     """
@@ -256,7 +256,7 @@ def plan_podset(desired: Desired, observed: Observed, now: datetime) -> Plan:
     """
     facts = assess(desired, observed, now)
     if desired.podset.spec.paused:
-        # Nothing is changed, but the status still tells when a pod has been ready for long enough.
+        # Nothing is changed, but the status still says when a pod has been ready for long enough.
         return Plan(requeue_after=facts.available_after)
     obsolete = facts.vacancies.obsolete(_history_limit(desired))
     batches: tuple[tuple[Step, ...], ...] = (
@@ -364,7 +364,7 @@ def _build_delete(desired: Desired, pod: PodView) -> Delete:
 
 
 def _history_limit(desired: Desired) -> int:
-    """Return how many ended pods are kept: none where each of them would block a slot for good."""
+    """Return how many ended pods are kept: none if each would block a slot permanently."""
     return 0 if desired.is_strict else desired.podset.spec.failed_pods_history_limit
 
 

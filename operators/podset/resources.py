@@ -32,7 +32,7 @@ class Blueprint:
     """Hold what all pods of one template have in common.
 
     Attributes:
-        labels: Labels of a pod but for its slot.
+        labels: Labels of a pod except for its slot.
         annotations: Annotations that the template asks for.
         spec: Spec of a pod; shared by all manifests, never changed.
         template_hash: Hash of the template.
@@ -110,7 +110,7 @@ def build_pod(
         blueprint: What its pods have in common.
         slot: Number of the slot.
         owner: Controller reference to the set.
-        attempt: How many pods before this one failed at once.
+        attempt: How many pods before this one failed soon after their start.
     """
     metadata: Manifest = {
         "labels": {**blueprint.labels, SLOT_LABEL: str(slot)},
@@ -138,7 +138,7 @@ def build_default_spec(image: str) -> Manifest:
             {
                 "name": "busybox",
                 "image": image,
-                # An image that is on the node already is used, also where nothing can be pulled.
+                # An image that is on the node already is used, even if nothing can be pulled.
                 "imagePullPolicy": "IfNotPresent",
                 "command": ["sleep", "3600"],
                 "securityContext": {

@@ -179,7 +179,7 @@ def _render_template(template: PodTemplate) -> Manifest:
 
 
 def _is_ambiguous(history: History) -> bool:
-    """Tell whether two revisions have the highest number, such as after an adoption."""
+    """Return whether two revisions have the highest number, such as after an adoption."""
     return len(history.revisions) > 1 and (
         history.revisions[-1].number == history.revisions[-2].number
     )

@@ -39,7 +39,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """Tell how far an update is.
+    """Return how far an update is.
 
     Attributes:
         outdated: Pods that count and are of another template.
@@ -69,7 +69,7 @@ def parse_budget(spec: PodSetSpec) -> Budget:
     )
     partition = parse_share(limits.partition, spec.replicas, f"{prefix}.partition", up=True)
     # Without any room an update could not begin. More new pods than are wanted are of no use, and
-    # every pass would look at that many slots.
+    # every reconcile would look at that many slots.
     unavailable = unavailable if surge or unavailable else 1
     return Budget(True, min(surge, spec.replicas), unavailable, partition)
 

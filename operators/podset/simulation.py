@@ -103,7 +103,7 @@ class Cluster:
         return self.change(name, lambda pod: pod["metadata"].update(deletionTimestamp=moment))
 
     def vanish(self, name: str) -> None:
-        """Remove a pod for good."""
+        """Remove a pod permanently."""
         pod = self.pods.pop(name)
         self.revision += 1
         gone = copy.deepcopy(pod)

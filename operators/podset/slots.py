@@ -72,12 +72,12 @@ class Slots:
         return pod_name(self.set_name, slot)
 
     def _was_ours(self, pod: Mapping[str, Any]) -> bool:
-        """Tell whether a pod is one that the set made, and let go since a label was changed."""
+        """Return whether a pod is one that the set made, and let go since a label was changed."""
         labels = pod["metadata"].get("labels") or {}
         return controller_of(pod) is None and labels.get(SET_LABEL) == self.set_name
 
     def _is_leaving(self, pod: Mapping[str, Any]) -> bool:
-        """Tell whether a pod will be gone without anybody's help.
+        """Return whether a pod will be gone without anybody's help.
 
         Pods of an earlier set of the same name are left to the garbage collector.
         """

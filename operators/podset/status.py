@@ -35,7 +35,7 @@ _WEBHOOK_FAILED: Final = "failed calling webhook"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Hold what the API server refused in a pass.
+    """Hold what the API server refused in a reconcile.
 
     Attributes:
         reason: Reason of the condition.
@@ -131,7 +131,7 @@ def list_conditions(podset: PodSet) -> list[Manifest]:
 
 
 def find_refusal(outcome: Outcome | None) -> Refusal | None:
-    """Return the first step that the API server refused for good reason; None for none.
+    """Return the first step that the API server refused permanently reason; None for none.
 
     What trying again settles is none: a lost connection, a conflict of versions.
     """
@@ -150,7 +150,7 @@ def find_refusal(outcome: Outcome | None) -> Refusal | None:
 
 
 def _is_refusal(error: ApiError) -> bool:
-    """Tell whether an error is one for people: also that of a webhook which does not answer."""
+    """Return whether an error is one for people: also that of a webhook which does not answer."""
     return error.status in _REFUSALS or _WEBHOOK_FAILED in error.message
 
 
@@ -248,7 +248,7 @@ def _state_stalled(facts: Assessment, progressing: Condition) -> Condition:
 
 
 def _state_conflict(desired: Desired, facts: Assessment) -> Condition:
-    # A pod that was let go on purpose is no conflict, but where it keeps a slot from being filled.
+    # A pod that was let go on purpose is no conflict, but if it keeps a slot from being filled.
     taken = facts.slots.conflicts(facts.window, released=desired.is_strict)
     if not taken:
         return Condition.false(ConditionType.CONFLICT, Reason.AS_EXPECTED)

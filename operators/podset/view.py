@@ -56,7 +56,7 @@ class PodView:
         sidecar_restarts: The same among init containers that run beside the others.
         deletion_cost: What the annotation of Kubernetes says; 0 without it.
         template_hash: Hash of the template that it was made from; empty when unknown.
-        attempt: How many pods before it in a row failed at once.
+        attempt: How many pods before it in a row failed soon after their start.
         trouble: Why it does not run, in a few words; empty when nothing is known.
     """
 
@@ -89,7 +89,7 @@ class PodView:
 
 
 class ShrunkPod(dict[str, Any]):
-    """A shrunk pod, which remembers how it was read: each version is parsed once, not each pass."""
+    """A shrunk pod, which caches its parsed form: each version is parsed once."""
 
     __slots__ = ("read",)
 
@@ -139,9 +139,9 @@ def _parse_pod(manifest: Mapping[str, Any], set_name: str) -> PodView:
 
 
 def is_gone(manifest: Mapping[str, Any]) -> bool:
-    """Tell whether a pod is only shown as it last was.
+    """Return whether a pod is only shown as it last was.
 
-    A pod on no node, or one that ended, goes in the moment in which it is deleted; the answer to
+    A pod on no node, or one that ended, goes in the moment in which it is deleted; the response to
     the deletion still shows it, without any grace. Should it be there after all, then its name is
     taken, and the next look finds out.
     """
@@ -192,7 +192,7 @@ def _parse_count(text: object) -> int:
 
 
 def sidecars_of(manifest: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of the init containers that go on running beside the others."""
+    """Return the names of the init containers that continue running beside the others."""
     init = (manifest.get("spec") or {}).get("initContainers")
     if not init:
         return _NO_NAMES

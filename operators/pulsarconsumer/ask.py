@@ -125,7 +125,7 @@ async def read_login(consumer: PulsarConsumer, client: Client) -> Login:
 
     Raises:
         SecretMissing: A Secret is not as it is to be.
-        LoginInvalid: What it holds has not the form that it is to have.
+        LoginInvalid: What it holds has not the form that it should have.
     """
     secrets = Secrets(client, consumer.metadata.namespace)
     found: dict[str, Any] = {}
@@ -178,7 +178,7 @@ async def open_admin(
 
     Raises:
         SecretMissing: A Secret is not as it is to be.
-        LoginInvalid: What it holds has not the form that it is to have.
+        LoginInvalid: What it holds has not the form that it should have.
     """
     return PulsarAdmin(
         address,

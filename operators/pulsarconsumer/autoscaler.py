@@ -182,7 +182,7 @@ class Scaler:
             return self._keep(current, Cause.BLOCKED), memory
         if cause is Cause.AGE and stepped > current and demand.oldest is not None:
             memory = replace(memory, raised=Raise(now, demand.oldest))
-        # Bounds of the spec, which may be new, hold at once.
+        # Bounds of the spec, which may be new, hold immediately.
         inside = self._keep(stepped, cause)
         return (inside if inside.limit else Decision(stepped, cause, limit)), memory
 
@@ -234,10 +234,10 @@ class Scaler:
         return busy, max(found, (rate or 0.0) * _FORGETTING) or None
 
     def _is_idle(self, current: int, demand: Demand) -> bool:
-        """Tell whether no consumer is needed."""
+        """Return whether no consumer is needed."""
         activation = self.policy.activation_backlog
         if not current:
-            # Nothing tells which of the delayed messages became due, so all entries count.
+            # Nothing says which of the delayed messages became due, so all entries count.
             return demand.waiting <= activation
         # Messages that are expected within the cooldown are no reason to end the last consumer.
         expected = demand.incoming * self.policy.cooldown_seconds >= 1
@@ -293,7 +293,7 @@ class Scaler:
         return need, Limit.NONE
 
     def _find_lanes(self, report: Report) -> int | None:
-        """Return how many consumers can be busy at a time; None where there is no limit."""
+        """Return how many consumers can be busy at a time; None if there is no limit."""
         if self.policy.partition_limit is PartitionLimit.NEVER:
             return None
         match self.type:

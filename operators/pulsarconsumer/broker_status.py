@@ -57,7 +57,7 @@ _ENGINES: Final = {
 
 
 def show_broker(consumer: PulsarConsumer, observed: Observed, now: datetime) -> Manifest:
-    """Build the part of the status that tells of the backlog."""
+    """Build the part of the status that reports the backlog."""
     report = observed.survey.report
     if report is None:
         return {**_show_on(consumer.status), **show_subscriptions(consumer, None)}
@@ -77,7 +77,7 @@ def show_broker(consumer: PulsarConsumer, observed: Observed, now: datetime) -> 
 
 
 def show_scaling(consumer: PulsarConsumer, observed: Observed) -> ScalingStatus | None:
-    """Build what the status tells of the engine Native."""
+    """Build what the status reports the engine Native."""
     scaling = consumer.spec.autoscaling
     if scaling is None or scaling.engine is not ScalingEngine.NATIVE or consumer.spec.paused:
         return None

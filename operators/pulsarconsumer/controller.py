@@ -66,7 +66,7 @@ _NOTHING_KNOWN: Final = Look(UNASKED, 0, 0.0)
 
 
 def needs_finalizer(manifest: Mapping[str, Any]) -> bool:
-    """Tell whether something at the broker is to go with a PulsarConsumer."""
+    """Return whether something at the broker is to go with a PulsarConsumer."""
     subscription = (manifest.get("spec") or {}).get("subscription") or {}
     return bool(subscription.get("deletionPolicy") == DeletionPolicy.DELETE)
 
@@ -190,7 +190,7 @@ class Reconciler:
         return await self._wait(ctx, consumer, Reason.DELETING_SUBSCRIPTION, message, Outcome())
 
     def _forget_gone(self, ctx: Context) -> None:
-        """Forget objects that are gone, now and then: no pass is made for those."""
+        """Forget objects that are gone, now and then: no reconcile is made for those."""
         self._passes += 1
         if self._passes % _CLEANING:
             return
@@ -296,14 +296,14 @@ class Reconciler:
     async def _seek(
         self, ctx: Context, consumer: PulsarConsumer
     ) -> tuple[SeekStatus | None, float]:
-        """Move the subscription where a seek is noted; return what to note, and when to go on."""
+        """Move the subscription if a seek is noted; return what to note, and when to continue."""
         noted = plan_seek(consumer, ctx.now())
         held = consumer.status.last_seek if consumer.status is not None else None
         if noted is None or noted.outcome != "Pending":
             return noted, 0.0
         name = f"seek {noted.id}"
         if held is None or held.id != noted.id:
-            # The note first: the next pass moves. An id may have been that of an earlier seek.
+            # The note first: the next reconcile moves. An id may have been that of an earlier seek.
             self._desk.drop(ctx.key, name)
             return noted, 0.01
 

@@ -30,7 +30,7 @@ class Gauges:
     """Keep the metrics of the operator."""
 
     def __init__(self) -> None:
-        """Begin without any; the first pass brings the registry."""
+        """Begin without any; the first reconcile brings the registry."""
         self._metrics: Metrics | None = None
         self._serials: dict[Key, int] = {}
 
@@ -46,7 +46,7 @@ class Gauges:
             self._metrics.histogram(LOOK_DURATION).observe(seconds)
 
     def is_new(self, key: Key, serial: int) -> bool:
-        """Tell whether a look was not told of yet, and note that it is now."""
+        """Return whether a look was not told of yet, and note that it is now."""
         new = self._serials.get(key) != serial
         self._serials[key] = serial
         return new

@@ -16,7 +16,7 @@ class DeploymentView:
     """Show what matters of the Deployment.
 
     Attributes:
-        wanted: Number of pods that it is to have.
+        wanted: Number of pods that it should have.
         replicas: Number of pods that it has.
         ready: Number of pods that are ready.
         updated: Number of pods of its present template.

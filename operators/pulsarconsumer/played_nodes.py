@@ -31,7 +31,7 @@ class Nodes:
         self._environs: dict[AppProcess, dict[str, str]] = {}
 
     async def run(self) -> None:
-        """Keep as many processes as the Deployment is to have pods."""
+        """Keep as many processes as the Deployment should have pods."""
         while True:
             deployment = self._api.find(DEPLOYMENT, ORDERS)
             if deployment is not None:

@@ -120,9 +120,9 @@ def current_replicas(consumer: PulsarConsumer, observed: Observed) -> int:
 
 
 def is_held(consumer: PulsarConsumer, observed: Observed) -> bool:
-    """Tell whether pods of the present spec have to wait for the subscription.
+    """Return whether pods of the present spec have to wait for the subscription.
 
-    Those of the spec before go on meanwhile. A broker that is down later holds nothing up.
+    Those of the spec before continue meanwhile. A broker that is down later holds nothing up.
     """
     if consumer.spec.subscription.create is not SubscriptionCreator.OPERATOR:
         return False
@@ -135,7 +135,7 @@ def is_held(consumer: PulsarConsumer, observed: Observed) -> bool:
 
 
 def needs_answers(consumer: PulsarConsumer) -> bool:
-    """Tell whether the spec asks for something that only the broker can tell or do."""
+    """Return whether the spec asks for something that only the broker can tell or do."""
     spec = consumer.spec
     return (
         spec.autoscaling is not None

@@ -40,9 +40,9 @@ class RecordedBroker:
         topics: Topics of public/default by name.
         creates_topics: Whether a subscription creates its topic, as with allowAutoTopicCreation.
         token: Token that is asked for; empty for none.
-        status: Status of each answer, in place of the right one; 0 for none.
+        status: Status of each response, in place of the right one; 0 for none.
         redirect: Address that each request is sent to; empty for none.
-        delay: Seconds before each answer.
+        delay: Seconds before each response.
         requests: What was asked: method, path and headers.
         connections: How often somebody connected.
     """
@@ -58,7 +58,7 @@ class RecordedBroker:
         self.requests: list[tuple[str, str, Mapping[str, str]]] = []
         self.connections = 0
         self.forbidden: set[str] = set()
-        """Topics that whoever asks has no rights on."""
+        """Topics that anyone who asks has no rights on."""
         self._server: ThreadingHTTPServer | None = None
         self._port = 0
 
@@ -174,7 +174,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: clients that do not wait for their answer are what some tests are about."""
+        """Say nothing: some tests are about clients that do not wait for their response."""
 
     def server_close(self) -> None:
         super().server_close()

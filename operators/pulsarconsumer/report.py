@@ -34,7 +34,7 @@ class Extent(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartReport:
-    """Tell of a topic without partitions, or of one partition.
+    """Report a topic without partitions, or of one partition.
 
     Attributes:
         name: Its name at the broker.
@@ -49,7 +49,7 @@ class PartReport:
 
 @dataclass(frozen=True, slots=True)
 class TopicReport:
-    """Tell of one topic and of the subscription on it.
+    """Report one topic and of the subscription on it.
 
     Attributes:
         topic: The topic, as the spec names it.
@@ -72,7 +72,7 @@ class TopicReport:
         oldest: When the oldest message that waits was published, in seconds since 1970; None when
             nothing waits or the broker does not tell.
         blocked: Whether the broker hands out nothing more until messages are acknowledged.
-        parts: Its partitions, or the topic itself where it has none.
+        parts: Its partitions, or the topic itself if it has none.
     """
 
     topic: str
@@ -145,7 +145,7 @@ class AbandonedReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Tell of all topics of a PulsarConsumer.
+    """Report all topics of a PulsarConsumer.
 
     Attributes:
         topics: One report a topic, in the order of the spec.

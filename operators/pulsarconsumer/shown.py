@@ -36,7 +36,7 @@ def run(api: FakeApi, ready: int | None = None) -> None:
 
 
 def wanted(api: FakeApi) -> int | None:
-    """Return the number of pods that the Deployment is to have."""
+    """Return the number of pods that the Deployment should have."""
     deployment = api.find(DEPLOYMENT, ORDERS)
     return None if deployment is None else int(deployment["spec"]["replicas"])
 

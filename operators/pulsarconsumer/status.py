@@ -37,7 +37,7 @@ def build_status(
 
     Args:
         consumer: What is asked for.
-        observed: What there is, after the steps of this pass.
+        observed: What there is, after the steps of this reconcile.
         plan: What was planned.
         outcome: What became of it.
         seek: What to tell of the last seek.

@@ -49,7 +49,7 @@ def find_abandoned(consumer: PulsarConsumer) -> tuple[SubscriptionRef, ...]:
 
 
 def is_subscribed(consumer: PulsarConsumer) -> bool:
-    """Tell whether the status records the subscription on every topic of the spec."""
+    """Return whether the status records the subscription on every topic of the spec."""
     status = consumer.status or PulsarConsumerStatus()
     recorded = {SubscriptionRef(each.topic, each.name) for each in status.subscriptions or ()}
     retries = retry_topic(consumer)

@@ -5,7 +5,7 @@ What Kubernetes says about sizes, and what follows:
 * A claim that is not bound cannot change at all. It is grown once it is bound.
 * A bound claim may ask for more, if its class allows it.
 * It may ask for less only while it asks for more than it has, and then for more than it has: that
-  is how an infeasible growth is taken back. Asking for exactly what there is, as who reverts a
+  is how an infeasible growth is taken back. Asking for exactly the current state, as who reverts a
   commit does, is refused; `SLACK` more is asked for then.
 * The capacity in the status is raised last, after the file system. No event and no condition is
   proof, the capacity is.
@@ -64,7 +64,7 @@ def plan_request(size: Fraction, claim: ClaimView, rule: GrowthRule) -> Fraction
     """Decide on the size that a claim should ask for.
 
     Returns:
-        Bytes; None when the claim is to be left as it is. Never less than the capacity.
+        Bytes; None when the claim must be left as it is. Never less than the capacity.
     """
     requested, capacity = claim.requested, claim.capacity
     if requested is None or capacity is None or not claim.bound:

@@ -4,7 +4,7 @@ Which claim belongs to a DemoVolume
 -----------------------------------
 The manifests that must keep working say `spec.name` and promise "a claim of the same name", so the
 claim is named by `spec.name`; without it, by the DemoVolume. Two DemoVolumes may thus name one
-claim: whoever creates it has it, the other shows the condition Conflict.
+claim: anyone who creates it has it, the other shows the condition Conflict.
 
 A claim says whose it is by UID, in one of two ways:
 
@@ -16,7 +16,7 @@ A claim says whose it is by UID, in one of two ways:
   the owner can say no, and so does a restore from backup, after which the UID of the owner differs.
   StatefulSets keep the references of their claims by the same rule.
 
-Whoever can write either mark can delete the claim anyway, so neither is stronger than the other.
+Anyone who can write either mark can delete the claim anyway, so neither is stronger than the other.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SourceView:
-    """Show what a new volume is to be filled from.
+    """Show what a new volume must be filled from.
 
     Attributes:
         ready: Whether there is something to copy.
@@ -64,17 +64,17 @@ class SourceView:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Show what there is around one DemoVolume.
+    """Show the current state around one DemoVolume.
 
     Attributes:
-        claim: Claim of the name that the DemoVolume asks for, whoever has it.
+        claim: Claim of the name that the DemoVolume asks for, no matter who has it.
         holder: Who else the claim belongs to, for people; empty when nobody else does.
         storage_class: Class of the claim; None when it has none or one that does not exist.
         users: Pods that hold the claim, by name.
         snapshots_served: Whether the cluster serves VolumeSnapshot.
-        source: What the volume is to be filled from; None when it does not exist.
+        source: What the volume must be filled from; None when it does not exist.
         snapshot: Last snapshot of the claim, by its name.
-        lost_origin: What a claim without a volume is to be filled from and does not exist, for
+        lost_origin: What a claim without a volume must be filled from and does not exist, for
             people; empty for none. Nothing keeps an origin before the copy has begun.
     """
 

@@ -50,7 +50,7 @@ def take_name(api: FakeApi, *, owned: bool = False, controller: bool = True) -> 
 
 
 def bind(api: FakeApi, capacity: str = "10Gi", key: Key = DATA) -> None:
-    """Give a claim its volume, as a provisioner does; once more to grow it."""
+    """Give a claim its volume, as a provisioner does; again to grow it."""
     api.patch(PVC, key, {"spec": {"volumeName": f"pv-{key.name}"}})
     api.patch_status(PVC, key, {"phase": "Bound", "capacity": {"storage": capacity}})
 

@@ -1,7 +1,7 @@
 """What to do next for a DemoVolume; pure: no input or output, no clock.
 
 Each plan is a function of what was seen, so a crash between any two steps is one more thing to
-see. Once a plan was carried out, the plan of what is there then is empty.
+see. Once a plan was carried out, the plan of what exists then is empty.
 """
 
 from __future__ import annotations
@@ -109,12 +109,12 @@ def plan_finalize(volume: DemoVolume, observed: Observed) -> Ending:
 
 
 def may_adopt(volume: DemoVolume, observed: Observed) -> bool:
-    """Tell whether a claim that belongs to nobody may be taken over."""
+    """Return whether a claim that belongs to nobody may be taken over."""
     return volume.spec.adopt is AdoptPolicy.IF_MATCHING and not list_mismatches(volume, observed)
 
 
 def is_orphaning(volume: DemoVolume, policy: ReclaimPolicy) -> bool:
-    """Tell whether the DemoVolume is deleted with `--cascade=orphan`, which keeps the claim.
+    """Return whether the DemoVolume is deleted with `--cascade=orphan`, which keeps the claim.
 
     Kubernetes orphans what has an owner reference, so this is about reclaimPolicy Delete alone. The
     claim has lost its reference, and is not ours any more, once the finalizer is gone.
@@ -124,7 +124,7 @@ def is_orphaning(volume: DemoVolume, policy: ReclaimPolicy) -> bool:
 
 def _plan_creation(volume: DemoVolume, observed: Observed) -> Plan:
     if find_source_problem(volume, observed) is not None:
-        # A claim that is created with a source that does not fit stays pending for ever, and
+        # A claim that is created with a source that does not fit stays pending indefinitely, and
         # pending claims cannot be changed.
         return Plan()
     if is_lost(volume, observed):
@@ -141,7 +141,7 @@ def _plan_creation(volume: DemoVolume, observed: Observed) -> Plan:
 
 def _plan_adoption(volume: DemoVolume, observed: Observed, claim: ClaimView) -> tuple[Action, ...]:
     # A last snapshot that an earlier DemoVolume left does not count for this one, not even if it is
-    # deleted before its next pass.
+    # deleted before its next reconcile.
     snapshot = observed.snapshot
     earlier = snapshot.key.name if snapshot is not None and _is_last_of(snapshot, claim) else ""
     operations = build_adoption_patch(volume, claim, outdated=earlier)
@@ -269,7 +269,7 @@ def _plan_deletion(observed: Observed, claim: ClaimView) -> Ending:
 
 
 def _is_last_of(snapshot: VolumeSnapshotView, claim: ClaimView) -> bool:
-    """Tell whether a snapshot is one that was taken for a deletion, of this very claim."""
+    """Return whether a snapshot is one that was taken for a deletion, of this very claim."""
     is_of_claim = snapshot.annotations.get(SNAPSHOT_OF) == claim.uid
     return is_of_claim and snapshot.source_claim == claim.key.name
 

@@ -105,6 +105,6 @@ def build_statefulset_owner() -> Manifest:
 
 
 def is_kept_for(claim: Mapping[str, Any], uid: str = UID) -> bool:
-    """Tell whether a claim carries the mark of a DemoVolume that keeps it."""
+    """Return whether a claim carries the mark of a DemoVolume that keeps it."""
     annotations = claim["metadata"].get("annotations") or {}
     return bool(annotations.get(KEPT_FOR) == uid)

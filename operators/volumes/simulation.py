@@ -114,7 +114,7 @@ class World:
     # The operator.
 
     def see_around(self) -> Observed:
-        """See what there is around the volume now."""
+        """See the current state around the volume."""
         if self.claim is None:
             return Observed()
         claim = ClaimView.parse(copy.deepcopy(self.claim))

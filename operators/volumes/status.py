@@ -2,8 +2,8 @@
 
 Ready is True when a pod can use the volume at the size that the spec asks for. It is also True
 while a class waits for the first consumer, and while a volume that nobody uses waits for a pod to
-grow its file system: nothing is left to do but for a pod to come, and who waits for Ready before
-making that pod would wait for ever.
+grow its file system: nothing is left to do except for a pod to come, and who waits for Ready before
+making that pod would wait indefinitely.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ TROUBLES: Final = frozenset(
         Reason.IN_USE,
     }
 )
-"""Reasons that people have to do something about; an Event tells when one comes up."""
+"""Reasons that people have to do something about; an Event says when one comes up."""
 
 type Refusals = Mapping[StrEnum, str]
 """What the API server said to steps that failed, by the reason of their action."""
@@ -79,8 +79,8 @@ def build_status(
 
     Args:
         volume: What is asked for.
-        observed: What there is, after the steps of this pass.
-        refusals: Steps of this pass that failed.
+        observed: What there is, after the steps of this reconcile.
+        refusals: Steps of this reconcile that failed.
         current: Conditions as the object shows them.
         now: Time of the transitions that happen here.
     """
@@ -123,7 +123,7 @@ def _build(
         status |= _show_claim(volume, claim, observed).to_manifest()
         status |= {"observedGeneration": volume.metadata.generation, "name": volume.claim_name}
     if is_lost(volume, observed):
-        # What was lost is remembered, so that the next pass does not take it for a first one.
+        # What was lost is remembered, so that the next reconcile does not take it for a first one.
         before = (volume.status or DemoVolumeStatus()).to_manifest()
         status |= {name: before[name] for name in ("pvcRef", "reclaimPolicy") if name in before}
     status["conditions"] = build_conditions(

@@ -52,7 +52,7 @@ class BareClient:
         self._process.communicate(timeout=_STOP_SECONDS)
 
     def order(self, verb: str, namespace: str, count: int) -> None:
-        """Have pods of a namespace created or deleted; returns at once.
+        """Have pods of a namespace created or deleted; returns immediately.
 
         Args:
             verb: `create` or `delete`.

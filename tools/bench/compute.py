@@ -48,7 +48,7 @@ class Report:
 
     Attributes:
         load: Processes that wanted a core in the minute before.
-        instances: How many were made at once.
+        instances: How many were made together.
         seconds: Until all of them ran.
         cpu_seconds: CPU time of compute until then.
         operations: Seconds of each Operation, by type.
@@ -64,7 +64,7 @@ class Report:
 
 
 async def start_instances(client: Client, namespace: str, count: int) -> float:
-    """Make Instances at once; returns the seconds until all run."""
+    """Make Instances together; returns the seconds until all run."""
     names = iter([f"vm-{number}" for number in range(count)])
 
     async def make() -> None:
@@ -97,13 +97,13 @@ async def wait_for(
 
 
 def is_running(instance: Manifest) -> bool:
-    """Tell whether an Instance runs and its address leads to it."""
+    """Return whether an Instance runs and its address leads to it."""
     conditions = (instance.get("status") or {}).get("conditions") or ()
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def has_ended(operation: Manifest) -> bool:
-    """Tell whether an Operation has ended."""
+    """Return whether an Operation has ended."""
     return text_at(operation, "status", "phase") in FINAL_PHASES
 
 

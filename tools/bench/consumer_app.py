@@ -115,7 +115,7 @@ class AppCost:
 
     Attributes:
         name: Which one.
-        loop: The loop that it is held against; itself for a loop.
+        loop: The loop that it is compared with; itself for a loop.
         rate: Messages a second.
         ratio: Its rate beside that of the loop.
         cpu_us: Microseconds of CPU a message.
@@ -295,7 +295,7 @@ def _render_line(message: pulsar.Message) -> bytes:
 
 
 class _Handler:
-    """A handler of the app that does what the loop does, and tells when it was called so often."""
+    """A handler of the app that does what the loop does, and says when it was called so often."""
 
     def __init__(self, work: str, messages: int) -> None:
         self._work, self._left = work, messages

@@ -1,7 +1,8 @@
 """What many PulsarConsumers cost the operator that keeps them, from nothing and at rest.
 
 The operator is a process of its own beside a real kube-apiserver without kubelets; the broker is
-the recorded one of the tests, which answers at once and costs the operator what a real one does.
+the recorded one of the tests, which answers immediately and costs the operator what a real one
+does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Time how claims get their addresses: `./dev bench ipam`.
 
 The operator is a process of its own beside a real kube-apiserver; claims come from one client, 64
-at a time. A claim is timed from the answer to its create until a watch shows its address.
+at a time. A claim is timed from the response to its create until a watch shows its address.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PROCESSES: Final = (OPERATOR, "kube-apiserver", "etcd", "client")
 _PATIENCE: Final = 300.0
 _AT_ONCE: Final = 64
 _TAKEN: Final = 0.1
-"""Share of a pool that is taken before the rest is asked for at once."""
+"""Share of a pool that is taken before the rest is asked for together."""
 _PAIR_BLOCK: Final = "10.96.0.0/17"
 _SETTINGS: Final = {"WATCH_NAMESPACES": "*"}
 _GROWTH: Final = ("10.64.0.0/24", "10.65.0.0/20", "10.66.0.0/16")
@@ -50,7 +50,7 @@ _GROWTH: Final = ("10.64.0.0/24", "10.65.0.0/20", "10.66.0.0/16")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Say how many claims come at once.
+    """Say how many claims come together.
 
     Attributes:
         claims: Of the empty and of the nearly full pool.
@@ -69,7 +69,7 @@ class Row:
 
     Attributes:
         scenario: What was done.
-        claims: How many claims came at once.
+        claims: How many claims came together.
         waits: Seconds from the create of each claim to its address.
         seconds: Seconds from the first create to the last address.
         writes: Writes of the operator, by resource; Events count like any other.
@@ -109,7 +109,7 @@ class Claims:
     Attributes:
         kind: Their kind.
         build: Builds one of a name, namespace and pool.
-        is_served: Tells whether one has its address.
+        is_served: Says whether one has its address.
     """
 
     kind: Kind
@@ -154,11 +154,11 @@ class Requester:
         async with asyncio.timeout(_PATIENCE):
             await watch
         mine = [name for name in self._made if name.startswith(f"{prefix}-")]
-        # An address may be seen before the answer to the create is.
+        # An address may be seen before the response to the create is.
         return [max(0.0, self._served[name] - self._made[name]) for name in mine]
 
     async def _follow(self, version: str, prefix: str, count: int) -> None:
-        """Note when claims get their addresses, also after the server has ended a stream."""
+        """Note when claims get their addresses, even after the server has ended a stream."""
         seen = len(self._served)
         while len(self._served) - seen < count:
             with contextlib.suppress(Expired, Unreachable):
@@ -211,7 +211,7 @@ def build_pool(name: str, *addresses: str) -> Manifest:
 async def measure(
     plane: ControlPlane, requester: Requester, pid: int, scenario: str, pool: str, count: int
 ) -> Row:
-    """Make claims of a pool at once and measure what it took."""
+    """Make claims of a pool together and measure what it took."""
     before, cpu = await count_writes(plane.config), read_cpu(plane, pid)
     started = time.monotonic()
     waits = await requester.request(pool, count, f"{pool}-claim")

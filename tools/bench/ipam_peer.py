@@ -46,7 +46,7 @@ def build_claim(name: str, namespace: str, pool: str) -> Manifest:
 
 
 def is_served(claim: Manifest) -> bool:
-    """Tell whether a claim has an address."""
+    """Return whether a claim has an address."""
     return bool(text_at(claim, "status", "addressRef", "name"))
 
 

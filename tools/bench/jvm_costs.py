@@ -97,7 +97,7 @@ def summarize_costs(costs: list[Cost]) -> dict[str, float]:
 
 @contextmanager
 def ping(jvm: Jvm) -> Iterator[list[float]]:
-    """Use the application all the time, and give the seconds of each answer."""
+    """Use the application all the time, and give the seconds of each response."""
     answers: list[float] = []
     ended = threading.Event()
 

@@ -133,7 +133,7 @@ class Deaths:
         listing = await self._client.list(POD, self._namespace)
         self._alive = {uid_of(pod): pod["metadata"]["name"] for pod in listing.items}
         version = listing.resource_version
-        # Longer than any run: a watch that is opened anew in between would be timed as well.
+        # Longer than any run: a watch that is opened again in between would be timed as well.
         self._events = self._client.watch(
             POD, self._namespace, resource_version=version, timeout_seconds=3600
         )

@@ -103,7 +103,7 @@ class KubeVirtDemo:
         return False
 
     def _answers(self) -> bool:
-        """Tell whether the machine is Ready and its page is served at its address."""
+        """Return whether the machine is Ready and its page is served at its address."""
         ready = is_condition_true(self._get("instance", _NAME))
         return ready and "boots" in self._fetch(self._address())
 

@@ -127,7 +127,7 @@ class Arena:
         return True
 
     async def restart(self) -> None:
-        """Start the operator anew."""
+        """Start the operator again."""
         assert self.harness is not None
         await self.harness.restart(crash=True)
 

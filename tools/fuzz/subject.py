@@ -31,7 +31,7 @@ UID: Final = "11111111-1111-4111-8111-111111111111"
 type Beside = Callable[[FakeApi], AbstractContextManager[Mapping[str, Any]]]
 """Runs what an operator reaches beside the API server; yields the fields that lead there."""
 type Render = Callable[[Manifest], Sequence[Manifest]]
-"""Make children of an object, as a first pass does; raises TerminalError for a bad spec."""
+"""Make children of an object, as a first reconcile does; raises TerminalError for a bad spec."""
 
 
 def run_nothing(_: FakeApi) -> AbstractContextManager[Mapping[str, Any]]:

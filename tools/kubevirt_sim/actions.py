@@ -106,7 +106,7 @@ class Actions:
 
 
 def accepts_anything(accept: str) -> bool:
-    """Tell whether one of the media ranges of an Accept header is `*/*`; none at all counts."""
+    """Return whether one of the media ranges of an Accept header is `*/*`; none at all counts."""
     ranges = (part.partition(";")[0].strip() for part in accept.split(","))
     return not accept.strip() or _ANYTHING in ranges
 
@@ -134,7 +134,7 @@ def _wrap(kind: Kind, key: Key, answer: Answer) -> str:
 
 
 def build_discovery() -> Manifest:
-    """Build the answer to a question for the resources of the group."""
+    """Build the response to a question for the resources of the group."""
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",

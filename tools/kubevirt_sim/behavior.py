@@ -95,7 +95,7 @@ class Copy:
     def parse(
         cls, migration: Mapping[str, Any], instance: Mapping[str, Any], timing: Timing
     ) -> Self:
-        """Read the annotations of a migration, and of its instance where it has none."""
+        """Read the annotations of a migration, and of its instance if it has none."""
         notes = {**_notes(instance), **_notes(migration)}
         return cls(
             seconds=_seconds(notes, "migrate-seconds", timing.migrate),
@@ -136,7 +136,7 @@ class Import:
 
 
 def is_silent(node: Mapping[str, Any]) -> bool:
-    """Tell whether a node has stopped."""
+    """Return whether a node has stopped."""
     return text_map_at(node, "metadata", "annotations").get(SILENT) == "true"
 
 

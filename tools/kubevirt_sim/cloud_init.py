@@ -16,7 +16,7 @@ from libs.common.reading import map_at, maps_at, text_at
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Show how a guest is to become a node of a Kubernetes cluster.
+    """Show how a guest should become a node of a Kubernetes cluster.
 
     Attributes:
         begins: Whether it begins the cluster (`kubeadm init`), or joins one (`kubeadm join`).
@@ -38,7 +38,7 @@ class Member:
 
     @classmethod
     def parse(cls, user_data: str) -> Self | None:
-        """Read user data; None for a guest that is to become no node, or that cannot read it."""
+        """Read user data; None for a guest that should become no node, or that cannot read it."""
         try:
             config = yaml.safe_load(user_data)
             files = {

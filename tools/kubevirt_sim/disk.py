@@ -25,7 +25,7 @@ from tools.kubevirt_sim.statuses import build_condition, render_time
 from tools.kubevirt_sim.storage import ClaimNotValid, Storage, render_claim
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
-"""Annotation by which a scheduler tells where the first consumer of a claim will be."""
+"""Annotation by which a scheduler says where the first consumer of a claim will be."""
 _STEPS: Final = (25.0, 50.0, 75.0)
 """Percentages at which progress is written."""
 _RESTART: Final = 10.0
@@ -122,7 +122,7 @@ def _plan_binding(disk: Manifest, claim: Manifest, site: Site) -> DiskPlan:
 
 
 def is_wanted(disk: Mapping[str, Any], claim: Mapping[str, Any]) -> bool:
-    """Tell whether a disk on a class that waits has a consumer: the importer, or a pod."""
+    """Return whether a disk on a class that waits has a consumer: the importer, or a pod."""
     now = text_map_at(disk, "metadata", "annotations").get(BIND_IMMEDIATELY)
     return now is not None or SELECTED_NODE in text_map_at(claim, "metadata", "annotations")
 

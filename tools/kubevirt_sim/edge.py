@@ -16,7 +16,7 @@ from tools.kubevirt_sim.settings import LoadBalancer, Mode
 from tools.kubevirt_sim.timing import Stopwatches, Timing
 
 _MOST_STEPS: Final = 40
-"""Steps that one pass may take; a state machine with more goes in circles."""
+"""Steps that one reconcile may take; a state machine with more goes in circles."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Stage:
         return self.mode == "Simulated"
 
     def watch(self, uid: str) -> Watch:
-        """Return what tells how much of a step of an object is left."""
+        """Return what says how much of a step of an object is left."""
         return lambda step, seconds: self.watches.left(uid, step, seconds)
 
     def silence_left(self, node: Mapping[str, Any] | None) -> float | None:

@@ -1,4 +1,4 @@
-"""The evacuation controller: an instance that is to leave its node is migrated. Pure."""
+"""The evacuation controller: an instance that should leave its node is migrated. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STRATEGIES: Final = ("LiveMigrate", "LiveMigrateIfPossible")
 
 
 def build_evacuation(vmi: Manifest, migrations: Sequence[Manifest]) -> Create | None:
-    """Build the migration away from the node that an instance is to leave; None for none."""
+    """Build the migration away from the node that an instance should leave; None for none."""
     node = text_at(vmi, "status", "evacuationNodeName")
     here = text_at(vmi, "status", "nodeName")
     strategy = text_at(vmi, "spec", "evictionStrategy")

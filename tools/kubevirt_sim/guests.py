@@ -7,7 +7,7 @@ as its guest runs; the API answers for as long as a guest of the control plane d
 etcd, so no node of a control plane can be replaced. The image of a guest counts as one of the
 version that `kubeadm-config` has when the guest joins with its disk. The state of a cluster
 survives reboots of its guests. Of the end of the simulator it survives that there is such a
-cluster, for which the claims of the disks of its control plane have a mark: guests join it anew.
+cluster, for which the claims of the disks of its control plane have a mark: guests join it again.
 
 All clusters are behind one address. Which one is meant, the name in the TLS handshake says.
 """

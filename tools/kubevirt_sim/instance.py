@@ -2,7 +2,7 @@
 
     ""  ->  Pending  ->  Scheduling  ->  Scheduled  ->  Running  ->  Succeeded | Failed
 
-Each step is one write, so that whoever watches sees each phase.
+Each step is one write, so that anyone who watches sees each phase.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _USABLE: Final = (DataVolumePhase.SUCCEEDED,)
 
 
 class Watch(Protocol):
-    """Tell how much of a step is left, as `Stopwatches` do for one object."""
+    """Return how much of a step is left, as `Stopwatches` do for one object."""
 
     def __call__(self, step: str, seconds: float) -> float:
         """Return the seconds until a step has taken so long, 0 when it has."""

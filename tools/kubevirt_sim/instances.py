@@ -163,7 +163,7 @@ def _look(
 
 
 def _can_boot(names: Sequence[str], disks: Mapping[str, Manifest], stage: Stage) -> bool:
-    """Tell whether the first disk of an instance, where it boots from, can be booted from."""
+    """Return whether the first disk of an instance, if it boots from, can be booted from."""
     first = disks.get(names[0]) if names else None
     return first is None or Import.parse(first, stage.timing).boots
 

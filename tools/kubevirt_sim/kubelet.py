@@ -98,7 +98,7 @@ def build_ended_status(pod: Manifest, now: datetime, *, well: bool) -> Manifest:
 
 
 def fits(pod: Mapping[str, Any], node: Mapping[str, Any], pods: Sequence[Manifest]) -> bool:
-    """Tell whether a pod may be put on a node."""
+    """Return whether a pod may be put on a node."""
     labels = text_map_at(node, "metadata", "labels")
     wanted = text_map_at(pod, "spec", "nodeSelector")
     if SIMULATED_NODE not in labels or map_at(node, "spec").get("unschedulable") is True:

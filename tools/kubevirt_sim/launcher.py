@@ -110,12 +110,12 @@ def claim_of(volume: Mapping[str, Any]) -> str:
 
 
 def are_containers_ready(pod: Mapping[str, Any]) -> bool:
-    """Tell whether the containers of a pod run and are ready, whatever its gates say."""
+    """Return whether the containers of a pod run and are ready, whatever its gates say."""
     return text_at(pod, "status", "phase") == "Running" and holds(pod, "ContainersReady")
 
 
 def is_finished(pod: Mapping[str, Any]) -> bool:
-    """Tell whether the containers of a pod have ended."""
+    """Return whether the containers of a pod have ended."""
     return text_at(pod, "status", "phase") in ("Succeeded", "Failed")
 
 
@@ -131,9 +131,9 @@ def waiting_reason(pod: Mapping[str, Any]) -> str:
 def find_launcher(
     vmi: Mapping[str, Any], pods: Sequence[Manifest], node: str = ""
 ) -> Manifest | None:
-    """Return the pod that holds the guest, or is to hold it.
+    """Return the pod that holds the guest, or should hold it.
 
-    The pod on the node of the instance, where it has one; of several the newest, and never one that
+    The pod on the node of the instance, if it has one; of several the newest, and never one that
     a migration which has not ended goes to.
     """
     node = node or text_at(vmi, "status", "nodeName")
@@ -156,7 +156,7 @@ def find_launcher(
 
 
 def _is_old(pod: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
-    """Tell whether a pod came by a migration before the one that is under way."""
+    """Return whether a pod came by a migration before the one that is under way."""
     job = text_map_at(pod, "metadata", "labels").get(MIGRATION_JOB, "")
     return job != text_at(state, "migrationUid")
 

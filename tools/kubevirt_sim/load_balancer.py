@@ -92,7 +92,7 @@ def announced(service: Mapping[str, Any]) -> list[str]:
 
 
 def _refuse(ctx: Context, service: Manifest, kind: LoadBalancer) -> list[Step]:
-    """Tell of a refusal as MetalLB does: by an Event alone."""
+    """Report a refusal as MetalLB does: by an Event alone."""
     name = f"{ctx.key.name}.{uid_of(service)[:8]}"
     if kind != "MetalLB" or any(key_of(each).name == name for each in ctx.list(CORE_EVENT)):
         return []

@@ -237,7 +237,7 @@ def _backoff_left(failure: Mapping[str, Any] | None, now: datetime) -> float:
 
 
 def has_run(vmi: Mapping[str, Any]) -> bool:
-    """Tell whether an instance has ever been Running."""
+    """Return whether an instance has ever been Running."""
     phases = maps_at(vmi, "status", "phaseTransitionTimestamps")
     return any(item.get("phase") == VmiPhase.RUNNING for item in phases)
 

@@ -122,7 +122,7 @@ def find_target(migration: Mapping[str, Any], pods: Sequence[Manifest]) -> Manif
 
 
 def is_superfluous(migration: Mapping[str, Any], all_migrations: Sequence[Manifest]) -> bool:
-    """Tell whether a finished migration has enough younger ones of its instance to be deleted."""
+    """Return whether a finished migration has enough younger ones of its instance to be deleted."""
     if text_at(migration, "status", "phase") not in FINAL or is_deleting(migration):
         return False
     younger = [
@@ -142,7 +142,7 @@ def _age_of(migration: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def is_under_way(migration: Mapping[str, Any]) -> bool:
-    """Tell whether a migration counts against the limits: it has a pod and has not ended."""
+    """Return whether a migration counts against the limits: it has a pod and has not ended."""
     phase = text_at(migration, "status", "phase")
     return phase not in (*FINAL, MigrationPhase.UNSET, MigrationPhase.PENDING)
 
@@ -279,7 +279,7 @@ def _finish(migration: Manifest, scene: Scene) -> MigrationPlan:
 
 
 def _holds_guest(vmi: Manifest | None, target: Manifest) -> bool:
-    """Tell whether the guest has come to the target of a migration all the same."""
+    """Return whether the guest has come to the target of a migration all the same."""
     state = map_at(vmi or {}, "status", "migrationState")
     arrived = state.get("completed") is True and state.get("failed") is not True
     return arrived and text_at(state, "targetPod") == target["metadata"]["name"]

@@ -92,7 +92,7 @@ def index_node(pod: Manifest) -> Iterable[str]:
 
 
 def is_ours(pod: Manifest) -> bool:
-    """Tell whether the simulator plays scheduler and kubelet for a pod."""
+    """Return whether the simulator plays scheduler and kubelet for a pod."""
     return text_at(pod, "spec", "schedulerName") == SCHEDULER
 
 
@@ -173,7 +173,7 @@ def build_kubelet(stage: Stage) -> Controller:
 def _keep_node(ctx: Context, node: Manifest, stage: Stage) -> list[Step]:
     silent = is_silent(node)
     if silent and stage.heartbeats:
-        # The node lifecycle controller of the cluster is to find out by itself.
+        # The node lifecycle controller of the cluster should find out by itself.
         return []
     status = build_node_status(node, ctx.now(), silent=silent)
     return [] if status == node.get("status") else [patch_status(NODE, node, status)]

@@ -29,7 +29,7 @@ class Sight:
         vmi: Its instance; None for none.
         strategy: Run strategy.
         disks: Data volumes that it needs and that exist.
-        starting: Whether a start is due but for the back-off.
+        starting: Whether a start is due except for the back-off.
         stopping: Whether the instance is about to be deleted.
     """
 
@@ -76,14 +76,14 @@ def _is_provisioning(sight: Sight) -> bool:
 
 
 def _is_being_filled(disk: Mapping[str, Any]) -> bool:
-    """Tell whether CDI is at work on a disk (storage/types, HasDataVolumeProvisioning)."""
+    """Return whether CDI is at work on a disk (storage/types, HasDataVolumeProvisioning)."""
     if _phase(disk) in (DataVolumePhase.SUCCEEDED, DataVolumePhase.PENDING_POPULATION):
         return False
     return holds(disk, "Bound") or _phase(disk) != DataVolumePhase.WAIT_FOR_FIRST_CONSUMER
 
 
 def _has_error(disk: Mapping[str, Any]) -> bool:
-    """Tell whether a disk failed or its importer did (storage/types, HasDataVolumeErrors)."""
+    """Return whether a disk failed or its importer did (storage/types, HasDataVolumeErrors)."""
     running = find_condition(disk, "Running") or {}
     stopped = running.get("status") == "False"
     broken = running.get("reason") in ("Error", "ImagePullFailed")

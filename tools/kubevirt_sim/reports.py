@@ -1,4 +1,4 @@
-"""What a running instance tells of itself: readiness, agent, addresses, pods. Pure."""
+"""What a running instance reports itself: readiness, agent, addresses, pods. Pure."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _SERVED_SECONDS: Final = 30.0
 _POLL: Final = 0.05
 _PAUSE: Final = 0.005
 _RETRY: Final = 0.05
-"""Seconds by which a clock is moved at a time while something is to be tried again."""
+"""Seconds by which a clock is moved at a time while something must be tried again."""
 
 IN_TESTS: Final[Mapping[str, Any]] = {
     "watch_namespaces": ("*",),
@@ -214,7 +214,7 @@ class KubeVirtSim:
         await self.annotate(NODE, Key("", node), **{SILENT.removeprefix(PREFIX): "true"})
 
     async def revive(self, node: str) -> None:
-        """Have a silent node go on."""
+        """Have a silent node continue."""
         await self.annotate(NODE, Key("", node), **{SILENT.removeprefix(PREFIX): None})
 
     async def evict(self, key: Key) -> None:
@@ -273,7 +273,7 @@ class KubeVirtSim:
         return sum(runner.passes for runner in self.manager.runners) if self.manager else 0
 
     async def _is_settled(self) -> bool:
-        """Tell whether nothing was done while the caches were held against the API server."""
+        """Return whether nothing was done while the caches were compared with the API server."""
         passes = self._passes()
         return (
             self._idle() and await self._is_current() and self._idle() and passes == self._passes()

@@ -1,4 +1,4 @@
-"""Which volumes of a machine its storage can take snapshots of. Pure but for `read_catalog`.
+"""Which volumes of a machine its storage can take snapshots of. Pure except for `read_catalog`.
 
 `getVolumeSnapshotStatus` in storage/snapshot/snapshot.go; recordings `03-vmsnapshot`, `05-vm`.
 """

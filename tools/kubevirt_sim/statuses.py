@@ -74,6 +74,6 @@ def find_condition(manifest: Mapping[str, Any], type_: str) -> Manifest | None:
 
 
 def holds(manifest: Mapping[str, Any], type_: str) -> bool:
-    """Tell whether the condition of a type is true."""
+    """Return whether the condition of a type is true."""
     found = find_condition(manifest, type_)
     return found is not None and found.get("status") == "True"

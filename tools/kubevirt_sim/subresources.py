@@ -56,7 +56,7 @@ class Answer:
         text: Why it is refused; empty for a success.
         writes: Patches, in their order.
         create: Migration to create; None for none.
-        body: Body of the answer; None for an empty one.
+        body: Body of the response; None for an empty one.
     """
 
     code: int

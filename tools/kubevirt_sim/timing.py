@@ -63,7 +63,7 @@ INSTANT = Timing(
     migration_pending=0,
     node_lost=0,
 )
-"""Everything happens at once; only the back-off of crashing machines waits."""
+"""Everything happens immediately; only the back-off of crashing machines waits."""
 
 
 class ScaledClock:
@@ -97,7 +97,7 @@ class ScaledClock:
 class Stopwatches:
     """Measure for how long something of an object has been going on.
 
-    What is measured lives in memory alone: a simulator that is restarted begins each wait anew.
+    What is measured lives in memory alone: a simulator that is restarted begins each wait again.
 
     Args:
         clock: Time source.
@@ -125,7 +125,7 @@ class Stopwatches:
         return now - self._began.setdefault(uid, {}).setdefault(step, now)
 
     def reset(self, uid: str, step: str) -> None:
-        """Forget a step: the next question begins it anew."""
+        """Forget a step: the next question begins it again."""
         self._began.get(uid, {}).pop(step, None)
 
     def forget(self, uid: str) -> None:

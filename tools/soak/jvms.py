@@ -1,4 +1,4 @@
-"""Pods with JVMs that come and go on the kind cluster, under an exporter: what stays behind."""
+"""Pods with JVMs that come and continue the kind cluster, under an exporter: what stays behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PERIOD: Final = 12.0
 """Seconds between two pods that go; on a small machine a JVM needs some of them to start."""
 _RULES: Final = 10
 _EXPORTERS: Final = 25
-"""After how many pods the rules change, and the exporter is deleted and made anew."""
+"""After how many pods the rules change, and the exporter is deleted and made again."""
 _SETTLE: Final = 120.0
 
 
@@ -95,7 +95,7 @@ async def _check_served(fleet: Fleet) -> list[str]:
 
 
 async def _list_left(fleet: Fleet) -> list[str]:
-    """Tell what an exporter that is gone has left."""
+    """Return what an exporter that is gone has left."""
     deadline = time.monotonic() + _SETTLE
     left: Sequence[str] = ()
     while time.monotonic() < deadline:

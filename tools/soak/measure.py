@@ -1,4 +1,4 @@
-"""Measure: what a process holds as time goes by, and whether that grows. Pure but for /proc."""
+"""Measure: what a process holds as time goes by, and whether that grows. Pure except for /proc."""
 
 from __future__ import annotations
 

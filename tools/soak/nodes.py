@@ -146,7 +146,7 @@ class Trial:
         if death.kill:
             await asyncio.to_thread(self._run, death.kill)
             if death.kill[0] == "restart":
-                # It gives the node of our own image its network anew, as after any restart.
+                # It gives the node of our own image its network again, as after any restart.
                 await asyncio.to_thread(up, self._cluster.name)
             return
         async with self._connect() as client:

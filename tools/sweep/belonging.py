@@ -18,7 +18,7 @@ _LEFT_OUT = frozenset({"managedFields"})
 
 
 def belongs(manifest: Manifest, trial: str) -> bool:
-    """Tell whether an object is of a trial."""
+    """Return whether an object is of a trial."""
     metadata = manifest.get("metadata") or {}
     namespace = metadata.get("namespace")
     if namespace:

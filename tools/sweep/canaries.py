@@ -1,4 +1,4 @@
-"""Canaries: texts that are secret in a trial, and where they show nevertheless. Pure."""
+"""Canaries: texts that are secret in a trial, and if they show nevertheless. Pure."""
 
 from __future__ import annotations
 

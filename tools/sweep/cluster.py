@@ -105,7 +105,7 @@ class Rights:
         self._token = answer["status"]["token"]
 
     async def grant(self, namespace: str) -> str:
-        """Create a namespace in which the account may do what an operator may do where it watches.
+        """Create a namespace in which the account may do what an operator may do if it watches.
 
         Returns:
             A token of the account.

@@ -83,7 +83,7 @@ async def sweep_operators(options: Options, operators: Sequence[str], zygote: Zy
     """Sweep operators, two at a time; returns the exit status.
 
     Each lane has an API server of its own: what one operator defines is to another a kind of
-    others, and while one is killed there the other lane goes on.
+    others, and while one is killed there the other lane continues.
     """
     started = now()
     slots = asyncio.Semaphore(options.jobs)
@@ -92,7 +92,7 @@ async def sweep_operators(options: Options, operators: Sequence[str], zygote: Zy
     async def follow_lane() -> None:
         async with run_control_plane() as control_plane:
             async with Client(control_plane.config) as client:
-                # All at once, for admission takes a while to learn of them.
+                # All together, for admission takes a while to learn of them.
                 every = [one for each in operators for one in load_workloads(each)]
                 await install_crds(client, every)
             while queue:

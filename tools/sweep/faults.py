@@ -63,12 +63,12 @@ def refuse(record: Record | None = None) -> web.Response:
 
 
 async def break_recovery(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
-    """Kill the process once more, at a write of its recovery."""
+    """Kill the process again, at a write of its recovery."""
     return await _lose_and_kill(exchange, call, record)
 
 
 async def refuse_resumption(exchange: Exchange, call: Call) -> web.StreamResponse:
-    """Answer a watch that wants to go on where it broke: that version is too old."""
+    """Answer a watch that wants to continue if it broke: that version is too old."""
     session = exchange.session
     await asyncio.wait_for(session.gap.wait(), _GAP_SECONDS)
     session.fouled.discard(call.resource)
@@ -101,7 +101,7 @@ class Stream:
         return True
 
     async def break_event(self, line: bytes, manifest: Manifest) -> bool:
-        """Do to a frame what the mode says; tell whether the stream goes on."""
+        """Do to a frame what the mode says; tell whether the stream continues."""
         session = self.exchange.session
         match session.mode:
             case Mode.DELAY:
@@ -147,7 +147,7 @@ async def _answer_and_kill(exchange: Exchange, call: Call, record: Record) -> we
 
 
 async def _lose(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
-    # The event would tell what the answer did not: it comes when the write was tried again.
+    # The event would tell what the response did not: it comes when the write was tried again.
     session = exchange.session
     session.delivering.clear()
     asyncio.get_running_loop().call_later(_LATE_SECONDS, session.delivering.set)
@@ -198,7 +198,7 @@ async def _hold(exchange: Exchange, call: Call, record: Record) -> web.StreamRes
 async def _answer_and_turn_back(
     exchange: Exchange, call: Call, record: Record
 ) -> web.StreamResponse:
-    """Kill the process after the answer; the next one is shown what was there before."""
+    """Kill the process after the response; the next one is shown what existed before."""
     exchange.session.past.begin(await stale.find_version(exchange), exchange.process)
     return await _answer_and_kill(exchange, call, record)
 
@@ -238,7 +238,7 @@ def build_foreign(manifest: Manifest) -> Manifest:
 
 
 def is_foreign(version: Version) -> bool:
-    """Tell whether an object was put in the way by a fault."""
+    """Return whether an object was put in the way by a fault."""
     labels = version.manifest["metadata"].get("labels") or {}
     return FOREIGN.items() <= labels.items()
 

@@ -1,4 +1,4 @@
-"""Journal: which trials passed, so that a sweep that was broken off goes on where it was."""
+"""Journal: which trials passed, so that a sweep that was broken off continues where it was."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Journal:
 
     Args:
         path: Where it is kept, a trial a line.
-        resume: Whether it goes on with what an earlier run left there.
+        resume: Whether it continues with what an earlier run left there.
     """
 
     def __init__(self, path: Path, *, resume: bool) -> None:
-        """Read what is there, or begin anew."""
+        """Read what exists, or begin again."""
         self._path = path
         self._passed: dict[Plan, Outcome] = {}
         if not resume:

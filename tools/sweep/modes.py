@@ -1,4 +1,4 @@
-"""Modes: the ways in which a write or a watch event goes wrong, and where they apply. Pure."""
+"""Modes: the ways in which a write or a watch event goes wrong, and if they apply. Pure."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ class Mode(StrEnum):
     """Mode names one way to go wrong."""
 
     NONE = "none"
-    """Nothing goes wrong: the run that others are held against."""
+    """Nothing goes wrong: the run that others are compared with."""
     K0 = "K0"
     """The process is killed before the write is sent."""
     K1 = "K1"
-    """The write is carried out, its answer is lost, and the process is killed."""
+    """The write is carried out, its response is lost, and the process is killed."""
     K2 = "K2"
-    """The process is killed right after the answer."""
+    """The process is killed right after the response."""
     K3 = "K3"
     """As K1, and again at a write of the recovery."""
     A1 = "A1"
-    """The write is carried out, its answer is lost and its event is late; the process lives."""
+    """The write is carried out, its response is lost and its event is late; the process lives."""
     E409 = "E409"
     """A create meets an object of somebody else; any other write is answered Conflict."""
     E429 = "E429"
@@ -83,7 +83,7 @@ EXCLUSIVE: Final = frozenset({Mode.API, Mode.ETCD})
 NEEDS_SWEEP: Final = frozenset({Mode.DROP, Mode.SILENT})
 """Modes that no watch can recover from: only the comparison of the cache with a listing does."""
 NEEDS_TIMEOUT: Final = frozenset({Mode.HANG, Mode.H, *EXCLUSIVE})
-"""Modes in which an answer never comes; in all others one that is slow to come is waited for."""
+"""Modes in which a response never comes; in all others one that is slow to come is waited for."""
 NEEDS_ELECTION: Final = frozenset({Mode.H, Mode.LEASE})
 ALIKE: Final = (
     (Mode.E429, Mode.E500, Mode.E503),
@@ -96,13 +96,13 @@ SLOW: Final = frozenset({*NEEDS_ELECTION, Mode.HANG, Mode.SILENT, Mode.E429})
 
 
 def applies(mode: Mode, trigger: Trigger, *, first: bool) -> bool:
-    """Tell whether a mode is worth a trial at a moment.
+    """Return whether a mode is worth a trial at a moment.
 
     Args:
         mode: What is to go wrong.
         trigger: When.
         first: Whether it is the first write of the workload: killed before any later write is the
-            same as killed after the one before it.
+            same as killed after the previous one it.
     """
     if mode is Mode.K0:
         return first

@@ -37,7 +37,7 @@ _UID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a
 
 
 def build_state(book: Book, kinds: Iterable[Kind], namespace: str) -> State:
-    """Normalize what is there now."""
+    """Normalize what exists now."""
     return {
         _hide(f"{kind.plural} {manifest['metadata']['name']}", namespace): normalize(
             manifest, book.names, namespace
@@ -85,7 +85,7 @@ def _mask(value: Any) -> Any:
 def _relate(value: Any, generation: int) -> Any:
     """Say of what was observed how far it is behind: how often a spec was written may differ.
 
-    A leader that comes late writes once more, and the next one writes it back.
+    A leader that comes late writes again, and the next one writes it back.
     """
     if isinstance(value, dict):
         return {

@@ -76,7 +76,7 @@ def lint(record: Record, namespace: str, operator: str, *, repeated: bool = Fals
         record: The write.
         namespace: Namespace that it must be in.
         operator: Id of the operator, which names the field managers.
-        repeated: Whether it may change nothing, as the answer to an earlier one was lost.
+        repeated: Whether it may change nothing, as the response to an earlier one was lost.
     """
     call, body = record.call, record.body
     if call.system:
@@ -227,9 +227,9 @@ def _check_hygiene(outcome: Outcome, workload: Workload) -> list[str]:
 
 
 def _is_repeated(record: Record, outcome: Outcome, workload: Workload) -> bool:
-    """Tell whether a write may change nothing.
+    """Return whether a write may change nothing.
 
-    It may be the one whose answer was lost, sent once more to be sure; or be that of a leader that
+    It may be the one whose answer was lost, sent again to be sure; or be that of a leader that
     was held back, before it learns that another one has done it.
     """
     trigger, call = outcome.plan.trigger, record.call

@@ -42,7 +42,7 @@ class Outcome:
         moments: Every moment that a fault could have hit, in order.
         removed: Objects that the fault removed, or put in the way.
         damaged: Foreign objects that did not stay as they were, in words.
-        late: Phases that did not end in time, with what was there, in words.
+        late: Phases that did not end in time, with what existed, in words.
         restless: Writes while nothing was to be done.
         exits: Exit statuses of processes that nobody had killed.
         refused: Requests that the rights of the service account did not allow.

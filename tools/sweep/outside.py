@@ -32,7 +32,7 @@ class Request:
         path: Path within the system, with a slash in front.
         query: Query.
         body: Body.
-        headers: Headers but for those of the connection.
+        headers: Headers except for those of the connection.
     """
 
     method: str
@@ -44,7 +44,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Hold the answer of an outside system."""
+    """Hold the response of an outside system."""
 
     status: int
     body: bytes = b""
@@ -59,12 +59,12 @@ class System(Protocol):
         ...
 
     def show(self) -> Mapping[str, Manifest]:
-        """Return what is there, by title, to be compared with the fault-free run."""
+        """Return what exists, by title, to be compared with the fault-free run."""
         ...
 
 
 def changes_something(request: Request) -> bool:
-    """Tell whether a request is a write by its method."""
+    """Return whether a request is a write by its method."""
     return request.method not in _READS
 
 
@@ -79,7 +79,7 @@ class Outside:
         arguments: Flags of the operator that say where it is.
         prefixes: Paths of the API server that it serves; empty for a system with an own address.
             The API server says who may ask there, as it does for its extensions.
-        is_write: Tells whether a request changes something.
+        is_write: Says whether a request changes something.
     """
 
     id: str
@@ -95,7 +95,7 @@ class RealSystem:
     Args:
         url: Where it is.
         client: Connection, which the caller closes.
-        look: Returns what is there.
+        look: Returns what exists.
     """
 
     def __init__(

@@ -81,7 +81,7 @@ class Meter:
 
 
 class Pace:
-    """Count the seconds in which some processes could go on.
+    """Count the seconds in which some processes could continue.
 
     Args:
         list_pids: Lists the processes as they are now.
@@ -121,7 +121,7 @@ class Pace:
         self._paused += 1
 
     def resume(self) -> None:
-        """Let the time go on."""
+        """Let the time continue."""
         self.now()
         self._paused -= 1
 

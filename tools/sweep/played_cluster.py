@@ -65,7 +65,7 @@ class PlayedCluster:
         self._proxy = ""
 
     async def answer(self, request: Request) -> Reply:
-        """Answer a request; whoever asks is let in, as there is no TLS on the way."""
+        """Answer a request; anyone who asks is let in, as there is no TLS on the way."""
         await self._let_join()
         path, _, name = request.path.rpartition("/")
         match request.method, request.path:
@@ -200,7 +200,7 @@ class PlayedCluster:
 
 
 def changes_cluster(request: Request) -> bool:
-    """Tell whether a request changes something: questions to etcd are sent by POST."""
+    """Return whether a request changes something: questions to etcd are sent by POST."""
     asks = request.path.endswith(("/v3/cluster/member/list", "/v3/maintenance/status"))
     return changes_something(request) and not asks
 

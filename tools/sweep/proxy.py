@@ -44,7 +44,7 @@ _OUTSIDE_VERBS: Final[dict[str, Verb]] = {"POST": "create", "DELETE": "delete", 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Hold an answer of the API server, or one that takes its place."""
+    """Hold a response of the API server, or one that takes its place."""
 
     status: int
     body: bytes
@@ -80,7 +80,7 @@ class Exchange:
         if self.system is None:
             return await self.proxy.forward(self)
         if self.call is not None and self.call.group:
-            # A path of the API server: whoever has no right to it never gets to the extension.
+            # A path of the API server: anyone who has no right to it never gets to the extension.
             answer = await self.proxy.forward(self)
             if answer.status == 403:
                 return answer
@@ -99,7 +99,7 @@ class Exchange:
         return Request(request.method, self.path, dict(request.query), self.body, headers)
 
     def drop(self) -> web.Response:
-        """Break the connection without an answer."""
+        """Break the connection without a response."""
         if self.request.transport is not None:
             self.request.transport.abort()
         return web.Response(status=502)
@@ -232,7 +232,7 @@ class FaultProxy:
                 return await self._watch(exchange, call)
             if call is None or call.series == "read":
                 return await self._read(exchange)
-            # A write goes on when who sent it dies in the middle.
+            # A write continues when who sent it dies in the middle.
             return await asyncio.shield(asyncio.ensure_future(self._write(exchange, call)))
         except aiohttp.ClientError:
             # The API server is not there, as after a crash of it.
@@ -325,7 +325,7 @@ class FaultProxy:
         return response
 
     async def _deliver(self, stream: faults.Stream, line: bytes) -> bool:
-        """Pass a frame on; tell whether the stream goes on."""
+        """Pass a frame on; tell whether the stream continues."""
         session, call = stream.exchange.session, stream.call
         action, manifest = parse_frame(line)
         metadata = manifest.get("metadata") or {}

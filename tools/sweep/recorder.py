@@ -107,7 +107,7 @@ class Recorder:
         """Whether a watch that missed something may list again; its history has a gap then."""
 
     async def start(self) -> None:
-        """Begin to watch from what is there now."""
+        """Begin to watch from what exists now."""
         for kind in self._kinds:
             listing = await self._client.list(kind)
             work = self._follow(kind, listing.resource_version)
@@ -150,7 +150,7 @@ class Recorder:
                 await asyncio.sleep(_RETRY)
 
     async def _catch_up(self, kind: Kind) -> str:
-        """Book the difference between what is known and what is there now."""
+        """Book the difference between what is known and what exists now."""
         listing = await self._list(kind)
         for trial, book in self._books.items():
             known = {uid_of(each): each for each in book.list(kind)}

@@ -228,7 +228,7 @@ def replace_block(text: str, name: str, lines: Iterable[str]) -> str:
 
 
 def read_block(text: str, name: str) -> str:
-    """Return what stands between the markers of a block; nothing where it has none."""
+    """Return what stands between the markers of a block; nothing if it has none."""
     rest = text.partition(_BEGIN.format(name))[2]
     return rest.partition(_END.format(name))[0].strip()
 

@@ -55,7 +55,7 @@ class Reference:
 
     Attributes:
         workload: What was run.
-        outcome: The run that others are held against.
+        outcome: The run that others are compared with.
         moments: Moments that all runs had.
         findings: What the oracles say of the runs themselves.
     """
@@ -117,7 +117,7 @@ class SweepRunner:
         alone = [trial for trial in trials if trial[1].mode in EXCLUSIVE]
         together = [trial for trial in trials if trial[1].mode not in EXCLUSIVE]
         together.sort(key=lambda trial: trial[1].mode not in SLOW)
-        # A defect of the harness ends all of them, and each puts its own house in order.
+        # A bug of the harness ends all of them, and each puts its own house in order.
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(run(*trial)) for trial in together]
         verdicts = [task.result() for task in tasks]

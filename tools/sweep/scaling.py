@@ -26,9 +26,9 @@ from libs.common.runtime.backoff import BackoffPolicy
 from libs.common.runtime.manager import Manager
 
 REQUEST_TIMEOUT: Final = 1.5
-"""Seconds after which an operator gives a request up, in trials in which no answer comes."""
+"""Seconds after which an operator gives a request up, in trials in which no response comes."""
 _PATIENCE: Final = 15.0
-"""The same in all other trials: on a busy machine an answer may take its time."""
+"""The same in all other trials: on a busy machine a response may take its time."""
 DELAY: Final = 1.0
 """Seconds that a delayed event comes late."""
 SWEEP_PERIOD: Final = 0.7

@@ -39,9 +39,9 @@ class Record:
         agent: User-Agent.
         body: Body of the request.
         status: Answer of the API server; 0 when it was not asked, or not yet.
-        injected: Whether the answer came from the proxy.
+        injected: Whether the response came from the proxy.
         before: Resource version of the object that was known before; empty for none.
-        after: Resource version in the answer.
+        after: Resource version in the response.
     """
 
     call: Call
@@ -95,7 +95,7 @@ class Session:
         crash: Ends a part of the control plane and brings it back.
         past: Which lists of a new process show the past.
         muted: Series whose requests are refused, each until a moment on the monotonic clock.
-        clock: Counts the seconds in which the trial could go on.
+        clock: Counts the seconds in which the trial could continue.
     """
 
     namespace: str
@@ -155,7 +155,7 @@ class Session:
         return 0.0 if self._asking else self.clock() - self._stirred_at
 
     def stir(self, seconds: float = 0.0) -> None:
-        """Note that something happens now, or goes on for some seconds of real time."""
+        """Note that something happens now, or continues for some seconds of real time."""
         self._stirred_at = self.clock()
         if seconds:
             self._stirring_until = time.monotonic() + seconds
@@ -177,7 +177,7 @@ class Session:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Note that the operator waits for an answer, so that nobody takes the silence for rest."""
+        """Note that the operator waits for a response, so that silence is not taken for rest."""
         self._asking += 1
         try:
             yield
@@ -208,7 +208,7 @@ class Session:
         return "write" if is_child else call.series
 
     def is_muted(self, series: Series) -> bool:
-        """Tell whether requests of a series are refused now."""
+        """Return whether requests of a series are refused now."""
         return time.monotonic() < self.muted.get(series, 0.0)
 
     def check_body(self, call: Call, body: bytes) -> None:

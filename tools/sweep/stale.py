@@ -1,4 +1,4 @@
-"""Stale lists: a new process is shown what was there before the last write of the one before it.
+"""Stale lists: a new process is shown what existed before the last write of the previous one it.
 
 The API server itself serves the past: a list at an exact resource version, and a watch from there
 that catches up. A client that asks for the newest list has no right to be treated so; an operator

@@ -236,7 +236,7 @@ class Trial:
             await self._start()
 
     async def _crash(self, name: str) -> None:
-        """End a part of the control plane; until it is back nobody can go on."""
+        """End a part of the control plane; until it is back nobody can continue."""
         self._pace.pause()
         try:
             await self._bench.crash(name)
@@ -295,7 +295,7 @@ class Trial:
         )
 
     async def _is_booked(self) -> bool:
-        """Tell whether the book has all that is there: each kind comes by a watch of its own."""
+        """Return whether the book has all that is there: each kind comes by a watch of its own."""
         for kind in self._workload.kinds:
             try:
                 live = await self._user.list(kind)
@@ -344,7 +344,7 @@ class Trial:
         )
 
     async def _watch_rest(self) -> None:
-        """Note what is written while nothing is to be done, also after a touch of no meaning."""
+        """Note what is written while nothing must be done, even after a touch of no meaning."""
         count = len(self._session.records)
         await asyncio.sleep(_REST)
         if self._plan.trigger is None:

@@ -1,4 +1,4 @@
-"""Virtualization: KubeVirt, CDI and the operators beside compute, each of which acts at once.
+"""Virtualization: KubeVirt, CDI and the operators beside compute, each of which acts immediately.
 
 For workloads whose operator makes machines or asks for them. The simulator of KubeVirt
 (`tools/kubevirt_sim`) plays them with time.
@@ -47,7 +47,7 @@ type Expect = Callable[[Manifest, Book], Manifest]
 
 
 class PlayedGuests:
-    """Play the part of KubeVirt's API that asks guests to reboot: each does so at once.
+    """Play the part of KubeVirt's API that asks guests to reboot: each does so immediately.
 
     Args:
         trial: Namespace of the trial.

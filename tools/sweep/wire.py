@@ -26,7 +26,7 @@ class Call:
     """Say what a request asks for, in the words of RBAC.
 
     Attributes:
-        verb: What is to be done; `apply` is a server-side apply.
+        verb: What must be done; `apply` is a server-side apply.
         group: API group; empty for the core group.
         resource: Plural of the kind.
         namespace: Namespace in the path; empty for none.
@@ -120,7 +120,7 @@ def find_owned(call: Call, body: bytes) -> set[tuple[str, str, str]]:
 
     Args:
         call: Request that was carried out.
-        body: Body of its answer.
+        body: Body of its response.
     """
     if call.verb not in ("create", "apply", "patch", "update"):
         return set()

@@ -148,7 +148,7 @@ class Phase:
     Attributes:
         name: Its one word.
         act: What the user does.
-        until: Tells whether the operator has done what was asked; it must have said so too.
+        until: Says whether the operator has done what was asked; it must have said so too.
         quiet: Whether faults stay out of it: it only shows that the operator still reacts.
         outside: Tells the same of outside systems.
     """
@@ -181,13 +181,13 @@ class Workload:
         unwatched: Kinds of children that the operator writes and never watches.
         outside: Outside systems that the operator talks to.
         arguments: Flags of the operator, which turn on what this workload tries.
-        rewrite: Rewrites a title such as `pods web-0` or a line of a state where it has a part that
+        rewrite: Rewrites a title such as `pods web-0` or a line of a state if it has a part that
             differs from run to run, such as a hash of a UID.
         estrange: Makes an object that a fault puts in the way one of somebody else, where that is
             said by more than labels and owners.
         scaled: Waits of the operator that are shorter in trials: seconds by name, by module.
         spares: Tells which faults are left out, as another end than that of the fault-free run is
-            right after them: a task that is done once was refused for good, data was lost.
+            right after them: a task that is done once was refused permanently, data was lost.
     """
 
     id: str
@@ -242,7 +242,7 @@ def build_open_crd(kind: Kind, subresources: Mapping[str, Any] = _WITH_STATUS) -
 
 
 def is_empty(book: Book) -> bool:
-    """Tell whether nothing is left."""
+    """Return whether nothing is left."""
     return not book.live
 
 
@@ -260,7 +260,7 @@ def load_workloads(operator_id: str) -> tuple[Workload, ...]:
 
 
 def is_observed(primary: Manifest | None, *, ready: bool = True) -> bool:
-    """Tell whether the status of an object is about its newest spec, and says that it is Ready."""
+    """Return whether the status of an object is about its newest spec and reports Ready."""
     if primary is None:
         return False
     status = primary.get("status") or {}

@@ -27,7 +27,7 @@ class Tender:
 
     Attributes:
         kind: What it tends.
-        needs: Tells whether an object waits for it, with all else that is there.
+        needs: Says whether an object waits for it, with all else that is there.
         tend: Does what the object waits for.
     """
 
@@ -117,7 +117,7 @@ class World:
 async def delete_live(
     client: Client, kind: Kind, manifest: Manifest, *, resource_version: str = ""
 ) -> None:
-    """Delete an object as it is, or only that version of it; a pod goes at once."""
+    """Delete an object as it is, or only that version of it; a pod goes immediately."""
     grace = 0 if kind is POD else None
     await client.delete(
         kind,

@@ -48,7 +48,7 @@ class Child:
         return self.status is None
 
     def kill(self) -> None:
-        """End it as a crash does: at once, whatever it is at."""
+        """End it as a crash does: immediately, whatever it is at."""
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)

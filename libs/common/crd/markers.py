@@ -44,7 +44,7 @@ class _Keywords:
     def __get_pydantic_json_schema__(
         self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> Manifest:
-        """Add the keywords; those that are lists or maps are joined with what is there."""
+        """Add the keywords; those that are lists or maps are joined with what exists."""
         return join_keywords(dict(handler(core_schema)), self.keywords())
 
 

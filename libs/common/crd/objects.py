@@ -43,9 +43,9 @@ class OwnerReference(KubernetesModel):
     uid: str
     """uid is the UID of the owner."""
     controller: bool = False
-    """controller tells whether the owner is the managing controller."""
+    """controller says whether the owner is the managing controller."""
     block_owner_deletion: bool = False
-    """blockOwnerDeletion tells whether foreground deletion of the owner waits for this object."""
+    """blockOwnerDeletion says whether foreground deletion of the owner waits for this object."""
 
 
 class ObjectMeta(KubernetesModel):
@@ -136,7 +136,7 @@ class LabelSelector(KubernetesModel):
     """matchExpressions are rules that must all hold."""
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether labels satisfy the selector."""
+        """Return whether labels satisfy the selector."""
         return matches_selector(self.to_manifest(), labels)
 
 

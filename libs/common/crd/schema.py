@@ -281,7 +281,7 @@ class _Converter:
 
 
 def all_text(values: list[Any]) -> bool:
-    """Tell whether all values of an enum are strings."""
+    """Return whether all values of an enum are strings."""
     return all(isinstance(value, str) for value in values)
 
 
@@ -291,7 +291,7 @@ def reflow(text: str) -> str:
 
 
 def _reads_old_self(node: Manifest) -> bool:
-    """Tell whether a rule of a converted node, or of one below it, compares with the old value."""
+    """Return whether a rule of a converted node, or below it, compares with the old value."""
     if IMMUTABLE in node or any("oldSelf" in one["rule"] for one in node.get(VALIDATIONS, ())):
         return True
     below = list(node.get("properties", {}).values())

@@ -1,6 +1,6 @@
 """The rules of the election as a state machine without I/O, clock or chance.
 
-What keeps two replicas from leading at once, whatever their wall clocks say:
+What keeps two replicas from leading at the same time, whatever their wall clocks say:
 
 * The leader counts its leadership from the *start* of the last renewal that succeeded, and gives
   up `renew_deadline` later.
@@ -144,7 +144,7 @@ class LeaseCore:
         return self._renewed_at + self.timing.lease_duration
 
     def is_leader(self, now: float) -> bool:
-        """Tell whether this replica leads, by its own deadline."""
+        """Return whether this replica leads, by its own deadline."""
         return now < self._lead_until
 
     def next_step(self, now: float, wall: datetime, chance: float) -> Step:
@@ -172,11 +172,11 @@ class LeaseCore:
         return Step(verb, self._request_timeout(now), self._claim(wall))
 
     def was_read(self, record: LeaseRecord | None, now: float) -> None:
-        """Take the answer to a read.
+        """Take the response to a read.
 
         Args:
             record: What was read; None when there is no such object.
-            now: The local clock after the answer came.
+            now: The local clock after the response came.
         """
         # A deleted Lease keeps its last holder, who may still believe in it.
         seen = replace(self._record, resource_version="") if record is None else record
@@ -188,12 +188,12 @@ class LeaseCore:
             self.lose(f"the Lease is held by {seen.holder!r}")
 
     def was_written(self, record: LeaseRecord, started: float, now: float, chance: float) -> None:
-        """Take the answer to a write that succeeded.
+        """Take the response to a write that succeeded.
 
         Args:
             record: The record as it is now.
             started: The local clock before the request was sent.
-            now: The local clock after the answer came.
+            now: The local clock after the response came.
             chance: As for next_step().
         """
         self._record = record
@@ -223,7 +223,7 @@ class LeaseCore:
             self._wait_until = min(self._wait_until, self._lead_until)
 
     def lose(self, reason: str) -> None:
-        """Close the gate for good."""
+        """Close the gate permanently."""
         self._lead_until = _NEVER
         self._leading = False
         self.lost_reason = reason

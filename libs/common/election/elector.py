@@ -32,9 +32,9 @@ log = structlog.get_logger("election")
 class LeaseElector:
     """Takes part in the election by one Lease.
 
-    Once the leadership is lost, `is_leader` is false at once and for good: the process must end and
-    begin anew. If it has not called stop() by the time at which another replica may take over, the
-    process is ended hard.
+    Once the leadership is lost, `is_leader` is false immediately and permanently: the process must
+    end and begin again. If it has not called stop() by the time at which another replica may take
+    over, the process is ended hard.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class LeaseElector:
         return self._core.record.holder
 
     def is_leader(self) -> bool:
-        """Tell whether this process leads, by its own deadline; from any thread.
+        """Return whether this process leads, by its own deadline; from any thread.
 
         False as soon as the last renewal is too old, even if the elector's thread has had no time
         to notice, as after the process was paused.
@@ -192,7 +192,7 @@ class LeaseElector:
             # A write that is cut off leaves open which version the Lease has.
             await asyncio.wait((action,), timeout=_LAST_REQUEST_SECONDS)
         if action.done():
-            # What is raised here is a defect of ours, on which the thread ends.
+            # What is raised here is a bug of ours, on which the thread ends.
             action.result()
         action.cancel()
 
@@ -249,12 +249,12 @@ class LeaseElector:
                 try:
                     await client.replace(LEASE, build_lease(self._key, record, self._base))
                 except Conflict:
-                    # Our last renewal may have been carried out though its answer was lost.
+                    # Our last renewal may have been carried out though its response was lost.
                     await self._read(client)
                     if record := self._core.release(self._clock.now()):
                         await client.replace(LEASE, build_lease(self._key, record, self._base))
         except NotFound:
-            # Deleted with the release of the chart; it is not ours to make it anew.
+            # Deleted with the release of the chart; it is not ours to make it again.
             return
         except Exception as err:  # noqa: BLE001 the Lease then expires by itself
             log.warning("Cannot release the Lease", lease=str(self._key), error=repr(err))

@@ -31,7 +31,7 @@ class LeaseRecord:
         return bool(self.resource_version)
 
     def same_term(self, other: "LeaseRecord") -> bool:
-        """Tell whether nobody acquired or renewed between two records.
+        """Return whether nobody acquired or renewed between two records.
 
         The version of the object does not count: who only edits its labels must not prolong the
         leadership of a holder that is dead.

@@ -28,13 +28,13 @@ class LeaseClient(Protocol):
 
 
 class Elector(Protocol):
-    """Tells whether this process leads."""
+    """Says whether this process leads."""
 
     def start(self) -> None:
         """Begin, from within the main loop."""
 
     def is_leader(self) -> bool:
-        """Tell whether this process leads now; may be asked from any thread, at no cost."""
+        """Return whether this process leads now; may be asked from any thread, at no cost."""
 
     @property
     def fencing_token(self) -> int:
@@ -51,7 +51,7 @@ class ElectionClock(Protocol):
     """The times that the election needs."""
 
     def monotonic(self) -> float:
-        """Return seconds that never go back, and that go on while the machine is suspended."""
+        """Return seconds that never go back, and that continue while the machine is suspended."""
 
     def now(self) -> datetime:
         """Return the wall clock, for the times in the Lease that people read."""
@@ -88,7 +88,7 @@ def build_identity(pod_name: str = "") -> str:
 
 
 class SoleLeader:
-    """Stands in where there is no election: this process always leads."""
+    """Stands in if there is no election: this process always leads."""
 
     def __init__(self, on_started_leading: Callable[[], object] = lambda: None) -> None:
         """Take what is called at the start."""
@@ -101,7 +101,7 @@ class SoleLeader:
         self._on_started()
 
     def is_leader(self) -> bool:
-        """Tell whether start() was called and stop() was not."""
+        """Return whether start() was called and stop() was not."""
         return self._leading
 
     @property

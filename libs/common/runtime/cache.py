@@ -26,7 +26,7 @@ class Projection(Protocol):
     """Keep something that is computed from the cache up to date, where an index is not enough.
 
     A projection is told of each change before any key is enqueued for it, our own writes included,
-    so a pass finds it as new as the cache. It is built empty with the cache and lives as long.
+    so a reconcile finds it as new as the cache. It is built empty with the cache and lives as long.
     """
 
     kinds: ClassVar[tuple[Kind, ...]]
@@ -178,7 +178,7 @@ class Cache:
         return all(informer.synced for informer in self)
 
     def check_synced(self) -> str | Remark | None:
-        """Tell what keeps the process from being ready, and what it does without."""
+        """Return what keeps the process from being ready, and what it does without."""
         waiting = [informer.kind.resource for informer in self if not informer.synced]
         if waiting:
             return f"waiting for {', '.join(waiting)}"
@@ -191,7 +191,7 @@ class Cache:
         )
 
     def check_watches(self) -> str | None:
-        """Tell which watches seem to be dead; None for none."""
+        """Return which watches seem to be dead; None for none."""
         silent = [
             f"{informer.kind.resource} for {informer.silence:.0f} s"
             for informer in self

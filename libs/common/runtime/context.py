@@ -40,7 +40,7 @@ class PrimaryChanged(Exception):
 
 
 class Recorder(Protocol):
-    """Tell people what happened to an object, without ever blocking or failing a pass."""
+    """Tell people what happened to an object, without ever blocking or failing a reconcile."""
 
     def event(
         self,
@@ -86,7 +86,7 @@ class Context:
         origin: Origin,
         wake: Wake = lambda _kind, _keys: None,
     ) -> None:
-        """Build the context of one pass; the runtime does."""
+        """Build the context of one reconcile; the runtime does."""
         self.key = key
         self.kind = kind
         self.primary = primary
@@ -112,7 +112,7 @@ class Context:
 
     @property
     def generation(self) -> int:
-        """Generation of the primary that this pass looks at."""
+        """Generation of the primary that this reconcile looks at."""
         return int(self.primary["metadata"].get("generation") or 0)
 
     def now(self) -> datetime:
@@ -132,11 +132,11 @@ class Context:
         return self._cache.store(kind).get(key)
 
     def is_served(self, kind: Kind) -> bool:
-        """Tell whether an optional kind that is watched exists on this cluster."""
+        """Return whether an optional kind that is watched exists on this cluster."""
         return self._cache.informer(kind).served
 
     def is_watched(self, kind: Kind, namespace: str) -> bool:
-        """Tell whether objects of a watched kind are seen in a namespace."""
+        """Return whether objects of a watched kind are seen in a namespace."""
         return self._cache.informer(kind).scopes == ("",) or (
             namespace in self._cache.informer(kind).scopes
         )
@@ -149,7 +149,7 @@ class Context:
         """Ask for passes over primaries of another controller, for which no event will come.
 
         Meant for what one controller decides about the objects of another and keeps in memory
-        alone: after a restart each object has a pass anyway, and must find the same.
+        alone: after a restart each object has a reconcile anyway, and must find the same.
         """
         self._wake(kind, keys)
 
@@ -182,7 +182,7 @@ class Context:
             return None
 
     async def is_current(self) -> bool:
-        """Tell whether the API server has the spec of the primary just as this pass has it.
+        """Return whether the API server has the spec of the primary just as this reconcile has it.
 
         Ask before the owner's mark is written on an object that exists: a mark of an owner that is
         gone already hands the object to the garbage collector.
@@ -220,7 +220,7 @@ class Context:
         return await self._writer.execute(batches)
 
     def _makes_child(self, step: Step) -> bool:
-        """Tell whether a step is about to make an object that was not there."""
+        """Return whether a step is about to make an object that was not there."""
         if not isinstance(step, Apply):
             return isinstance(step, Create)
         informer = self._cache.find(step.kind)
@@ -229,7 +229,7 @@ class Context:
     async def _execute_one(self, birth: Create, batches: Sequence[Sequence[Step]]) -> Outcome:
         """Take steps that make one child, and confirm the primary afterwards.
 
-        A child that died is replaced at once: nothing is asked before, nor beside, where it would
+        A child that died is replaced immediately: nothing is asked before, nor beside, if it would
         share the API server with the create. Where the primary turns out to be gone, the
         replacement is taken back. One that was made for an older spec stays, as it would have had
         it been made a moment earlier.
@@ -287,7 +287,7 @@ class Context:
         try:
             answer = await self._send_status(status, held)
         except NotFound:
-            # Deleted since the look. (Deleted and created again is a conflict: the next pass sees.)
+            # Deleted meanwhile. (Deleted and created again is a conflict: the next reconcile sees.)
             live = await self.live_get(self.kind, self.key)
             if live is not None and uid_of(live) == self.uid:
                 raise SlipwayError(
@@ -296,8 +296,8 @@ class Context:
                 ) from None
             return False
         foreign.learn(self._manager, answer, status)
-        # Told to everybody but this pass, unless the answer shows that somebody changed more than
-        # the status meanwhile: then its event is old news by now, and this is how we hear of it.
+        # Told to everybody but this reconcile, unless the response shows that somebody changed more
+        # than the status meanwhile: then its event is outdated, and this is how we hear of it.
         alone = _is_same_but_status(held, self._cache.store(self.kind).reduce(answer))
         self._cache.informer(self.kind).wrote(answer, self._origin if alone else None)
         return True
@@ -380,7 +380,7 @@ class Context:
 
 
 def _is_same_but_status(held: Mapping[str, Any], answer: Mapping[str, Any]) -> bool:
-    """Tell whether two versions of an object differ in nothing but what a status write changes."""
+    """Return whether two versions of an object differ only in what a status write changes."""
     first, second = strip_noise(dict(held)), strip_noise(dict(answer))
     for manifest in (first, second):
         manifest.pop("status", None)

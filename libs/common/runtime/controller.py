@@ -23,7 +23,7 @@ from libs.common.runtime.store import IndexFunction, Transform
 type Mapper = Callable[[Manifest, Cache], Iterable[Key]]
 """Name the primaries that a change of a watched object concerns."""
 type Predicate = Callable[[Manifest | None, Manifest | None], bool]
-"""Tell whether a change concerns anybody, by the object before and after; None if there is none.
+"""Return whether a change concerns anybody, by the object before and after; None if there is none.
 
 Only events are filtered. A resync enqueues every primary, so a predicate that is wrong delays a
 reconcile and does not lose it."""
@@ -38,7 +38,7 @@ class Result:
     """Say when to look again.
 
     Attributes:
-        requeue_after: Seconds until another pass that no event asks for; None for none.
+        requeue_after: Seconds until another reconcile that no event asks for; None for none.
         error: What kept the pass from doing all it planned; the key is backed off.
     """
 
@@ -47,7 +47,7 @@ class Result:
 
     @classmethod
     def from_outcome(cls, outcome: Outcome, *, requeue_after: float | None = None) -> Result:
-        """Build the result of a pass whose steps may have failed."""
+        """Build the result of a reconcile whose steps may have failed."""
         return cls(requeue_after, outcome.first_error())
 
 
@@ -104,7 +104,7 @@ def always(_: Mapping[str, Any]) -> bool:
 
 
 def generation_changed(old: Manifest | None, new: Manifest | None) -> bool:
-    """Tell whether the spec of an object changed, or whether it appeared, is deleted or is gone.
+    """Return whether the spec of an object changed, or whether it appeared, is deleted or is gone.
 
     A predicate for kinds whose status or metadata is written often. Kinds without a generation,
     such as ConfigMaps and pods, need another one.
@@ -133,8 +133,8 @@ class Controller:
         predicate: Tells which changes of a primary enqueue it; None for all.
         watched: Further kinds, added by `owns`, `watches` and `reads`.
         projections: What is computed from the cache, added by `projects`.
-        close: Called when no pass is made any more, to close what passes kept open; given up on
-            after 3 s.
+        close: Called when no reconcile is made any more, to close what passes kept open; given up
+            on after 3 s.
     """
 
     name: str

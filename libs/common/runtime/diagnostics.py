@@ -1,7 +1,7 @@
 """Diagnostics of a running process, by signals: its log level, and a profile.
 
 * SIGUSR1 switches between the configured log level and debug.
-* SIGUSR2 samples the threads for some seconds, and logs where they spend their time.
+* SIGUSR2 samples the threads for some seconds, and logs if they spend their time.
 
 A signal needs permission to execute a command in the pod, and opens no port.
 """

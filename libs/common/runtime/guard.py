@@ -240,7 +240,7 @@ async def is_terminating(client: Client, namespace: str) -> bool:
     """Return whether a namespace is being deleted, without permission to read namespaces.
 
     The API server refuses to create anything in such a namespace, with a reason of its own, even
-    if nothing is to be stored. Events are what every operator may create.
+    if nothing must be stored. Events are what every operator may create.
     """
     subject = {"metadata": {"name": namespace, "namespace": namespace}}
     note = "Probes whether the namespace is being deleted"

@@ -212,10 +212,11 @@ class Informer:
 
     @contextmanager
     def writing(self, key: Key, origin: Origin, uid: str = "") -> Iterator[None]:
-        """Expect the event of a write of ours, which may be here before the answer.
+        """Expect the event of a write of ours, which may be here before the response.
 
-        Told to the pass that makes it, the event would ask for another pass at once: whoever makes
-        something, fails, and takes it back would do so without end, whatever its back-off.
+        Told to the pass that makes it, the event would ask for another reconcile immediately:
+        anyone who makes something, fails, and takes it back would do so without end, whatever its
+        back-off.
 
         Args:
             key: What is written.
@@ -229,7 +230,7 @@ class Informer:
             self._writing.pop(key, None)
 
     def _find_writer(self, change: Change) -> Origin | None:
-        """Return the pass that is known to make a change of which no answer was heard yet."""
+        """Return the pass that is known to make a change of which no response was heard yet."""
         origin, uid = self._writing.get(change.key, (None, "")) if self._writing else (None, "")
         if change.old is None:
             return None if uid else origin
@@ -237,14 +238,14 @@ class Informer:
         return origin if goes and uid == uid_of(change.old) else None
 
     def wrote(self, manifest: Manifest, origin: Origin | None = None) -> Change | None:
-        """Take in the answer to a request of ours, and tell everybody but who made it.
+        """Take in the response to a request of ours, and tell everybody but who made it.
 
         The event of a write comes later and is no change any more, so this is the moment for the
         other controllers to hear of it.
 
         Args:
             manifest: Object as the server answered.
-            origin: The pass that wrote; None when the answer may show what others did, so that
+            origin: The pass that wrote; None when the response may show what others did, so that
                 the pass has to be told too.
         """
         if self._is_watched(manifest):
@@ -265,7 +266,7 @@ class Informer:
         return self.scope_of(namespace) is not None
 
     def deleted(self, key: Key, uid: str, origin: Origin | None = None) -> None:
-        """Take in that a deletion of ours was carried out at once."""
+        """Take in that a deletion of ours was carried out immediately."""
         change = self.store.remove(key, uid)
         self.tell([change] if change else [], origin)
 
@@ -276,7 +277,7 @@ class Informer:
             key: Where it was.
             uid: Which incarnation.
             version: Resource version of the listing that lacks it: it may be there again later,
-                when it had only lost the selected label. None means gone for good.
+                when it had only lost the selected label. None means gone permanently.
         """
         change = self.store.remove(key, uid, version)
         self.tell([change] if change else [])
@@ -352,5 +353,5 @@ class EventSource(Protocol):
         """Feed the informers until `stop` is set.
 
         Raises:
-            Exception: The source cannot go on; the process must end and be started again.
+            Exception: The source cannot continue; the process must end and be started again.
         """

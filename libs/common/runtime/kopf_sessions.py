@@ -29,10 +29,10 @@ type Pause = Callable[[float], Awaitable[object]]
 
 
 class Listener(Protocol):
-    """Hear, in kopf's thread, of the lists and watches of what kopf is to watch."""
+    """Hear, in kopf's thread, of the lists and watches of what kopf should watch."""
 
     def concerns(self, path: str) -> bool:
-        """Tell whether a path is one of those."""
+        """Return whether a path is one of those."""
 
     def succeeded(self, path: str, watching: bool) -> None:
         """Take in that it was listed, or that a stream of it began."""
@@ -49,7 +49,7 @@ class Sessions:
 
     Args:
         config: Where the API server is and how to log in.
-        listener: Told of each list and watch of what kopf is to watch.
+        listener: Told of each list and watch of what kopf should watch.
         pause: Waits, in kopf's loop, before what is sent again.
         rng: Source of jitter.
     """
@@ -121,7 +121,7 @@ class Sessions:
         try:
             response = await handler(request)
         except (aiohttp.ClientError, TimeoutError):
-            # kopf would ask again at once.
+            # kopf would ask again immediately.
             await self._pause(self._choose_pause(path))
             raise
         if response.ok:

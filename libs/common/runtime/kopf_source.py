@@ -5,10 +5,10 @@ writing anything: raw event handlers that return None, storages that store nothi
 events, no peering, and a finalizer name that nobody uses, since kopf takes its own finalizer off
 whatever it handles. What it lacks is added here and in `libs.common.runtime.kopf_sessions`:
 
-* kopf lists all objects at once, parses them in one go and hands them over one by one. So its
-  listing is made an empty one, of which it only learns the version to watch from; right after it
-  the objects are listed by our own client, page by page. Both together miss nothing: what changes
-  between the two listings comes by kopf's watch, and the store knows which version is newer;
+* kopf lists all objects in one response, parses them in one go and hands them over one by one. So
+  its listing is made an empty one, of which it only learns the version to watch from; right after
+  it the objects are listed by our own client, page by page. Both together miss nothing: changes
+  between the two listings come by kopf's watch, and the store knows which version is newer;
 * a listing of kopf after the first means that there was a gap. Deletions in the gap come with no
   event: our own listing finds them;
 * kopf ends, for all namespaces, on a refusal in one of them: it is not told of any;
@@ -89,14 +89,14 @@ class KopfSource:
         """Feed the informers until `stop` is set.
 
         kopf ends on what a reflector waits out, such as an error in a stream other than an expired
-        version. It is ended where it continues without a kind that the server did not serve when
+        version. It is ended if it continues without a kind that the server did not serve when
         it looked, and where namespaces come or go. Its successor lists everything, so nothing is
         lost by its end. Where it never gets far the watches fall silent, and the liveness probe
         says so.
         """
         # It says that signals are left to the main thread, which is what we want.
         logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
-        # A line for each event, which says nothing that the lines of a pass do not.
+        # A line for each event, which says nothing that the lines of a reconcile do not.
         logging.getLogger("kopf.objects").setLevel(logging.WARNING)
         # Each refusal would be an error; a namespace that cannot be read is reported once.
         logging.getLogger("kopf._cogs.clients.watching").addFilter(_is_news)
@@ -230,7 +230,7 @@ class KopfSource:
 
 
 class _Watched:
-    """What one kopf is to watch, and what was heard of it; a listener in kopf's thread."""
+    """What one kopf should watch, and what was heard of it; a listener in kopf's thread."""
 
     def __init__(self, informers: Sequence[Informer], loop: asyncio.AbstractEventLoop) -> None:
         self.informers = informers
@@ -247,7 +247,7 @@ class _Watched:
         return [path for path in self._unlisted if not self._paths[path][1].blocked]
 
     def concerns(self, path: str) -> bool:
-        """Tell whether a path is that of a watched kind."""
+        """Return whether a path is that of a watched kind."""
         return self._find(path) is not None
 
     def succeeded(self, path: str, watching: bool) -> None:

@@ -9,7 +9,7 @@ from libs.common.runtime.cache import Cache
 
 
 async def look_up(client: Client, cache: Cache, kind: Kind, key: Key) -> None:
-    """Put into the cache what is really there after a write that got no answer.
+    """Put into the cache what is really there after a write that got no response.
 
     Raises:
         ApiError: The server cannot be asked now.
@@ -17,8 +17,8 @@ async def look_up(client: Client, cache: Cache, kind: Kind, key: Key) -> None:
     informer = cache.find(kind)
     if informer is None:
         return
-    # Only what was there before the look can be missed by it: a write that is still on its way may
-    # make a new object meanwhile, and its event may be here before the answer.
+    # Only what existed before the look can be missed by it: a write that is still on its way may
+    # make a new object meanwhile, and its event may be here before the response.
     held = informer.store.get(key)
     try:
         live = await client.get(kind, key)

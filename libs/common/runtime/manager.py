@@ -2,7 +2,7 @@
 
 The order makes it safe. Probes answer first, so that the kubelet can tell waiting from hanging.
 Then the caches are filled, on every replica, so that a standby is hot. Only then is the Lease asked
-for. A new leader compares its caches with the API server once more, since what the last leader
+for. A new leader compares its caches with the API server again, since what the last leader
 wrote may still be on its way, and only then do its workers start. The end goes the other way: no
 new passes, the running ones to their end, and then the Lease is released.
 """
@@ -58,7 +58,7 @@ _CANCEL_SECONDS: Final = 5.0
 
 type Sources = Mapping[SourceName, EventSource]
 type Part = Callable[[Manager], Coroutine[Any, Any, None] | None]
-"""Build what runs beside the controllers, on standbys too; None where there is nothing to run."""
+"""Build what runs beside the controllers, on standbys too; None if there is nothing to run."""
 
 
 class Manager:
@@ -165,7 +165,7 @@ class Manager:
         self._add_checks()
 
     async def run(self, stop: asyncio.Event) -> bool:
-        """Run until told to stop, or until something that cannot be mended happens.
+        """Run until told to stop, or until something that cannot be fixed happens.
 
         Returns:
             Whether the end was asked for.
@@ -192,7 +192,7 @@ class Manager:
         return not failed.is_set()
 
     def build_client(self, name: str) -> Client:
-        """Build a connection that a standby may write by as well; whoever asks for it closes it.
+        """Build a connection that a standby may write by as well; anyone who asks for it closes it.
 
         Args:
             name: What it is for, as audit logs show it.
@@ -202,8 +202,8 @@ class Manager:
     def wake(self, kind: Kind, keys: Iterable[Key]) -> None:
         """Ask for passes over primaries; for what runs beside the controllers.
 
-        A pass that nobody asked for must find the same: after a restart each object has one. On a
-        standby nothing happens.
+        A reconcile that nobody asked for must find the same: after a restart each object has one.
+        On a standby nothing happens.
         """
         if self.working.is_set():
             self._services.wake(kind, keys)
@@ -295,12 +295,12 @@ class Manager:
             # Nobody looks after namespaces that are being deleted any more.
             await self.guard.leave(self.settings.pod_namespace)
         await self.recorder.close()
-        # Last of all writes: whoever leads next must not meet one of ours.
+        # Last of all writes: anyone who leads next must not meet one of ours.
         await self.elector.stop()
         await self.client.close()
         await self.telemetry.close()
         if stuck:
-            # Its writes are refused since the Lease was given back. Waiting for it would end in a
+            # Its writes are refused since the Lease was released. Waiting for it would end in a
             # SIGKILL, which says nothing.
             names = sorted(task.get_name() for task in stuck & set(tasks))
             log.error("Exiting immediately: a reconcile ignores its cancellation", parts=names)
@@ -315,7 +315,7 @@ class Manager:
                 async with asyncio.timeout(_CLOSE_SECONDS):
                     await runner.controller.close()
             except Exception:
-                # The Lease is still to be given back.
+                # The Lease is still to be released.
                 log.exception("Cannot close a component", controller=runner.controller.name)
 
     # What is watched.

@@ -43,7 +43,7 @@ type ControllerFactory = Callable[[Any], Controller | None]
 
 _SWITCH_SECONDS: Final = 0.0005
 """How long a thread keeps the interpreter when another waits. Event sources may have threads of
-their own; at Python's default of 5 ms, each of their events can hold a pass up that long."""
+their own; at Python's default of 5 ms, each of their events can hold a reconcile up that long."""
 _COMMANDS: Final = """
 Other commands:
   {0} release [--flag value ...]  remove the finalizers from all objects, and exit
@@ -131,7 +131,7 @@ def main(operator: Operator, argv: Sequence[str] | None = None) -> int:
     images that have no shell and no curl.
 
     Returns:
-        Exit status: 0 for an orderly end, 1 for a failure that a restart may mend.
+        Exit status: 0 for an orderly end, 1 for a failure that a restart may fix.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = arguments.pop(0) if arguments and arguments[0] in ("release", "check") else "run"
@@ -197,7 +197,7 @@ def _check(arguments: Sequence[str]) -> int:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's loop where there is one: requests cost a third less there."""
+    """Return uvloop's loop if there is one: requests cost a third less there."""
     with contextlib.suppress(ImportError):
         import uvloop
 

@@ -1,17 +1,17 @@
 """Work queue: each key once, namespaces in turns, the urgent first but never alone.
 
 The contract is that of client-go's queue. A key that is added while it waits is one entry; a key
-that is added while it is worked on is worked on once more afterwards; so no two workers ever hold
+that is added while it is worked on is worked on again afterwards; so no two workers ever hold
 the same key, and no change is lost. On top of it:
 
 * fairness: namespaces take turns, so a flood in one delays the others by at most one key a turn;
 * priorities within a namespace: a deletion goes before a live change, and that before the first
   listing and a resync, but of many keys of each kind the less urgent ones get a share as well, so
-  nothing waits for ever;
+  nothing waits indefinitely;
 * the priority of a key stays with it when its pass fails or asks for another one;
 * delays: one timer a key, the earliest wish wins;
-* back-off a key, forgotten on success, a pause between passes that ask for the next at once, and a
-  least time between the starts of two passes over a key.
+* back-off a key, forgotten on success, a pause between passes that ask for the next immediately,
+  and a least time between the starts of two passes over a key.
 """
 
 from __future__ import annotations
@@ -101,12 +101,12 @@ class WorkQueue:
             self._make_ready(key, priority)
 
     def retry(self, key: Key, *, after: float | None = None, at_least: float = 0.0) -> float:
-        """Ask for another pass after a failure.
+        """Ask for another reconcile after a failure.
 
         Args:
             key: What failed.
             after: Seconds to wait; None for the back-off of the key.
-            at_least: Seconds that the back-off is not to be shorter than.
+            at_least: Seconds that the back-off must not be shorter than.
 
         Returns:
             Seconds until the pass.
@@ -122,9 +122,9 @@ class WorkQueue:
         return delay
 
     def requeue(self, key: Key) -> float:
-        """Ask for another pass at once, after one that went well.
+        """Ask for another reconcile immediately, after one that went well.
 
-        The first comes at once; those that ask for the next one again and again are backed off.
+        The first comes immediately; those that ask for the next one again and again are backed off.
 
         Returns:
             Seconds until the pass.
@@ -136,7 +136,7 @@ class WorkQueue:
         return delay
 
     def forget(self, key: Key) -> None:
-        """Forget the failures of a key, after a pass that went well and is the last for now."""
+        """Forget the failures of a key, after a reconcile that succeeded and asks for no other."""
         self._failures.pop(key, None)
         self._requeues.pop(key, None)
 
@@ -152,7 +152,7 @@ class WorkQueue:
 
     @property
     def failing(self) -> int:
-        """Number of keys whose last pass failed."""
+        """Number of keys whose last reconcile failed."""
         return len(self._failures)
 
     async def get(self) -> Key:
@@ -228,7 +228,7 @@ class WorkQueue:
         return len(self._timers)
 
     def is_due_within(self, seconds: float) -> bool:
-        """Tell whether some delayed key is due in less than so many seconds."""
+        """Return whether some delayed key is due in less than so many seconds."""
         horizon = self._clock.monotonic() + seconds
         return any(due < horizon for due, _, _ in self._timers.values())
 

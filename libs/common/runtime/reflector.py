@@ -82,7 +82,7 @@ class Reflector:
                     async for seen in stream:
                         version, failures, heard = seen, 0, True
                 if not heard and self._clock.monotonic() - opened < SHORT_STREAM_SECONDS:
-                    # A server that ends each stream at once is not to be asked without a pause.
+                    # A server that ends each stream at once must not be asked without a pause.
                     failures += 1
                     await self._clock.sleep(self._delay(failures))
             except Expired:
@@ -141,7 +141,7 @@ class Reflector:
 
 
 def _asks_for_listing(err: SlipwayError, failures: int) -> bool:
-    """Tell whether to list again; a server that is away or busy is not to be asked for that too."""
+    """Return whether to list again; a server that is away or busy must not be asked."""
     if isinstance(err, Forbidden | NotFound):
         return True
     refused = isinstance(err, ApiError) and not isinstance(err, TooManyRequests)

@@ -135,7 +135,7 @@ async def _hold_lease(client: Client, lease: Manifest) -> None:
 
 
 async def release_one(client: Client, kind: Kind, manifest: Manifest, finalizer: str) -> int:
-    """Remove a finalizer from an object, whoever else writes to it; return how many were released.
+    """Remove a finalizer from an object that others may write to; return how many were released.
 
     Raises:
         ApiError: The API server refused.

@@ -1,8 +1,8 @@
-"""Runner: the workers of one controller, from a key in the queue to a pass that is done.
+"""Runner: the workers of one controller, from a key in the queue to a reconcile that is done.
 
-For each key at most one worker is at it, for one pass at most so long. What a pass ends with
-decides when the next one comes: nothing more (until something changes), a wish (`requeue_after`),
-or the back-off of the key.
+For each key at most one worker is at it, for one reconcile at most so long. What a reconcile ends
+with decides when the next one comes: nothing more (until something changes), a wish
+(`requeue_after`), or the back-off of the key.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ from libs.common.runtime.writer import Writer
 log = structlog.get_logger(__name__)
 
 _STALE_RETRY: Final = 0.2
-"""Seconds until a pass that met a newer version than it looked at is tried again; the new version
-is on its way already, so an exponential back-off would only make it late."""
+"""Seconds until a reconcile that met a newer version than it looked at is tried again; the new
+version is on its way already, so an exponential back-off would only make it late."""
 _UNKNOWN_RETRY: Final = 1.0
 
 type Ending = Literal["success", "error", "requeue", "requeue_after"]
 
 
 class Runner:
-    """Run the passes of one controller.
+    """Run the reconciles of one controller.
 
     Args:
         controller: What is reconciled and how.
         queue: Keys to work on.
         services: Shared by all runners of the process.
         metrics: Metrics of the controller.
-        timeout: Seconds that one pass may take.
+        timeout: Seconds that one reconcile may take.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Runner:
         """Ask for a pass over every primary."""
         self._triggers.resync()
 
-    # One worker, one pass.
+    # One worker, one reconcile.
 
     async def work(self) -> None:
         """Take keys until the queue is closed."""
@@ -131,11 +131,11 @@ class Runner:
                 async with scope:
                     ending = self._settle(key, await self._pass(key))
             except (Exception, asyncio.CancelledError) as err:
-                # A defect in one pass must not end the worker.
+                # A bug in one reconcile must not end the worker.
                 if _is_asked_to_end(err):
                     raise
                 failure = err
-                # A TimeoutError of the reconciler's own is a defect like any other.
+                # A TimeoutError of the reconciler's own is a bug like any other.
                 if scope.expired() and isinstance(err, TimeoutError):
                     flags["timeout"] = True
                     log.error("Reconcile timed out", seconds=self._timeout)
@@ -175,7 +175,7 @@ class Runner:
         if is_deleting(primary):
             return await self._finalize(context)
         if await self._keep_finalizer(context):
-            # The write comes back as a change of our own, which enqueues nothing: go on with it.
+            # The write comes back as a change of our own, which enqueues nothing: continue with it.
             held = self._store.get(key)
             if held is None or uid_of(held) != uid_of(primary):
                 return None
@@ -289,7 +289,7 @@ class Runner:
         if is_deleting(answer) and not finalizers.lingers(answer):
             informer.vanished(context.key, uid_of(answer))
         else:
-            # The patch tests the version, so the answer holds nothing but our change.
+            # The patch tests the version, so the response holds nothing but our change.
             informer.wrote(answer, self._origin(context.key))
         return True
 
@@ -355,6 +355,6 @@ class Runner:
 
 
 def _is_asked_to_end(err: BaseException) -> bool:
-    """Tell a worker that is canceled from a pass that awaited what somebody else canceled."""
+    """Tell a worker that is canceled from a reconcile that awaited what somebody else canceled."""
     task = asyncio.current_task()
     return isinstance(err, asyncio.CancelledError) and task is not None and task.cancelling() > 0

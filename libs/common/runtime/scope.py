@@ -81,7 +81,7 @@ class Scope:
         self.blocked = False
 
     def _is_refusal(self, err: SlipwayError) -> bool:
-        """Tell whether an error concerns this scope, and not the API server as a whole.
+        """Return whether an error concerns this scope, and not the API server as a whole.
 
         A scope that was read before is only blocked by a lack of permissions: with any other error
         its watch may still be alive, and the next try succeeds once the server is well.

@@ -30,7 +30,7 @@ class Services:
     queues: list[tuple[Kind, WorkQueue]] = field(default_factory=list)
 
     def wake(self, kind: Kind, keys: Iterable[Key]) -> None:
-        """Enqueue primaries of a kind with whoever reconciles it."""
+        """Enqueue primaries of a kind with anyone who reconciles it."""
         for key in keys:
             for primary, queue in self.queues:
                 if primary == kind:

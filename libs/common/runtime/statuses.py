@@ -1,4 +1,4 @@
-"""Statuses: whether one is to be written, what of it is ours, and what an error states."""
+"""Statuses: whether one must be written, what of it is ours, and what an error states."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ForeignConditions:
     """Remember whose the conditions are that a status shows beside the stated ones.
 
     The cache has no managed fields, so a further condition is either that of somebody else, or one
-    that was stated before. An apply tells: what is still there in its answer is not ours.
+    that was stated before. An apply tells: what is still there in its response is not ours.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class ForeignConditions:
         self._types: dict[tuple[str, str], frozenset[str]] = {}
 
     def explain(self, manager: str, held: Manifest, status: Mapping[str, Any]) -> bool:
-        """Tell whether all further conditions of an object are known to be those of others."""
+        """Return whether all further conditions of an object are known to be those of others."""
         return _list_further(held, status) == self.types_of(manager, held)
 
     def types_of(self, manager: str, held: Manifest) -> frozenset[str]:
@@ -34,7 +34,7 @@ class ForeignConditions:
         return self._types.get((manager, uid_of(held)), frozenset())
 
     def learn(self, manager: str, answer: Manifest, status: Mapping[str, Any]) -> None:
-        """Learn from the answer to an apply of a status."""
+        """Learn from the response to an apply of a status."""
         key, further = (manager, uid_of(answer)), _list_further(answer, status)
         self._types.pop(key, None)
         if further:
@@ -64,7 +64,7 @@ def _without_empty(value: object) -> object:
 
 
 def same_status(held: object, wanted: object) -> bool:
-    """Compare a status but for absent and empty members, and conditions of other writers."""
+    """Compare a status except for absent and empty members, and conditions of other writers."""
     if isinstance(held, Mapping) and isinstance(wanted, Mapping):
         names = {*held, *wanted}
         return all(same_status(held.get(name), wanted.get(name)) for name in names)
@@ -98,8 +98,8 @@ def build_error_status(
         current, [Condition.false(READY, err.reason, str(err))], generation=generation, now=now
     )
     others = [each for each in current if each.get("type") not in (READY, *foreign)]
-    # The newest spec was looked at: without this, tools wait for it for ever (kstatus: InProgress).
-    # A kind whose status has no such field must not get one, the API server would refuse it.
+    # The newest spec was looked at: without this, tools wait for it indefinitely (kstatus:
+    # InProgress). A kind whose status has no such field must not get one: it would be refused.
     seen = {"observedGeneration": generation} if "observedGeneration" in status else {}
     return {**status, **seen, "conditions": [*ready, *others]}
 

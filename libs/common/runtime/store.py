@@ -1,9 +1,9 @@
 """Store: what is known of one kind, by key, by owner and by index, with our own writes in it.
 
-The store is fed by a source (list and watch) and by the answers to our own writes. Both carry
-resource versions, so the newer of two always wins and a writer reads its own writes at once. That
-is what lets a controller plan from the cache without counting expectations: a pod that was just
-created is there before the next line of code runs.
+The store is fed by a source (list and watch) and by the responses to our own writes. Both carry
+resource versions, so the newer of two always wins and a writer reads its own writes immediately.
+That is what lets a controller plan from the cache without counting expectations: a pod that was
+just created is there before the next line of code runs.
 
 An object that was deleted leaves a tombstone, so that an older event that is still on its way
 cannot bring it back.
@@ -39,7 +39,7 @@ _NOTHING: Final[dict[Key, Manifest]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Tell what happened to one object; None stands for absence."""
+    """Return what happened to one object; None stands for absence."""
 
     kind: Kind
     old: Manifest | None
@@ -89,7 +89,7 @@ class Store:
         self._tombstones: OrderedDict[str, int] = OrderedDict()
 
     def add_index(self, name: str, function: IndexFunction) -> None:
-        """Keep an index; objects that are held already are indexed at once."""
+        """Keep an index; objects that are held already are indexed immediately."""
         index: dict[str, set[Key]] = {}
         self._indexes[name] = (function, index)
         for key, manifest in self._items():
@@ -163,7 +163,7 @@ class Store:
             key: Where it was.
             uid: Which incarnation; another one under that key is left alone.
             version: Resource version of the removal where known. Without it the incarnation is
-                taken as gone for good.
+                taken as gone permanently.
         """
         self._bury(uid, _GONE_FOR_GOOD if version is None else version)
         self._newest = max(self._newest, version or 0)
@@ -291,8 +291,8 @@ class Store:
 class Listing:
     """A listing of one namespace, or of all, that a store takes in page by page.
 
-    What a page has is in the store at once. What no page had, and is not newer than the listing,
-    is taken out at the end: only then is it known to be gone.
+    What a page has is in the store immediately. What no page had, and is not newer than the
+    listing, is taken out at the end: only then is it known to be gone.
     """
 
     def __init__(self, store: Store, namespace: str | None) -> None:
@@ -339,7 +339,7 @@ class Listing:
 
 
 def _same(old: Manifest, new: Manifest) -> bool:
-    """Compare two versions but for the resource version, which always differs."""
+    """Compare two versions except for the resource version, which always differs."""
     if old.keys() != new.keys():
         return False
     for name, value in new.items():

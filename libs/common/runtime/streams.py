@@ -29,14 +29,14 @@ def choose_stream_seconds(chance: float) -> int:
 
 
 class Pace:
-    """Say how long a stream has to wait that follows others which ended at once."""
+    """Say how long a stream has to wait that follows others which ended immediately."""
 
     def __init__(self) -> None:
         """Know of no stream yet."""
         self._begun: dict[str, tuple[float, int]] = {}
 
     def begin(self, path: str, now: float) -> float:
-        """Note that a stream is to begin, and return the seconds that it has to wait.
+        """Note that a stream should begin, and return the seconds that it has to wait.
 
         Args:
             path: What is watched.

@@ -68,7 +68,7 @@ class Triggers:
         self._resync_keys(self._store)
 
     def find_blocked(self, key: Key, primary: Manifest) -> str:
-        """Tell why no pass can be made over a primary; empty when one can.
+        """Tell why no reconcile can be made over a primary; empty when one can.
 
         A namespace is only worked on when all kinds in it can be read. What belongs to no
         namespace may be used from any: it is not let go before all of them can be read.

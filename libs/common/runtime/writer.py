@@ -1,9 +1,9 @@
 """Writer: takes the steps of a plan against the API server and the cache.
 
-Three rules make a step safe to repeat. Whoever creates meets a lock: the name. Whoever changes or
-deletes names the incarnation: the UID. Whoever gets an answer puts it into the cache before the
-next line runs, so that the next look sees it; and whoever gets no answer looks before the next
-pass, so that nothing is ever counted that may or may not be there.
+Three rules make a step safe to repeat. Anyone who creates meets a lock: the name. Anyone who
+changes or deletes names the incarnation: the UID. Anyone who gets a response puts it into the cache
+before the next line runs, so that the next look sees it; and anyone who gets no response looks
+before the next pass, so that nothing is ever counted that may or may not be there.
 """
 
 from __future__ import annotations
@@ -58,11 +58,12 @@ class Writer:
 
     Args:
         client: Connection to the API server.
-        cache: Stores that are given the answers.
+        cache: Stores that are given the responses.
         origin: The pass; its controller names the field manager.
         owner_uid: UID of the primary; its children carry it.
-        unknown: Objects of which a write got no answer, to be looked up before the next pass.
-        settled: Applies that changed nothing, by UID: resource version and hash at that time.
+        unknown: Objects of which a write got no response, to be looked up before the next
+        reconcile. settled: Applies that changed nothing, by UID: resource version and hash at that
+        time.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Writer:
         unknown: set[tuple[Kind, Key]],
         settled: dict[str, tuple[str, str]],
     ) -> None:
-        """Prepare for one pass."""
+        """Prepare for one reconcile."""
         self._client = client
         self._cache = cache
         self._origin = origin
@@ -185,7 +186,7 @@ class Writer:
                 try:
                     live = await self._client.get(step.kind, step.key)
                 except NotFound:
-                    # Whoever had the name was on the way out.
+                    # Anyone who had the name was on the way out.
                     if not chances:
                         raise
                     continue
@@ -195,7 +196,7 @@ class Writer:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _is_going(self, step: Create) -> bool:
-        """Tell whether the cache shows an object of the name that may be gone by now."""
+        """Return whether the cache shows an object of the name that may be gone by now."""
         informer = self._cache.find(step.kind)
         held = informer.store.get(step.key) if informer is not None else None
         return held is not None and is_deleting(held) and not finalizers.lingers(held)
@@ -234,7 +235,7 @@ class Writer:
         self._settled.pop(uid, None)
         self._settled[uid] = (version, _hash_of(desired))
         if len(self._settled) > _REMEMBERED:
-            # The oldest; at worst it is sent once more.
+            # The oldest; at worst it is sent again.
             del self._settled[next(iter(self._settled))]
 
     async def _own_fields(self, kind: Kind, key: Key, live: Manifest) -> None:

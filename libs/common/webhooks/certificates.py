@@ -36,7 +36,7 @@ _SKEW: Final = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Hold a certificate, its key, and what the API server is to trust; all PEM.
+    """Hold a certificate, its key, and what the API server should trust; all PEM.
 
     Attributes:
         certificate: The certificate.
@@ -94,7 +94,7 @@ def issue(
 
 
 def find_problem(held: Certificate, names: Sequence[str], now: datetime) -> str:
-    """Say why a certificate is to be replaced; empty when it is good.
+    """Say why a certificate must be replaced; empty when it is good.
 
     Args:
         held: The certificate.
@@ -123,7 +123,7 @@ def find_problem(held: Certificate, names: Sequence[str], now: datetime) -> str:
 
 
 def is_certificate(text: bytes) -> bool:
-    """Tell whether a text is a certificate in PEM, of whatever kind."""
+    """Return whether a text is a certificate in PEM, of whatever kind."""
     try:
         x509.load_pem_x509_certificate(text)
     except ValueError:

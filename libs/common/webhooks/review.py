@@ -17,7 +17,7 @@ class Review:
     """Say what is about to happen to an object.
 
     Attributes:
-        uid: Name of the question, which the answer repeats.
+        uid: Name of the question, which the response repeats.
         operation: CREATE, UPDATE, DELETE or CONNECT.
         namespace: Namespace of the object, also where the object does not say it.
         name: Its name; empty when the server is still to make one.
@@ -60,7 +60,7 @@ class Verdict:
     Attributes:
         patch: JSON patch that changes the object; empty to leave it.
         refusal: Why it must not happen; empty to let it.
-        warnings: What the client shows to whoever asked.
+        warnings: What the client shows to anyone who asked.
     """
 
     patch: Sequence[Mapping[str, Any]] = ()
@@ -68,7 +68,7 @@ class Verdict:
     warnings: Sequence[str] = ()
 
     def render(self, review: Review) -> Manifest:
-        """Render the body of the answer."""
+        """Render the body of the response."""
         response: Manifest = {"uid": review.uid, "allowed": not self.refusal}
         if self.refusal:
             response["status"] = {"code": 403, "message": self.refusal}

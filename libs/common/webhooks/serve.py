@@ -60,7 +60,7 @@ async def _serve(
     namespace = settings.pod_namespace or manager.config.namespace
     service = Key(namespace, settings.webhook_service)
     serving = asyncio.Event()
-    # Whoever asks a Service is sent to what is ready, and is to be answered there.
+    # Anyone who asks a Service is sent to what is ready, and must be answered there.
     manager.health.add_ready_check(
         "webhooks", lambda: None if serving.is_set() else "waiting for the certificate"
     )
@@ -95,7 +95,7 @@ async def _follow(
 ) -> None:
     """Look after the certificate, and show the one that takes its place.
 
-    API servers hear by a watch whom they are to trust. So a certificate is shown with the second
+    API servers hear by a watch whom they should trust. So a certificate is shown with the second
     look at it, unless the one that is shown is trusted no more anyway.
     """
     last = shown

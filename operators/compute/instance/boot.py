@@ -29,7 +29,7 @@ def find_verified_boot(instance: Instance, observed: Observed) -> VerifiedBoot |
 
 
 def is_boot_verified(instance: Instance, observed: Observed) -> bool:
-    """Tell whether the guest of the current run has shown that it booted."""
+    """Return whether the guest of the current run has shown that it booted."""
     verified, run = find_verified_boot(instance, observed), observed.run
     return run is not None and verified is not None and verified.vmi_uid == run.view.uid
 
@@ -103,7 +103,7 @@ def find_replaced_disks(observed: Observed) -> list[DiskView]:
 def find_retired_disks(instance: Instance, observed: Observed, now: datetime) -> list[DiskView]:
     """Find the root disks to delete.
 
-    A directive keeps all disks: whoever wrote it may want to go back. So does an Operation in
+    A directive keeps all disks: anyone who wrote it may want to go back. So does an Operation in
     progress, whose directive somebody may have removed. Otherwise a disk is deleted
 
     - if it was never filled and the machine has a disk that is;
@@ -148,7 +148,7 @@ def _expects_agent(instance: Instance) -> bool:
 
 
 def _runs_from_template(observed: Observed) -> bool:
-    """Tell whether the machine runs from the disk that its template names."""
+    """Return whether the machine runs from the disk that its template names."""
     machine, run = observed.machine, observed.run
     return machine is not None and run is not None and run.ready and run.disk == machine.disk
 

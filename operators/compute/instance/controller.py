@@ -132,7 +132,7 @@ class InstanceReconciler:
         refusals = refusals_of(ending.actions, outcome)
         status = build_final_status(instance, observed, rest, refusals, now=ctx.now())
         await ctx.apply_status(status)
-        # A machine may be gone at once, and its disk is to follow.
+        # A machine may be gone immediately, and its disk should follow.
         again = NEXT_SECONDS if rest.actions else None
         return Result.from_outcome(outcome, requeue_after=again)
 

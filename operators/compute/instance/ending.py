@@ -23,11 +23,11 @@ _ORPHAN: Final = "orphan"
 def plan_ending(instance: Instance, observed: Observed) -> Ending:
     """Decide what has to happen before an Instance may go.
 
-    The address is given back first and the disk last: nothing is sent to a machine that goes, and
+    The address is released first and the disk last: nothing is sent to a machine that goes, and
     no disk is taken from one that runs. The policy is that of this moment.
     """
     if _ORPHAN in instance.metadata.finalizers:
-        # Whoever deletes with --cascade=orphan wants everything to stay as it is.
+        # Anyone who deletes with --cascade=orphan wants everything to stay as it is.
         return Ending(done=True)
     address = _end_address(instance, observed)
     machine = observed.machine

@@ -119,7 +119,7 @@ def _find_pod_address(ctx: Context, run: Run | None) -> str:
 
 
 def _is_shut_down(ctx: Context, instance: Instance, run: Run | None) -> bool:
-    """Tell whether the guest shut itself down.
+    """Return whether the guest shut itself down.
 
     Its launcher pod then remains and has completed. A pod that was deleted, such as by a drain of
     the node, makes the guest shut down as well, and is gone afterwards. What was seen once counts
@@ -378,7 +378,7 @@ def map_operation(operation: Manifest, cache: Cache) -> Iterable[Key]:
 
 
 def shrink_node(node: Manifest) -> Manifest:
-    """Keep of a node what tells whether it is silent; nodes report often and at length."""
+    """Keep of a node what says whether it is silent; nodes report often and at length."""
     ready = condition_at(node, "Ready")
     return {
         "apiVersion": node.get("apiVersion"),

@@ -1,4 +1,4 @@
-"""What was seen around an Instance, and what follows from it at once; pure."""
+"""What was seen around an Instance, and what follows from it immediately; pure."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ class Volumes:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Show what there is around one Instance.
+    """Show the current state around one Instance.
 
     Attributes:
         size: How much the InstanceSize gives; None when there is none of that name.
@@ -273,7 +273,7 @@ def find_current_disk(instance: Instance, observed: Observed) -> str:
 
 
 def find_wanted_disk(instance: Instance, observed: Observed) -> str:
-    """Find the root disk that the machine is to boot from, as soon as that can be done."""
+    """Find the root disk that the machine should boot from, as soon as that can be done."""
     return _find_asked_disk(instance, observed) or find_current_disk(instance, observed)
 
 
@@ -292,9 +292,9 @@ def find_boot(instance: Instance) -> Directive | None:
 
 
 def is_protected(instance: Instance, observed: Observed) -> bool:
-    """Tell whether the machine may start: what is to keep it closed stands.
+    """Return whether the machine may start: what should keep it closed stands.
 
-    The firewall is asked alone where there is one: rules that it cannot express make it not Ready,
+    The firewall is asked alone if there is one: rules that it cannot express make it not Ready,
     although all is closed.
     """
     if instance.spec.firewall_ref is not None:
@@ -305,7 +305,7 @@ def is_protected(instance: Instance, observed: Observed) -> bool:
 
 
 def has_network(instance: Instance, observed: Observed) -> bool:
-    """Tell whether the network of the machine is known."""
+    """Return whether the network of the machine is known."""
     if instance.spec.network_ref is None:
         return True
     network = observed.network
@@ -319,7 +319,7 @@ def has_network(instance: Instance, observed: Observed) -> bool:
 
 
 def can_have_private_ip(instance: Instance, observed: Observed) -> bool:
-    """Tell whether the Network gives addresses of its own; True while it is not known."""
+    """Return whether the Network gives addresses of its own; True while it is not known."""
     if instance.spec.network_ref is None:
         return False
     network = observed.network

@@ -57,7 +57,7 @@ class Decision:
 
     Attributes:
         disk: Root disk of its template.
-        run: Whether KubeVirt is to keep it running.
+        run: Whether KubeVirt should keep it running.
     """
 
     disk: str
@@ -82,7 +82,7 @@ def plan_instance(instance: Instance, observed: Observed, now: datetime) -> tupl
 
 
 def decide_machine(instance: Instance, observed: Observed) -> Decision:
-    """Decide what the machine is to boot from, and whether it is to run.
+    """Decide what the machine should boot from, and whether it should run.
 
     A machine that runs is never stopped for what it should have waited for: that is told by
     conditions, and counts again at its next start.
@@ -104,7 +104,7 @@ def decide_machine(instance: Instance, observed: Observed) -> Decision:
 
 
 def may_start(instance: Instance, observed: Observed) -> bool:
-    """Tell whether nothing is missing that a machine needs before it may start."""
+    """Return whether nothing is missing that a machine needs before it may start."""
     disk = observed.disks.get(find_current_disk(instance, observed))
     return (
         disk is not None
@@ -205,7 +205,7 @@ def _plan_machine(instance: Instance, observed: Observed) -> list[Action]:
 
 
 def _has_network_data(instance: Instance, observed: Observed) -> bool:
-    """Tell whether the guest gets network data; a machine that has it keeps it."""
+    """Return whether the guest gets network data; a machine that has it keeps it."""
     held = observed.machine is not None and observed.machine.has_network_data
     return held or find_network_data(instance, observed) is not None
 

@@ -178,7 +178,7 @@ def build_machine(
         disk: Root disk to boot from.
         claims: Claims of further volumes, by volume name.
         network: Network of the machine; None for the pod network.
-        run: Whether KubeVirt is to keep it running.
+        run: Whether KubeVirt should keep it running.
         network_data: Whether the cloud-init Secret configures the network of the guest.
     """
     spec = {

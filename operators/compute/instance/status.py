@@ -59,8 +59,8 @@ def build_status(
 
     Args:
         instance: What is asked for.
-        observed: What there is, after the steps of this pass.
-        refusals: Steps of this pass that failed.
+        observed: What there is, after the steps of this reconcile.
+        refusals: Steps of this reconcile that failed.
         now: Time of the transitions that happen here.
     """
     kept = follow_kept_disks(instance, observed, now)

@@ -54,9 +54,9 @@ from operators.compute.operation.status import build_operation_status
 from operators.compute.settings import Settings
 
 _TURNS: Final = 16
-"""Most turns of one pass; more than any Operation has steps."""
+"""Most turns of one reconcile; more than any Operation has steps."""
 _LOOK_SECONDS: Final = 1.0
-"""Seconds until the next pass after one that did not come to rest."""
+"""Seconds until the next reconcile after one that did not come to rest."""
 
 
 def build_operations(settings: Settings) -> Controller:
@@ -140,7 +140,7 @@ async def _advance(ctx: Context) -> Result | None:
         if turn.changes or not acted:
             await _write(ctx, operation, turn, outcome)
         if not acted and not turn.again:
-            # An Operation that has just ended has its finalizer taken off by the next pass.
+            # An Operation that has just ended has its finalizer taken off by the next reconcile.
             ended = turn.changes.get("phase") in FINAL_PHASES
             return Result.from_outcome(outcome, requeue_after=0.0 if ended else turn.look_again)
     return Result(requeue_after=_LOOK_SECONDS)
@@ -173,7 +173,7 @@ async def _ask_guest(ctx: Context, operation: Operation, turn: Turn) -> None:
 
 
 async def _observe(ctx: Context, operation: Operation) -> Observed:
-    """Look around; at the run itself where it is about to be written down for good."""
+    """Look around; at the run itself where it is about to be written down permanently."""
     observed = observe_operation(ctx, operation)
     if await is_behind(ctx, operation, observed):
         raise TransientError(

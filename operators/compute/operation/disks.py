@@ -36,7 +36,7 @@ from operators.compute.operation.resources import set_directive
 
 
 def rebuild(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
-    """Boot from a disk that is filled anew."""
+    """Boot from a disk that is filled again."""
     match operation.observed.step:
         case "Baseline":
             return _begin(operation, target, Facts())

@@ -51,7 +51,7 @@ def observe_operation(ctx: Context, operation: Operation) -> Observed:
 
 
 async def is_behind(ctx: Context, operation: Operation, observed: Observed) -> bool:
-    """Tell whether the cache lacks something that is there and that the Operation would fail for.
+    """Return whether the cache lacks something that is there and that the Operation would fail for.
 
     Kinds are watched by streams of their own: an Instance that was made just before its Operation
     may be seen after it, and the end of an Operation is final.
@@ -127,7 +127,7 @@ def _find_target(ctx: Context, operation: Operation) -> Target | None:
 def find_agent(run: Manifest) -> datetime | None:
     """Find since when the agent of the guest is connected; None while it is not.
 
-    KubeVirt makes the condition anew each time and writes when as the time of a probe. It gives no
+    KubeVirt makes the condition again each time and writes when as the time of a probe. It gives no
     time of transition.
     """
     condition = condition_at(run, VmCondition.AGENT_CONNECTED)

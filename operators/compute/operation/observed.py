@@ -63,7 +63,7 @@ class Target:
 
     @property
     def powered(self) -> bool:
-        """Whether the machine is to run."""
+        """Whether the machine should run."""
         return self.instance.spec.power is Power.RUNNING
 
     @property
@@ -124,11 +124,11 @@ class Target:
         return ""
 
     def holds(self, condition: ConditionType) -> bool:
-        """Tell whether a condition holds for the spec as it is now."""
+        """Return whether a condition holds for the spec as it is now."""
         return holds_at(self.manifest, condition)
 
     def is_false(self, condition: ConditionType) -> bool:
-        """Tell whether a condition is stated and does not hold."""
+        """Return whether a condition is stated and does not hold."""
         return text_at(condition_at(self.manifest, condition), "status") == "False"
 
     def message(self, condition: ConditionType) -> str:
@@ -151,7 +151,7 @@ class Restorable:
 
     Attributes:
         ready: Whether disks can be made of it.
-        volume_snapshot: VolumeSnapshot of the root disk; empty where it has none.
+        volume_snapshot: VolumeSnapshot of the root disk; empty if it has none.
     """
 
     ready: bool
@@ -160,7 +160,7 @@ class Restorable:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Show what there is around one Operation.
+    """Show the current state around one Operation.
 
     Attributes:
         target: Instance of that name; None when there is none.
@@ -193,7 +193,7 @@ class Turn:
         changes: Fields of the status to set; written before anything is done on the ground of them.
         actions: Steps to take, each safe to repeat.
         message: What it is at, for people.
-        again: Whether to decide anew at once, since the status says more now.
+        again: Whether to decide again immediately, since the status says more now.
         look_again: Seconds until it has to be looked at though nothing happens.
         asks_guest: Whether the guest is asked to reboot, once the changes are written.
     """
@@ -233,12 +233,12 @@ def succeed(message: str) -> Turn:
 
 
 def is_done(answer: DirectiveStatus | None) -> bool:
-    """Tell whether a directive was carried out."""
+    """Return whether a directive was carried out."""
     return answer is not None and answer.state is DirectiveState.DONE
 
 
 def is_failed(answer: DirectiveStatus | None) -> bool:
-    """Tell whether a directive cannot be carried out."""
+    """Return whether a directive cannot be carried out."""
     return answer is not None and answer.state is DirectiveState.FAILED
 
 

@@ -34,7 +34,7 @@ from operators.compute.operation.resources import set_directive
 
 
 def reboot(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
-    """End the run, by its UID; the machine starts anew by itself."""
+    """End the run, by its UID; the machine starts again by itself."""
     facts = operation.observed.facts
     match operation.observed.step:
         case "Baseline":

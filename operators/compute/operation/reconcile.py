@@ -1,11 +1,11 @@
 """What an Operation does next; pure: no input or output, the time is passed in.
 
-| crash after | what is there | what the next process does |
+| crash after | what exists | what the next process does |
 |---|---|---|
-| the Lease is created | Lease with our UID, phase Pending | takes the Lease for its own, goes on |
-| the facts are written | facts, no effect | acts on the facts |
+| the Lease is created | Lease with our UID, phase Pending | takes the Lease for its own, continues
+| | the facts are written | facts, no effect | acts on the facts |
 | the directive is written | facts, directive | finds the directive there, waits |
-| the effect | facts, directive, answer | reads the answer, goes on |
+| the effect | facts, directive, answer | reads the response, continues |
 | the outcome is written | outcome, directive, Lease | withdraws, gives free, ends |
 | the directive is withdrawn | outcome, Lease | gives free, ends |
 | the Lease is deleted | outcome | ends |
@@ -94,7 +94,7 @@ def decide(operation: Operation, observed: Observed, now: datetime) -> Turn:
 
 
 def is_cancelled(operation: Operation) -> bool:
-    """Tell whether the Operation is to end early; who deletes it wants that too."""
+    """Return whether the Operation should end early; who deletes it wants that too."""
     return operation.spec.cancel or operation.metadata.is_deleting
 
 
@@ -215,7 +215,7 @@ def _cancel_snapshot(operation: Operation, held: MachineSnapshotView) -> Turn | 
 
 
 def _give_up(operation: Operation, reason: OperationReason, message: str) -> Turn:
-    """End without success; what has changed already is undone first where it can be."""
+    """End without success; what has changed already is undone first if it can be."""
     changed = operation.observed.step not in (BASELINE, PREPARE)
     if operation.spec.type in _UNDONE and changed:
         changes = {
@@ -299,7 +299,7 @@ def _finish(
 
 
 def _leaves_directive(operation: Operation) -> bool:
-    """Tell whether the directive to boot from the old disk outlives the Operation.
+    """Return whether the directive to boot from the old disk outlives the Operation.
 
     Without it a machine that comes up on the other disk after all would count as one that does
     without the old one, which would be deleted.

@@ -79,12 +79,12 @@ def build_snapshot(operation: Operation, name: str) -> Manifest:
 
 
 def is_snapshot_of(manifest: Manifest, uid: str) -> bool:
-    """Tell whether an Operation made a snapshot."""
+    """Return whether an Operation made a snapshot."""
     return (manifest["metadata"].get("annotations") or {}).get(MADE_BY) == uid
 
 
 def take_lock(operation: Operation, target: Target) -> Action:
-    """Create the Lease: whoever can has the Instance."""
+    """Create the Lease: anyone who can has the Instance."""
     step = Create(
         LEASE,
         build_lease(operation, target),

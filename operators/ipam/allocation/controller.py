@@ -76,7 +76,7 @@ async def reconcile(ctx: Context) -> Result | None:
             reason = AllocationReason.SURPLUS if surplus else AllocationReason.RETURNED
             _tell(ctx, reason, f"Released {entry.spec.address}")
             ctx.metrics.counter(metrics.RELEASES).labels(entry.spec.pool_ref.name).inc()
-        # The finalizer comes off in a pass of its own, which no event of our own asks for.
+        # The finalizer comes off in a reconcile of its own, which no event of our own asks for.
         return Result.from_outcome(outcome, requeue_after=0)
     if await ctx.apply_status(_build_rest(ctx, plan)) and plan.move is Move.REST:
         _tell(
@@ -89,7 +89,7 @@ async def reconcile(ctx: Context) -> Result | None:
 
 
 async def finalize(ctx: Context) -> Result | None:
-    """Let an entry go that nobody needs; one that is in use stays, whoever deleted it."""
+    """Let an entry go that nobody needs; one that is in use stays, no matter who deleted it."""
     entry = IPAllocation.parse(ctx.primary)
     if not ctx.is_watched(IP_CLAIM, entry.spec.claim_ref.namespace):
         return Result()
@@ -108,7 +108,7 @@ async def _find_hold(ctx: Context, entry: IPAllocation) -> Hold:
     pool, uid = spec.pool_ref.name, spec.claim_ref.uid
     cached = ctx.get(IP_CLAIM, key)
     if judge_hold(pool, spec.address, uid, _show(ctx, cached)) is Hold.HELD and cached is not None:
-        # The cache may be late, but not about what is there: at worst the release comes later.
+        # The cache may be late, but not about what exists: at worst the release comes later.
         return Hold.HELD
     return judge_hold(pool, spec.address, uid, _show(ctx, await ctx.live_get(IP_CLAIM, key)))
 
@@ -121,7 +121,7 @@ def _show(ctx: Context, claim: Manifest | None) -> Holder | None:
 
 
 def _find_grace(ctx: Context, entry: IPAllocation) -> int:
-    """Return how long an address rests: not at all where it does not come back to its pool."""
+    """Return how long an address rests: not at all if it does not come back to its pool."""
     pool = ctx.get(IP_POOL, Key("", entry.spec.pool_ref.name))
     held = ctx.projection(Book).ledger
     known, mine = held.ranges.get(entry.spec.pool_ref.name), held.entries.get(ctx.key.name)

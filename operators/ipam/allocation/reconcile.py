@@ -1,4 +1,4 @@
-"""When an address is given back; pure.
+"""When an address is released; pure.
 
 An address is released when one of two things is certain: the claim is gone, by its UID, which no
 other claim will ever have; or the claim shows another address, which the API server never lets it
@@ -26,7 +26,7 @@ class Holder:
 
     Attributes:
         uid: Which incarnation has the name now.
-        addresses: What its status says that it has, by pool; empty where it says nothing.
+        addresses: What its status says that it has, by pool; empty if it says nothing.
     """
 
     uid: str
@@ -34,7 +34,7 @@ class Holder:
 
 
 class Move(Enum):
-    """Say what is to be done with an entry."""
+    """Say what must be done with an entry."""
 
     KEEP = auto()
     REST = auto()
@@ -58,7 +58,7 @@ class ReleasePlan:
 
 
 def judge_hold(pool: str, address: str, claim_uid: str, holder: Holder | None) -> Hold:
-    """Tell whether a claim has an address.
+    """Return whether a claim has an address.
 
     Args:
         pool: Pool of the entry.

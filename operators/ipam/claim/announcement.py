@@ -2,7 +2,7 @@
 
 An address is reachable only once something outside this operator accepts it: a load balancer
 writes the addresses that it announces into `status.loadBalancer.ingress` of the Service. Only that
-field tells whether it announces the address of the claim, another one, or none.
+field says whether it announces the address of the claim, another one, or none.
 """
 
 from __future__ import annotations

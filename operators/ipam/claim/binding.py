@@ -41,7 +41,7 @@ class Binding:
 
     Attributes:
         target: What it leads to, such as `Instance/web`; empty for nothing.
-        target_uid: Which incarnation of that; empty where it has none.
+        target_uid: Which incarnation of that; empty if it has none.
         vmi_uid: Run of the machine; empty where the target is none.
         vmi_created: When that run began, as it is written.
         places: Where traffic goes: none, one a family, or those of a Service; sorted.
@@ -56,7 +56,7 @@ class Binding:
     epoch: int = 0
 
     def is_at(self, other: Binding) -> bool:
-        """Tell whether another binding leads to the same places of the same target."""
+        """Return whether another binding leads to the same places of the same target."""
         return replace(self, epoch=0) == replace(other, epoch=0)
 
 
@@ -87,14 +87,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class BindingPlan:
-    """Say where an address is to lead, and what to tell.
+    """Say where an address should lead, and what to tell.
 
     Attributes:
-        binding: What is to be published.
+        binding: What must be published.
         state: How far it is.
         reason: Reason of the condition Bound.
         message: The same for people.
-        again: Whether another step follows at once.
+        again: Whether another step follows immediately.
     """
 
     binding: Binding
@@ -149,7 +149,7 @@ def find_machine(
 
 
 def plan_binding(current: Binding, found: Finding | None) -> BindingPlan:
-    """Decide where an address is to lead.
+    """Decide where an address should lead.
 
     Args:
         current: Where it leads now.
@@ -173,7 +173,7 @@ def plan_binding(current: Binding, found: Finding | None) -> BindingPlan:
         return _stay(current, found, found.message)
     if found.sight is Sight.THERE:
         return BindingPlan(_count(current, wanted), BindingState.BOUND, found.reason, found.message)
-    # Told by what is kept, so that the next pass says the same: each place has been counted.
+    # Told by what is kept, so that the next reconcile says the same: each place has been counted.
     gone = found.sight is Sight.NOWHERE and current.epoch > 0
     state = BindingState.WITHDRAWN if gone else BindingState.PENDING
     # The run is kept in mind, so that no earlier one is ever bound.

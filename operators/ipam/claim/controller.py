@@ -134,7 +134,7 @@ class Sighting:
 
 
 def needs_finalizer(claim: Mapping[str, Any]) -> bool:
-    """Tell whether there is something to withdraw before a claim may go.
+    """Return whether there is something to withdraw before a claim may go.
 
     A claim without a target has nothing but its entry in the ledger, which is released once the
     claim is gone, by its UID.
@@ -164,7 +164,7 @@ class Reconciler:
         plan, target = self._plan(ctx, claim, grips)
         outcome = await self._publish(ctx, claim, grips, plan, target)
         if isinstance(outcome.first_error(), _PASSING):
-            # What became of it is told by the next pass, which looks.
+            # What became of it is told by the next reconcile, which looks.
             return Result.from_outcome(outcome)
         if not outcome.ok:
             plan = _explain(observe_binding(ctx, claim), outcome)
@@ -184,7 +184,7 @@ class Reconciler:
         )
         if await ctx.apply_status(status):
             _report_move(ctx, claim, plan)
-        # Our own status asks for no pass, and the next one takes the finalizer off.
+        # Our own status asks for no reconcile, and the next one takes the finalizer off.
         idle = claim.spec.target is None and plan.state is BindingState.UNBOUND
         again = plan.again or (idle and has_finalizer(ctx.primary, FINALIZER))
         return Result.from_outcome(outcome, requeue_after=0 if again else sighting.again)
@@ -262,7 +262,7 @@ class Reconciler:
         judge = partial(judge_announced, self._settings.announcement, name, service, addresses)
         announced = judge()
         if announced.reason != ClaimReason.WAITING_FOR_LOAD_BALANCER:
-            # Whatever changes this changes the Service, whose event asks for another pass.
+            # Whatever changes this changes the Service, whose event asks for another reconcile.
             refused = announced.reason == ClaimReason.REFUSED
             return Sighting(announced, _REFUSED_SECONDS if refused else None)
         age = ctx.now() - (time_at(service, "metadata", "creationTimestamp") or ctx.now())
@@ -332,7 +332,7 @@ def _plan_withdrawal(ctx: Context) -> list[Step]:
 
 
 async def _find_children(ctx: Context) -> list[str]:
-    """Look for children at the API server: what is released may be somebody else's at once."""
+    """Look for children at the API server: what is released may be somebody else's immediately."""
     name, namespace = service_name(ctx.key.name), ctx.key.namespace
     service = await ctx.live_get(SERVICE, Key(namespace, name))
     listing = await ctx.client.list(

@@ -89,7 +89,7 @@ def observe_target(ctx: Context, claim: IPClaim, families: Collection[bool]) -> 
 
 
 async def has_target(ctx: Context, claim: IPClaim) -> bool:
-    """Tell whether a claim leads to something that is there, by asking the API server.
+    """Return whether a claim leads to something that is there, by asking the API server.
 
     A target that is gone holds no claim: a namespace that is deleted with both would never go.
     """
@@ -98,7 +98,7 @@ async def has_target(ctx: Context, claim: IPClaim) -> bool:
         return False
     kind = _KINDS.get(target.kind)
     if kind is None or not ctx.is_served(kind):
-        # A plain address is there for good, and a machine without an Instance may just be off.
+        # A plain address is there permanently, and a machine without an Instance may just be off.
         return True
     return await ctx.live_get(kind, Key(ctx.key.namespace, target.name or "")) is not None
 
@@ -109,7 +109,7 @@ def observe_slices(ctx: Context) -> list[Manifest]:
 
 
 def observe_binding(ctx: Context, claim: IPClaim) -> Binding:
-    """Look where the address leads now: the slices say it, or the status where there are none."""
+    """Look where the address leads now: the slices say it, or the status if there are none."""
     shown = claim.status.binding if claim.status is not None else None
     slices = observe_slices(ctx)
     if slices:

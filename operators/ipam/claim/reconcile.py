@@ -30,7 +30,7 @@ class Grip:
     Attributes:
         pool: Name of the pool.
         address: Its address; empty for none.
-        entry: Entry of that address; None where it was lost, or where there is no address.
+        entry: Entry of that address; None where it was lost, or if there is no address.
         verdict: Why there is no address, or no entry; None while nobody said.
     """
 
@@ -69,7 +69,7 @@ def take_grip(pool: str, held: str, entries: Sequence[Entry], verdict: Verdict |
 
 
 def may_publish(grips: Sequence[Grip]) -> bool:
-    """Tell whether the addresses of a claim may lead anywhere.
+    """Return whether the addresses of a claim may lead anywhere.
 
     Nothing is announced that the ledger does not have, and no second address before the first: the
     family that a Service has first cannot be changed.

@@ -111,7 +111,7 @@ def build_service(claim: IPClaim, shown: Publication) -> Manifest:
     }
     spec |= build_fields(shown.announcement, shown.addresses, shown.load_balancer_class)
     if spec["type"] == "LoadBalancer" or "externalIPs" in spec:
-        # The API server allows the policy only where there is traffic from outside.
+        # The API server allows the policy only if there is traffic from outside.
         spec["externalTrafficPolicy"] = "Local" if local else "Cluster"
     metadata = _build_metadata(claim)
     annotations = build_annotations(shown.announcement, shown.addresses)

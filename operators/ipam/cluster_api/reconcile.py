@@ -49,13 +49,13 @@ _POOL_REASONS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Show what there is around one IPAddressClaim.
+    """Show the current state around one IPAddressClaim.
 
     Attributes:
         cluster: Cluster that the claim names; None if there is none of the name.
         pool: IPPool that the claim names, as it is; None if there is none of the name.
-        claim: The IPClaim of the name that ours has, whoever owns it.
-        address: The IPAddress of the name of the claim, whoever owns it.
+        claim: The IPClaim of the name that ours has, no matter who owns it.
+        address: The IPAddress of the name of the claim, no matter who owns it.
     """
 
     cluster: Manifest | None = None
@@ -65,13 +65,13 @@ class Observed:
 
 
 def is_ours(claim: Mapping[str, object]) -> bool:
-    """Tell whether an IPAddressClaim names an IPPool of ours."""
+    """Return whether an IPAddressClaim names an IPPool of ours."""
     group, kind = (text_at(claim, "spec", "poolRef", name) for name in ("apiGroup", "kind"))
     return (group, kind) == (IP_POOL.group, IP_POOL.kind)
 
 
 def is_held(claim: Manifest, observed: Observed) -> bool:
-    """Tell whether nothing may be done for a claim now.
+    """Return whether nothing may be done for a claim now.
 
     A claim that is being deleted is released even if its Cluster is not found: the Cluster may have
     been deleted before it.

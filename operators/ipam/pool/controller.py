@@ -35,7 +35,7 @@ from operators.ipam.pool.status import build_final_status, build_status
 from operators.ipam.settings import Settings
 
 _BATCH: Final = 256
-"""Entries that are made before the plan is held against what came in meanwhile."""
+"""Entries that are made before the plan is compared with what came in meanwhile."""
 _STATES: Final = ("free", "allocated", "quarantined", "outOfRange")
 """Fields of status.capacity that are told by the metric of addresses, each as its state."""
 _REFUSALS: Final = 3
@@ -130,7 +130,7 @@ def build_view(ctx: Context, pool: IPPool) -> PoolView:
 
 
 class _Serving:
-    """Serve a pool in one pass: plan, make entries, plan again with what was met.
+    """Serve a pool in one reconcile: plan, make entries, plan again with what was met.
 
     Attributes:
         view: The pool, with what was given last.
@@ -157,7 +157,7 @@ class _Serving:
                 return
 
     async def _give(self, grants: Sequence[Grant]) -> bool:
-        """Make entries; returns whether to go on."""
+        """Make entries; returns whether to continue."""
         for grant in grants:
             if grant.tombstone is not None:
                 await self._reclaim(grant.tombstone)
@@ -175,7 +175,7 @@ class _Serving:
         return all(judged)
 
     def _judge(self, grant: Grant, error: Exception) -> bool:
-        """Tell whether a failure leaves the others their chance."""
+        """Return whether a failure leaves the others their chance."""
         if isinstance(error, ForeignObject):
             # Somebody else was faster, whom the cache knows from here on.
             self._ctx.metrics.counter(metrics.CONFLICTS).labels(self._pool.metadata.name).inc()
@@ -227,7 +227,7 @@ def map_claim(claim: Manifest, cache: Cache) -> Iterable[Key]:
     gone = held is None or uid_of(held) != uid_of(claim)
     for request in book.list_requests(claim):
         waits = request.uid in book.ledger.open.get(request.pool, {})
-        # Whoever has an entry is told by that.
+        # Anyone who has an entry is told by that.
         if waits or (gone and not request.held) or text_at(claim, "metadata", "deletionTimestamp"):
             yield Key("", request.pool)
 

@@ -115,7 +115,7 @@ def plan_pool(
     Args:
         pool: What there is to give.
         ledger: Who has what, and who waits.
-        refused: Claims that the API server refused an entry in this pass, with what it said.
+        refused: Claims that the API server refused an entry in this reconcile, with what it said.
     """
     return _Planner(pool, ledger, refused or {}).plan()
 
@@ -143,7 +143,7 @@ class _Planner:
 
     def plan(self) -> PoolPlan:
         requests = self._ledger.list_open(self._pool.name, self._pool.max_priority)
-        # What a claim was told that it has comes before what anybody wishes for.
+        # What a claim was told that it has comes before what anybody wants for.
         for request in requests:
             if request.held:
                 self._restore(request)
@@ -280,7 +280,7 @@ class _Planner:
             self._last = number
 
     def _has(self, address: str) -> bool:
-        """Tell whether the pool has an address."""
+        """Return whether the pool has an address."""
         range_ = self._pool.range
         return range_.v6 == (":" in address) and parse_address(address) in range_.addresses
 
@@ -301,7 +301,7 @@ class _Planner:
 
 
 def find_last(pool: PoolView, grants: Sequence[Grant]) -> int | None:
-    """Return the number that was given last, for the next plan to go on after."""
+    """Return the number that was given last, for the next plan to continue after."""
     given = [grant for grant in grants if not grant.request.held and not grant.request.wish]
     return parse_address(given[-1].address) if given else pool.last
 

@@ -23,7 +23,7 @@ class Wish:
 
     Attributes:
         pool: Name of the IPPool; empty if nothing names one.
-        address: Address that it wishes for; empty for any.
+        address: Address that it wants for; empty for any.
     """
 
     pool: str
@@ -36,7 +36,7 @@ def claim_name(service: str) -> str:
 
 
 def is_ours(service: Mapping[str, object]) -> bool:
-    """Tell whether a Service asks for a load balancer of our class.
+    """Return whether a Service asks for a load balancer of our class.
 
     A Service without a class belongs to the default load balancer of the cluster.
     """

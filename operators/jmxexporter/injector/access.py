@@ -49,7 +49,7 @@ class Access:
     def render(self, request: Request) -> dict[str, str]:
         """Return what the guard is told, as properties.
 
-        The password is hashed: whoever reads the memory of the JVM does not learn it.
+        The password is hashed: anyone who reads the memory of the JVM does not learn it.
         """
         told = {"publicKey": self.values.get(KEY_VARIABLE, ""), "audience": request.container_id}
         if request.tls_secret:

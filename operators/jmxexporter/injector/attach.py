@@ -56,10 +56,10 @@ class Reply:
 
 
 def parse_reply(raw: bytes) -> Reply:
-    """Read an answer: a number, and text that differs between releases.
+    """Read a response: a number, and text that differs between releases.
 
     Raises:
-        AttachError: The connection ended without an answer: so does a JVM that dies.
+        AttachError: The connection ended without a response: so does a JVM that dies.
     """
     first, _, rest = raw.decode(errors="replace").partition("\n")
     if not first.strip():
@@ -103,7 +103,7 @@ class Attachment:
         self._trigger = f".attach_pid{inner}"
 
     def has_socket(self) -> bool:
-        """Tell whether the JVM listens already, which a signal is not needed for then."""
+        """Return whether the JVM listens already, which a signal is not needed for then."""
         try:
             with self._connect():
                 return True

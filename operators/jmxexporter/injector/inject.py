@@ -56,7 +56,7 @@ _ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - names of what is list
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """Say what there is to load.
+    """Return what to load.
 
     Attributes:
         agent: Jar of the guard's agent.
@@ -82,7 +82,7 @@ class Material:
 
     Attributes:
         config: Configuration of the exporter.
-        kit: What there is to load.
+        kit: What there should load.
         access: Who may use the endpoint.
     """
 
@@ -303,7 +303,7 @@ class Job:
         return self._report(port, replace(found, config_hash=request.config_hash), changed=True)
 
     def _ask(self, place: Place, request: dict[str, str]) -> dict[str, str]:
-        """Give the guard a request, and wait for its answer."""
+        """Give the guard a request, and wait for its response."""
         stem = f"{self.process.pid}-{secrets.token_hex(8)}"
         answer = f"answer-{stem}.properties"
         request |= {"id": self.request.id, "answer": f"{place.inside}/{answer}"}

@@ -320,7 +320,7 @@ class Report:
 
 
 def _is_sound(jvm: Mapping[str, Any]) -> bool:
-    """Tell whether a report fits into a status; a process of the pod may have written it."""
+    """Return whether a report fits into a status; a process of the pod may have written it."""
     texts = [jvm.get(name, "") for name in ("main", "reason", "message", "config_hash", "version")]
     port, numbers = jvm.get("port", 0), [jvm.get(name, 0) for name in ("pid", "start", "port")]
     return (

@@ -184,7 +184,7 @@ def check_upstream(process: Process, request: Request) -> Refusal | None:
 def find_port(host: str, ports: Sequence[int]) -> int | None:
     """Return the first port that nobody has; None when all are taken.
 
-    The answer may be outdated a moment later; whoever binds it then sees for itself.
+    The response may be outdated a moment later; anyone who binds it then sees for itself.
     """
     for port in ports:
         if _is_free(host, port):

@@ -88,7 +88,7 @@ class Process:
         return self.read_start()
 
     def read_start(self) -> int:
-        """Read anew when the process with this id started.
+        """Read again when the process with this id started.
 
         Raises:
             OSError: There is none.
@@ -177,7 +177,7 @@ class Process:
         return time.clock_gettime(time.CLOCK_BOOTTIME) - self.start / ticks
 
     def is_alive(self) -> bool:
-        """Tell whether this very process still runs."""
+        """Return whether this very process still runs."""
         try:
             same = self.read_start() == self.start
             state = (self.path / "stat").read_text().rpartition(")")[2].split()[0]
@@ -191,7 +191,7 @@ class Process:
         return self.status.get("Name") == "java" or first.rpartition("/")[2] == "java"
 
     def belongs_to(self, container_id: str) -> bool:
-        """Tell whether the process names this container among its control groups."""
+        """Return whether the process names this container among its control groups."""
         try:
             return bool(container_id) and container_id in (self.path / "cgroup").read_text()
         except OSError:

@@ -47,7 +47,7 @@ class AddressSet:
         return cls(join(spans[4]), join(spans[6]))
 
     def meets(self, other: AddressSet) -> bool:
-        """Tell whether two sets have an address in common."""
+        """Return whether two sets have an address in common."""
         return any(
             first < there_end and there < end
             for family in BITS
@@ -86,7 +86,7 @@ def cut(sets: Iterable[Spans], end: int) -> Iterator[tuple[Span, int]]:
         end: End of the line, which begins at 0.
 
     Yields:
-        Each piece, in order, with a number whose bit n tells whether set n holds it.
+        Each piece, in order, with a number whose bit n says whether set n holds it.
     """
     turns: dict[int, int] = {0: 0}
     for number, spans in enumerate(sets):

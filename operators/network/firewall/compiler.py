@@ -89,7 +89,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """Tell of a rule that the backend does not, or not wholly, express.
+    """Report a rule that the backend does not, or not wholly, express.
 
     Attributes:
         rule: Name of the rule, or field of a default.
@@ -221,7 +221,7 @@ def _keep_reachable(ruleset: Ruleset) -> Iterable[Opening]:
 
 
 def _holds(opening: Opening, wanted: PortRange) -> bool:
-    """Tell whether an opening is about the ports that are wanted."""
+    """Return whether an opening is about the ports that are wanted."""
     first, last = wanted.ports or ALL_PORTS
     return not opening.ports or any(
         each.protocol is wanted.protocol
@@ -330,7 +330,7 @@ def _tell_undefined(rule: PacketRule) -> Shortfall:
 
 
 def _fits(ruleset: Ruleset, limit: int) -> bool:
-    """Tell whether a policy has room for a ruleset; stops counting where it has not."""
+    """Return whether a policy has room for a ruleset; stops counting if it has not."""
     return all(
         cost <= limit
         for cost in accumulate(opening.cost for opening in _find_openings(find_traffic(ruleset)))

@@ -5,7 +5,7 @@ add up, so what one takes out another may bring back: 10.0.0.0/8 but 10.1.0.0/16
 10.1.1.0/24 is one exception and two blocks, not eight exceptions.
 
 The tree of prefixes is walked once from the leaves. For each node two costs are known: to hold the
-wanted addresses below it where nothing is held (`alone`), and where a block above holds all of it
+wanted addresses below it if nothing is held (`alone`), and where a block above holds all of it
 (`inside`). Each block and each exception costs one.
 """
 
@@ -24,7 +24,7 @@ type _Piece = tuple[Span, Wish]
 
 
 class Wish(Enum):
-    """Say what is to become of an address."""
+    """Say what should become of an address."""
 
     HELD = auto()
     FREE = auto()
@@ -33,7 +33,7 @@ class Wish(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Hold a prefix but for some exceptions.
+    """Hold a prefix except for some exceptions.
 
     Attributes:
         cidr: The prefix.
@@ -51,7 +51,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Hold a part of the answer: joined by reference, and written out once at the end.
+    """Hold a part of the response: joined by reference, and written out once at the end.
 
     Attributes:
         cost: Number of blocks and exceptions.

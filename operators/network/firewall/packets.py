@@ -22,7 +22,7 @@ from operators.network.api.v1alpha1.firewall import (
 from operators.network.api.v1alpha1.peers import FirewallPeer
 
 type Belongs = Callable[[FirewallPeer], bool]
-"""Tells whether the other end of a packet is among the machines that a peer names."""
+"""Says whether the other end of a packet is among the machines that a peer names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Packet:
 def is_allowed(
     spec: FirewallSpec, packet: Packet, belongs: Belongs, protected: Sequence[str] = ()
 ) -> bool:
-    """Tell whether a packet passes: by its address, as a peer, or as one who must be reachable.
+    """Return whether a packet passes: by its address, as a peer, or as one who must be reachable.
 
     Args:
         spec: The rules.

@@ -51,7 +51,7 @@ _SECONDARY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Show what there is around one Firewall.
+    """Show the current state around one Firewall.
 
     Attributes:
         network: The network of the firewall; None when it does not exist.
@@ -81,7 +81,7 @@ class Observed:
 
 
 def find_carrier(observed: Observed) -> Carrier | None:
-    """Return what the policy is written as; None where nothing reaches the interfaces."""
+    """Return what the policy is written as; None if nothing reaches the interfaces."""
     network = observed.network
     if network is None or network.backend != Backend.MULTUS:
         return Carrier()
@@ -91,7 +91,7 @@ def find_carrier(observed: Observed) -> Carrier | None:
 
 
 def is_reached(firewall: Firewall, observed: Observed, member: InstanceView) -> bool:
-    """Tell whether the policy reaches the interface of an instance, whatever its network.
+    """Return whether the policy reaches the interface of an instance, whatever its network.
 
     A NetworkPolicy reaches all that is on the network of pods, and a MultiNetworkPolicy the one
     network that it is for.
@@ -129,7 +129,7 @@ def build_closing_child(firewall: Firewall, observed: Observed) -> Child:
 
 
 def build_child(firewall: Firewall, compiled: Compiled, observed: Observed) -> Child | None:
-    """Build the policy that opens; None where there is nothing to write it as."""
+    """Build the policy that opens; None if there is nothing to write it as."""
     carrier = find_carrier(observed)
     if carrier is None:
         return None
@@ -178,8 +178,8 @@ def build_status(
     Args:
         firewall: What is asked for.
         compiled: Its rules as the backend can say them.
-        observed: What there is, after the steps of this pass.
-        refusal: Why a step of this pass failed.
+        observed: What there is, after the steps of this reconcile.
+        refusal: Why a step of this reconcile failed.
         current: Conditions as the object shows them.
         now: Time of the transitions that happen here.
     """

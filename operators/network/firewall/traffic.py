@@ -1,9 +1,9 @@
 """What a firewall allows in one direction, before any backend has a say; pure.
 
 Addresses are cut where a rule begins or ends, and so are ports. For each piece of the address line
-the rules that are about it are walked in order, for all ports at once: a set of ports is a number
-with a bit for each piece of the port line. Pieces of the address line on which the same is allowed
-are one zone.
+the rules that are about it are walked in order, for all ports together: a set of ports is a
+number with a bit for each piece of the port line. Pieces of the address line on which the same is
+allowed are one zone.
 """
 
 from __future__ import annotations

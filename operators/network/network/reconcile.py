@@ -52,7 +52,7 @@ type Refusal = tuple[NetworkReason, str]
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Show what there is around one Network.
+    """Show the current state around one Network.
 
     Attributes:
         instances: Instances of the namespace.
@@ -83,7 +83,7 @@ class Observed:
 
 
 def find_carrier(network: Network, observed: Observed) -> Carrier | None:
-    """Return what policies of the network are written as; None where there is nothing."""
+    """Return what policies of the network are written as; None if there is nothing."""
     if network.spec.backend is Backend.POD_NETWORK:
         return Carrier()
     if MULTI_NETWORK_POLICY in observed.served:
@@ -154,8 +154,8 @@ def build_status(
 
     Args:
         network: What is asked for.
-        observed: What there is, after the steps of this pass.
-        refusal: Why a step of this pass failed.
+        observed: What there is, after the steps of this reconcile.
+        refusal: Why a step of this reconcile failed.
         current: Conditions as the object shows them.
         now: Time of the transitions that happen here.
     """

@@ -48,7 +48,7 @@ def find_obstacle(network: Network) -> str:
 
 
 def is_resolved(routes: Iterable[RouteStatus]) -> bool:
-    """Tell whether every route can be used."""
+    """Return whether every route can be used."""
     return all(route.reason is NetworkReason.RESOLVED for route in routes)
 
 

@@ -239,7 +239,7 @@ class Notes:
         return [line.removeprefix(f"{word} ") for line in self.lines if line.startswith(f"{word} ")]
 
     def has(self, count: int) -> bool:
-        """Tell whether so many calls have ended."""
+        """Return whether so many calls have ended."""
         return len(self.of("end")) >= count
 
     def go(self) -> None:

@@ -92,8 +92,8 @@ class Lanes[T]:
         """Hand items over, in order; wait while too many wait, unless told to give up.
 
         Args:
-            items: What is to be worked on.
-            give_up: Tells whether to return though too many wait.
+            items: What must be worked on.
+            give_up: Says whether to return though too many wait.
             lend: Whether the calling thread may work on items itself, as long as calls are quick.
         """
         self._queue.extend(items)

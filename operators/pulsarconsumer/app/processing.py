@@ -170,7 +170,7 @@ class Processor:
         return fit, blocked
 
     def _prepare(self, message: Received) -> tuple[bool, Received | None]:
-        """Tell whether a message was settled without its handler, and what waits instead."""
+        """Return whether a message was settled without its handler, and what waits instead."""
         self._held.take(message)
         unsent = self._settler.take_unsent(message)
         if unsent is not None:

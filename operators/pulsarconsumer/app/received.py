@@ -19,7 +19,7 @@ type RawMessage = Any
 
 
 class Received(Message):
-    """One message that is neither acknowledged nor given back.
+    """One message that is neither acknowledged nor released.
 
     Attributes:
         source: The consumer that received it.
@@ -58,7 +58,7 @@ def receive_message(source: Any, raw: RawMessage) -> Received:
     """Return what a source received; its value is the payload until `set_value`.
 
     Args:
-        source: The consumer; its `count_attempts` tells which attempt a message of the topic is,
+        source: The consumer; its `count_attempts` says which attempt a message of the topic is,
             from its id and the count of the broker.
         raw: The message of the client.
     """
@@ -70,7 +70,7 @@ def receive_message(source: Any, raw: RawMessage) -> Received:
 
 
 def next_attempt(message: Received, failed: int = 1) -> Received:
-    """Return the same message for its next attempt; handlers may have kept the one before.
+    """Return the same message for its next attempt; handlers may have kept the previous one.
 
     Args:
         message: The message of the last attempt.
@@ -95,7 +95,7 @@ def set_value(
 
 
 def is_decoded(message: Received) -> bool:
-    """Tell whether `set_value` was called."""
+    """Return whether `set_value` was called."""
     try:
         _GET_VALUE(message)
     except AttributeError:

@@ -53,7 +53,7 @@ class Source:
         label: `topic` or `retry`, for metrics.
         name: The topic or the pattern.
         is_retry: Whether its messages are copies that came back.
-        acknowledge: Acknowledges a message of this consumer, or of the one before; raises
+        acknowledge: Acknowledges a message of this consumer, or of the previous one; raises
             pulsar.PulsarException if it is closed. It is the function of the client, because a
             further call for each message is not free.
         count_attempts: Tells which attempt a message of the topic is, from its id and the count of
@@ -138,7 +138,7 @@ class Source:
         self._expired = False
 
     def check(self, now: float) -> bool:
-        """Tell whether it has to be subscribed again; called for each receipt."""
+        """Return whether it has to be subscribed again; called for each receipt."""
         if self._consumer is None or 0 <= now - self._checked_at < CHECK_SECONDS:
             return False
         self._checked_at = now

@@ -3,7 +3,7 @@
 Who may write a PulsarConsumer names a host, and the operator sends requests there from where it
 stands in the network. Two rules confine that. Addresses that only the operator's own pod or node
 can reach (loopback, link-local: metadata services of clouds) are refused, whatever name leads
-there, also after a redirect. And credentials follow a redirect only to a neighbor of the host that
+there, even after a redirect. And credentials follow a redirect only to a neighbor of the host that
 they were meant for.
 """
 
@@ -30,7 +30,7 @@ class AddressRefused(Exception):
 
 
 def is_reachable(address: str, *, allow_loopback: bool = False) -> bool:
-    """Tell whether an IP address may be talked to."""
+    """Return whether an IP address may be talked to."""
     parsed: ipaddress.IPv4Address | ipaddress.IPv6Address = ipaddress.ip_address(address)
     if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
         parsed = parsed.ipv4_mapped
@@ -59,7 +59,7 @@ def check_literal(host: str, *, allow_loopback: bool = False) -> None:
 
 
 def are_neighbors(first: str, second: str) -> bool:
-    """Tell whether two hosts belong together: the same one, or in one domain of two labels or more.
+    """Return whether two hosts are the same, or in one domain of two labels or more.
 
     Services and pods of one namespace of Kubernetes belong together, however they are written.
     """

@@ -8,7 +8,7 @@ from operators.pulsarconsumer.broker.errors import AdminTooLong
 
 
 async def read_bounded(answer: aiohttp.ClientResponse, limit: int) -> bytes:
-    """Read an answer of a bounded size.
+    """Read a response of a bounded size.
 
     Raises:
         AdminTooLong: It is longer.

@@ -83,7 +83,7 @@ class Connections:
                 resolver=ConfinedResolver(allow_loopback=self._allow_loopback),
                 use_dns_cache=False,
                 ssl=tls,
-                # Sockets close by themselves, also when nobody comes for them any more.
+                # Sockets close by themselves, even when nobody comes for them any more.
                 keepalive_timeout=IDLE_SECONDS,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),

@@ -1,7 +1,7 @@
-"""The desk: asks brokers beside the passes, each when it is due, and keeps what they told.
+"""The desk: asks brokers beside the reconciles, each when it is due, and keeps what they told.
 
-A pass looks at what is known and goes on. When an address gives no answer at all, all that name it
-are told so, and it is left alone for a while.
+A reconcile looks at what is known and continues. When an address gives no response at all, all that
+name it are told so, and it is left alone for a while.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ type Ask = Callable[[], Awaitable[Report]]
 type Act = Callable[[], Awaitable[None]]
 """Change something at the broker; safe to repeat."""
 type Judge = Callable[[Exception], Trouble]
-"""Tell what an error means to people."""
+"""Return what an error means to people."""
 type Told = Callable[[Trouble | None, float], None]
 """Take note of a look that ended, and of the seconds that it took."""
 
 _SILENCE: Final = 10.0
-"""Seconds for which an address that gave no answer is left alone, at most."""
+"""Seconds for which an address that gave no response is left alone, at most."""
 _LATE: Final = 1.0
-"""Seconds after which a pass comes back for an answer, should nobody wake it."""
+"""Seconds after which a reconcile comes back for a response, should nobody wake it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Desk:
 
     Args:
         judge: Tells what an error means.
-        patience: Seconds that a pass waits for an answer.
+        patience: Seconds that a reconcile waits for a response.
         timeout: Seconds that all requests of a look may take together.
         limit: Looks at a time.
         told: Takes note of each look.
@@ -112,7 +112,7 @@ class Desk:
         period: float,
         wake: Callable[[], None],
     ) -> Look:
-        """Return what is known, and have it asked anew when it is due.
+        """Return what is known, and have it asked again when it is due.
 
         Args:
             key: Whom it is for.
@@ -120,7 +120,7 @@ class Desk:
             address: Where it is asked.
             ask: Asks.
             period: Seconds between two looks.
-            wake: Called when an answer comes for which nobody waits any more.
+            wake: Called when a response comes for which nobody waits any more.
         """
         entry = self._entries.get(key)
         if entry is None or entry.fingerprint != fingerprint:
@@ -170,12 +170,12 @@ class Desk:
         return effect
 
     def is_done(self, key: Key, name: str) -> bool:
-        """Tell whether a change was made."""
+        """Return whether a change was made."""
         entry = self._entries.get(key)
         return entry is not None and entry.effects.get(name, Effect()).done
 
     def drop(self, key: Key, name: str) -> None:
-        """Forget that a change was made, since it is asked for anew."""
+        """Forget that a change was made, since it is asked for again."""
         entry = self._entries.get(key)
         if entry is not None:
             entry.effects.pop(name, None)

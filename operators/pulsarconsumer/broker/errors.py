@@ -2,7 +2,7 @@
 
 ```
 AdminError
-├── AdminUnreachable     no answer, or none in time
+├── AdminUnreachable     no response, or none in time
 ├── AdminAddressRefused  the address is not one to talk to
 ├── AdminRedirected      a redirect that is not followed
 ├── AdminUnauthorized    401: the credentials are not accepted
@@ -12,7 +12,7 @@ AdminError
 │   └── AdminPrecondition  412: it is in use, or a topic is missing that cannot be created
 ├── AdminFailed          any other status
 │   └── AdminBusy        429 or 5xx: not now
-└── AdminMisunderstood   an answer that makes no sense
+└── AdminMisunderstood   a response that makes no sense
     └── AdminTooLong     a response that exceeds the limit
 ```
 """
@@ -28,7 +28,7 @@ class AdminError(Exception):
 
 
 class AdminUnreachable(AdminError):
-    """There was no answer, or none in time."""
+    """There was no response, or none in time."""
 
 
 class AdminAddressRefused(AdminError):
@@ -71,7 +71,7 @@ class AdminBusy(AdminFailed):
 
 
 class AdminMisunderstood(AdminError):
-    """The answer makes no sense: most likely no Pulsar broker."""
+    """The response makes no sense: most likely no Pulsar broker."""
 
 
 class AdminTooLong(AdminMisunderstood):
@@ -90,6 +90,6 @@ _BY_STATUS: Final[Mapping[int, type[AdminError]]] = {
 
 
 def error_of_status(status: int, operation: str) -> AdminError:
-    """Build the error of an answer that is no success."""
+    """Build the error of a response that is no success."""
     other = AdminBusy if status == _TOO_MANY or status >= _FIRST_OF_SERVER else AdminFailed
     return _BY_STATUS.get(status, other)(f"{operation}: status {status}")

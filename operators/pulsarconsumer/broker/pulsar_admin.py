@@ -1,7 +1,7 @@
 """A thin client of the admin REST API of Pulsar: statistics and subscriptions of topics.
 
-Each request has a time, each answer a size. Redirects, by which brokers send to the one that serves
-a topic, are followed by hand: the path must stay the same, encryption must not be lost, and
+Each request has a time, each response a size. Redirects, by which brokers send to the one that
+serves a topic, are followed by hand: the path must stay the same, encryption must not be lost, and
 credentials go to neighbors only (`broker/addresses.py`).
 """
 

@@ -70,7 +70,7 @@ class PretendFleet:
         self._played: dict[str, PretendWorkloads] = {}
 
     async def look(self, access: Access) -> Workload:
-        """Tell of the nodes of a cluster."""
+        """Report the nodes of a cluster."""
         return await self._of(access).look(access)
 
     async def take(self, access: Access, step: ClusterStep, now: datetime) -> str:

@@ -24,7 +24,7 @@ from tools.fuzz.subject import NAMESPACE, FuzzSubject
 
 _PASS: Final = "let-me-in"  # noqa: S105 a token of the stand-in
 _SOON: Final = 5.0
-"""Seconds; what failed at the broker is tried again later than that, an answer comes sooner."""
+"""Seconds; what failed at the broker is tried again later than that, a response comes sooner."""
 
 
 def render(manifest: Manifest) -> list[Manifest]:
@@ -103,7 +103,7 @@ SUBJECTS: Final = (
             settings={
                 "allow_loopback_brokers": True,
                 "poll_seconds": 3600,
-                # On a busy machine an answer may be late, which the status would tell of.
+                # On a busy machine a response may be late, which the status would tell of.
                 "broker_patience_seconds": 5,
             },
             horizon=_SOON,

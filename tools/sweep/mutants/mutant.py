@@ -33,7 +33,7 @@ class Mutant:
 
 
 def swap(owner: Any, name: str, value: Any) -> Any:
-    """Put another value in the place of an attribute and return the one before.
+    """Put another value in the place of an attribute and return the previous one.
 
     Raises:
         AttributeError: There is no such attribute: the code changed and the mutant must follow.

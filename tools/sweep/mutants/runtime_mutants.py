@@ -52,7 +52,7 @@ def count_stale_cache() -> None:
 
 
 def forget_lost_answers() -> None:
-    """Retry a write without an answer as if it had failed, under the next name."""
+    """Retry a write without a response as if it had failed, under the next name."""
     numbers = itertools.count(1)
 
     def build_pod(*args: Any, **options: Any) -> Manifest:
@@ -95,12 +95,12 @@ def overwrite_foreign() -> None:
 
 
 def write_equal_status() -> None:
-    """Write the status in each pass, also where it is equal."""
+    """Write the status in each reconcile, also where it is equal."""
     swap(context, "same_status", lambda held, wanted: False)
 
 
 def renew_condition_times() -> None:
-    """Set lastTransitionTime in each pass, though nothing changed."""
+    """Set lastTransitionTime in each reconcile, though nothing changed."""
     from operators.podset import status
 
     def build(current: Any, wanted: Any, **options: Any) -> Any:
@@ -144,7 +144,7 @@ def skip_relisting() -> None:
 
 
 def skip_sweeps() -> None:
-    """Trust the watches for ever."""
+    """Trust the watches indefinitely."""
 
     async def keep(self: Any, informer: Informer) -> None:
         await informer.wait_synced()

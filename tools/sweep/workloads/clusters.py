@@ -1,8 +1,8 @@
 """Workloads of the clusters operator: a cluster that grows, has a node rebuilt, shrinks and goes.
 
-The operators beside and the API of the cluster are played, each at once: a node joins as soon as
-its machine runs, and its pods leave when they are evicted. `operators/clusters/apiserver_test.py`
-has the API of a real cluster.
+The operators beside and the API of the cluster are played, each immediately: a node joins as soon
+as its machine runs, and its pods leave when they are evicted.
+`operators/clusters/apiserver_test.py` has the API of a real cluster.
 """
 
 from __future__ import annotations
@@ -345,7 +345,7 @@ def applies(value: str) -> Any:
 
 
 def _is_whole(book: Book) -> bool:
-    """Tell whether nothing is missing that a fault may have taken away."""
+    """Return whether nothing is missing that a fault may have taken away."""
     nodes = [key_of(each).name for each in book.list(INSTANCE)]
     secrets = [join_name(_NAME), kubeconfig_name(_NAME), *map(user_data_name, nodes)]
     kept = [book.get(SECRET, name) for name in secrets]

@@ -217,7 +217,7 @@ def has_phase(phase: str, further: Callable[[Book], bool] = lambda _: True) -> A
 
 
 def _is_marked(book: Book) -> bool:
-    """Tell whether disk and address are to outlive the Instance, and the machine has its size."""
+    """Return whether disk and address are to outlive the Instance, and the machine has its size."""
     held = [*book.list(DATA_VOLUME), *book.list(IP_CLAIM)]
     machines = book.list(VIRTUAL_MACHINE)
     large = [each["spec"]["template"]["spec"]["domain"]["cpu"]["sockets"] == 4 for each in machines]
@@ -242,7 +242,7 @@ def _is_collected(book: Book) -> bool:
 
 
 def _is_left(book: Book) -> bool:
-    """Tell whether the disk has outlived its Instance, and is nobody's."""
+    """Return whether the disk has outlived its Instance, and is nobody's."""
     claim = book.get(PVC, "web-root")
     machines = [*book.list(VIRTUAL_MACHINE), *book.list(VIRTUAL_MACHINE_INSTANCE)]
     if claim is None or machines or book.get(INSTANCE, "web") is not None:

@@ -404,7 +404,7 @@ def _estrange(entry: Manifest) -> Manifest:
 
 
 def _fold(state: State) -> State:
-    """Leave out where RoundRobin goes on: a hint, which a process that dies takes with it."""
+    """Leave out where RoundRobin continues: a hint, which a process that dies takes with it."""
     for value in state.values():
         (value.get("status") or {}).pop("lastAddress", None)
     return state

@@ -1,7 +1,7 @@
 """Workload of the jmxexporter operator: JVMs of running pods get, change and lose an endpoint.
 
-No JVM runs here: a kubelet is played that lets each injector end at once, with the report of one
-for which all went well. The injector itself is tried on real JVMs by the tests of the operator.
+No JVM runs here: a kubelet is played that lets each injector end immediately, with the report of
+one for which all went well. The injector itself is tried on real JVMs by the tests of the operator.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class PlayedBroker:
         self._broker.topics = {"my-topic": RecordedTopic(subscriptions={"others": _BACKLOG})}
 
     async def answer(self, request: Request) -> Reply:
-        """Answer a request to whoever has a token."""
+        """Answer a request to anyone who has a token."""
         if not request.headers.get("Authorization", "").startswith("Bearer "):
             return Reply(401, b'{"reason": "Authentication required"}')
         path = request.path.removeprefix(_PREFIX)
@@ -147,7 +147,7 @@ async def _seek(user: User) -> None:
 
 
 async def _probe(user: User) -> None:
-    # The engine that scales by the backlog would go on by itself: it is off here.
+    # The engine that scales by the backlog would continue by itself: it is off here.
     await user.patch(PULSAR_CONSUMER, "orders", {"spec": {"replicas": 2, "autoscaling": None}})
 
 

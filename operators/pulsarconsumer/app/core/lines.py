@@ -57,7 +57,7 @@ class LineOptions:
 
 
 def is_sampled(options: LineOptions, message_id: str) -> bool:
-    """Tell whether a message is logged; the same on each of its tries and in each consumer."""
+    """Return whether a message is logged; the same on each of its tries and in each consumer."""
     ratio = options.sample_ratio
     return ratio >= 1 or zlib.crc32(message_id.encode()) < ratio * _RANGE
 

@@ -9,7 +9,7 @@ from typing import Final
 from slipway_handler import Reject, RetryLater
 
 _SPREAD: Final = 0.1
-"""Share by which a delay is moved, so that what failed at once does not come back at once."""
+"""Share by which a delay is moved, so that what failed at once does not come back immediately."""
 _MAX_DELAY: Final = 10 * 86_400.0
 
 
@@ -28,7 +28,7 @@ class RetryPolicy:
         max_attempts: Tries after which a message is dead.
         initial_delay: Seconds before the second try.
         max_delay: Seconds that a delay never exceeds.
-        multiplier: How much longer each delay is than the one before.
+        multiplier: How much longer each delay is than the previous one.
         dead_letter: Whether there is a dead-letter topic; without it nothing is ever dead.
         reject_on: Exception types that no further attempt can fix, by name, with or without their
             module; subclasses count as well.

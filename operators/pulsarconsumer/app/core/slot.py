@@ -1,4 +1,4 @@
-"""What a thread works on, for whoever watches it."""
+"""What a thread works on, for anyone who watches it."""
 
 from __future__ import annotations
 

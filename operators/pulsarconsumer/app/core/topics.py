@@ -25,7 +25,7 @@ def full_name(topic: str) -> str:
 
 
 def is_topic(topic: str) -> bool:
-    """Tell whether a topic has a form that the client takes."""
+    """Return whether a topic has a form that the client takes."""
     return bool(_FULL.fullmatch(full_name(topic))) and not re.search(r"\s", topic)
 
 
@@ -42,6 +42,6 @@ def base_of_pattern(pattern: str, subscription: str) -> str:
 
 
 def matches_pattern(pattern: str, topic: str) -> bool:
-    """Tell whether a pattern would have us consume a topic."""
+    """Return whether a pattern would have us consume a topic."""
     bare = full_name(topic).partition("://")[2]
     return re.fullmatch(full_name(pattern).partition("://")[2], bare) is not None
