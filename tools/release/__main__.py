@@ -8,9 +8,10 @@ import json
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from libs.common.kinds import Manifest
 from tools.cluster.binaries import ensure_tool
 from tools.cluster.command_line import Parser, run
 from tools.cluster.docker import Docker, ensure_docker
@@ -20,7 +21,8 @@ from tools.images import build_together, list_images, push
 from tools.release.chart import Image, build_chart
 from tools.release.install import render_install
 from tools.release.notes import Release, read_release
-from tools.release.scan import scan_bill
+from tools.release.scan import scan_bills
+from tools.sbom.contents import list_contents
 from tools.sbom.document import build_document
 
 ROOT = Path(__file__).parents[2]
@@ -34,14 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not options.allow_dirty:
         check_clean(ROOT)
     folder = Path(options.output) / release.name
-    if options.vulnerabilities:
-        # Before anything is built and pushed.
-        with tempfile.TemporaryDirectory() as scratch:
-            bill = Path(scratch) / f"{release.name}.cdx.json"
-            bill.write_text(json.dumps(build_document(release.operator)))
-            scan_bill(bill, options.vulnerabilities, progress)
     images = make_images(release, options.registry, progress)
-    chart = write_files(release, folder, images, progress)
+    bills = list_bills(release, images, progress)
+    if options.vulnerabilities:
+        scan_bills(bills, options.vulnerabilities, progress)
+    chart = write_files(release, folder, images, bills, progress)
     if options.registry:
         push_chart(chart, options, progress)
     for path in sorted(folder.iterdir()):
@@ -54,7 +53,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(
         prog="./dev release",
         description="Make the release of an operator that its chart and changelog describe: image, "
-        "chart, bill of materials, notes. With --registry, push image and chart there.",
+        "chart, bills of materials, notes. With --registry, push image and chart there.",
     )
     parser.add_argument("operator", help="id of the operator, such as podset")
     parser.add_argument("--registry", default="", help="such as registry.example.com/team")
@@ -120,10 +119,33 @@ def _digest_of(docker: Docker, remote: str) -> str:
     raise ToolError(f"Image {remote} has no digest after its push; push it again")
 
 
+def list_bills(
+    release: Release, images: Mapping[str, Image], progress: Progress
+) -> dict[str, Manifest]:
+    """Return the bill of materials of each image of a release.
+
+    Raises:
+        ToolError: The base image or the jars cannot be built.
+    """
+    return {
+        name: build_document(
+            name,
+            list_contents(name, progress),
+            version=release.version,
+            digest=images[name].digest if name in images else "",
+        )
+        for name in list_images(release.operator)
+    }
+
+
 def write_files(
-    release: Release, folder: Path, images: dict[str, Image], progress: Progress
+    release: Release,
+    folder: Path,
+    images: Mapping[str, Image],
+    bills: Mapping[str, Manifest],
+    progress: Progress,
 ) -> Path:
-    """Write chart, manifest, bill of materials, notes and checksums; return the chart's path."""
+    """Write chart, manifest, bills of materials, notes and checksums; return the chart's path."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as scratch, progress.step(f"Chart {release.name}"):
@@ -137,8 +159,9 @@ def write_files(
         # Without a registry there is no image that a cluster could pull.
         text = render_install(helm, package, release.operator, release.version)
         (folder / f"{release.name}-install.yaml").write_text(text)
-    bill = json.dumps(build_document(release.operator), indent=2, sort_keys=True)
-    (folder / f"{release.name}.cdx.json").write_text(bill + "\n")
+    for name, bill in bills.items():
+        path = folder / f"{name}-{release.version}.cdx.json"
+        path.write_text(json.dumps(bill, indent=2, sort_keys=True) + "\n")
     (folder / f"{release.name}.md").write_text(release.notes)
     sums = [
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"

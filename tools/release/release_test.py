@@ -31,7 +31,9 @@ def test_package_installs_the_images_that_were_pushed_with_it(
 ) -> None:
     release = read_release(operator, ROOT)
     images = {name: build_image(name) for name in list_images(operator)}
-    chart = write_files(release, tmp_path / "out", images, open_progress("test-release"))
+    bills = {name: {"bomFormat": "CycloneDX"} for name in images}
+    progress = open_progress("test-release")
+    chart = write_files(release, tmp_path / "out", images, bills, progress)
 
     rendered = subprocess.run(
         [ensure_tool("helm"), "template", "x", chart], capture_output=True, text=True, check=True
@@ -43,13 +45,13 @@ def test_package_installs_the_images_that_were_pushed_with_it(
     assert container["image"] == str(images[operator])
     told = {each.get("value") for each in container["env"]}
     assert all(str(image) in told for name, image in images.items() if name != operator)
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "SHA256SUMS",
         f"{release.name}-install.yaml",
-        f"{release.name}.cdx.json",
+        *(f"{name}-{release.version}.cdx.json" for name in images),
         f"{release.name}.md",
         f"{release.name}.tgz",
-    ]
+    }
 
 
 def write_operator(root: Path, version: str = "0.2.0", app: str = "0.2.0", log: str = "") -> None:

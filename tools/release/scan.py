@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from libs.common.kinds import Manifest
 from tools.cluster.errors import CommandFailed, ToolError
 from tools.cluster.progress import Progress
 
 _SCANNER: Final = "trivy"
 _SEVERITIES: Final = "HIGH,CRITICAL"
+
+
+def scan_bills(bills: Mapping[str, Manifest], database: Path, progress: Progress) -> None:
+    """Scan the bill of materials of each image, before charts are pushed or files published.
+
+    Raises:
+        ToolError: As `scan_bill` raises.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for name, bill in bills.items():
+            path = Path(folder) / f"{name}.cdx.json"
+            path.write_text(json.dumps(bill))
+            scan_bill(path, database, progress)
 
 
 def scan_bill(bill: Path, database: Path, progress: Progress) -> None:

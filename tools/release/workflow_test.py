@@ -15,6 +15,14 @@ from tools.dev.operators import ROOT
 
 _WORKFLOW: Final = ROOT / ".github" / "workflows" / "release.yml"
 _DIGEST: Final = "sha256:" + "5" * 64
+_JQ: Final = f"""#!/bin/sh
+# Prints the two fields of a bill that the workflow reads.
+case "$2" in
+.metadata.component.name) echo slipway/podset ;;
+".metadata.component.hashes[0].content") echo {_DIGEST.partition(":")[2]} ;;
+*) exit 1 ;;
+esac
+"""
 _PROGRAMS: Final = ("sudo", "cosign", "docker", "gh", "trivy")
 _EXPRESSION: Final = re.compile(r"\$\{\{\s*(.+?)\s*\}\}")
 
@@ -31,6 +39,7 @@ def checkout(tmp_path: Path) -> Path:
         note + f'[ "$1" = login ] && cat > {tmp_path}/password\n'
         f'[ "$1" = buildx ] && echo \'"{_DIGEST}"\'\nexit 0\n'
     )
+    (programs / "jq").write_text(_JQ)
     folder = "dist/release/podset-0.1.0"
     (tmp_path / "dev").write_text(
         note + f"mkdir -p {folder} && touch {folder}/podset-0.1.0.{{tgz,md,cdx.json}}\n"
