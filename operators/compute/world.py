@@ -161,7 +161,7 @@ class WorldContext:
         """Tell nobody."""
         return ()
 
-    def tell_begun(self, *_: Any) -> tuple[()]:
+    def warn_on_new_condition(self, *_: Any) -> tuple[()]:
         """Tell nobody."""
         return ()
 

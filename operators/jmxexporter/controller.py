@@ -123,7 +123,7 @@ class Reconciler:
             current=conditions_of(ctx.primary),
             now=ctx.now(),
         )
-        if ctx.tell_begun(status, ConditionType.DEGRADED):
+        if ctx.warn_on_new_condition(status, ConditionType.DEGRADED):
             ctx.metrics.counter(JVMS_LOST).inc()
         gauges.show(ctx.metrics, ctx.key, status)
         await ctx.apply_status(status)

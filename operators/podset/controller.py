@@ -238,7 +238,7 @@ async def _tell(context: Context, desired: Desired, observed: Observed, work: Wo
         note = f"{pod.name} ended and is replaced: {pod.trouble or pod.phase}"
         context.event("Warning", Reason.PODS_ENDED, note)
     if await context.apply_status(status):
-        context.tell_begun(
+        context.warn_on_new_condition(
             status, ConditionType.REPLICA_FAILURE, ConditionType.STALLED, ConditionType.CONFLICT
         )
     return status

@@ -150,7 +150,7 @@ class Reconciler:
         done, again = await self._seek(ctx, consumer)
         await self._delete_abandoned(ctx, consumer, observed, look)
         status = build_status(consumer, observed, plan, outcome, seek=done, now=ctx.now())
-        ctx.tell_begun(status, ConditionType.SUBSCRIPTIONS_ABANDONED)
+        ctx.warn_on_new_condition(status, ConditionType.SUBSCRIPTIONS_ABANDONED)
         await ctx.apply_status(status)
         self._gauges.show(ctx.key, look.survey, plan.replicas, ctx.now())
         waits = [seconds for seconds in (look.again, again) if seconds > 0]

@@ -212,10 +212,10 @@ class Context:
             PrimaryChanged: Something was to be created for a spec that is not the newest. Nothing
                 was done; the new spec is in the cache.
         """
-        births = [step for batch in batches for step in batch if self._makes_child(step)]
-        if len(births) == 1 and isinstance(births[0], Create) and not confirmed:
-            return await self._execute_one(births[0], batches)
-        if births:
+        creates = [step for batch in batches for step in batch if self._makes_child(step)]
+        if len(creates) == 1 and isinstance(creates[0], Create) and not confirmed:
+            return await self._execute_one(creates[0], batches)
+        if creates:
             await self._confirm_primary()
         return await self._writer.execute(batches)
 
@@ -352,7 +352,7 @@ class Context:
             self.event("Warning" if action.warning else "Normal", action.reason, action.note)
         return told
 
-    def tell_begun(self, status: Mapping[str, Any], *types: str) -> Sequence[str]:
+    def warn_on_new_condition(self, status: Mapping[str, Any], *types: str) -> Sequence[str]:
         """Warn of conditions that begin to hold with a status; while they last, they tell.
 
         Returns:

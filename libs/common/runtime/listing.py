@@ -9,7 +9,7 @@ from libs.common.kinds import Kind, Manifest
 from libs.common.runtime.informer import Informer
 
 
-class StorageSetBack(Exception):
+class StorageRolledBack(Exception):
     """The storage of the API server was restored to an earlier state.
 
     Versions order what a store takes in, so it would ignore all events until they are as high as
@@ -40,7 +40,7 @@ class InformerListing:
         """Take out what no page had, and mark the scope synced.
 
         Raises:
-            StorageSetBack: The listing is older than what was seen before it began.
+            StorageRolledBack: The listing is older than what was seen before it began.
         """
         check_version(self._informer.kind, version, self._newest)
         self._informer.tell(self._listing.finish(version))
@@ -51,10 +51,10 @@ def check_version(kind: Kind, version: int, newest: int) -> None:
     """Compare the version of a listing with the newest one that was seen before it began.
 
     Raises:
-        StorageSetBack: It is older.
+        StorageRolledBack: It is older.
     """
     if 0 < version < newest:
-        raise StorageSetBack(
+        raise StorageRolledBack(
             f"{kind.resource}: the API server is at version {version}, but {newest} was seen; its "
             "storage was restored to an earlier state, so the caches must be filled again"
         )
@@ -70,7 +70,7 @@ async def list_scope(client: Client, informer: Informer, namespace: str) -> str:
         The version to watch from.
 
     Raises:
-        StorageSetBack: The listing is older than what was seen before.
+        StorageRolledBack: The listing is older than what was seen before.
     """
     listing = InformerListing(informer, namespace)
     version = ""

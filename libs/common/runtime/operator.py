@@ -71,7 +71,7 @@ class Operator:
         metrics: Metrics of its own, beside those of the runtime.
         beside: What runs beside the controllers on every replica, such as webhooks.
         summary: What it does, in one sentence.
-        garbage: How the memory of this operator is collected: a generation-0 threshold; large
+        gc_threshold: How the memory of this operator is collected: a generation-0 threshold; large
             caches of long-lived objects make frequent full collections a waste.
         version: Version of the build; OPERATOR_VERSION in the environment says it, else `dev`.
     """
@@ -83,7 +83,7 @@ class Operator:
     metrics: Sequence[MetricSpec] = ()
     beside: Sequence[Part] = ()
     summary: str = ""
-    garbage: int = 50_000
+    gc_threshold: int = 50_000
     version: str = field(default_factory=_find_version)
 
     def build_controllers(self, settings: CommonSettings) -> list[Controller]:
@@ -140,7 +140,7 @@ def main(operator: Operator, argv: Sequence[str] | None = None) -> int:
     settings = parse_settings(operator.settings, arguments, epilog=_COMMANDS.format(operator.id))
     configure_logs(settings.log_level, settings.log_format)
     install_excepthooks()
-    gc.set_threshold(operator.garbage, 20, 100)
+    gc.set_threshold(operator.gc_threshold, 20, 100)
     sys.setswitchinterval(_SWITCH_SECONDS)
     runner = _loop_factory()
     with asyncio.Runner(loop_factory=runner) as loop:

@@ -12,7 +12,7 @@ import pytest
 from libs.common.client import Client
 from libs.common.kinds import CONFIG_MAP, Key, Kind, Manifest, build_object
 from libs.common.runtime.informer import Informer
-from libs.common.runtime.listing import StorageSetBack
+from libs.common.runtime.listing import StorageRolledBack
 from libs.common.runtime.reflector import Reflector
 from libs.common.runtime.store import Change
 from libs.common.testing.clock import FakeClock
@@ -347,4 +347,4 @@ async def test_relisting_finds_that_the_storage_was_restored_to_an_earlier_state
 
     with pytest.raises(BaseExceptionGroup) as raised:
         await running
-    assert raised.group_contains(StorageSetBack, match="restored to an earlier state")
+    assert raised.group_contains(StorageRolledBack, match="restored to an earlier state")

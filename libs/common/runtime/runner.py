@@ -132,7 +132,7 @@ class Runner:
                     ending = self._settle(key, await self._pass(key))
             except (Exception, asyncio.CancelledError) as err:
                 # A bug in one reconcile must not end the worker.
-                if _is_asked_to_end(err):
+                if _is_cancellation_requested(err):
                     raise
                 failure = err
                 # A TimeoutError of the reconciler's own is a bug like any other.
@@ -354,7 +354,7 @@ class Runner:
         return True
 
 
-def _is_asked_to_end(err: BaseException) -> bool:
+def _is_cancellation_requested(err: BaseException) -> bool:
     """Tell a worker that is canceled from a reconcile that awaited what somebody else canceled."""
     task = asyncio.current_task()
     return isinstance(err, asyncio.CancelledError) and task is not None and task.cancelling() > 0

@@ -83,7 +83,7 @@ class Sweeper:
 
         Raises:
             SlipwayError: A scope could not be swept; the others were.
-            StorageSetBack: The listing is older than what was seen before it began.
+            StorageRolledBack: The listing is older than what was seen before it began.
         """
         readable = [scope for scope in informer.all_scopes if not scope.blocked]
         sweeps = (self.sweep_scope(informer, scope) for scope in readable)
@@ -97,7 +97,7 @@ class Sweeper:
         """Sweep each scope once, however often that takes, but for those that stay unreadable.
 
         Raises:
-            StorageSetBack: A listing is older than what was seen before it began.
+            StorageRolledBack: A listing is older than what was seen before it began.
         """
         async with asyncio.TaskGroup() as group:
             for scope in informer.all_scopes:

@@ -11,7 +11,7 @@ from libs.common.errors import ServerError
 from libs.common.kinds import CONFIG_MAP, Key, Manifest, build_object, uid_of
 from libs.common.metrics import Metrics
 from libs.common.runtime.informer import Informer, SourceName
-from libs.common.runtime.listing import StorageSetBack
+from libs.common.runtime.listing import StorageRolledBack
 from libs.common.runtime.store import Change
 from libs.common.runtime.sweep import Sweeper
 from libs.common.testing.clock import FakeClock
@@ -203,7 +203,7 @@ async def test_storage_that_was_set_back_ends_the_process(bench: Bench) -> None:
     held = {**made, "metadata": {**made["metadata"], "resourceVersion": str(ahead)}}
     bench.informer.put(held)
 
-    with pytest.raises(StorageSetBack, match=f"configmaps.*{ahead}"):
+    with pytest.raises(StorageRolledBack, match=f"configmaps.*{ahead}"):
         await bench.sweep()
 
 

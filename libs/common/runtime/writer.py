@@ -46,7 +46,7 @@ from libs.common.runtime.informer import Origin
 
 log = structlog.get_logger(__name__)
 
-_CREW: Final = 32
+_WORKERS: Final = 32
 """Steps of one batch that run at the same time at most; the client bounds all requests."""
 
 _REMEMBERED: Final = 10_000
@@ -110,23 +110,23 @@ class Writer:
         """
         results: dict[int, bool | Exception] = {}
         ahead = iter(enumerate(batch))
-        fearless = all(isinstance(step, Delete) for step in batch)
-        crew = min(len(batch), _CREW) if fearless else 1
+        deletes_only = all(isinstance(step, Delete) for step in batch)
+        workers = min(len(batch), _WORKERS) if deletes_only else 1
         failed = False
 
         async def work() -> None:
-            nonlocal crew, failed
+            nonlocal workers, failed
             for index, step in ahead:
                 result = results[index] = await self._attempt(step)
-                failed = failed or (isinstance(result, Exception) and not fearless)
+                failed = failed or (isinstance(result, Exception) and not deletes_only)
                 if failed:
                     return
-                if crew < _CREW:
-                    crew += 1
+                if workers < _WORKERS:
+                    workers += 1
                     group.create_task(work())
 
         async with asyncio.TaskGroup() as group:
-            for _ in range(crew):
+            for _ in range(workers):
                 group.create_task(work())
         return [results[index] for index in range(len(results))]
 
@@ -174,20 +174,20 @@ class Writer:
 
         A deletion without grace shows an object as deleted a moment before its name is free.
         """
-        for chances in (2, 1, 0):
+        for attempts_left in (2, 1, 0):
             try:
                 with self._writing(step.kind, step.key):
                     return await self._client.create(
                         step.kind, step.manifest, field_manager=self._manager
                     )
             except AlreadyExists:
-                if chances > 1 and self._is_going(step):
+                if attempts_left > 1 and self._is_going(step):
                     continue
                 try:
                     live = await self._client.get(step.kind, step.key)
                 except NotFound:
                     # Anyone who had the name was on the way out.
-                    if not chances:
+                    if not attempts_left:
                         raise
                     continue
                 self._wrote(step.kind, live)

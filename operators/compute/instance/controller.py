@@ -102,7 +102,7 @@ class InstanceReconciler:
         refusals = refusals_of(actions, outcome)
         status = build_status(instance, observed, refusals, now=ctx.now())
         _show_cloud_init(status, actions, outcome)
-        ctx.tell_begun(status, ConditionType.BLOCKED)
+        ctx.warn_on_new_condition(status, ConditionType.BLOCKED)
         await ctx.apply_status(status)
         kept = InstanceStatus.from_manifest(status).kept_disks
         waits = (
