@@ -48,6 +48,10 @@ Version {__version__}. The library is `libs.common` in this repository, and `{PA
 `slipway-operators`: `from {PACKAGE}.runtime import Controller` and
 `from libs.common.runtime import Controller` import the same class.
 
+[The runtime](../explanation/runtime.md) explains how it works, and lists
+[bugs of other operators that it
+prevents](../explanation/runtime.md#bugs-of-other-operators-that-the-runtime-prevents).
+
 Only the names on this page are public. Before 1.0, a new minor version may change them; a new patch
 version does not. The [changelog](../../libs/common/CHANGELOG.md) lists every change. All other
 modules and names can change at any time."""
