@@ -6,16 +6,20 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from libs.common.client import Client
 from libs.common.election import LeaseElector, SoleLeader, build_identity
 from libs.common.election.core import Step
+from libs.common.kinds import Kind, Manifest
 from libs.common.testing.arena import (
     KEY,
     TIMING,
     Arena,
+    BrokenClient,
+    ShiftedClock,
     renewals,
 )
 from libs.common.testing.fakeapi import FakeApi
@@ -114,12 +118,43 @@ async def test_elector_that_is_stuck_fails_the_health_check(arena: Arena) -> Non
 
 async def test_stop_before_start_and_twice_is_harmless(arena: Arena, api: FakeApi) -> None:
     idle = LeaseElector(lambda: Client(api.config), KEY, "idle", TIMING)
+    assert idle.check() is None
     await idle.stop()
     a = await arena.lead()
     await a.elector.stop()
     await a.elector.stop()
 
     assert arena.holder() == ""
+
+
+async def test_leadership_that_was_over_before_the_response_is_not_announced(
+    api: FakeApi,
+) -> None:
+    clock, calls, exits = ShiftedClock(), list[str](), list[int]()
+
+    class SlowClient(BrokenClient):
+        async def create(self, kind: Kind, manifest: Manifest, **options: Any) -> Manifest:
+            made = await super().create(kind, manifest, **options)
+            # The response arrives after the deadline, and no renewal after it.
+            clock.shift += 100
+            self.cut = True
+            return made
+
+    elector = LeaseElector(
+        lambda: SlowClient(api.config),
+        KEY,
+        "a",
+        TIMING,
+        clock=clock,
+        on_started_leading=lambda: calls.append("started"),
+        on_stopped_leading=lambda: calls.append("stopped"),
+        hard_exit=exits.append,
+    )
+    elector.start()
+    await until(lambda: elector.check() is not None)
+
+    assert calls == []
+    await elector.stop()
 
 
 async def test_sole_leader_leads_without_a_lease(api: FakeApi) -> None:

@@ -94,6 +94,23 @@ async def test_fields_of_others_are_kept(bench: Bench) -> None:
     assert bench.api.get(CONFIG_MAP, KEY)["data"] == {"x": "2", "theirs": "yes"}
 
 
+async def test_fields_that_others_updated_stay_theirs(bench: Bench) -> None:
+    """Only what this operator updated becomes a part of its applies."""
+    async with Client(bench.api.config, user_agent="a-user") as user:
+        await user.create(CONFIG_MAP, build_map(theirs="yes"))
+    async with Client(bench.api.config, user_agent=bench.origin.controller) as ours:
+        await ours.patch(CONFIG_MAP, KEY, {"data": {"x": "1"}})
+
+    outcome = await bench.take(Apply(CONFIG_MAP, build_map(x="2")))
+
+    entries = bench.api.get(CONFIG_MAP, KEY)["metadata"]["managedFields"]
+    assert outcome.changed == 1
+    assert {(entry["manager"], entry["operation"]) for entry in entries} == {
+        ("a-user", "Update"),
+        (bench.origin.controller, "Apply"),
+    }
+
+
 async def test_field_that_somebody_changed_is_set_back(bench: Bench) -> None:
     step = Apply(CONFIG_MAP, build_map(x="1"))
     await bench.take(step)
