@@ -1,8 +1,9 @@
 """Permissions of operators, as data: what an operator may do, and the roles made from it.
 
-An operator lists its rules in `operators/<id>/rbac.py`; the generator adds those of the framework,
-merges them and writes them into the chart. Rules on namespaced kinds are granted in the watched
-namespaces only, so least privilege is the default; rules on cluster-scoped kinds are kept apart.
+The rules of an operator follow from its watches (`libs.common.runtime.permissions`). The generator
+adds those of the framework, merges them and writes them into the chart. Rules on namespaced kinds
+are granted in the watched namespaces only, so least privilege is the default; rules on
+cluster-scoped kinds are kept apart.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from libs.common.testing.conformance import OperatorConformance, Run, Subject
 from libs.common.testing.fakeapi import FakeApi
 from operators.podset.api import PodSet
 from operators.podset.controller import OPERATOR, PODSET
-from operators.podset.rbac import RULES
 
 
 def build_objects() -> list[Manifest]:
@@ -61,7 +60,7 @@ class TestPodSetConformance(OperatorConformance):
             "spec": {"replicas": 3, "template": {"metadata": {"annotations": {"version": "2"}}}}
         },
         children=(POD, CONTROLLER_REVISION),
-        rules=RULES,
+        rules=OPERATOR.rules(),
         drive=run_pods,
     )
 

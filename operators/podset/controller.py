@@ -303,7 +303,15 @@ def build_controller(settings: Settings) -> Controller:
             primary=PODSET,
             reconcile=partial(reconcile, image=settings.default_image),
         )
-        .owns(POD, transform=shrink_pod, source="reflector", indexes={_ORPHANS: index_orphans})
+        .owns(
+            POD,
+            transform=shrink_pod,
+            source="reflector",
+            indexes={_ORPHANS: index_orphans},
+            # patch is for the owner references of pods that are adopted or released.
+            writes=("create", "delete", "patch"),
+            why="manage the pods of PodSets",
+        )
         .watches(POD, map_pod)
         .owns(
             CONTROLLER_REVISION,
@@ -311,6 +319,8 @@ def build_controller(settings: Settings) -> Controller:
             label_selector=SET_LABEL,
             source="reflector",
             indexes=REVISION_INDEXES,
+            writes=("create", "delete", "patch"),
+            why="store earlier templates of PodSets",
         )
         .watches(CONTROLLER_REVISION, map_revision, label_selector=SET_LABEL)
     )

@@ -20,7 +20,6 @@ from libs.contracts.snapshots import VOLUME_SNAPSHOT
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume
 from operators.volumes.controller import OPERATOR
 from operators.volumes.naming import SNAPSHOT_OF
-from operators.volumes.rbac import RULES
 from operators.volumes.samples import build_class
 
 ENDING = Key("default", "ending")
@@ -78,7 +77,7 @@ class TestGrowingVolumeConformance(OperatorConformance):
         objects=build_growing,
         change={"spec": {"size": 20, "reclaimPolicy": "Delete"}},
         children=(PVC,),
-        rules=RULES,
+        rules=OPERATOR.rules(),
         world=build_world,
         drive=provide_storage,
     )
@@ -92,7 +91,7 @@ class TestEndingVolumeConformance(OperatorConformance):
         change={"spec": {"size": 20}},
         children=(PVC, VOLUME_SNAPSHOT),
         outliving=(VOLUME_SNAPSHOT,),
-        rules=RULES,
+        rules=OPERATOR.rules(),
         world=build_world,
         drive=provide_storage_and_end,
     )

@@ -9,6 +9,7 @@ from libs.common.actions import Action, batches_of, refusals_of
 from libs.common.conditions import conditions_of
 from libs.common.kinds import POD, PVC, STORAGE_CLASS, Key, uid_of
 from libs.common.plan import Outcome
+from libs.common.rbac import grant
 from libs.common.runtime import Context, Controller, Operator, Result
 from libs.contracts.claims import shrink_pod
 from libs.contracts.snapshots import VOLUME_SNAPSHOT
@@ -48,10 +49,33 @@ def build_controller(settings: Settings) -> Controller:
             finalizer=FINALIZER,
         )
         .watches(DEMO_VOLUME, map_volume, indexes=VOLUME_INDEXES)
-        .watches(PVC, map_claim, source="reflector")
-        .watches(POD, map_pod, transform=shrink_pod, source="reflector", indexes=POD_INDEXES)
-        .watches(STORAGE_CLASS, map_class)
-        .watches(VOLUME_SNAPSHOT, map_snapshot, optional=True)
+        .watches(
+            PVC,
+            map_claim,
+            source="reflector",
+            writes=("create", "patch", "delete"),
+            why="manage the claims of DemoVolumes",
+        )
+        .watches(
+            VOLUME_SNAPSHOT,
+            map_snapshot,
+            optional=True,
+            writes=("create",),
+            why="take the last snapshot under reclaimPolicy Snapshot",
+        )
+        .watches(
+            POD,
+            map_pod,
+            transform=shrink_pod,
+            source="reflector",
+            indexes=POD_INDEXES,
+            why="find the pods that use a volume",
+        )
+        .watches(
+            STORAGE_CLASS,
+            map_class,
+            why="check whether volumes can grow, and whether they wait for a pod",
+        )
     )
 
 
@@ -157,6 +181,8 @@ OPERATOR: Final = Operator(
     ID,
     Settings,
     (build_controller,),
+    # Claims have an owner reference, though they are watched by name.
+    permissions=(grant(DEMO_VOLUME, "update", subresource="finalizers", why="own children"),),
     metrics=METRICS,
     summary="Manages a PersistentVolumeClaim for each DemoVolume.",
 )

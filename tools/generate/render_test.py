@@ -224,8 +224,8 @@ def test_operator_that_lacks_modules_is_named(tmp_path: Path) -> None:
 
     assert caught.value.problems == (
         "operators/ghost/api.py is missing; it defines RESOURCES",
-        "operators/ghost/rbac.py is missing; it defines RULES",
         "operators/ghost/settings.py is missing; it defines Settings",
+        "operators/ghost/controller.py is missing; it defines OPERATOR",
     )
 
 

@@ -44,7 +44,11 @@ def load_operators(root: Path, ids: Iterable[str] | None = None) -> list[Operato
 def _load(root: Path, operator_id: str, problems: list[str]) -> OperatorSource | None:
     package = f"operators.{operator_id}"
     found = {}
-    for module, name in (("api", "RESOURCES"), ("rbac", "RULES"), ("settings", "Settings")):
+    for module, name in (
+        ("api", "RESOURCES"),
+        ("settings", "Settings"),
+        ("controller", "OPERATOR"),
+    ):
         loaded = _import(root, f"{package}.{module}")
         if loaded is None:
             problems.append(f"operators/{operator_id}/{module}.py is missing; it defines {name}")
@@ -56,15 +60,19 @@ def _load(root: Path, operator_id: str, problems: list[str]) -> OperatorSource |
     own: Sequence[MetricSpec] = getattr(metrics, "METRICS", ())
     if len(found) < 3:
         return None
+    # An operator that does not derive its permissions lists them.
+    listed = _import(root, f"{package}.rbac")
+    rules = found["OPERATOR"].rules() if listed is None else listed.RULES
     return OperatorSource(
         id=operator_id,
         resources=tuple(found["RESOURCES"]),
-        rules=tuple(found["RULES"]),
+        rules=tuple(rules),
         settings=found["Settings"],
         metrics=tuple(own),
         code=Path("operators", operator_id),
         chart=Path("helm", operator_id),
         generator=GENERATOR,
+        rules_module="controller.py" if listed is None else "rbac.py",
     )
 
 

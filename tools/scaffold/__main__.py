@@ -23,8 +23,7 @@ It keeps ConfigMaps, as the operator of {page} does, and works as it is. Make it
   operators/{id}/api/v1alpha1.py      fields, conditions, reasons; then ./dev generate
   operators/{id}/resources.py         what it makes
   operators/{id}/reconcile.py         what is, and what to write
-  operators/{id}/controller.py        what it watches
-  operators/{id}/rbac.py              what it may do
+  operators/{id}/controller.py        what it watches, and what it may write
   operators/{id}/conformance_test.py  an object of yours, and a change of it
   tools/fuzz/subjects/{id}.py         the same for the fuzzer; then python -m tools.fuzz.coverage
   tools/sweep/workloads/{id}.py       what users do with it, for the fault sweep

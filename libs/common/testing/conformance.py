@@ -244,7 +244,7 @@ class OperatorConformance(Trial):
                 await self.workload(api, harness)
                 await self.delete(api, harness, self.subject.objects())
             denied = [str(each) for each in api.requests if each.status == 403]
-        assert not denied, f"rbac.py does not grant: {denied}"
+        assert not denied, f"the permissions of the operator do not grant: {denied}"
 
     async def test_kstatus_waits_until_ready(self) -> None:
         """Tools that wait by kstatus end when Ready is True for the newest spec, and not before."""

@@ -25,7 +25,7 @@ def render_reference(operator: OperatorSource, root: Path) -> dict[Path, str]:
         "api": ("API", f"{render_api(operator)}\n\n{render_examples(operator, root)}", "api"),
         "conditions": ("Conditions and reasons", render_conditions(operator), "api"),
         "metrics": ("Metrics", render_metrics(operator), "metrics.py"),
-        "rbac": ("Permissions", render_permissions_tables(operator), "rbac.py"),
+        "rbac": ("Permissions", render_permissions_tables(operator), operator.rules_module),
         "settings": ("Settings", render_settings_table(operator), "settings.py"),
     }
     return {

@@ -11,7 +11,6 @@ from libs.common.kinds import CONTROLLER_REVISION, POD, Manifest, is_deleting, u
 from libs.common.ownership import controller_uid
 from operators.podset.api import PodSet
 from operators.podset.controller import OPERATOR, PODSET
-from operators.podset.rbac import RULES
 from tools.sweep.modes import Mode
 from tools.sweep.recorder import Book, Version
 from tools.sweep.triggers import Trigger
@@ -301,7 +300,7 @@ def _build(name: str, phases: tuple[Phase, ...], **options: Any) -> Workload:
     return Workload(
         id=name,
         operator=OPERATOR,
-        rules=RULES,
+        rules=OPERATOR.rules(),
         crds=(build_crd(PodSet),),
         primary=PODSET,
         children=(POD, CONTROLLER_REVISION),

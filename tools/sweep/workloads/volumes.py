@@ -12,7 +12,6 @@ from libs.common.quantity import parse_quantity
 from libs.contracts.snapshots import VOLUME_SNAPSHOT
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME, DemoVolume
 from operators.volumes.controller import OPERATOR
-from operators.volumes.rbac import RULES
 from tools.sweep.faults import is_foreign
 from tools.sweep.recorder import Book, Version
 from tools.sweep.workload import Phase, User, Workload, build_open_crd, is_empty, is_observed
@@ -165,7 +164,7 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
     return Workload(
         id=name,
         operator=OPERATOR,
-        rules=RULES,
+        rules=OPERATOR.rules(),
         crds=(build_crd(DemoVolume), build_open_crd(VOLUME_SNAPSHOT)),
         primary=DEMO_VOLUME,
         children=(PVC, POD, VOLUME_SNAPSHOT),
