@@ -44,6 +44,8 @@ func run(build func() *cobra.Command) func() {
 
 func runKubeadm() {
 	if err := kubeadm.Run(); err != nil {
+		// The others print their errors themselves.
+		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
