@@ -195,7 +195,8 @@ class Producer:
         producer = client.create_producer(
             self._topic,
             batching_enabled=True,
-            batching_type=pulsar.BatchingType.Default,
+            # The broker keeps the order of keys only if each batch has one key.
+            batching_type=pulsar.BatchingType.KeyBased,
             batching_max_publish_delay_ms=100,
             send_timeout_millis=0,
             block_if_queue_full=True,

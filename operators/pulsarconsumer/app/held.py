@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from operators.pulsarconsumer.app.core.headers import COPY_OF
 from operators.pulsarconsumer.app.received import RawMessage, Received, render_id
 
 _REMEMBERED = 20_000
@@ -53,6 +54,7 @@ class Held:
         self._bytes = 0
         self._done: OrderedDict[str, None] = OrderedDict()
         self._copied: OrderedDict[str, None] = OrderedDict()
+        self._copies: OrderedDict[str, str] = OrderedDict()
         self.attempts_made: OrderedDict[str, int] = OrderedDict()
         """Attempts that failed at messages which will be redelivered, by id."""
         self.is_watching = False
@@ -176,14 +178,14 @@ class Held:
             with self._lock:
                 self._note_done(message.id)
 
-    def copied(self, message: Received) -> None:
+    def copied(self, id_: str) -> None:
         """Take note of a message whose place a stored copy took.
 
         A broker that crashes forgets acknowledgments of the last seconds. Each copy would then be
         made, and tried, a second time.
         """
         with self._lock:
-            self._copied[message.id] = None
+            self._copied[id_] = None
             while len(self._copied) > _REMEMBERED:
                 self._copied.popitem(last=False)
 
@@ -205,13 +207,14 @@ class Held:
                     self._note_done(sibling)
 
     def sort_out(
-        self, batch: Iterable[RawMessage], pending: Iterable[Received]
+        self, batch: Iterable[RawMessage], pending: Iterable[Received], *, copies: bool = False
     ) -> tuple[list[RawMessage], list[RawMessage]]:
         """Return messages that are new, and those that were acknowledged lately.
 
         Args:
             batch: What came.
             pending: Messages that are handled, or wait for it.
+            copies: Whether they come from the retry topic.
         """
         in_hand = {each.id for each in pending}
         new: list[RawMessage] = []
@@ -220,9 +223,24 @@ class Held:
             id_ = render_id(raw)
             if id_ in self._done or id_ in self._copied:
                 done.append(raw)
-            elif id_ not in self._kept and id_ not in in_hand:
+            elif id_ in self._kept or id_ in in_hand:
+                continue
+            elif copies and self._is_second_copy(raw, id_):
+                done.append(raw)
+            else:
                 new.append(raw)
         return new, done
+
+    def _is_second_copy(self, raw: RawMessage, id_: str) -> bool:
+        """Tell whether a copy was stored twice: a producer sends again what may not be stored."""
+        copy_of = raw.properties().get(COPY_OF)
+        if not copy_of:
+            return False
+        with self._lock:
+            first = self._copies.setdefault(copy_of, id_)
+            while len(self._copies) > _REMEMBERED:
+                self._copies.popitem(last=False)
+        return first != id_
 
     def _drop(self, message: Received) -> None:
         self._scheduled.pop(message.id, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from operators.pulsarconsumer.app.core.headers import COPY_OF
 from operators.pulsarconsumer.app.held import Held
 
 
@@ -18,7 +19,7 @@ def received(number: int) -> Any:
 
 def test_message_that_was_copied_before_the_broker_crashed_is_not_handled_again() -> None:
     held = Held(10, 1000)
-    held.copied(received(1))
+    held.copied("1:0:-1:-1")
     # Another loss of the connection is over.
     held.watch_redeliveries("a", 10.0)
     held.note_empty("a", 11.0)
@@ -31,7 +32,7 @@ def test_message_that_was_copied_before_the_broker_crashed_is_not_handled_again(
 def test_copies_are_remembered_up_to_a_number() -> None:
     held = Held(10, 1000)
     for number in range(20_001):
-        held.copied(received(number))
+        held.copied(f"{number}:0:-1:-1")
 
     forgotten, known = raw(0), raw(1)
     assert held.sort_out([forgotten, known], []) == ([forgotten], [known])
@@ -103,3 +104,18 @@ def test_queue_that_is_never_empty_is_watched_for_a_number_of_messages() -> None
     assert is_recognized(held)
     held.note_received("a", 1, 11.0)
     assert not is_recognized(held)
+
+
+def copy(number: int, copy_of: str) -> Any:
+    properties = {COPY_OF: copy_of} if copy_of else {}
+    return SimpleNamespace(message_id=raw(number).message_id, properties=lambda: properties)
+
+
+def test_copy_that_was_stored_twice_is_recognized() -> None:
+    held = Held(10, 1000)
+    first, again, second = copy(5, "1:0"), copy(5, "1:0"), copy(6, "1:0")
+    others = [copy(7, "1:1"), copy(8, ""), copy(9, "")]
+
+    assert held.sort_out([first], [], copies=True) == ([first], [])
+    # The same one comes again after a lost connection.
+    assert held.sort_out([again, second, *others], [], copies=True) == ([again, *others], [second])

@@ -22,6 +22,8 @@ _SLOT: Final = 64
 _SLOTS: Final = 1024
 _RUNNING: Final = b"running"
 _ENDED: Final = b"ended\0\0"
+_COPIED: Final = 0
+"""Number of attempts of a message whose place a copy took."""
 _REMEMBERED: Final = 20_000
 """Messages whose attempts are remembered, at most."""
 _COUNTED: Final = 1000
@@ -49,6 +51,8 @@ class Journal:
         """Messages among these that did not come again yet."""
         self.attempts: dict[str, int] = {}
         """How many attempts at a message failed in processes before this one, by its id."""
+        self.copied: list[str] = []
+        """Messages whose place a copy took in processes before this one, by id."""
         self.careful = False
         """Whether the id of each message is written before it is handled."""
         self.has_entries = False
@@ -59,6 +63,7 @@ class Journal:
         self._map: mmap.mmap | None = None
         self._failures = -1
         self._lines = 0
+        self._known: dict[str, int] = {}
         if folder:
             try:
                 self._open(Path(folder))
@@ -104,13 +109,15 @@ class Journal:
         with self._lock:
             if self._failures < 0:
                 return
-            self.attempts[id_] = attempts
             if self.crashes.pop(id_, None):
                 self._save()  # They are part of the number now.
-            os.write(self._failures, f"{id_} {attempts}\n".encode())
-            self._lines += 1
-            if self._lines > 2 * _REMEMBERED:
-                self._write_attempts()
+            self._append(id_, attempts)
+
+    def remember_copied(self, id_: str) -> None:
+        """Write that a copy took the place of a message, which is acknowledged next."""
+        with self._lock:
+            if self._failures >= 0:
+                self._append(id_, _COPIED)
 
     def close(self) -> None:
         """Note that the process ends in order; ids that are still there stay."""
@@ -134,23 +141,32 @@ class Journal:
             self.crashes[id_] = self.crashes.get(id_, 0) + 1
             log.warning("The process ended while it handled a message", message_id=id_)
         if self._attempts.exists():
-            self.attempts = _parse_attempts(self._attempts.read_text(errors="replace"))
+            self._known = _parse_attempts(self._attempts.read_text(errors="replace"))
+        self.attempts = {id_: count for id_, count in self._known.items() if count != _COPIED}
+        self.copied = [id_ for id_, count in self._known.items() if count == _COPIED]
         self._write_attempts()
         self.careful = before.startswith(_RUNNING)
         if any(found):
             self._save()
         self.unsettled = set(self.crashes)
 
+    def _append(self, id_: str, count: int) -> None:
+        self._known[id_] = count
+        os.write(self._failures, f"{id_} {count}\n".encode())
+        self._lines += 1
+        if self._lines > 2 * _REMEMBERED:
+            self._write_attempts()
+
     def _write_attempts(self) -> None:
         """Replace the file by the newest attempts, and go on at its end."""
-        self.attempts = dict(list(self.attempts.items())[-_REMEMBERED:])
+        self._known = dict(list(self._known.items())[-_REMEMBERED:])
         partial = self._attempts.with_suffix(".partial")
-        partial.write_text("".join(f"{id_} {count}\n" for id_, count in self.attempts.items()))
+        partial.write_text("".join(f"{id_} {count}\n" for id_, count in self._known.items()))
         partial.rename(self._attempts)
         if self._failures >= 0:
             os.close(self._failures)
         self._failures = os.open(self._attempts, os.O_WRONLY | os.O_APPEND)
-        self._lines = len(self.attempts)
+        self._lines = len(self._known)
 
     def _save(self) -> None:
         counts = dict(list(self.crashes.items())[-_COUNTED:])

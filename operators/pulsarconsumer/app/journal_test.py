@@ -51,3 +51,14 @@ def test_file_of_attempts_does_not_grow_without_end(
 
     assert len((tmp_path / "attempts").read_text().splitlines()) <= 20
     assert list(Journal(str(tmp_path)).attempts)[-1] == "1:99:-1:0"
+
+
+def test_messages_that_were_copied_are_known_after_a_crash(tmp_path: Path) -> None:
+    first = Journal(str(tmp_path))
+    first.remember("1:2:-1:0", 1)
+    first.remember("1:3:-1:0", 1)
+    first.remember_copied("1:2:-1:0")
+
+    second = Journal(str(tmp_path))
+    assert (second.attempts, second.copied) == ({"1:3:-1:0": 1}, ["1:2:-1:0"])
+    assert Journal(str(tmp_path)).copied == ["1:2:-1:0"]

@@ -20,6 +20,8 @@ from operators.pulsarconsumer.app.harness import (
     running,
     wait_until,
 )
+from operators.pulsarconsumer.app.journal import Journal
+from operators.pulsarconsumer.app.received import render_id
 from operators.pulsarconsumer.testing.broker import Broker
 from slipway_handler import Message
 
@@ -189,3 +191,53 @@ def test_handler_that_hangs_does_not_keep_a_lost_connection_from_being_replaced(
         wait_until(lambda: backlog(pulsar_broker, topic) == 0, "nothing is left")
 
     assert Counter(handler.calls) == {"slow": 1, "poison": 1, "after": 1}
+
+
+def test_copy_that_was_stored_twice_is_tried_once(
+    pulsar_broker: Broker, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    calls: list[int] = []
+
+    def fail(message: Message) -> None:
+        calls.append(message.attempt)
+        raise ValueError
+
+    peer.send(topic, [b"x"])
+    environ = build_environment(
+        pulsar_broker.service_url,
+        topic,
+        retry_strategy="RetryTopic",
+        retry_initial_delay_seconds=3600,
+        retry_max_delay_seconds=3600,
+        retry_max_attempts=2,
+        dead_letter="Enabled",
+    )
+    retry_topic = f"{topic}-{SUBSCRIPTION}-RETRY"
+    with running(environ, fail, tmp_path / "log") as consumer:
+        wait_until(lambda: consumer.handled("retried") == 1, "it is in the retry topic")
+        (copy,) = peer.read(retry_topic, 1)
+        # As a client does that did not receive the receipt, but without the delay.
+        for _ in range(3):
+            peer.send(retry_topic, [copy.data()], properties=copy.properties())
+        wait_until(lambda: consumer.handled("dead_lettered") == 1, "it has no attempts left")
+        # The delayed one stays.
+        wait_until(lambda: backlog(pulsar_broker, retry_topic) == 1, "all were received")
+
+    assert calls == [1, 2]
+
+
+def test_poison_that_was_copied_by_a_process_that_was_killed_is_not_tried_again(
+    pulsar_broker: Broker, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    """The broker does not have an acknowledgment of the last moment."""
+    peer.send(topic, [b"x"])
+    (sent,) = peer.read(topic, 1)
+    Journal(str(tmp_path)).remember_copied(render_id(sent))
+    calls: list[bytes] = []
+    environ = build_environment(pulsar_broker.service_url, topic, journal_folder=str(tmp_path))
+    with running(environ, lambda message: calls.append(message.data), tmp_path / "log") as consumer:
+        wait_until(lambda: backlog(pulsar_broker, topic) == 0, "it is acknowledged")
+        peer.send(topic, [b"y"])
+        wait_until(lambda: consumer.handled("acknowledged") == 1, "others are handled")
+
+    assert calls == [b"y"]

@@ -19,6 +19,7 @@ import structlog
 from libs.common.redaction import redact_text
 from operators.pulsarconsumer.app.connection import Connection
 from operators.pulsarconsumer.app.core.headers import (
+    COPY_OF,
     build_dead_letter_properties,
     build_retry_properties,
 )
@@ -174,6 +175,7 @@ class Settler:
         properties = build_retry_properties(
             message.raw.properties(), message.origin, self._settings.subscription_name, delay
         )
+        properties[COPY_OF] = message.id
         topic = self._settings.retry_topic_name
         return self._replace("retry", message, topic, {**properties, **headers}, "retried", delay)
 
@@ -212,6 +214,8 @@ class Settler:
                 self._replace, operation, message, topic, properties, result, delay
             )
             return self._keep(message, max(self._policy.initial_delay, _LEAST_COPY_SECONDS))
+        # Before the acknowledgment: the broker does not have it if the process is killed now.
+        self._journal.remember_copied(message.id)
         self.succeed(message, result)
-        self._held.copied(message)
+        self._held.copied(message.id)
         return None

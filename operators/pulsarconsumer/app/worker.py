@@ -79,6 +79,8 @@ class Worker:
         payloads = Payloads(settings, lambda: self._connection.client()._client)  # noqa: SLF001
         for id_, attempts in self._journal.attempts.items():
             self._held.remember(id_, attempts)
+        for id_ in self._journal.copied:
+            self._held.copied(id_)
         settler = Settler(
             settings,
             meters,
@@ -112,6 +114,10 @@ class Worker:
         meters.slots = self._lanes.slots
         self.sources = build_sources(settings, self._connection, payloads, settler.count_attempts)
         """The consumers, one a topic."""
+        if self._journal.copied:
+            # The process before was perhaps killed before the broker had its acknowledgments.
+            for source in self.sources:
+                self._held.watch_redeliveries(source, time.monotonic() + REDELIVERY_SECONDS)
         rate = settings.rate_limit_per_second
         self._rate = RateLimit(rate, time.monotonic()) if rate else None
         self._rate_lock = threading.Lock()
@@ -233,14 +239,14 @@ class Worker:
                     self._meters.fail("receive")
                     log.warning("Cannot receive", topic=source.name, error=describe(err))
                 return
-            if self._held.is_watching:
+            if self._held.is_watching or source.is_retry:
                 batch = self._sort_out(source, batch)
             if batch:
                 self._submit(self._processor.accept(source, batch))
 
     def _sort_out(self, source: Source, batch: Sequence[RawMessage]) -> Sequence[RawMessage]:
         """Leave out messages that come again while they are handled, or after that."""
-        new, done = self._held.sort_out(batch, self._pending())
+        new, done = self._held.sort_out(batch, self._pending(), copies=source.is_retry)
         self._held.note_received(source, len(batch), time.monotonic())
         for raw in done:
             try:

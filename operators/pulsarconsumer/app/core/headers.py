@@ -27,10 +27,11 @@ EXCEPTION: Final = "EXCEPTION"
 """What the last try failed with: the type of the error and the start of its text."""
 REASON: Final = "DEAD_LETTER_REASON"
 """Why no further try is made: Rejected, AttemptsExhausted or SchemaMismatch."""
+COPY_OF: Final = "SLIPWAY_COPY_OF"
+"""The id of the message whose place the copy took; two copies with one id are the same copy."""
 
-_OWN: Final = frozenset(
-    {TRIES, REAL_TOPIC, REAL_SUBSCRIPTION, ORIGIN_ID, SCHEMA_VERSION, DELAY, EXCEPTION, REASON}
-)
+_ORIGIN: Final = (REAL_TOPIC, REAL_SUBSCRIPTION, ORIGIN_ID, SCHEMA_VERSION)
+_OWN: Final = frozenset({*_ORIGIN, TRIES, DELAY, EXCEPTION, REASON, COPY_OF})
 _MAX_ERROR: Final = 500
 _NO_VERSION: Final = -1
 
@@ -112,7 +113,7 @@ def build_redrive_properties(properties: Mapping[str, str], *, keep_origin: bool
         properties: Of the dead letter.
         keep_origin: Whether the copy goes to the retry topic, whose readers look at its origin.
     """
-    origin = (REAL_TOPIC, REAL_SUBSCRIPTION, ORIGIN_ID, SCHEMA_VERSION) if keep_origin else ()
+    origin = _ORIGIN if keep_origin else ()
     kept = {name: properties[name] for name in origin if name in properties}
     return {**strip_own(properties), **kept}
 
