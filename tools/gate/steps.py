@@ -28,6 +28,9 @@ FORMED_CLUSTER_TESTS: Final = f"{KUBEVIRT_TESTS}/cluster_test.py"
 NAMESPACE_TESTS: Final = "tests/namespaces"
 """Tests with the real namespace controller, which waits most of the time."""
 
+UPGRADE_TESTS: Final = "tests/upgrade"
+"""Tests that run the previous release and this one, which waits most of the time."""
+
 BROKER_TESTS: Final = ("operators/pulsarconsumer",)
 """Directories of tests that run processes of the checkout against a real broker."""
 
@@ -129,6 +132,14 @@ def build_steps(python: str) -> tuple[Step, ...]:
             _pytest(python, "namespaces", NAMESPACE_TESTS),
             reports=f"{REPORTS}/namespaces.xml",
             needs=("assets", "helm"),
+            beside=True,
+        ),
+        Step(
+            "upgrade",
+            "Upgrade from the previous release and roll back, real API server",
+            _pytest(python, "upgrade", UPGRADE_TESTS),
+            reports=f"{REPORTS}/upgrade.xml",
+            needs=("assets",),
             beside=True,
         ),
         Step(

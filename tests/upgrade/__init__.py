@@ -1,0 +1,1 @@
+"""Upgrades from the previous release, and rollbacks to it."""
