@@ -120,6 +120,7 @@ def _others(root: Path) -> list[Path]:
     return [
         root / "helm/operator-common/README.md",
         root / "libs/common/README.md",
+        root / "slipway_handler/README.md",
         root / "libs/common/CHANGELOG.md",
         *sorted((root / "tools").glob("*/README.md")),
     ]
