@@ -112,6 +112,7 @@ def _build_status(context: Context, count: int) -> Manifest:
     held = conditions_of(context.primary)
     return {
         "made": made,
+        "observedGeneration": context.generation,
         "conditions": build_conditions(
             held, [ready], generation=context.generation, now=context.now()
         ),
