@@ -34,8 +34,18 @@ def find_pages(root: Path) -> list[Path]:
     return sorted({page for pattern in _PAGES for page in root.glob(pattern)})
 
 
-def stage(root: Path, folder: Path, operators: Sequence[str]) -> Path:
-    """Copy the pages and write the configuration of mkdocs; return its path."""
+def stage(
+    root: Path, folder: Path, operators: Sequence[str], output: Path, version: str = ""
+) -> Path:
+    """Copy the pages and write the configuration of mkdocs; return its path.
+
+    Args:
+        root: The checkout.
+        folder: Where to write pages and configuration.
+        operators: Ids of the operators.
+        output: Directory that mkdocs writes the site into.
+        version: Name of the version in the selector; empty for a site without a selector.
+    """
     source = folder / "pages"
     for page in find_pages(root):
         _copy(root, source, page)
@@ -45,7 +55,10 @@ def stage(root: Path, folder: Path, operators: Sequence[str]) -> Path:
                 _copy(root, source, target)
     (source / _STYLES).write_text(hooks.STYLES)
     configuration = folder / "mkdocs.yml"
-    configuration.write_text(yaml.safe_dump(_configure(root, source, operators), sort_keys=False))
+    settings = _configure(root, source, operators, output)
+    if version:
+        settings["extra"] = {"version": {"provider": "mike"}}
+    configuration.write_text(yaml.safe_dump(settings, sort_keys=False))
     return configuration
 
 
@@ -55,14 +68,14 @@ def _copy(root: Path, source: Path, file: Path) -> None:
     shutil.copyfile(file, target)
 
 
-def _configure(root: Path, source: Path, operators: Sequence[str]) -> dict[str, Any]:
+def _configure(root: Path, source: Path, operators: Sequence[str], output: Path) -> dict[str, Any]:
     light = {"media": "(prefers-color-scheme: light)", "scheme": "default", "primary": "indigo"}
     dark = {"media": "(prefers-color-scheme: dark)", "scheme": "slate", "primary": "indigo"}
     return {
         "site_name": "Slipway",
         "site_description": "Kubernetes operators in Python, and the library that they share",
         "docs_dir": str(source),
-        "site_dir": str(root / "dist" / "site"),
+        "site_dir": str(output),
         "copyright": "Apache License 2.0",
         "theme": {
             "name": "material",
