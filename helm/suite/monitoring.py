@@ -222,7 +222,7 @@ class MonitoringSuite(SuiteBase):
 
     def series_at_rest(self, length: str) -> dict[str, str]:
         """Return a sample of every known metric that does not change."""
-        series = {}
+        series: dict[str, str] = {}
         for name, spec in self.specs().items():
             labels = "".join(f',{label}="x"' for label in spec.labels)
             bounds = (',le="0.1"', ',le="+Inf"') if name.endswith("_bucket") else ("",)
