@@ -25,8 +25,12 @@ from operators.pulsarconsumer.app.received import render_id
 from operators.pulsarconsumer.testing.broker import Broker
 from slipway_handler import Message
 
-_SECONDS = 0.5
-"""Least time in which redeliveries are expected; an hour of a slow machine would do as well."""
+_SECONDS = 10.0
+"""Least time in which redeliveries are expected.
+
+A broker that has just started on a busy machine may take seconds for the first of them, while the
+queue of the consumer is empty.
+"""
 
 
 class Blocking:
