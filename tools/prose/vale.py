@@ -3,8 +3,8 @@
 Its rules of type `existence`: https://vale.sh/docs/topics/styles
 
 proselint is not used: version 0.16.0 reported 44 places in README, how-to pages, explanations,
-tutorials and decisions apart from the shape of quotation marks, and hardly any was a mistake. It takes
-a heading and the sentence below it for a repeated word, and the command "resume" for "résumé".
+tutorials and decisions apart from the shape of quotation marks, and hardly any was a mistake. It
+takes a heading and the sentence below it for a repeated word, and "resume" for "résumé".
 """
 
 from __future__ import annotations
