@@ -14,6 +14,7 @@ from pathlib import Path
 from libs.common.kinds import DEPLOYMENT, Key, Manifest
 from libs.common.testing.fakeapi import FakeApi
 from operators.pulsarconsumer.app.harness import AppProcess
+from operators.pulsarconsumer.app.settings import PREFIX
 
 ORDERS = Key("default", "orders")
 """The Deployment whose pods run."""
@@ -45,7 +46,10 @@ class Nodes:
         for process in [each for each in self.running if self._environs[each] != environ]:
             await self._end(process)
         while len(self.running) < wanted:
-            process = AppProcess(environ, self._folder)
+            # The volume /tmp of each pod is its own.
+            journal = self._folder / f"pod-{len(self.running) + len(self.ended)}"
+            own = {**environ, f"{PREFIX}JOURNAL_FOLDER": str(journal)}
+            process = AppProcess(own, self._folder)
             self._environs[process] = environ
             self.running.append(process)
         while len(self.running) > wanted:

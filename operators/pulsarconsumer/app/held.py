@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from operators.pulsarconsumer.app.core.headers import COPY_OF
-from operators.pulsarconsumer.app.received import RawMessage, Received, render_id
+from operators.pulsarconsumer.app.received import RawMessage, Received, render_identity
 
 _REMEMBERED = 20_000
 """Ids of messages that were acknowledged lately, and attempts that are remembered."""
@@ -56,7 +56,7 @@ class Held:
         self._copied: OrderedDict[str, None] = OrderedDict()
         self._copies: OrderedDict[str, str] = OrderedDict()
         self.attempts_made: OrderedDict[str, int] = OrderedDict()
-        """Attempts that failed at messages which will be redelivered, by id."""
+        """Attempts that failed at messages which will be redelivered, by identity."""
         self.is_watching = False
         """Whether messages may come a second time."""
         self._watches: dict[object, _Watch] = {}
@@ -78,15 +78,15 @@ class Held:
             due: When it is handled again; None if it waits behind another one, which decides that.
         """
         with self._lock:
-            held = self._kept.get(message.id)
-            self._kept[message.id] = message
-            self._done.pop(message.id, None)
+            held = self._kept.get(message.identity)
+            self._kept[message.identity] = message
+            self._done.pop(message.identity, None)
             if held is None:
                 self._bytes += len(message.data)
             self.is_watching = True
-            self._scheduled.pop(message.id, None)
+            self._scheduled.pop(message.identity, None)
             if due is not None:
-                number = self._scheduled[message.id] = next(self._numbers)
+                number = self._scheduled[message.identity] = next(self._numbers)
                 heapq.heappush(self._due, (due, number, message))
 
     def take(self, message: Received) -> None:
@@ -102,8 +102,8 @@ class Held:
         with self._lock:
             while self._due and self._due[0][0] <= now:
                 _, number, message = heapq.heappop(self._due)
-                if self._scheduled.get(message.id) == number:
-                    del self._scheduled[message.id]
+                if self._scheduled.get(message.identity) == number:
+                    del self._scheduled[message.identity]
                     found.append(message)
         return found
 
@@ -113,19 +113,19 @@ class Held:
             dropped = [each for each in self._kept.values() if each.source is source]
             for message in dropped:
                 self._drop(message)
-                self._remember(message.id, message.attempt - 1)
+                self._remember(message.identity, message.attempt - 1)
         return dropped
 
-    # Attempts and acknowledgments by id.
+    # Attempts and acknowledgments by identity.
 
-    def remember(self, id_: str, attempts: int) -> None:
+    def remember(self, identity: str, attempts: int) -> None:
         """Remember how many attempts at a message were made, for its redelivery."""
         with self._lock:
-            self._remember(id_, attempts)
+            self._remember(identity, attempts)
 
-    def attempts(self, id_: str) -> int:
+    def attempts(self, identity: str) -> int:
         """Return how many attempts at a message are known to have been made."""
-        return self.attempts_made.get(id_, 0) if self.attempts_made else 0
+        return self.attempts_made.get(identity, 0) if self.attempts_made else 0
 
     def watch_redeliveries(self, source: object, until: float) -> None:
         """Remember acknowledged messages: a source lost its connection, or has it again.
@@ -173,19 +173,19 @@ class Held:
     def acknowledged(self, message: Received) -> None:
         """Take note of a message that was acknowledged."""
         if self.attempts_made:
-            self.attempts_made.pop(message.id, None)
+            self.attempts_made.pop(message.identity, None)
         if self.is_watching:
             with self._lock:
-                self._note_done(message.id)
+                self._note_done(message.identity)
 
-    def copied(self, id_: str) -> None:
+    def copied(self, identity: str) -> None:
         """Take note of a message whose place a stored copy took.
 
         A broker that crashes forgets acknowledgments of the last seconds. Each copy would then be
         made, and tried, a second time.
         """
         with self._lock:
-            self._copied[id_] = None
+            self._copied[identity] = None
             while len(self._copied) > _REMEMBERED:
                 self._copied.popitem(last=False)
 
@@ -196,10 +196,10 @@ class Held:
             message: The one that failed.
             pending: Messages that are still handled, or wait for it.
         """
-        prefix, _, index = message.id.rpartition(":")
+        prefix, _, index = message.identity.rpartition(":")
         if not index.isdigit():
             return
-        left = {each.id for each in pending if each.id.startswith(prefix)}
+        left = {each.identity for each in pending if each.identity.startswith(prefix)}
         with self._lock:
             for number in range(int(index)):
                 sibling = f"{prefix}:{number}"
@@ -216,45 +216,45 @@ class Held:
             pending: Messages that are handled, or wait for it.
             copies: Whether they come from the retry topic.
         """
-        in_hand = {each.id for each in pending}
+        in_hand = {each.identity for each in pending}
         new: list[RawMessage] = []
         done: list[RawMessage] = []
         for raw in batch:
-            id_ = render_id(raw)
-            if id_ in self._done or id_ in self._copied:
+            identity = render_identity(raw)
+            if identity in self._done or identity in self._copied:
                 done.append(raw)
-            elif id_ in self._kept or id_ in in_hand:
+            elif identity in self._kept or identity in in_hand:
                 continue
-            elif copies and self._is_second_copy(raw, id_):
+            elif copies and self._is_second_copy(raw, identity):
                 done.append(raw)
             else:
                 new.append(raw)
         return new, done
 
-    def _is_second_copy(self, raw: RawMessage, id_: str) -> bool:
+    def _is_second_copy(self, raw: RawMessage, identity: str) -> bool:
         """Tell whether a copy was stored twice: a producer sends again what may not be stored."""
         copy_of = raw.properties().get(COPY_OF)
         if not copy_of:
             return False
         with self._lock:
-            first = self._copies.setdefault(copy_of, id_)
+            first = self._copies.setdefault(copy_of, identity)
             while len(self._copies) > _REMEMBERED:
                 self._copies.popitem(last=False)
-        return first != id_
+        return first != identity
 
     def _drop(self, message: Received) -> None:
-        self._scheduled.pop(message.id, None)
-        if self._kept.pop(message.id, None) is not None:
+        self._scheduled.pop(message.identity, None)
+        if self._kept.pop(message.identity, None) is not None:
             self._bytes -= len(message.data)
             self.is_watching = bool(self._kept) or bool(self._watches)
 
-    def _note_done(self, id_: str) -> None:
-        self._done[id_] = None
+    def _note_done(self, identity: str) -> None:
+        self._done[identity] = None
         while len(self._done) > _REMEMBERED:
             self._done.popitem(last=False)
 
-    def _remember(self, id_: str, attempts: int) -> None:
+    def _remember(self, identity: str, attempts: int) -> None:
         if attempts > 0:
-            self.attempts_made[id_] = attempts
+            self.attempts_made[identity] = attempts
             while len(self.attempts_made) > _REMEMBERED:
                 self.attempts_made.popitem(last=False)

@@ -9,17 +9,19 @@ from operators.pulsarconsumer.app.core.headers import COPY_OF
 from operators.pulsarconsumer.app.held import Held
 
 
-def raw(number: int) -> Any:
-    return SimpleNamespace(message_id=lambda: f"({number},0,-1,-1)")
+def raw(number: int, published: int = 1000) -> Any:
+    return SimpleNamespace(
+        message_id=lambda: f"({number},0,-1,-1)", publish_timestamp=lambda: published
+    )
 
 
 def received(number: int) -> Any:
-    return SimpleNamespace(id=f"{number}:0:-1:-1", data=b"x")
+    return SimpleNamespace(identity=f"1000:{number}:0:-1:-1", data=b"x")
 
 
 def test_message_that_was_copied_before_the_broker_crashed_is_not_handled_again() -> None:
     held = Held(10, 1000)
-    held.copied("1:0:-1:-1")
+    held.copied("1000:1:0:-1:-1")
     # Another loss of the connection is over.
     held.watch_redeliveries("a", 10.0)
     held.note_empty("a", 11.0)
@@ -29,10 +31,19 @@ def test_message_that_was_copied_before_the_broker_crashed_is_not_handled_again(
     assert held.sort_out([first, second], []) == ([second], [first])
 
 
+def test_message_of_another_cluster_with_the_same_id_is_new() -> None:
+    """Ids of an emptied cluster begin anew, while the service URL stays the same."""
+    held = watching("a")
+    held.copied("1000:2:0:-1:-1")
+
+    others = [raw(1, 2000), raw(2, 2000)]
+    assert held.sort_out(others, []) == (others, [])
+
+
 def test_copies_are_remembered_up_to_a_number() -> None:
     held = Held(10, 1000)
     for number in range(20_001):
-        held.copied(f"{number}:0:-1:-1")
+        held.copied(f"1000:{number}:0:-1:-1")
 
     forgotten, known = raw(0), raw(1)
     assert held.sort_out([forgotten, known], []) == ([forgotten], [known])
@@ -108,7 +119,7 @@ def test_queue_that_is_never_empty_is_watched_for_a_number_of_messages() -> None
 
 def copy(number: int, copy_of: str) -> Any:
     properties = {COPY_OF: copy_of} if copy_of else {}
-    return SimpleNamespace(message_id=raw(number).message_id, properties=lambda: properties)
+    return SimpleNamespace(**vars(raw(number)), properties=lambda: properties)
 
 
 def test_copy_that_was_stored_twice_is_recognized() -> None:

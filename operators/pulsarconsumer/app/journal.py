@@ -33,7 +33,7 @@ log = structlog.get_logger("journal")
 
 
 class Journal:
-    """Ids of messages that are being handled, in a file; threads may share it."""
+    """Identities of messages that are being handled, in a file; threads may share it."""
 
     def __init__(self, folder: str) -> None:
         """Read what the process before left, and begin anew.
@@ -42,7 +42,7 @@ class Journal:
             folder: Where the files are; empty to keep nothing.
         """
         self.crashes: dict[str, int] = {}
-        """How often the process crashed while a message was handled, by the id of the message.
+        """How often the process crashed while it handled a message, by the identity of the message.
 
         The broker may not have received the acknowledgment of one before the next crash, so counts
         are kept.
@@ -50,11 +50,11 @@ class Journal:
         self.unsettled: set[str] = set()
         """Messages among these that did not come again yet."""
         self.attempts: dict[str, int] = {}
-        """How many attempts at a message failed in processes before this one, by its id."""
+        """How many attempts at a message failed in processes before this one, by its identity."""
         self.copied: list[str] = []
-        """Messages whose place a copy took in processes before this one, by id."""
+        """Messages whose place a copy took in processes before this one, by identity."""
         self.careful = False
-        """Whether the id of each message is written before it is handled."""
+        """Whether the identity of each message is written before it is handled."""
         self.has_entries = False
         """Whether ids are written now."""
         self._lock = threading.Lock()
@@ -75,8 +75,8 @@ class Journal:
         """Whether messages are looked up or written before they are handled."""
         return self.careful or bool(self.unsettled)
 
-    def begin(self, thread: int, id_: str) -> None:
-        """Write the id of the message that a thread handles."""
+    def begin(self, thread: int, identity: str) -> None:
+        """Write the identity of the message that a thread handles."""
         if self._map is None:
             return
         with self._lock:
@@ -86,10 +86,10 @@ class Journal:
                 self._slots[thread] = self._free.pop()
                 self.has_entries = True
             start = self._slots[thread] * _SLOT
-            self._map[start : start + _SLOT] = id_.encode()[:_SLOT].ljust(_SLOT, b"\0")
+            self._map[start : start + _SLOT] = identity.encode()[:_SLOT].ljust(_SLOT, b"\0")
 
     def end(self, thread: int) -> None:
-        """Take the id of a thread out."""
+        """Take the identity of a thread out."""
         with self._lock:
             slot = self._slots.pop(thread, None)
             if slot is not None and self._map is not None:
@@ -97,27 +97,27 @@ class Journal:
                 self._free.append(slot)
             self.has_entries = bool(self._slots)
 
-    def settle(self, id_: str) -> int:
+    def settle(self, identity: str) -> int:
         """Return how often processes before this one crashed at a message; 0 the next time."""
-        if id_ not in self.unsettled:
+        if identity not in self.unsettled:
             return 0
-        self.unsettled.discard(id_)
-        return self.crashes[id_]
+        self.unsettled.discard(identity)
+        return self.crashes[identity]
 
-    def remember(self, id_: str, attempts: int) -> None:
+    def remember(self, identity: str, attempts: int) -> None:
         """Write how many attempts at a message failed; the broker does not count all of them."""
         with self._lock:
             if self._failures < 0:
                 return
-            if self.crashes.pop(id_, None):
+            if self.crashes.pop(identity, None):
                 self._save()  # They are part of the number now.
-            self._append(id_, attempts)
+            self._append(identity, attempts)
 
-    def remember_copied(self, id_: str) -> None:
+    def remember_copied(self, identity: str) -> None:
         """Write that a copy took the place of a message, which is acknowledged next."""
         with self._lock:
             if self._failures >= 0:
-                self._append(id_, _COPIED)
+                self._append(identity, _COPIED)
 
     def close(self) -> None:
         """Note that the process ends in order; ids that are still there stay."""
@@ -137,22 +137,24 @@ class Journal:
             self._map = mmap.mmap(file.fileno(), size)
         self._map[: len(_RUNNING)] = _RUNNING
         found = [before[at : at + _SLOT].rstrip(b"\0") for at in range(_SLOT, len(before), _SLOT)]
-        for id_ in (each.decode(errors="replace") for each in found if each):
-            self.crashes[id_] = self.crashes.get(id_, 0) + 1
-            log.warning("The process ended while it handled a message", message_id=id_)
+        for identity in (each.decode(errors="replace") for each in found if each):
+            self.crashes[identity] = self.crashes.get(identity, 0) + 1
+            log.warning("The process ended while it handled a message", message=identity)
         if self._attempts.exists():
             self._known = _parse_attempts(self._attempts.read_text(errors="replace"))
-        self.attempts = {id_: count for id_, count in self._known.items() if count != _COPIED}
-        self.copied = [id_ for id_, count in self._known.items() if count == _COPIED]
+        self.attempts = {
+            identity: count for identity, count in self._known.items() if count != _COPIED
+        }
+        self.copied = [identity for identity, count in self._known.items() if count == _COPIED]
         self._write_attempts()
         self.careful = before.startswith(_RUNNING)
         if any(found):
             self._save()
         self.unsettled = set(self.crashes)
 
-    def _append(self, id_: str, count: int) -> None:
-        self._known[id_] = count
-        os.write(self._failures, f"{id_} {count}\n".encode())
+    def _append(self, identity: str, count: int) -> None:
+        self._known[identity] = count
+        os.write(self._failures, f"{identity} {count}\n".encode())
         self._lines += 1
         if self._lines > 2 * _REMEMBERED:
             self._write_attempts()
@@ -161,7 +163,9 @@ class Journal:
         """Replace the file by the newest attempts, and go on at its end."""
         self._known = dict(list(self._known.items())[-_REMEMBERED:])
         partial = self._attempts.with_suffix(".partial")
-        partial.write_text("".join(f"{id_} {count}\n" for id_, count in self._known.items()))
+        partial.write_text(
+            "".join(f"{identity} {count}\n" for identity, count in self._known.items())
+        )
         partial.rename(self._attempts)
         if self._failures >= 0:
             os.close(self._failures)
@@ -178,11 +182,11 @@ class Journal:
 def _parse_attempts(text: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for line in text.splitlines():
-        id_, _, count = line.rpartition(" ")
+        identity, _, count = line.rpartition(" ")
         # A process that was killed may have left half of a line.
-        if id_ and count.isascii() and count.isdigit() and len(count) < 10:
-            found.pop(id_, None)
-            found[id_] = int(count)
+        if identity and count.isascii() and count.isdigit() and len(count) < 10:
+            found.pop(identity, None)
+            found[identity] = int(count)
     return found
 
 
@@ -190,4 +194,4 @@ def _parse_counts(text: str) -> dict[str, int]:
     counts = json.loads(text)
     if not isinstance(counts, Mapping):
         return {}
-    return {str(id_): count for id_, count in counts.items() if isinstance(count, int)}
+    return {str(identity): count for identity, count in counts.items() if isinstance(count, int)}

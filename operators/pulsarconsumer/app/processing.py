@@ -150,7 +150,7 @@ class Processor:
 
         The process has to end soon.
         """
-        self._timed_out.add(message.id)
+        self._timed_out.add(message.identity)
         error = HandlerTimeout(f"not ended after {seconds:.0f} s")
         return self._settler.fail(message, error, {})
 
@@ -175,13 +175,13 @@ class Processor:
         unsent = self._settler.take_unsent(message)
         if unsent is not None:
             return True, unsent()
-        crashes = self._journal.settle(message.id) if self._journal.unsettled else 0
+        crashes = self._journal.settle(message.identity) if self._journal.unsettled else 0
         if crashes:
             # The process ended at it before, which nobody could settle then.
             attempt = message.origin.attempt + crashes - 1
             if not message.source.is_retry:
                 # The broker may have counted the redelivery after a crash as well.
-                known = self._held.attempts(message.id) + crashes
+                known = self._held.attempts(message.identity) + crashes
                 attempt = max(message.origin.attempt - 1, known)
             object.__setattr__(message, "origin", replace(message.origin, attempt=attempt))
             object.__setattr__(message, "attempt", attempt)
@@ -190,7 +190,7 @@ class Processor:
         if self._settler.is_paused(monotonic()):
             return True, self._settler.postpone(message)
         if self._journal.careful:
-            self._journal.begin(threading.get_ident(), message.id)
+            self._journal.begin(threading.get_ident(), message.identity)
         return False, None
 
     def _log(self, source: Source, taken: Sequence[Received], now: float) -> None:
@@ -243,7 +243,7 @@ class Processor:
     def _handle(self, argument: object, message: Received, slot: Slot[Any]) -> Received | None:
         """Call the handler for a message, in a span if there are any, and settle the message."""
         error, headers = self._call(argument, message, slot)
-        if self._timed_out and message.id in self._timed_out:
+        if self._timed_out and message.identity in self._timed_out:
             return None
         if error is None:
             self._settler.succeed(message)
@@ -254,7 +254,7 @@ class Processor:
         self, message: Received, error: BaseException, headers: dict[str, str]
     ) -> Received | None:
         """Settle a message whose handler raised, unless that was done when its time was over."""
-        if self._timed_out and message.id in self._timed_out:
+        if self._timed_out and message.identity in self._timed_out:
             return None
         return self._settler.fail(message, error, headers)
 

@@ -25,18 +25,19 @@ class Received(Message):
         source: The consumer that received it.
         raw: The message of the client.
         origin: Where it was first sent, and which attempt this is.
-        id: Its id in the topic that it was received from.
+        identity: Publish time and id in the topic that it was received from. The id alone repeats
+            if the service URL leads to another cluster, or to an emptied one.
         mismatch: Why it is not what the schema says; empty if it is.
         error: Why its value could not be read now; None if it was.
     """
 
     # No dictionary: to make one for each message takes longer than the handler of most.
-    __slots__ = ("error", "id", "mismatch", "origin", "raw", "source")
+    __slots__ = ("error", "identity", "mismatch", "origin", "raw", "source")
 
     source: Any
     raw: RawMessage
     origin: Origin
-    id: str
+    identity: str
     mismatch: str
     error: Exception | None
 
@@ -59,7 +60,7 @@ def receive_message(source: Any, raw: RawMessage) -> Received:
 
     Args:
         source: The consumer; its `count_attempts` says which attempt a message of the topic is,
-            from its id and the count of the broker.
+            from its identity and the count of the broker.
         raw: The message of the client.
     """
     message = _NEW(Received)
@@ -78,7 +79,7 @@ def next_attempt(message: Received, failed: int = 1) -> Received:
     """
     origin = message.origin
     again = receive_message(message.source, message.raw)
-    object.__setattr__(again, "id", message.id)
+    object.__setattr__(again, "identity", message.identity)
     object.__setattr__(again, "origin", replace(origin, attempt=origin.attempt + failed))
     return again
 
@@ -112,8 +113,8 @@ def read_for_log(source: Any, messages: Iterable[Received]) -> None:
             origin = message.origin
             topic, shown, attempt = origin.topic, origin.message_id, origin.attempt
         else:
-            topic, shown = without_partition(raw.topic_name()), message.id
-            attempt = message.source.count_attempts(shown, raw.redelivery_count())
+            topic, shown = without_partition(raw.topic_name()), render_id(raw)
+            attempt = message.source.count_attempts(message)
             _SET_PROPERTIES(message, raw.properties())
         _SET_TOPIC(message, topic)
         _SET_ID(message, shown)
@@ -127,12 +128,17 @@ def render_id(raw: RawMessage) -> str:
     return str(raw.message_id())[1:-1].replace(",", ":")
 
 
+def render_identity(raw: RawMessage) -> str:
+    """Return the publish time of a message in milliseconds, and its id behind it."""
+    return f"{raw.publish_timestamp()}:{render_id(raw)}"
+
+
 def _read_origin(message: Received) -> Origin:
-    raw, shown = message.raw, message.id
+    raw, shown = message.raw, render_id(message.raw)
     topic = without_partition(raw.topic_name())
     if message.source.is_retry:
         return parse_origin(raw.properties(), Origin(topic, shown))
-    attempt = message.source.count_attempts(shown, raw.redelivery_count())
+    attempt = message.source.count_attempts(message)
     return Origin(topic, shown, raw.int_schema_version(), attempt)
 
 
@@ -142,7 +148,7 @@ def _read_properties(message: Received) -> dict[str, str]:
 
 
 _READERS: Final[Mapping[str, Callable[[Received], object]]] = {
-    "id": lambda message: render_id(message.raw),
+    "identity": lambda message: render_identity(message.raw),
     "origin": _read_origin,
     "mismatch": lambda message: "",
     "error": lambda message: None,

@@ -21,7 +21,7 @@ from operators.pulsarconsumer.app.harness import (
     wait_until,
 )
 from operators.pulsarconsumer.app.journal import Journal
-from operators.pulsarconsumer.app.received import render_id
+from operators.pulsarconsumer.app.received import render_identity
 from operators.pulsarconsumer.testing.broker import Broker
 from slipway_handler import Message
 
@@ -236,7 +236,7 @@ def test_poison_that_was_copied_by_a_process_that_was_killed_is_not_tried_again(
     """The broker does not have an acknowledgment of the last moment."""
     peer.send(topic, [b"x"])
     (sent,) = peer.read(topic, 1)
-    Journal(str(tmp_path)).remember_copied(render_id(sent))
+    Journal(str(tmp_path)).remember_copied(render_identity(sent._message))
     calls: list[bytes] = []
     environ = build_environment(pulsar_broker.service_url, topic, journal_folder=str(tmp_path))
     with running(environ, lambda message: calls.append(message.data), tmp_path / "log") as consumer:

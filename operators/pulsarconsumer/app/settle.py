@@ -79,14 +79,12 @@ class Settler:
         """Time of the monotonic clock before which no message is handled."""
         meters.waiting.set_function(lambda: len(held))
 
-    def count_attempts(self, message_id: str, redeliveries: int) -> int:
-        """Return which attempt a message of the topic itself is, from 1.
-
-        Args:
-            message_id: Its id.
-            redeliveries: What the broker counted, which is 0 for Exclusive and Failover.
-        """
-        return max(redeliveries, self._held.attempts(message_id)) + 1
+    def count_attempts(self, message: Received) -> int:
+        """Return which attempt a message of the topic itself is, from 1."""
+        # The broker counts 0 for Exclusive and Failover.
+        redeliveries: int = message.raw.redelivery_count()
+        known = self._held.attempts(message.identity) if self._held.attempts_made else 0
+        return max(redeliveries, known) + 1
 
     def succeed(self, message: Received, result: str = "acknowledged") -> None:
         """Acknowledge a message, whose handling ended with a result of the metric."""
@@ -137,7 +135,7 @@ class Settler:
                     return self._send_back(message, delay, headers)
                 self._settled("retried")
                 if not message.source.is_retry:
-                    self._journal.remember(message.id, attempt)
+                    self._journal.remember(message.identity, attempt)
                 return self._keep(next_attempt(message), delay)
 
     def is_paused(self, now: float) -> bool:
@@ -161,7 +159,7 @@ class Settler:
 
     def take_unsent(self, message: Received) -> Callable[[], Received | None] | None:
         """Return what sends the copy of a message that could not be stored before."""
-        return self._unsent.pop(message.id, None) if self._unsent else None
+        return self._unsent.pop(message.identity, None) if self._unsent else None
 
     def _keep(self, message: Received, delay: float) -> Received:
         self._held.keep(message, self._monotonic() + delay)
@@ -175,7 +173,7 @@ class Settler:
         properties = build_retry_properties(
             message.raw.properties(), message.origin, self._settings.subscription_name, delay
         )
-        properties[COPY_OF] = message.id
+        properties[COPY_OF] = message.identity
         topic = self._settings.retry_topic_name
         return self._replace("retry", message, topic, {**properties, **headers}, "retried", delay)
 
@@ -210,12 +208,12 @@ class Settler:
                 "Message kept unacknowledged: no copy could be stored", topic=topic, error=str(err)
             )
             # The handler is not called again for it.
-            self._unsent[message.id] = partial(
+            self._unsent[message.identity] = partial(
                 self._replace, operation, message, topic, properties, result, delay
             )
             return self._keep(message, max(self._policy.initial_delay, _LEAST_COPY_SECONDS))
         # Before the acknowledgment: the broker does not have it if the process is killed now.
-        self._journal.remember_copied(message.id)
+        self._journal.remember_copied(message.identity)
         self.succeed(message, result)
-        self._held.copied(message.id)
+        self._held.copied(message.identity)
         return None

@@ -15,7 +15,7 @@ from operators.pulsarconsumer.app.client import CredentialsMissing
 from operators.pulsarconsumer.app.connection import Connection, attempt
 from operators.pulsarconsumer.app.core.retry import Strategy
 from operators.pulsarconsumer.app.intake import Intake, build_batch_policy
-from operators.pulsarconsumer.app.received import RawMessage
+from operators.pulsarconsumer.app.received import RawMessage, Received
 from operators.pulsarconsumer.app.schemas import Payloads
 from operators.pulsarconsumer.app.settings import (
     DecryptFailure,
@@ -56,8 +56,7 @@ class Source:
         acknowledge: Acknowledges a message of this consumer, or of the previous one; raises
             pulsar.PulsarException if it is closed. It is the function of the client, because a
             further call for each message is not free.
-        count_attempts: Tells which attempt a message of the topic is, from its id and the count of
-            the broker.
+        count_attempts: Returns which attempt a message of the topic is.
     """
 
     def __init__(
@@ -66,7 +65,8 @@ class Source:
         connection: Connection,
         payloads: Payloads,
         topics: Topics,
-        count_attempts: Callable[[str, int], int] = lambda _, redeliveries: redeliveries + 1,
+        count_attempts: Callable[[Received], int] = lambda message: 1
+        + message.raw.redelivery_count(),
     ) -> None:
         """Prepare; `open` subscribes."""
         self.count_attempts = count_attempts
@@ -246,7 +246,7 @@ def build_sources(
     settings: Settings,
     connection: Connection,
     payloads: Payloads,
-    count_attempts: Callable[[str, int], int],
+    count_attempts: Callable[[Received], int],
 ) -> tuple[Source, ...]:
     """Build the source of each topic, and of the retry topic."""
     topics: list[Topics] = list(settings.all_topics)

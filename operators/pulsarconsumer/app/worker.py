@@ -313,7 +313,7 @@ class Worker:
             if slot.item is not unit or slot.began != began:
                 continue  # It went on between the two.
             if not self._whole:
-                self._journal.begin(slot.thread, _head_of(unit).id)
+                self._journal.begin(slot.thread, _head_of(unit).identity)
                 if slot.began != began:
                     self._journal.end(slot.thread)
                     continue
@@ -326,7 +326,7 @@ class Worker:
             waits = self._processor.time_out(message, seconds)
             if waits and self._settings.retry_strategy is Strategy.RETRY_TOPIC:
                 # No copy could be stored. A restart forgets it, and the journal does not.
-                self._journal.begin(thread, message.id)
+                self._journal.begin(thread, message.identity)
             else:
                 self._journal.end(thread)
         self._end(f"the handler has not ended for {seconds:.0f} s")
