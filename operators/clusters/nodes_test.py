@@ -210,6 +210,23 @@ def test_new_machine_is_not_rebuilt_for_a_token_that_was_there_before() -> None:
     assert "annotations" not in other["metadata"]
 
 
+def test_disk_of_a_new_machine_has_the_storage_of_its_pool() -> None:
+    shared = {"storageClassName": "fast", "accessModes": ["ReadWriteMany"], "volumeMode": "Block"}
+    asked = cluster(
+        controlPlane={"size": "medium", "endpoint": {"poolName": "public"}, "rootDisk": shared},
+        pools=[
+            {"name": "web", "count": 1, "size": "medium", "rootDisk": {"size": "40Gi"}},
+            {"name": "db", "count": 1, "size": "medium"},
+        ],
+    )
+    web, db = asked.spec.pools
+
+    plane = build_machine(asked, "edge-control-plane-0", None)
+    assert plane["spec"]["rootDisk"] == shared
+    assert build_machine(asked, WEB[0], web)["spec"]["rootDisk"] == {"size": "40Gi"}
+    assert "rootDisk" not in build_machine(asked, "edge-db-0", db)["spec"]
+
+
 def test_node_without_machine_is_removed() -> None:
     gone = observe(node_of("edge-web-7"))
 

@@ -180,6 +180,10 @@ def build_instance(cluster: KubernetesCluster, node: str, pool: Pool | None) -> 
         "userDataSecretName": user_data_name(node),
         "placement": {"spreadGroup": f"{cluster.metadata.name}-{pool_name}"},
     }
+    if shape.root_disk is not None:
+        manifest["spec"]["rootDisk"] = shape.root_disk.model_dump(
+            by_alias=True, exclude_defaults=True, mode="json"
+        )
     return manifest
 
 

@@ -35,6 +35,7 @@ from libs.common.crd import (
     kind_of,
 )
 from libs.common.kinds import Kind
+from libs.contracts.disks import RootDiskTemplate
 from libs.contracts.images import Image
 from operators.clusters.api.reasons import ConditionType, Reason
 
@@ -139,6 +140,8 @@ class ControlPlane(
     """size is the InstanceSize of new nodes."""
     image: Image | None = None
     """image is the disk image of these nodes. Defaults to the image of the cluster."""
+    root_disk: RootDiskTemplate | None = None
+    """rootDisk describes the storage of the disks of new nodes."""
     endpoint: Endpoint
     """endpoint is the address of the API server."""
 
@@ -159,6 +162,8 @@ class Pool(KubernetesModel):
     """size is the InstanceSize of new nodes."""
     image: Image | None = None
     """image is the disk image of these nodes. Defaults to the image of the cluster."""
+    root_disk: RootDiskTemplate | None = None
+    """rootDisk describes the storage of the disks of new nodes."""
     labels: LabelMap = {}
     """labels are set on the nodes of the pool, including nodes that exist. A label that is removed
     here is removed from the nodes. Labels that others set are kept."""

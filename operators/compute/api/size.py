@@ -18,18 +18,13 @@ from libs.common.crd import (
 )
 from libs.common.kinds import Kind
 from libs.contracts.compute import COMPUTE_GROUP
+from libs.contracts.disks import AT_LEAST, DiskAmount
 
 MAX_CPUS: Final = 512
 """Most processors that KubeVirt gives to a guest."""
 
-_AT_LEAST: Final = (
-    "!isQuantity(string(self)) || quantity(string(self)).compareTo(quantity('{0}')) >= 0"
-)
-
-MemoryAmount = Annotated[Quantity, Rule(_AT_LEAST.format("64Mi"), "must be at least 64Mi")]
+MemoryAmount = Annotated[Quantity, Rule(AT_LEAST.format("64Mi"), "must be at least 64Mi")]
 """An amount of memory that a guest can boot with; less is a number whose unit was forgotten."""
-DiskAmount = Annotated[Quantity, Rule(_AT_LEAST.format("1Mi"), "must be at least 1Mi")]
-"""The size of a disk; less is a number whose unit was forgotten."""
 
 
 class InstanceSizeSpec(
