@@ -4,4 +4,4 @@ from libs.common.crd import CustomResource
 from operators.clusters.api.v1alpha1 import KubernetesCluster
 
 RESOURCES: tuple[type[CustomResource], ...] = (KubernetesCluster,)
-"""What the generator makes CRDs of."""
+"""Resources for which the generator writes CRDs."""

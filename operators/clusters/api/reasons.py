@@ -9,10 +9,10 @@ class ConditionType(StrEnum):
     """Conditions of a KubernetesCluster."""
 
     READY = "Ready"
-    """Ready is True when the cluster is as its spec asks, and all of its nodes are ready."""
+    """Ready is True when the cluster matches its spec, and all of its nodes are ready."""
     INITIALIZED = "Initialized"
-    """Initialized is True once the API of the cluster has responded; it never becomes False again,
-    and no node begins a cluster of its own from then on."""
+    """Initialized is True once the API of the cluster has responded; it never becomes False again.
+    From then on no node initializes a new cluster."""
     NETWORK_READY = "NetworkReady"
     """NetworkReady is True if the Network gives each guest an address by which other nodes reach
     it, and nodes are registered with the addresses of their machines."""
@@ -22,19 +22,20 @@ class ConditionType(StrEnum):
     CONTROL_PLANE_READY = "ControlPlaneReady"
     """ControlPlaneReady is True when every node of the control plane is ready."""
     NODES_READY = "NodesReady"
-    """NodesReady is True when each pool has the nodes that it asks for, and all are ready."""
+    """NodesReady is True when each pool has the desired number of nodes, and all of them are
+    ready."""
     API_REACHABLE = "APIReachable"
-    """APIReachable is True when the API of the cluster responds the operator. While it is False
-    nodes are judged by their Instances alone, and none is drained, rebuilt or removed."""
+    """APIReachable is True when the API of the cluster responds to the operator. While it is False,
+    the operator judges nodes by their Instances alone and does not drain, rebuild or remove any."""
     ADDONS_APPLIED = "AddonsApplied"
     """AddonsApplied is True if the present content of each of spec.addons was applied through the
     API of the cluster. A cluster without addons does not have it."""
     REMEDIATING = "Remediating"
-    """Remediating is True while a broken node is being rebuilt; the reason tells why a broken node
-    is not."""
+    """Remediating is True while a broken node is being rebuilt; if a broken node is not rebuilt,
+    the reason says why."""
     UP_TO_DATE = "UpToDate"
     """UpToDate is True if every node has the version spec.version. While it is False the message
-    says how far the upgrade is, what it waits for and what to do."""
+    reports the progress of the upgrade, what it waits for and what to do."""
     CERTIFICATES_EXPIRING = "CertificatesExpiring"
     """CertificatesExpiring is True if the certificate that the API of the cluster serves, or one of
     the authorities of the cluster, expires within 90 days."""
@@ -46,7 +47,7 @@ class Reason(StrEnum):
     """Reasons of the conditions and events of a KubernetesCluster."""
 
     AVAILABLE = "Available"
-    """Available means that everything is as it is to be."""
+    """Available means that the cluster matches its spec."""
     NETWORK_MISSING = "NetworkMissing"
     """NetworkMissing means that the Network which spec.networkRef names does not exist."""
     NETWORK_UNSUITABLE = "NetworkUnsuitable"
@@ -61,14 +62,15 @@ class Reason(StrEnum):
     WAITING_FOR_ADDRESS = "WaitingForAddress"
     """WaitingForAddress means that the IPClaim of the endpoint has no address yet."""
     WAITING_FOR_CONTROL_PLANE = "WaitingForControlPlane"
-    """WaitingForControlPlane means that the first node of the control plane is on its way."""
+    """WaitingForControlPlane means that the first node of the control plane is not ready yet."""
     CONTROL_PLANE_LOST = "ControlPlaneLost"
-    """ControlPlaneLost means that no node of the control plane is left, and the data of the cluster
-    is gone with it. None is made anew: that would be an empty cluster under the old name."""
+    """ControlPlaneLost means that no node of the control plane is left, so that the data of the
+    cluster is lost. The operator does not recreate the nodes: that would create an empty cluster
+    with the old name."""
     NODES_MISSING = "NodesMissing"
-    """NodesMissing means that nodes are being made."""
+    """NodesMissing means that nodes are being created."""
     NODES_NOT_READY = "NodesNotReady"
-    """NodesNotReady means that nodes are there, and not ready; the message names them."""
+    """NodesNotReady means that nodes exist but are not ready; the message names them."""
     INSTANCES_RUNNING = "InstancesRunning"
     """InstancesRunning means that the machines run; whether their nodes are ready cannot be seen,
     since the API of the cluster does not respond."""
@@ -77,21 +79,21 @@ class Reason(StrEnum):
     UNREACHABLE = "Unreachable"
     """Unreachable means that the API of the cluster does not respond."""
     NOT_ASKED = "NotAsked"
-    """NotAsked means that there is nothing to ask yet."""
+    """NotAsked means that the cluster has no API to query yet."""
     CREATED = "Created"
-    """Created means that an object was made."""
+    """Created means that an object was created."""
     APPLIED = "Applied"
-    """Applied means that an object was made, or brought back in line."""
+    """Applied means that an object was created, or a change by somebody else was reverted."""
     RENEWED = "Renewed"
-    """Renewed means that a certificate was made anew before it ran out."""
+    """Renewed means that a certificate was renewed before it expired."""
     DRAINING = "Draining"
-    """Draining means that pods are being moved off a node that is to go or to be rebuilt."""
+    """Draining means that pods are being evicted from a node that will be deleted or rebuilt."""
     DRAIN_TIMED_OUT = "DrainTimedOut"
-    """DrainTimedOut means that pods were left on a node when its time to drain was over."""
+    """DrainTimedOut means that pods were still on a node when drainSeconds had passed."""
     DELETING_NODE = "DeletingNode"
     """DeletingNode means that a node is being removed: its pool has become smaller."""
     UNCORDONED = "Uncordoned"
-    """Uncordoned means that a node takes pods again."""
+    """Uncordoned means that pods can be scheduled to a node again."""
     REBUILDING = "Rebuilding"
     """Rebuilding means that a broken node gets a new disk by an Operation."""
     RECYCLING = "Recycling"
@@ -109,31 +111,32 @@ class Reason(StrEnum):
     VERSION_UNKNOWN = "VersionUnknown"
     """VersionUnknown means that the versions of nodes cannot be read."""
     VERSION_SET = "VersionSet"
-    """VersionSet means that a version was written in the cluster that was made."""
+    """VersionSet means that the operator wrote the version into the kubeadm configuration of the
+    cluster."""
     MEMBER_REMOVED = "MemberRemoved"
     """MemberRemoved means that a member was removed from etcd, because its node is replaced."""
     HEALTHY = "Healthy"
     """Healthy means that no node is broken."""
     BUDGET_EXCEEDED = "BudgetExceeded"
-    """BudgetExceeded means that more nodes are broken than spec.health.maxUnhealthy, so that the
-    fault is more likely outside of them; nothing is rebuilt."""
+    """BudgetExceeded means that more nodes are broken than spec.health.maxUnhealthy, so the cause
+    is probably outside of the nodes; nothing is rebuilt."""
     REBUILD_FAILED = "RebuildFailed"
-    """RebuildFailed means that the Operation on a broken node failed; it is tried again when that
-    Operation is deleted."""
+    """RebuildFailed means that the Operation on a broken node failed; the operator tries again when
+    that Operation is deleted."""
     CONTROL_PLANE_BROKEN = "ControlPlaneBroken"
     """ControlPlaneBroken means that a node of the control plane is broken and cannot be replaced;
     the message says why. The only node of a control plane is never rebuilt, because it holds the
     only copy of the data of the cluster."""
     NAME_TAKEN = "NameTaken"
-    """NameTaken means that an object of somebody else has a name that is needed."""
+    """NameTaken means that an object that the operator does not own has a name that it needs."""
     APPLYING = "Applying"
     """Applying means that an addon is about to be applied."""
     ADDON_MISSING = "AddonMissing"
     """AddonMissing means that the ConfigMap of an addon does not exist or does not have the label
     clusters.slipway.dev/addon=true."""
     ADDON_FAILED = "AddonFailed"
-    """AddonFailed means that an object of an addon could not be applied; the message says why. It
-    is tried again."""
+    """AddonFailed means that an object of an addon could not be applied; the message says why. The
+    operator tries again."""
     EXPIRING = "Expiring"
     """Expiring means that a certificate expires within 90 days; the message says which one and how
     to renew it."""
@@ -143,14 +146,14 @@ class Reason(StrEnum):
     """NotChecked means that the API of the cluster has not shown its certificate."""
     BOOTSTRAP_TIMED_OUT = "BootstrapTimedOut"
     """BootstrapTimedOut means that the first machine of the control plane has been running for
-    longer than spec.health.nodeStartupSeconds and the API of the cluster has never answered."""
+    longer than spec.health.nodeStartupSeconds and the API of the cluster has never responded."""
     PKI_LOST = "PKILost"
-    """PKILost means that the Secret with the certificate authorities is gone or broken while the
-    cluster lives; restore it."""
+    """PKILost means that the Secret with the certificate authorities is missing or invalid while
+    the cluster exists; restore it."""
     WRITE_REFUSED = "WriteRefused"
     """WriteRefused means that the API server refused a change; the message says why."""
     API_MISSING = "APIMissing"
-    """APIMissing means that an operator which is needed is not installed; the message names it."""
+    """APIMissing means that a required operator is not installed; the message names it."""
     TERMINATING = "Terminating"
     """Terminating means that the cluster is being deleted."""
     INVALID_SPEC = "InvalidSpec"

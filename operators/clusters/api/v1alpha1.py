@@ -1,9 +1,9 @@
 """KubernetesCluster v1alpha1: a Kubernetes cluster made of Instances.
 
 Nodes have fixed names, `<cluster>-<pool>-<slot>`, so that creating one is atomic: neither a stale
-cache nor a second leader makes more than the spec asks for. Fields that say how a node is made
-(size, image) take effect when one is made; image also at a rebuild of its disk. Labels and taints
-reach nodes that exist.
+cache nor a second leader can create more nodes than the spec asks for. Fields that define how a
+node is created (size, image) take effect when a node is created; image takes effect at a rebuild of
+its disk as well. Labels and taints are applied to existing nodes.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ POOL_NAME_LIMIT: Final = 20
 OLDEST_MINOR: Final = 31
 """Oldest minor version of Kubernetes whose kubeadm reads the configuration of nodes."""
 POOL_SIZE_LIMIT: Final = 100
-"""Most nodes of one pool."""
+"""Maximum number of nodes of one pool."""
 NODES_SHOWN: Final = 20
-"""Most nodes that an entry of `status.versions` names."""
+"""Maximum number of nodes that an entry of `status.versions` lists."""
 LEFTOVERS_SHOWN: Final = 20
-"""Most objects that `status.leftovers` names."""
+"""Maximum number of objects that `status.leftovers` lists."""
 
 Cidr = Annotated[
     str, Field(max_length=43), Rule("isCIDR(self)", "must be a block such as 10.244.0.0/16")
 ]
 """A block of addresses."""
 Seconds = Annotated[int, IntFormat("int32"), Field(ge=0, le=86_400)]
-"""A time in seconds, a day at most."""
+"""A duration in seconds, at most one day."""
 
 
 _MINOR: Final = "int({0}.split('.')[1])"
@@ -76,11 +76,11 @@ _UPWARDS: Final = (
     patch=_PATCH.format("self"),
     old_patch=_PATCH.format("oldSelf"),
 )
-"""Rule by which a version goes up."""
+"""CEL rule that allows only upgrades of a version."""
 
 
 class TaintEffect(StrEnum):
-    """TaintEffect says what a taint does to pods that do not tolerate it."""
+    """TaintEffect is what happens to pods that do not tolerate a taint."""
 
     NO_SCHEDULE = "NoSchedule"
     PREFER_NO_SCHEDULE = "PreferNoSchedule"
@@ -105,7 +105,7 @@ class Taint(KubernetesModel):
 
 
 class Endpoint(KubernetesModel):
-    """Endpoint says where the API of the cluster is reached."""
+    """Endpoint is the address at which clients reach the API of the cluster."""
 
     pool_name: DnsSubdomain
     """poolName is the IPPool of the address. Immutable."""
@@ -131,7 +131,7 @@ class ControlPlane(
         ),
     ),
 ):
-    """ControlPlane says which nodes run the API, etcd and the controllers of Kubernetes."""
+    """ControlPlane describes the nodes that run the API server, etcd and the controllers."""
 
     count: Annotated[int, IntFormat("int32"), Field(ge=1, le=5)] = 1
     """count is 1, 3 or 5; it can grow but not shrink. With 1, the data of the cluster is on one
@@ -176,7 +176,7 @@ class Pool(KubernetesModel):
 
 
 class Health(KubernetesModel):
-    """Health says when a node counts as broken, and how many are rebuilt on that account."""
+    """Health defines when a node counts as broken, and how many broken nodes are rebuilt."""
 
     node_startup_seconds: Annotated[Seconds, Field(ge=60)] = 1200
     """nodeStartupSeconds is the time that a node can take to become ready after its machine
@@ -217,7 +217,7 @@ class KubernetesClusterSpec(
         ),
     ),
 ):
-    """KubernetesClusterSpec is what a user asks for."""
+    """KubernetesClusterSpec is the desired state of a cluster."""
 
     version: Annotated[
         str,
@@ -302,7 +302,7 @@ class Counts(KubernetesModel):
 
 
 class KubernetesClusterStatus(KubernetesModel):
-    """KubernetesClusterStatus is what the operator observed."""
+    """KubernetesClusterStatus is the observed state of a cluster."""
 
     conditions: Conditions = []
     """conditions report whether the cluster matches the spec, and why not."""
@@ -379,9 +379,9 @@ class KubernetesCluster(
 
     @property
     def observed(self) -> KubernetesClusterStatus:
-        """The status, an empty one before the first."""
+        """The status, or an empty status if there is none yet."""
         return self.status or KubernetesClusterStatus()
 
 
 KUBERNETES_CLUSTER: Final[Kind] = kind_of(KubernetesCluster)
-"""The kind as data."""
+"""The kind as a value, for the client and the generator."""

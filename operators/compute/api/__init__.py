@@ -6,4 +6,4 @@ from operators.compute.api.operation import Operation
 from operators.compute.api.size import InstanceSize
 
 RESOURCES: tuple[type[CustomResource], ...] = (Instance, InstanceSize, Operation)
-"""What the generator makes CRDs of."""
+"""Resources for which the generator writes CRDs."""

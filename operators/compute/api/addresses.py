@@ -1,4 +1,4 @@
-"""Where the public address of a machine comes from, a part of Instance."""
+"""The source of the public address of a machine, a part of Instance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from operators.compute.api.probes import PortNumber
 
 
 class PublicIPMode(StrEnum):
-    """PublicIPMode says where a public address comes from."""
+    """PublicIPMode is the source of a public address."""
 
     NONE = "None"
     AUTO = "Auto"
@@ -62,7 +62,7 @@ class PublicIP(
         ),
     ),
 ):
-    """PublicIP says where the public address comes from."""
+    """PublicIP defines the source of the public address."""
 
     mode: PublicIPMode = PublicIPMode.NONE
     """mode is None, Auto (the operator creates an IPClaim) or Claim (the IPClaim exists)."""

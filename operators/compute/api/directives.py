@@ -1,4 +1,4 @@
-"""Directives: what is to be done to the machine that runs now, a part of Instance."""
+"""Directives: requests to change the running machine, a part of Instance."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from libs.contracts.images import Image
 
 
 class DirectiveKind(StrEnum):
-    """DirectiveKind says what a directive is about."""
+    """DirectiveKind is the kind of change that a directive requests."""
 
     RESTART = "Restart"
     ROOT_DISK = "RootDisk"
 
 
 class DiskUse(StrEnum):
-    """DiskUse says how far a RootDisk directive goes."""
+    """DiskUse is what a RootDisk directive does with the disk."""
 
     PREPARE = "Prepare"
     BOOT = "Boot"
 
 
 class DirectiveState(StrEnum):
-    """DirectiveState says what became of a directive."""
+    """DirectiveState is the progress of a directive."""
 
     IN_PROGRESS = "InProgress"
     DONE = "Done"
@@ -92,4 +92,4 @@ class DirectiveStatus(KubernetesModel):
     ]
     """state is InProgress, Done or Failed."""
     message: LongText = ""
-    """message is for people."""
+    """message describes the state for people."""

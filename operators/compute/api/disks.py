@@ -11,7 +11,7 @@ from libs.contracts.disks import RootDiskTemplate
 
 
 class RootDisk(RootDiskTemplate):
-    """RootDisk describes how a root disk is created, at first and at a Rebuild."""
+    """RootDisk describes how a root disk is created, both initially and at a Rebuild."""
 
     keep_replaced_seconds: Annotated[int, Field(ge=0, le=31_536_000)] = 86_400
     """keepReplacedSeconds is how long a replaced root disk is kept if nothing has shown that the

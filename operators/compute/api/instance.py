@@ -1,9 +1,9 @@
 """Instance v1alpha1: a virtual machine with its disk, its network and its address.
 
-Three kinds of fields are in the spec. Most say what is to be, and may change at any time. `image`
-and `rootDisk` say how a root disk is made: they take effect when one is, at first and at a Rebuild.
-`directives` say what is to be done to the machine that runs now; an Operation writes them, and so
-can a person.
+The spec has three kinds of fields. Most describe the desired state and can change at any time.
+`image` and `rootDisk` define how a root disk is created: they take effect when a disk is created,
+initially and at a Rebuild. `directives` request changes of the running machine; Operations write
+them, and people can write them as well.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ GROUP: Final = COMPUTE_GROUP
 ROOT: Final = "root"
 """Name of the root disk within the machine."""
 CLOUD_INIT: Final = "cloud-init"
-"""Name of the disk with the first settings of the guest."""
+"""Name of the disk with the initial configuration of the guest."""
 RESCUED: Final = "rescued"
-"""Name of the disk that is repaired, while the machine boots from another."""
+"""Name of the disk that is being repaired while the machine boots from another disk."""
 
 
 class Power(StrEnum):
-    """Power says whether the machine is to run.
+    """Power is whether the machine should run.
 
     (Not On and Off: without quotes YAML reads these as booleans.)
     """
@@ -69,7 +69,7 @@ class Power(StrEnum):
 
 
 class EvictionStrategy(StrEnum):
-    """EvictionStrategy says what happens when the node of the guest is emptied."""
+    """EvictionStrategy defines what happens when the node of the guest is drained."""
 
     LIVE_MIGRATE = "LiveMigrate"
     LIVE_MIGRATE_IF_POSSIBLE = "LiveMigrateIfPossible"
@@ -78,21 +78,21 @@ class EvictionStrategy(StrEnum):
 
 
 class OnGuestShutdown(StrEnum):
-    """OnGuestShutdown says what happens when the guest shuts itself down."""
+    """OnGuestShutdown defines what happens when the guest shuts itself down."""
 
     STOP = "Stop"
     RESTART = "Restart"
 
 
 class DeletionMode(StrEnum):
-    """DeletionMode says what becomes of a child when the Instance is deleted."""
+    """DeletionMode defines what happens to a child when the Instance is deleted."""
 
     DELETE = "Delete"
     RETAIN = "Retain"
 
 
 class Phase(StrEnum):
-    """Phase sums the conditions up for people."""
+    """Phase summarizes the conditions for people."""
 
     PENDING = "Pending"
     PROVISIONING = "Provisioning"
@@ -110,7 +110,7 @@ class Phase(StrEnum):
 
 
 class Ssh(KubernetesModel):
-    """Ssh says who may log in."""
+    """Ssh defines who can log in."""
 
     user: Annotated[str, Field(max_length=32, pattern=r"^[a-z_][a-z0-9_-]*$")] | None = None
     """user is the name of the first user. Defaults to the default user of the image."""
@@ -148,7 +148,7 @@ class AttachedVolume(
 
 
 class Placement(KubernetesModel):
-    """Placement says where the machine runs."""
+    """Placement restricts the nodes on which the machine can run."""
 
     node_selector: LabelMap = {}
     """nodeSelector are labels that the node must have."""
@@ -157,7 +157,7 @@ class Placement(KubernetesModel):
 
 
 class DeletionPolicy(KubernetesModel):
-    """DeletionPolicy says what is left when the Instance is deleted."""
+    """DeletionPolicy defines what is kept when the Instance is deleted."""
 
     root_disk: DeletionMode = DeletionMode.DELETE
     """rootDisk is Delete, or Retain to keep the disk and its data."""
@@ -175,7 +175,7 @@ class InstanceSpec(
         ),
     ),
 ):
-    """InstanceSpec is what a user asks for."""
+    """InstanceSpec is the desired state of an Instance."""
 
     size: DnsSubdomain
     """size is the name of an InstanceSize."""
@@ -235,7 +235,7 @@ class InstanceSpec(
 
 
 class InstanceStatus(KubernetesModel):
-    """InstanceStatus is what the operator observed."""
+    """InstanceStatus is the observed state of an Instance."""
 
     conditions: Conditions = []
     """conditions report whether the machine matches the spec, and why not."""
@@ -313,15 +313,15 @@ class Instance(
     """Instance is a virtual machine with its disk, its network and its address."""
 
     spec: InstanceSpec
-    """spec is what a user asks for."""
+    """spec is the desired state of the machine."""
     status: InstanceStatus | None = None
-    """status is what the operator observed."""
+    """status is the observed state of the machine."""
 
     @property
     def observed(self) -> InstanceStatus:
-        """The status, an empty one before the first."""
+        """The status, or an empty status if there is none yet."""
         return self.status or InstanceStatus()
 
 
 INSTANCE: Final[Kind] = kind_of(Instance)
-"""The kind as data."""
+"""The kind as a value, for the client and the generator."""

@@ -1,8 +1,8 @@
-"""Operation v1alpha1: a task on an Instance that is done once, like a Job.
+"""Operation v1alpha1: a task on an Instance that runs once, like a Job.
 
-The spec is fixed but for `cancel`. What a step needs to be repeated safely is written into
-`status.facts` before it acts, so that a crash at any point is one more state to go on from. The
-last phases are final: the API server refuses to change them.
+The spec is immutable except for `cancel`. Before a step acts, the operator writes everything that
+it needs to repeat the step safely into `status.facts`, so that it can resume after a crash at any
+point. The last three phases are final: the API server refuses to change them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from operators.compute.api.tasks import (
 
 
 class OperationType(StrEnum):
-    """OperationType says what is done."""
+    """OperationType is the type of the task."""
 
     START = "Start"
     STOP = "Stop"
@@ -59,14 +59,14 @@ class OperationType(StrEnum):
 
 
 class QueuePolicy(StrEnum):
-    """QueuePolicy says what happens when another Operation is in progress on the Instance."""
+    """QueuePolicy defines what happens if another Operation is in progress on the Instance."""
 
     WAIT = "Wait"
     FAIL_IF_BUSY = "FailIfBusy"
 
 
 class OperationPhase(StrEnum):
-    """OperationPhase says how far an Operation is; the last three are final."""
+    """OperationPhase is the progress of an Operation; the last three phases are final."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -83,7 +83,7 @@ FINAL_PHASES: Final = frozenset(
 
 
 class StepState(StrEnum):
-    """StepState says how far a step is."""
+    """StepState is the progress of a step."""
 
     RUNNING = "Running"
     DONE = "Done"
@@ -94,78 +94,82 @@ class OperationCondition(StrEnum):
     """Conditions of an Operation."""
 
     READY = "Ready"
-    """Ready is True when the Operation has succeeded, False before and when it has not."""
+    """Ready is True when the Operation has succeeded, and False while it runs or if it failed."""
     ACCEPTED = "Accepted"
     """Accepted is True once the Operation has locked the Instance."""
     COMPLETE = "Complete"
-    """Complete is True when the Operation has succeeded, as of a Job."""
+    """Complete is True when the Operation has succeeded, like the condition of a Job."""
     FAILED = "Failed"
-    """Failed is True when the Operation has ended without having done what it was to do."""
+    """Failed is True when the Operation has failed or was cancelled."""
 
 
 class OperationReason(StrEnum):
     """Reasons of the conditions and events of an Operation."""
 
     QUEUED = "Queued"
-    """Queued means that other Operations on the same Instance come first."""
+    """Queued means that other Operations on the same Instance run first."""
     ACCEPTED = "Accepted"
     """Accepted means that the Operation has locked the Instance."""
     IN_PROGRESS = "InProgress"
-    """InProgress means that the Operation is at work; the message says at what."""
+    """InProgress means that the Operation is running; the message names the step."""
     ROLLING_BACK = "RollingBack"
-    """RollingBack means that what was done is being undone."""
+    """RollingBack means that the changes of the Operation are being undone."""
     SUCCEEDED = "Succeeded"
-    """Succeeded means that the Operation has done what it was to do."""
+    """Succeeded means that the Operation has completed its task."""
     CANCELLED = "Cancelled"
     """Cancelled means that spec.cancel, or a deletion, ended the Operation."""
     DEADLINE_EXCEEDED = "DeadlineExceeded"
-    """DeadlineExceeded means that spec.timeoutSeconds were not enough."""
+    """DeadlineExceeded means that the Operation took longer than spec.timeoutSeconds."""
     ROLLED_BACK = "RolledBack"
-    """RolledBack means that the Operation failed and the Instance is as it was before."""
+    """RolledBack means that the Operation failed and the Instance was restored to its previous
+    state."""
     ROLLBACK_FAILED = "RollbackFailed"
-    """RollbackFailed means that the Instance could not be brought back in time; look at it. All of
-    its disks are kept, and it boots from the old one as soon as it can."""
+    """RollbackFailed means that the Instance could not be restored in time; check the Instance. All
+    of its disks are kept, and it boots from the old disk as soon as it can."""
     TARGET_NOT_FOUND = "TargetNotFound"
-    """TargetNotFound means that the Instance that spec.targetRef names is not there."""
+    """TargetNotFound means that the Instance that spec.targetRef names does not exist."""
     TARGET_DELETING = "TargetDeleting"
     """TargetDeleting means that the Instance is being deleted."""
     BUSY = "Busy"
-    """Busy means that another Operation was at work, and spec.queue says not to wait."""
+    """Busy means that another Operation was running, and spec.queue is FailIfBusy."""
     NOT_RUNNING = "NotRunning"
-    """NotRunning means that the machine does not run, which this Operation needs."""
+    """NotRunning means that the Operation needs a running machine, and the machine does not run."""
     NOT_MIGRATABLE = "NotMigratable"
     """NotMigratable means that KubeVirt cannot move the guest."""
     MIGRATION_FAILED = "MigrationFailed"
-    """MigrationFailed means that the guest stayed where it was."""
+    """MigrationFailed means that the guest stayed on its node."""
     DISK_FAILED = "DiskFailed"
-    """DiskFailed means that the new disk could not be filled; the machine was not touched."""
+    """DiskFailed means that the new disk could not be filled; the machine was not changed."""
     SIZE_NOT_FOUND = "SizeNotFound"
-    """SizeNotFound means that the InstanceSize that spec.resize names is not there."""
+    """SizeNotFound means that the InstanceSize that spec.resize names does not exist."""
     UNVERIFIED = "Unverified"
     """Unverified means that the Operation was carried out, and that nothing can show whether the
     guest has booted: it has no agent and no readiness probe."""
     NOT_REBOOTED = "NotRebooted"
     """NotRebooted means that the guest was asked to reboot, and did not."""
     SNAPSHOT_FAILED = "SnapshotFailed"
-    """SnapshotFailed means that KubeVirt could not take the snapshot; the message has its words."""
+    """SnapshotFailed means that KubeVirt could not take the snapshot; the message contains its
+    error."""
     SNAPSHOT_UNSUPPORTED = "SnapshotUnsupported"
     """SnapshotUnsupported means that KubeVirt cannot take a snapshot of a disk, such as one whose
     StorageClass has no VolumeSnapshotClass. No snapshot was created."""
     SNAPSHOT_INCOMPLETE = "SnapshotIncomplete"
-    """SnapshotIncomplete means that KubeVirt called the snapshot ready although a disk is not in
-    it; the message names the disk."""
+    """SnapshotIncomplete means that KubeVirt reported the snapshot as ready although it lacks a
+    disk; the message names the disk."""
     SNAPSHOT_NOT_FOUND = "SnapshotNotFound"
-    """SnapshotNotFound means that the snapshot is not there, not ready, or has no root disk."""
+    """SnapshotNotFound means that the snapshot does not exist, is not ready, or has no root
+    disk."""
     NAME_TAKEN = "NameTaken"
-    """NameTaken means that a snapshot of that name exists that this Operation did not make."""
+    """NameTaken means that a snapshot with this name exists that the Operation did not create."""
     EXPIRED = "Expired"
-    """Expired means that a finished Operation is deleted, for its age or for newer ones."""
+    """Expired means that a finished Operation is deleted because of its age or because there are
+    too many."""
     INVALID_SPEC = "InvalidSpec"
     """InvalidSpec means that the spec cannot be read; the message names the field."""
 
 
 class TargetRef(KubernetesModel):
-    """TargetRef names the Instance that an Operation is for."""
+    """TargetRef names the Instance of an Operation."""
 
     name: DnsSubdomain
     """name is the name of an Instance in the same namespace."""
@@ -194,7 +198,7 @@ class OperationSpec(
         _only("rescue", "Rescue", needed=True),
     ),
 ):
-    """OperationSpec is what is to be done; it is fixed but for cancel."""
+    """OperationSpec describes the task. It is immutable except for cancel."""
 
     type: Annotated[OperationType, Immutable()]
     """type is the type of the task. Immutable."""
@@ -237,7 +241,7 @@ class OperationSpec(
 
     @property
     def ready_seconds(self) -> int:
-        """Seconds that the machine has to be ready on another disk."""
+        """Time that the machine has to become ready on another disk, in seconds."""
         wanted = self.rebuild or self.restore or self.rescue
         return 900 if wanted is None else wanted.ready_seconds
 
@@ -285,7 +289,7 @@ class Facts(KubernetesModel):
 
 
 class OperationStatus(KubernetesModel):
-    """OperationStatus is how far an Operation is."""
+    """OperationStatus is the progress of an Operation."""
 
     conditions: Conditions = []
     """conditions report the progress of the Operation, with the condition types of a Job."""
@@ -364,14 +368,14 @@ class Operation(
 
     @property
     def observed(self) -> OperationStatus:
-        """The status, an empty one before the first."""
+        """The status, or an empty status if there is none yet."""
         return self.status or OperationStatus()
 
     @property
     def finished(self) -> bool:
-        """Whether the Operation has ended, in whatever way."""
+        """Whether the Operation has ended, successfully or not."""
         return self.observed.phase in FINAL_PHASES
 
 
 OPERATION: Final[Kind] = kind_of(Operation)
-"""The kind as data."""
+"""The kind as a value, for the client and the generator."""

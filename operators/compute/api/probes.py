@@ -60,7 +60,7 @@ class ReadinessProbe(
         ),
     ),
 ):
-    """ReadinessProbe checks that the guest answers. KubeVirt runs it."""
+    """ReadinessProbe checks that the guest responds. KubeVirt runs it."""
 
     tcp_socket: TcpProbe | None = None
     """tcpSocket opens a TCP connection. It needs an interface on the pod network."""
@@ -81,7 +81,7 @@ class ReadinessProbe(
 
 
 class Proof(StrEnum):
-    """Proof is how a guest has shown that it booted."""
+    """Proof is the way in which a guest has shown that it booted."""
 
     PROBE = "Probe"
     AGENT = "Agent"

@@ -1,4 +1,4 @@
-"""InstanceSize v1alpha1: how much of everything an Instance gets."""
+"""InstanceSize v1alpha1: the processors, memory and disk of an Instance."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from libs.contracts.compute import COMPUTE_GROUP
 from libs.contracts.disks import AT_LEAST, DiskAmount
 
 MAX_CPUS: Final = 512
-"""Most processors that KubeVirt gives to a guest."""
+"""Maximum number of processors that KubeVirt gives to a guest."""
 
 MemoryAmount = Annotated[Quantity, Rule(AT_LEAST.format("64Mi"), "must be at least 64Mi")]
-"""An amount of memory that a guest can boot with; less is a number whose unit was forgotten."""
+"""An amount of memory with which a guest can boot; a smaller number probably lacks its unit."""
 
 
 class InstanceSizeSpec(
@@ -36,7 +36,7 @@ class InstanceSizeSpec(
         ),
     ),
 ):
-    """InstanceSizeSpec is what an Instance of this size gets."""
+    """InstanceSizeSpec describes the resources of an Instance of this size."""
 
     cpus: Annotated[int, Field(ge=1, le=MAX_CPUS)]
     """cpus is the number of processors that the guest sees."""

@@ -1,4 +1,4 @@
-"""What each type of Operation is told beside its target."""
+"""Options of each type of Operation."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from libs.contracts.images import Image
 
 
 class TimeoutAction(StrEnum):
-    """TimeoutAction says what happens when a guest does not reboot although it was asked to."""
+    """TimeoutAction defines what happens when a guest does not reboot on request."""
 
     FAIL = "Fail"
     REBOOT = "Reboot"
 
 
 ReadySeconds = Annotated[int, Field(ge=10, le=86_400)]
-"""Seconds that a machine has to be ready on another disk."""
+"""Time that a machine has to become ready on another disk, in seconds."""
 
 
 class Rebuild(KubernetesModel):
-    """Rebuild says how the machine gets a new root disk."""
+    """Rebuild defines the new root disk of the machine."""
 
     image: Image | None = None
     """image is the image of the new disk. Defaults to the image of the Instance."""
@@ -33,7 +33,7 @@ class Rebuild(KubernetesModel):
 
 
 class Resize(KubernetesModel):
-    """Resize says what size the machine gets."""
+    """Resize defines the new size of the machine."""
 
     size: DnsSubdomain
     """size is the name of an InstanceSize."""
@@ -43,14 +43,14 @@ class Resize(KubernetesModel):
 
 
 class Migrate(KubernetesModel):
-    """Migrate says where the guest moves."""
+    """Migrate defines the node to which the guest moves."""
 
     node_selector: LabelMap = {}
     """nodeSelector are labels that the new node must have. Defaults to any node."""
 
 
 class SoftReboot(KubernetesModel):
-    """SoftReboot says how long a guest may take to reboot by itself."""
+    """SoftReboot defines how long a guest can take to reboot by itself."""
 
     wait_seconds: Annotated[int, Field(ge=5, le=3600)] = 120
     """waitSeconds is the time to wait for a sign of the reboot before the request is repeated."""
@@ -59,14 +59,14 @@ class SoftReboot(KubernetesModel):
 
 
 class Snapshot(KubernetesModel):
-    """Snapshot says what the snapshot of the machine is called."""
+    """Snapshot defines the name of the snapshot of the machine."""
 
     name: DnsSubdomain | None = None
     """name is the name of the VirtualMachineSnapshot. Defaults to the name of the Operation."""
 
 
 class Restore(KubernetesModel):
-    """Restore says which snapshot the machine gets its root disk from."""
+    """Restore names the snapshot from which the root disk is restored."""
 
     snapshot: DnsSubdomain
     """snapshot is the name of a VirtualMachineSnapshot in the same namespace."""
@@ -76,7 +76,10 @@ class Restore(KubernetesModel):
 
 
 class Rescue(KubernetesModel):
-    """Rescue says what the machine is repaired with: its root disk is attached as a further one."""
+    """Rescue boots the machine from another image.
+
+    Its root disk is attached as an additional disk.
+    """
 
     image: Image
     """image is the image of the rescue disk."""

@@ -6,4 +6,4 @@ from operators.ipam.api.v1alpha1.claims import IPClaim
 from operators.ipam.api.v1alpha1.pools import IPPool
 
 RESOURCES: tuple[type[CustomResource], ...] = (IPPool, IPClaim, IPAllocation)
-"""What the generator makes CRDs of."""
+"""Resources for which the generator writes CRDs."""

@@ -1,7 +1,8 @@
-"""How the Prometheus operator finds endpoints: what monitors may say.
+"""Monitors, by which the Prometheus operator finds endpoints, and what they can contain.
 
-Whoever edits a PrometheusJmxExporter may not be allowed to create monitors. So what is passed on
-can neither send Prometheus to another address nor name files of its pod.
+Users who can edit a PrometheusJmxExporter may not be allowed to create monitors. So the fields that
+the operator copies into a monitor can neither send Prometheus to another address nor name files of
+its pod.
 """
 
 from __future__ import annotations
@@ -106,8 +107,8 @@ class Monitor(
     metric_relabelings: Annotated[list[Relabeling], ListAtomic(), Field(max_length=50)] = []
     """metricRelabelings change or drop metrics before they are stored."""
     tls: MonitorTls | None = None
-    """tls says which Secrets Prometheus uses if spec.tls is set. Defaults to verification of the
-    certificate against ca.crt of the Secret of spec.tls."""
+    """tls names the Secrets that Prometheus uses if spec.tls is set. Defaults to verification of
+    the certificate against ca.crt of the Secret of spec.tls."""
 
 
 class ServiceMonitor(Monitor):

@@ -1,4 +1,4 @@
-"""Conditions of a PrometheusJmxExporter, and the reasons that they and events give."""
+"""Conditions of a PrometheusJmxExporter, and the reasons of conditions and events."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class ConditionType(StrEnum):
     CONFIG_VALID = "ConfigValid"
     """ConfigValid is True when the configuration can be used."""
     CONFLICTING = "Conflicting"
-    """Conflicting is True when an older PrometheusJmxExporter selects some of the pods; it has
-    them."""
+    """Conflicting is True when an older PrometheusJmxExporter selects some of the pods; the older
+    one instruments them."""
     DEGRADED = "Degraded"
-    """Degraded is True when a JVM ended during an injection. No other is touched until the spec
-    is changed."""
+    """Degraded is True when a JVM ended during an injection. No other JVM is instrumented until the
+    spec changes."""
 
 
 class Reason(StrEnum):
@@ -28,13 +28,14 @@ class Reason(StrEnum):
     NO_PODS = "NoPods"
     """NoPods means that spec.labelSelector selects no running pod."""
     INJECTING = "Injecting"
-    """Injecting means that JVMs are still to be seen to; failures tell what they wait for."""
+    """Injecting means that some JVMs are not instrumented yet; status.failures says what they wait
+    for."""
     TARGETS_FAILED = "TargetsFailed"
     """TargetsFailed means that some containers have no endpoint; status.failures says why."""
     DRY_RUN = "DryRun"
-    """DryRun means that spec.mode is DryRun: status lists what would be done."""
+    """DryRun means that spec.mode is DryRun: status lists the JVMs that would be instrumented."""
     PAUSED = "Paused"
-    """Paused means that spec.mode is Paused: what is stays as it is."""
+    """Paused means that spec.mode is Paused: the operator changes nothing."""
     CONFIG_ACCEPTED = "ConfigAccepted"
     """ConfigAccepted means that the configuration can be used."""
     CONFIG_MISSING = "ConfigMissing"
@@ -42,84 +43,88 @@ class Reason(StrEnum):
     CONFIG_INVALID = "ConfigInvalid"
     """ConfigInvalid means that the configuration cannot be used; the message says why."""
     NO_CONFLICT = "NoConflict"
-    """NoConflict means that no other PrometheusJmxExporter has a claim on the pods."""
+    """NoConflict means that no other PrometheusJmxExporter selects the pods."""
     OLDER_EXPORTER = "OlderExporter"
-    """OlderExporter means that an older PrometheusJmxExporter selects the pod and has it."""
+    """OlderExporter means that an older PrometheusJmxExporter selects the pod and instruments
+    it."""
     HEALTHY = "Healthy"
     """Healthy means that no JVM ended during an injection."""
     STARTED = "Started"
-    """Started means that an injector was put into a pod."""
+    """Started means that an injector was added to a pod as an ephemeral container."""
     ANNOTATED = "Annotated"
-    """Annotated means that a pod was annotated for Prometheus, or annotations were taken away."""
+    """Annotated means that annotations for Prometheus were added to a pod or removed."""
     REFUSED = "Refused"
     """Refused means that the API server refused an ephemeral container or an annotation."""
     POD_NOT_READY = "PodNotReady"
     """PodNotReady means that the pod is not ready for spec.minReadySeconds yet."""
     POD_BUSY = "PodBusy"
-    """PodBusy means that waiting for another container of the pod."""
+    """PodBusy means that the injection waits for another container of the pod."""
     WAITING = "Waiting"
-    """Waiting means that spec.maxConcurrent injectors run, or a retry is not due yet."""
+    """Waiting means that spec.maxConcurrent injectors are running, or a retry is not due yet."""
     STARTING = "Starting"
     """Starting means that the injector is not running yet; the message says what it waits for."""
     RUNNING = "Running"
-    """Running means that the injector is at work."""
+    """Running means that the injector is running."""
     UPDATING = "Updating"
     """Updating means that the operator is sending the configuration to the JVM."""
     NOT_VERIFIED = "NotVerified"
-    """NotVerified means that a JVM that began with the exporter does not answer the operator, so
-    that nobody knows whether it serves metrics."""
+    """NotVerified means that a JVM that was started with the exporter does not respond to the
+    operator, so it is unknown whether it serves metrics."""
     NO_REPORT = "NoReport"
-    """NoReport means that the injector ended without a word."""
+    """NoReport means that the injector ended without a report."""
     BUDGET_EXHAUSTED = "EphemeralContainerBudgetExhausted"
     """EphemeralContainerBudgetExhausted means that the pod has had spec.maxEphemeralContainers
     injectors; they cannot be removed, so only a new pod gets more."""
     FOREIGN_ANNOTATIONS = "ForeignAnnotations"
-    """ForeignAnnotations means that the pod carries annotations for Prometheus that are not ours;
-    they are left alone."""
+    """ForeignAnnotations means that the pod has annotations for Prometheus that the operator did
+    not add; it does not change them."""
     STOPPING = "Stopping"
-    """Stopping means that endpoints are being ended."""
+    """Stopping means that endpoints are being stopped."""
     RESTART_REQUIRED = "RestartRequired"
-    """RestartRequired means that the pod began with another port, path or ConfigMap than the spec
-    names now; a new pod takes what it says."""
+    """RestartRequired means that the JVM was started with another port, path or ConfigMap than the
+    spec names now. Recreate the pod to apply the change."""
     MONITOR_UNAVAILABLE = "MonitorUnavailable"
     """MonitorUnavailable means that spec.service.monitor or spec.podMonitor is set and the cluster
-    has no such kind."""
+    does not serve that kind."""
     PUBLISHED = "Published"
-    """Published means that the Service, its EndpointSlices or the ServiceMonitor were changed."""
+    """Published means that the Service, its EndpointSlices or a monitor was changed."""
     INVALID_SPEC = "InvalidSpec"
     """InvalidSpec means that the spec cannot be read; the message names the field."""
     NO_JVM_FOUND = "NoJvmFound"
     """NoJvmFound means that the container runs no JVM."""
     ALREADY_INSTRUMENTED = "AlreadyInstrumented"
-    """AlreadyInstrumented means that the JVM has a JMX exporter that is not ours to change."""
+    """AlreadyInstrumented means that the JVM has a JMX exporter that the operator did not load."""
     ATTACH_DISABLED = "AttachDisabled"
-    """AttachDisabled means that the JVM was told not to listen for commands."""
+    """AttachDisabled means that the JVM runs with -XX:+DisableAttachMechanism."""
     DYNAMIC_AGENTS_DISABLED = "DynamicAgentLoadingDisabled"
     """DynamicAgentLoadingDisabled means that the JVM loads no agents; start it with
     -XX:+EnableDynamicAgentLoading."""
     SECURITY_MANAGER = "SecurityManagerPresent"
     """SecurityManagerPresent means that a SecurityManager would stop the endpoint."""
     TMP_NOT_WRITABLE = "TmpNotWritable"
-    """TmpNotWritable means that /tmp cannot be written, where a JVM listens; mount an emptyDir."""
+    """TmpNotWritable means that /tmp, in which a JVM creates its attach socket, is not writable;
+    mount an emptyDir."""
     NO_WRITABLE_PATH = "NoWritablePath"
-    """NoWritablePath means that there is no place for the agent."""
+    """NoWritablePath means that the container has no writable directory for the agent."""
     PORT_IN_USE = "PortInUse"
-    """PortInUse means that each port from spec.port to spec.lastPort is taken."""
+    """PortInUse means that each port from spec.port to spec.lastPort is in use."""
     CONFIG_CHANGED = "ConfigChanged"
-    """ConfigChanged means that the ConfigMap changed between two looks; it is tried again."""
+    """ConfigChanged means that the ConfigMap changed during the injection; the operator tries
+    again."""
     UID_MISMATCH = "UidMismatch"
-    """UidMismatch means that the JVM runs as another user than the injector; it is tried again."""
+    """UidMismatch means that the JVM runs as another user than the injector; the operator tries
+    again."""
     PTRACE_DENIED = "PtraceDenied"
-    """PtraceDenied means that the kernel does not let the injector look at the JVM."""
+    """PtraceDenied means that the kernel does not let the injector inspect the JVM."""
     MISSING_MODULES = "MissingModules"
     """MissingModules means that the Java runtime lacks modules that the exporter needs."""
     UNSUPPORTED_JVM = "UnsupportedJvm"
     """UnsupportedJvm means that the JVM is not HotSpot."""
     NOT_READY = "NotReady"
-    """NotReady means that the JVM does not handle signals yet; it is tried again."""
+    """NotReady means that the JVM does not handle signals yet; the operator tries again."""
     TOO_LITTLE_MEMORY = "TooLittleMemory"
-    """TooLittleMemory means that the container has less memory left below its limit than
-    spec.minFreeMemory, or the JVM less metaspace than the exporter needs."""
+    """TooLittleMemory means that the container has less free memory than spec.minFreeMemory, or the
+    JVM has less metaspace than the exporter needs."""
     TOO_MANY_JVMS = "TooManyJvms"
     """TooManyJvms means that the container runs more JVMs than spec.maxJvms; the others are not
     served."""
@@ -127,14 +132,15 @@ class Reason(StrEnum):
     """InjectorNotStarted means that an injector did not start in time, for example because the node
     cannot pull its image. It does nothing if it starts later."""
     HOST_NETWORK = "HostNetwork"
-    """HostNetwork means that the pod uses the network of its node, so that anyone who reaches the
-    node could read the metrics; set spec.hostNetwork to Allow to serve it anyway."""
+    """HostNetwork means that the pod uses the network of its node, so anyone who can reach the node
+    could read the metrics; set spec.hostNetwork to Allow to serve it anyway."""
     FOREIGN_SOCKET = "ForeignSocket"
-    """ForeignSocket means that the socket of another process is in the JVM's place in /tmp."""
+    """ForeignSocket means that a socket in /tmp has the name of the JVM's attach socket but belongs
+    to another process."""
     ATTACH_REFUSED = "AttachRefused"
-    """AttachRefused means that the JVM refused the agent; the message has its words."""
+    """AttachRefused means that the JVM refused the agent; the message contains its error."""
     AGENT_ERROR = "AgentError"
-    """AgentError means that the agent failed inside the JVM, which goes on without it."""
+    """AgentError means that the agent failed inside the JVM, which continues without it."""
     NOT_SERVING = "NotServing"
     """NotServing means that the endpoint does not serve the loaded configuration."""
     JVM_TERMINATED = "JvmTerminated"

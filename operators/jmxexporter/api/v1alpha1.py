@@ -1,6 +1,7 @@
 """PrometheusJmxExporter v1alpha1: the kind, its conditions and reasons.
 
-Manifests with nothing but `labelSelector`, `config` and `port` mean what they always meant.
+Manifests with only `labelSelector`, `config` and `port` keep their meaning from the operator that
+this one succeeds.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ from operators.jmxexporter.api.monitors import Monitor, ServiceMonitor
 from operators.jmxexporter.api.reasons import ConditionType, Reason
 
 GROUP: Final = "banzaicloud.com"
-"""API group of the operator, kept from the one that it succeeds."""
+"""API group of the operator, kept from the operator that it succeeds."""
 SHOWN: Final = 200
-"""Most endpoints, and most failures, that a status shows."""
+"""Maximum number of endpoints, and of failures, in a status."""
 
 
 class Mode(StrEnum):
-    """Mode says whether JVMs are touched."""
+    """Mode defines whether the operator changes JVMs."""
 
     ACTIVE = "Active"
     DRY_RUN = "DryRun"
@@ -51,28 +52,28 @@ class Mode(StrEnum):
 
 
 class AgentKind(StrEnum):
-    """AgentKind says what is loaded into a JVM."""
+    """AgentKind is the agent that is loaded into a JVM."""
 
     GUARD = "Guard"
     UPSTREAM = "Upstream"
 
 
 class Startup(StrEnum):
-    """Startup says whether JVMs of new pods begin with the exporter."""
+    """Startup defines whether the JVMs of new pods start with the exporter."""
 
     NEVER = "Never"
     NEW_PODS = "NewPods"
 
 
 class HostNetwork(StrEnum):
-    """HostNetwork says whether pods that use the network of their node are served."""
+    """HostNetwork defines whether pods that use the network of their node are instrumented."""
 
     REFUSE = "Refuse"
     ALLOW = "Allow"
 
 
 class Preset(StrEnum):
-    """Preset names rules that come with the operator."""
+    """Preset names a set of rules that is part of the operator."""
 
     KAFKA = "Kafka"
     TOMCAT = "Tomcat"
@@ -81,21 +82,21 @@ class Preset(StrEnum):
 
 
 class Annotations(StrEnum):
-    """Annotations says which annotations pods get."""
+    """Annotations defines which annotations pods get."""
 
     PROMETHEUS = "Prometheus"
     NONE = "None"
 
 
 class ClientCertificates(StrEnum):
-    """ClientCertificates says whether clients must show a certificate."""
+    """ClientCertificates defines whether clients must present a certificate."""
 
     IGNORE = "Ignore"
     REQUIRE = "Require"
 
 
 class EndpointState(StrEnum):
-    """EndpointState says what is known of an endpoint."""
+    """EndpointState is the state of an endpoint."""
 
     SERVING = "Serving"
     WOULD_INJECT = "WouldInject"
@@ -126,7 +127,7 @@ class ConfigSource(
 
 
 class ContainerFilter(KubernetesModel):
-    """ContainerFilter picks containers of a pod by name."""
+    """ContainerFilter selects containers of a pod by name."""
 
     include: Annotated[list[DnsLabel], ListSet(), Field(max_length=20)] = []
     """include names the containers to instrument. Defaults to all containers."""
@@ -135,7 +136,7 @@ class ContainerFilter(KubernetesModel):
 
 
 class EndpointTls(KubernetesModel):
-    """EndpointTls has the metrics served by HTTPS."""
+    """EndpointTls serves the metrics by HTTPS."""
 
     secret_name: DnsSubdomain
     """secretName is the name of a Secret with the keys tls.crt and tls.key, such as cert-manager
@@ -149,7 +150,7 @@ class EndpointTls(KubernetesModel):
 
 
 class BasicAuth(KubernetesModel):
-    """BasicAuth has the endpoint ask for user and password."""
+    """BasicAuth requires a user name and password from clients of the endpoint."""
 
     secret_name: DnsSubdomain
     """secretName is the name of a Secret with the keys username and password. Injectors read it;
@@ -170,7 +171,7 @@ class PodSelector(
 
 
 class MetricsService(KubernetesModel):
-    """MetricsService makes the endpoints known by a Service, beside annotations."""
+    """MetricsService publishes the endpoints by a Service, in addition to annotations."""
 
     labels: LabelMap = {}
     """labels are added to the Service and its EndpointSlices."""
@@ -208,7 +209,7 @@ class PrometheusJmxExporterSpec(
         ),
     ),
 ):
-    """PrometheusJmxExporterSpec is what a user asks for."""
+    """PrometheusJmxExporterSpec is the desired state of a PrometheusJmxExporter."""
 
     label_selector: Annotated[LabelMap, Field(min_length=1)] | None = None
     """labelSelector selects pods of the same namespace, by equal labels. Pods with the annotation
@@ -333,7 +334,7 @@ class Failure(KubernetesModel):
 
 
 class PrometheusJmxExporterStatus(KubernetesModel):
-    """PrometheusJmxExporterStatus is what the operator observed."""
+    """PrometheusJmxExporterStatus is the observed state of a PrometheusJmxExporter."""
 
     conditions: Conditions = []
     """conditions report whether the metrics are served, and why not."""
@@ -379,10 +380,10 @@ class PrometheusJmxExporter(
     """PrometheusJmxExporter serves the metrics of running JVMs for Prometheus."""
 
     spec: PrometheusJmxExporterSpec
-    """spec is what a user asks for."""
+    """spec is the desired state."""
     status: PrometheusJmxExporterStatus | None = None
-    """status is what the operator observed."""
+    """status is the observed state."""
 
 
 PROMETHEUS_JMX_EXPORTER: Final[Kind] = kind_of(PrometheusJmxExporter)
-"""The kind as data."""
+"""The kind as a value, for the client and the generator."""

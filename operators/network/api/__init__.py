@@ -4,4 +4,4 @@ from libs.common.crd import CustomResource
 from operators.network.api.v1alpha1 import Firewall, Network, ProviderNetwork
 
 RESOURCES: tuple[type[CustomResource], ...] = (Network, Firewall, ProviderNetwork)
-"""What the generator makes CRDs of."""
+"""Resources for which the generator writes CRDs."""

@@ -29,7 +29,7 @@ from libs.common.crd import (
 )
 
 POD_NAMES_LIMIT: Final = 1000
-"""Most names that `status.podNames` shows."""
+"""Maximum number of names in `status.podNames`."""
 
 _SHARE_RULE: Final = Rule(
     "type(self) == int ? self >= 0 : string(self).matches('^(100|[1-9]?[0-9])%$')",
@@ -39,7 +39,7 @@ _SHARE_RULE: Final = Rule(
 Share = Annotated[IntOrString, _SHARE_RULE]
 """A number of pods, or a percentage of spec.replicas."""
 Seconds = Annotated[int, Field(ge=0, le=31_536_000)]
-"""A time of at most a year."""
+"""A duration in seconds, at most one year."""
 
 
 class ConditionType(StrEnum):
@@ -50,48 +50,52 @@ class ConditionType(StrEnum):
     no update is under way."""
 
     AVAILABLE = "Available"
-    """Available is True when enough pods are available to do the work: spec.replicas, less what
-    the update strategy lets be missing."""
+    """Available is True when at least as many pods are available as the update strategy requires:
+    spec.replicas less maxUnavailable."""
 
     PROGRESSING = "Progressing"
-    """Progressing is True while pods are created, deleted, replaced or waited for; False with
-    reason ProgressDeadlineExceeded if that leads nowhere."""
+    """Progressing is True while pods are created, deleted, replaced or not yet available. It is
+    False with reason ProgressDeadlineExceeded if no progress is made for
+    spec.progressDeadlineSeconds."""
 
     REPLICA_FAILURE = "ReplicaFailure"
     """ReplicaFailure is True when the API server refused to create or delete a pod."""
 
     STALLED = "Stalled"
-    """Stalled is True while pods keep ending immediately and are replaced after a delay, and once
-    the progress deadline is exceeded."""
+    """Stalled is True while pods repeatedly fail soon after their start and are replaced after a
+    delay, or if the progress deadline is exceeded."""
 
     CONFLICT = "Conflict"
-    """Conflict is True while pods of others have names that belong to slots of the set."""
+    """Conflict is True while pods that the set does not own have names of its slots."""
 
 
 class Reason(StrEnum):
     """Reasons of the conditions and events of a PodSet."""
 
     ALL_AVAILABLE = "AllAvailable"
-    """AllAvailable means that every pod that was asked for is available."""
+    """AllAvailable means that every desired pod is available."""
     SCALING_UP = "ScalingUp"
-    """ScalingUp means that pods are still to be created."""
+    """ScalingUp means that pods are being created."""
     SCALING_DOWN = "ScalingDown"
-    """ScalingDown means that surplus pods are still to be deleted."""
+    """ScalingDown means that surplus pods are being deleted."""
     UPDATING = "Updating"
     """Updating means that pods of an older template are being replaced."""
     PODS_NOT_READY = "PodsNotReady"
-    """PodsNotReady means that all pods exist, and some are not ready or not yet for long enough."""
+    """PodsNotReady means that all pods exist, but some are not ready or have not been ready for
+    spec.minReadySeconds."""
     TERMINATING = "WaitingForTermination"
-    """WaitingForTermination means that pods on their way out are in the place of new ones."""
+    """WaitingForTermination means that pods that are being deleted still occupy the slots of new
+    pods."""
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     """ProgressDeadlineExceeded means that for spec.progressDeadlineSeconds no pod was created or
     became ready; the message of Ready names the pod that is waited for."""
     BACK_OFF = "BackOff"
-    """BackOff means that pods ended at once, and new ones come after a delay."""
+    """BackOff means that pods failed soon after their start and are replaced after a delay."""
     PAUSED = "Paused"
-    """Paused means that spec.paused keeps the operator from changing pods."""
+    """Paused means that spec.paused prevents the operator from changing pods."""
     FAILED_CREATE = "FailedCreate"
-    """FailedCreate means that the API server refused a pod: a quota, admission, the template."""
+    """FailedCreate means that the API server refused to create a pod, for example because of a
+    quota, admission control or the template."""
     FAILED_DELETE = "FailedDelete"
     """FailedDelete means that the API server refused to delete a pod."""
     FAILED_UPDATE = "FailedUpdate"
@@ -99,30 +103,31 @@ class Reason(StrEnum):
     NAME_TAKEN = "NameTaken"
     """NameTaken means that a pod that the set does not control has the name of a slot."""
     MINIMUM_AVAILABLE = "MinimumAvailable"
-    """MinimumAvailable means that at least as many pods as must be are available."""
+    """MinimumAvailable means that at least the required number of pods is available."""
     MINIMUM_UNAVAILABLE = "MinimumUnavailable"
-    """MinimumUnavailable means that fewer pods than must be are available."""
+    """MinimumUnavailable means that fewer pods than required are available."""
     AS_EXPECTED = "AsExpected"
     """AsExpected means that there is nothing to report."""
     INVALID_SPEC = "InvalidSpec"
     """InvalidSpec means that the spec contradicts itself; the message names the field."""
     PODS_CREATED = "PodsCreated"
-    """PodsCreated tells how many pods were created."""
+    """PodsCreated reports the number of pods that were created."""
     PODS_DELETED = "PodsDeleted"
-    """PodsDeleted tells how many pods were deleted."""
+    """PodsDeleted reports the number of pods that were deleted."""
     PODS_ENDED = "PodsEnded"
-    """PodsEnded names a pod that ended and is replaced, with what is known of the cause."""
+    """PodsEnded names a pod that ended and is replaced, and the cause if it is known."""
     PODS_ADOPTED = "PodsAdopted"
-    """PodsAdopted tells how many orphans were taken in."""
+    """PodsAdopted reports the number of orphaned pods that were adopted."""
     PODS_RELEASED = "PodsReleased"
-    """PodsReleased tells how many pods were let go since the selector does not match them."""
+    """PodsReleased reports the number of pods that were released because the selector does not
+    match them."""
 
 
 class UpdateType(StrEnum):
     """UpdateType names the ways in which pods of an older template are replaced."""
 
     ON_DELETE = "OnDelete"
-    """OnDelete leaves running pods alone; a pod that is replaced gets the new template."""
+    """OnDelete does not change running pods; a pod that is replaced gets the new template."""
     ROLLING_UPDATE = "RollingUpdate"
     """RollingUpdate replaces the pods step by step."""
     RECREATE = "Recreate"
@@ -130,12 +135,13 @@ class UpdateType(StrEnum):
 
 
 class PodReplacementPolicy(StrEnum):
-    """PodReplacementPolicy names the moments at which a pod that goes is replaced."""
+    """PodReplacementPolicy defines when a pod that is being deleted is replaced."""
 
     TERMINATION_STARTED = "TerminationStarted"
-    """TerminationStarted replaces a pod at once, in the next free slot, as a ReplicaSet does."""
+    """TerminationStarted replaces a pod immediately, in the next free slot, as a ReplicaSet
+    does."""
     TERMINATION_COMPLETE = "TerminationComplete"
-    """TerminationComplete waits until the pod is gone and fills its slot again."""
+    """TerminationComplete waits until the pod no longer exists and fills its slot again."""
 
 
 class RollingUpdate(KubernetesModel):
@@ -215,7 +221,7 @@ class PodBackoff(
     KubernetesModel,
     rules=(Rule("self.baseSeconds <= self.maxSeconds", "baseSeconds must not exceed maxSeconds"),),
 ):
-    """PodBackoff is the delay before a slot is filled again whose pods fail at once."""
+    """PodBackoff defines the delay before a pod that failed soon after its start is replaced."""
 
     base_seconds: Annotated[int, Field(ge=1, le=3600)] = 10
     """baseSeconds is the delay before the second replacement in a row. The first replacement is
@@ -251,7 +257,7 @@ class PodSetSpec(
         ),
     ),
 ):
-    """PodSetSpec is what a user asks for."""
+    """PodSetSpec is the desired state of a PodSet."""
 
     replicas: Annotated[int, Field(ge=0, le=10_000)] = 1
     """replicas is the desired number of pods."""
@@ -310,7 +316,7 @@ class PodSetSpec(
 
 
 class PodSetStatus(KubernetesModel):
-    """PodSetStatus is what the operator observed."""
+    """PodSetStatus is the observed state of a PodSet."""
 
     conditions: Conditions = []
     """conditions report the state of the set."""

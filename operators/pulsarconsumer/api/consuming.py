@@ -24,7 +24,7 @@ from operators.pulsarconsumer.api.connection import (
 )
 
 Seconds = Annotated[int, Field(ge=0, le=604_800)]
-"""A time of at most a week."""
+"""A duration in seconds, at most one week."""
 
 
 class SubscriptionType(StrEnum):
@@ -41,7 +41,7 @@ class SubscriptionType(StrEnum):
 
 
 class KeyOrder(StrEnum):
-    """KeyOrder says whether messages of a key stay in order."""
+    """KeyOrder defines whether messages with the same key stay in order."""
 
     STRICT = "Strict"
     RELAXED = "Relaxed"
@@ -80,7 +80,7 @@ class RetryStrategy(StrEnum):
 
 
 class SchemaType(StrEnum):
-    """SchemaType tells how messages are read."""
+    """SchemaType is the type of the schema of messages."""
 
     BYTES = "Bytes"
     STRING = "String"

@@ -1,4 +1,4 @@
-"""Parts of the spec that say how many consumers there are, and how their pods look."""
+"""Parts of the spec that define the number of consumers and their pods."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from libs.common.crd import (
 from operators.pulsarconsumer.api.connection import UNSTORED
 
 MAX_REPLICAS = 1000
-"""Most consumers of one PulsarConsumer."""
+"""Maximum number of consumers of one PulsarConsumer."""
 Replicas = Annotated[int, Field(ge=0, le=MAX_REPLICAS)]
 """A number of consumers."""
 Window = Annotated[int, Field(ge=0, le=3600)]
-"""A time of at most an hour, in seconds."""
+"""A duration in seconds, at most one hour."""
 
 
 class ScalingEngine(StrEnum):
-    """ScalingEngine names who decides how many consumers there are."""
+    """ScalingEngine names the component that decides the number of consumers."""
 
     NATIVE = "Native"
     """Native scales by backlog, age and drain time, down to zero."""
@@ -39,14 +39,14 @@ class ScalingEngine(StrEnum):
 
 
 class DelayedMessages(StrEnum):
-    """DelayedMessages says whether messages that are not due yet count as backlog."""
+    """DelayedMessages defines whether messages that are not due yet count as backlog."""
 
     IGNORE = "Ignore"
     COUNT = "Count"
 
 
 class BacklogPrecision(StrEnum):
-    """BacklogPrecision says how the broker counts."""
+    """BacklogPrecision defines how the broker counts the backlog."""
 
     ESTIMATE = "Estimate"
     """Estimate is cheap and may be inexact."""
@@ -55,10 +55,11 @@ class BacklogPrecision(StrEnum):
 
 
 class PartitionLimit(StrEnum):
-    """PartitionLimit says whether consumers that would idle are left out."""
+    """PartitionLimit defines whether consumers that would be idle are omitted."""
 
     AUTO = "Auto"
-    """Auto has at most one consumer of type Exclusive, and one a partition of type Failover."""
+    """Auto runs at most one consumer of type Exclusive, and at most one per partition of type
+    Failover."""
     NEVER = "Never"
 
 

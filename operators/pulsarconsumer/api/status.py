@@ -70,7 +70,7 @@ class AbandonedSubscription(SubscriptionStatus):
 
 
 MAX_SUBSCRIPTIONS = 64
-"""Most subscriptions of a status: 50 topics, the retry topic, and some to spare."""
+"""Maximum number of subscriptions in a status: 50 topics, the retry topic, and a reserve."""
 
 
 class PulsarConsumerStatus(KubernetesModel):

@@ -1,7 +1,7 @@
 """PulsarConsumer v1: the kind, its conditions and reasons.
 
-`serverAddress`, `topic`, `subscriptionName` and `replicas` are the fields that the kind always had;
-a manifest of these alone means what it always meant. All others are additions.
+`serverAddress`, `topic`, `subscriptionName` and `replicas` are the original fields of the kind; a
+manifest with only these keeps its meaning. All other fields are additions.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from operators.pulsarconsumer.api.scaling import (
 from operators.pulsarconsumer.api.status import PulsarConsumerStatus
 
 GROUP: Final = "consumer.pulsarconsumer.krvarma.com"
-"""API group, as the kind always had it."""
+"""API group of the kind, unchanged since its first version."""
 
 
 class ConditionType(StrEnum):
@@ -385,11 +385,11 @@ class PulsarConsumer(
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Topics that are named; none with a pattern."""
+        """Topics that the spec names; empty with a pattern."""
         if self.spec.topics is not None:
             return tuple(self.spec.topics)
         return () if self.spec.topic is None else (self.spec.topic,)
 
 
 PULSAR_CONSUMER: Final[Kind] = kind_of(PulsarConsumer)
-"""The kind as data."""
+"""The kind as a value, for the client and the generator."""

@@ -4,4 +4,4 @@ from libs.common.crd import CustomResource
 from operators.volumes.api.v1alpha1 import DemoVolume
 
 RESOURCES: tuple[type[CustomResource], ...] = (DemoVolume,)
-"""What the generator makes CRDs of."""
+"""Resources for which the generator writes CRDs."""

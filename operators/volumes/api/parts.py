@@ -19,9 +19,9 @@ from libs.common.crd import (
 from libs.common.quantity import MAX_BINARY, parse_quantity
 
 MIN_SIZE: Final = 2**20
-"""Smallest size in bytes; less is a number whose unit was forgotten."""
+"""Smallest size in bytes; a smaller number probably lacks its unit."""
 MAX_SIZE: Final = MAX_BINARY
-"""Largest size in bytes, which is the largest that Kubernetes can say."""
+"""Largest size in bytes that a quantity of Kubernetes can express."""
 
 _GIBIBYTE: Final = 2**30
 _BAD_SIZE: Final = "size must be 1Mi to 8Ei; an integer counts gibibytes, text needs a unit (10Gi)"
@@ -30,8 +30,8 @@ _BAD_SIZE: Final = "size must be 1Mi to 8Ei; an integer counts gibibytes, text n
 def parse_size(size: int | str) -> Fraction:
     """Parse a size into whole bytes, rounded up; an integer counts gibibytes.
 
-    The API server rounds a claim of `3.3333Gi` to thousandths of a byte; compared with finer ones,
-    it would ask for more than its spec for ever.
+    The API server rounds a claim of `3.3333Gi` to thousandths of a byte; without the rounding, the
+    claim would always differ from its spec.
 
     Raises:
         ValueError: The text is not a quantity.
@@ -67,7 +67,7 @@ ClassName = Annotated[
         pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$",
     ),
 ]
-"""The name of a storage class; empty for a volume that a person made by hand."""
+"""The name of a StorageClass; empty for a volume that was created by hand."""
 
 
 class VolumeSource(
@@ -79,7 +79,7 @@ class VolumeSource(
         ),
     ),
 ):
-    """VolumeSource is what a new volume is filled from."""
+    """VolumeSource is the origin of the data in a new volume."""
 
     snapshot: DnsSubdomain | None = None
     """snapshot is the name of a VolumeSnapshot in the same namespace."""
@@ -101,7 +101,7 @@ _RESERVED: Final = Rule(
 
 
 def is_reserved_key(key: str) -> bool:
-    """Tell whether the key of a label or annotation belongs to Kubernetes or to the operator."""
+    """Return whether the key of a label or annotation belongs to Kubernetes or to the operator."""
     return key.partition("/")[0] in _RESERVED_DOMAINS
 
 

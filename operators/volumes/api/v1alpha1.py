@@ -1,8 +1,8 @@
 """DemoVolume v1alpha1: the kind, its conditions and reasons.
 
-Manifests with nothing but `name` and `size` mean what they always meant. The claim is named by
-`spec.name`, which is also what `status.name` repeats; without it, the claim is named like the
-DemoVolume itself.
+Manifests with only `name` and `size` keep their meaning from earlier versions. `spec.name` is the
+name of the claim and is copied to `status.name`. Without it, the claim has the name of the
+DemoVolume.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ from operators.volumes.api.parts import (
 GROUP: Final = "storage.slipway.dev"
 """API group of the operator."""
 USERS_SHOWN: Final = 20
-"""Most pods that a status names; a claim on a shared file system can have thousands."""
+"""Maximum number of pods that a status lists; a claim on a shared file system can have
+thousands."""
 
 # Both forms of a size as a quantity, for CEL.
 _SIZE: Final = "quantity(type({0}) == int ? string({0}) + 'Gi' : string({0}))"
@@ -62,14 +63,14 @@ class AccessMode(StrEnum):
 
 
 class VolumeMode(StrEnum):
-    """VolumeMode says what pods get to see."""
+    """VolumeMode is the form in which pods see the volume."""
 
     FILESYSTEM = "Filesystem"
     BLOCK = "Block"
 
 
 class ReclaimPolicy(StrEnum):
-    """ReclaimPolicy says what becomes of the data when the DemoVolume is deleted."""
+    """ReclaimPolicy defines what happens to the data when the DemoVolume is deleted."""
 
     DELETE = "Delete"
     RETAIN = "Retain"
@@ -77,14 +78,14 @@ class ReclaimPolicy(StrEnum):
 
 
 class LossPolicy(StrEnum):
-    """LossPolicy says what happens when the claim no longer exists."""
+    """LossPolicy defines what happens when the claim no longer exists."""
 
     RECREATE = "Recreate"
     WAIT = "Wait"
 
 
 class AdoptPolicy(StrEnum):
-    """AdoptPolicy says whether a claim that exists already may be taken over."""
+    """AdoptPolicy defines whether the operator can adopt an existing claim."""
 
     NEVER = "Never"
     IF_MATCHING = "IfMatching"
@@ -96,10 +97,10 @@ class ConditionType(StrEnum):
     READY = "Ready"
     """Ready is True when a pod can use the volume at the size that spec.size asks for.
 
-    A class that waits for its first consumer makes Ready True with reason WaitingForFirstConsumer,
-    and a volume that grew, and whose file system grows when the next pod mounts it, with reason
-    FileSystemPending: the operator has done its part, and a pod that waited for Ready before it
-    starts would wait for ever."""
+    Ready is True with reason WaitingForFirstConsumer if the StorageClass waits for the first
+    consumer, and with reason FileSystemPending if the file system grows when the next pod mounts
+    the volume. In both cases only a pod can continue the work, and a pod that waited for Ready
+    would wait indefinitely."""
     BOUND = "Bound"
     """Bound is True when the claim is bound to a volume."""
     RESIZED = "Resized"
@@ -110,51 +111,57 @@ class ConditionType(StrEnum):
     """Modified is True if the volume has the attributes of spec.volumeAttributesClassName; shown
     only if that field is set."""
     CONFLICT = "Conflict"
-    """Conflict is True when the claim of that name belongs to somebody else; it is left alone."""
+    """Conflict is True when the claim with that name belongs to somebody else; it is not
+    changed."""
     SNAPSHOTS_AVAILABLE = "SnapshotsAvailable"
-    """SnapshotsAvailable tells whether VolumeSnapshot is served; shown where it is needed."""
+    """SnapshotsAvailable is True when the cluster serves VolumeSnapshot. It is present if the spec
+    needs snapshots."""
     TERMINATING = "Terminating"
-    """Terminating is True while the DemoVolume waits to be deleted; the reason says for what."""
+    """Terminating is True while the DemoVolume is being deleted; the reason says what the deletion
+    waits for."""
 
 
 class Reason(StrEnum):
     """Reasons of the conditions and events of a DemoVolume."""
 
     BOUND = "Bound"
-    """Bound means that the volume is there."""
+    """Bound means that the claim is bound to a volume."""
     WAITING_FOR_FIRST_CONSUMER = "WaitingForFirstConsumer"
-    """WaitingForFirstConsumer means that the volume is created when a pod uses it; no error."""
+    """WaitingForFirstConsumer means that the volume is created when a pod uses it. This is not an
+    error."""
     PROVISIONING = "Provisioning"
     """Provisioning means that the claim waits for its volume."""
     LOST = "Lost"
-    """Lost means that the volume behind the claim is gone; delete the claim to get an empty one."""
+    """Lost means that the volume of the claim no longer exists; delete the claim to get an empty
+    volume."""
     CREATING = "Creating"
-    """Creating means that the claim is not there yet."""
+    """Creating means that the claim does not exist yet."""
     CREATED = "Created"
     """Created means that the claim was created."""
     CREATE_FAILED = "CreateFailed"
-    """CreateFailed means that the API server refused the claim, such as for a quota."""
+    """CreateFailed means that the API server refused the claim, for example because of a quota."""
     CLAIM_TERMINATING = "ClaimTerminating"
-    """ClaimTerminating means that somebody deleted the claim; a new one follows once it is gone."""
+    """ClaimTerminating means that somebody deleted the claim; it is recreated when the deletion has
+    finished."""
     REPLACED = "Replaced"
-    """Replaced means that a claim was lost and a new, empty one took its name."""
+    """Replaced means that a claim was lost and recreated with an empty volume."""
     CLAIM_LOST = "ClaimLost"
-    """ClaimLost means that the claim no longer exists though its data was to be kept; restore it
-    under its name, or set spec.onLoss to Recreate."""
+    """ClaimLost means that the claim no longer exists although its data must be kept; restore it
+    with the same name, or set spec.onLoss to Recreate."""
     SIZE_REACHED = "SizeReached"
     """SizeReached means that the capacity covers spec.size."""
     NOT_BOUND = "NotBound"
-    """NotBound means that there is no capacity to speak of yet."""
+    """NotBound means that the claim is not bound, so its capacity is unknown."""
     RESIZING = "Resizing"
     """Resizing means that the volume is growing."""
     FILE_SYSTEM_PENDING = "FileSystemPending"
     """FileSystemPending means that the file system grows when a pod mounts the volume."""
     INFEASIBLE = "Infeasible"
-    """Infeasible means that the storage cannot grow the volume so far; reduce spec.size again."""
+    """Infeasible means that the storage cannot grow the volume to this size; reduce spec.size."""
     RESIZE_FAILED = "ResizeFailed"
-    """ResizeFailed means that growing failed and is tried again."""
+    """ResizeFailed means that growing the volume failed; it is tried again."""
     CLASS_FORBIDS = "ClassForbids"
-    """ClassForbids means that the storage class does not let volumes grow."""
+    """ClassForbids means that the StorageClass does not allow volume expansion."""
     ATTRIBUTES_APPLIED = "AttributesApplied"
     """AttributesApplied means that the volume has the attributes of its class."""
     MODIFYING = "Modifying"
@@ -165,29 +172,30 @@ class Reason(StrEnum):
     MODIFY_FAILED = "ModifyFailed"
     """ModifyFailed means that the API server refused the class of attributes."""
     IN_SYNC = "InSync"
-    """InSync means that the claim is as the spec says."""
+    """InSync means that the claim matches the spec."""
     LARGER_THAN_SPEC = "LargerThanSpec"
     """LargerThanSpec means that the claim is larger than spec.size; claims never shrink."""
     CORRECTION_FAILED = "CorrectionFailed"
-    """CorrectionFailed means that the API server refused to bring the claim back in line."""
+    """CorrectionFailed means that the API server refused an update of the claim."""
     CORRECTED = "Corrected"
-    """Corrected means that a claim was brought back in line with the spec."""
+    """Corrected means that the claim was updated to match the spec."""
     NO_CONFLICT = "NoConflict"
-    """NoConflict means that the name of the claim is ours."""
+    """NoConflict means that the claim belongs to this DemoVolume or does not exist."""
     FOREIGN_CLAIM = "ForeignClaim"
     """ForeignClaim means that the claim has another owner, alone or in addition."""
     UNOWNED_CLAIM = "UnownedClaim"
-    """UnownedClaim means that the claim was there before; spec.adopt can take it over."""
+    """UnownedClaim means that the claim existed before; set spec.adopt to adopt it."""
     MISMATCH = "Mismatch"
     """Mismatch means that the claim may be adopted but does not match the spec."""
     ADOPTED = "Adopted"
-    """Adopted means that a claim which was there before was taken over."""
+    """Adopted means that an existing claim was adopted."""
     SOURCE_MISSING = "SourceMissing"
-    """SourceMissing means that what spec.source names does not exist."""
+    """SourceMissing means that the object that spec.source names does not exist."""
     SOURCE_NOT_READY = "SourceNotReady"
-    """SourceNotReady means that what spec.source names has nothing to copy yet."""
+    """SourceNotReady means that the object that spec.source names is not ready to be copied."""
     SOURCE_MISMATCH = "SourceMismatch"
-    """SourceMismatch means that what spec.source names does not fit into this volume."""
+    """SourceMismatch means that the data of the object that spec.source names does not fit into
+    this volume."""
     SNAPSHOT_API_FOUND = "SnapshotAPIFound"
     """SnapshotAPIFound means that the cluster serves VolumeSnapshot."""
     SNAPSHOT_API_MISSING = "SnapshotAPIMissing"
@@ -195,19 +203,22 @@ class Reason(StrEnum):
     TERMINATING = "Terminating"
     """Terminating means that the DemoVolume is being deleted."""
     IN_USE = "InUse"
-    """InUse means that pods hold the claim; it goes when they are deleted."""
+    """InUse means that pods use the claim; it is deleted when they are."""
     SNAPSHOTTING = "Snapshotting"
     """Snapshotting means that the last snapshot is being taken."""
     SNAPSHOT_OUTDATED = "SnapshotOutdated"
-    """SnapshotOutdated means that the volume was used after its last snapshot; another is taken."""
+    """SnapshotOutdated means that the volume was used after its last snapshot; another snapshot is
+    taken."""
     SNAPSHOT_FAILED = "SnapshotFailed"
-    """SnapshotFailed means that the last snapshot failed and is tried again; the data is kept."""
+    """SnapshotFailed means that the last snapshot failed; it is tried again and the data is
+    kept."""
     SNAPSHOT_CONFLICT = "SnapshotConflict"
-    """SnapshotConflict means that the name of the last snapshot is taken by somebody else."""
+    """SnapshotConflict means that a snapshot that the operator does not own has the name of the
+    last snapshot."""
     DELETING_CLAIM = "DeletingClaim"
     """DeletingClaim means that the claim is being deleted."""
     RELEASED = "Released"
-    """Released means that the claim and its data were kept and belong to nobody now."""
+    """Released means that the claim and its data were kept without an owner."""
     INVALID_SPEC = "InvalidSpec"
     """InvalidSpec means that the spec cannot be read; the message names the field."""
 
@@ -227,7 +238,7 @@ class DemoVolumeSpec(
         ),
     ),
 ):
-    """DemoVolumeSpec is what a user asks for."""
+    """DemoVolumeSpec is the desired state of a DemoVolume."""
 
     name: DnsSubdomain | None = None
     """name is the name of the PersistentVolumeClaim. Defaults to the name of the DemoVolume.
@@ -288,7 +299,7 @@ class DemoVolumeSpec(
 
 
 class DemoVolumeStatus(KubernetesModel):
-    """DemoVolumeStatus is what the operator observed."""
+    """DemoVolumeStatus is the observed state of a DemoVolume."""
 
     conditions: Conditions = []
     """conditions report whether the volume can be used, and why not."""
@@ -360,7 +371,7 @@ class DemoVolume(
             field_path=".spec.name",
         ),
         # The size is compared with the capacity only when it is reduced: drivers round up, so a
-        # volume of 15675Mi may show 16Gi, and the write of that very status must not be refused.
+        # volume of 15675Mi may show 16Gi, and the write of that status must not be refused.
         Rule(
             f"{_NEW}.compareTo({_OLD}) >= 0 || !has(self.status) || !has(self.status.capacity) || "
             f"{_NEW}.compareTo(quantity(string(self.status.capacity))) >= 0",
@@ -391,11 +402,11 @@ class DemoVolume(
 
     @property
     def needs_snapshots(self) -> bool:
-        """Whether the spec asks for something that only snapshots can do."""
+        """Whether the spec uses a feature that needs snapshots."""
         source = self.spec.source
         from_snapshot = source is not None and source.snapshot is not None
         return from_snapshot or self.spec.reclaim_policy is ReclaimPolicy.SNAPSHOT
 
 
 DEMO_VOLUME: Final[Kind] = kind_of(DemoVolume)
-"""The kind as data."""
+"""The kind as a value, for the client and the generator."""

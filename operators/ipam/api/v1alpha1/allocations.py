@@ -1,7 +1,7 @@
-"""IPAllocation v1alpha1: one entry of the ledger, that is, one address that somebody has.
+"""IPAllocation v1alpha1: one entry of the ledger, that is, one allocated address.
 
-The name of an entry is made of realm and address, and the API server checks that it is. So there
-cannot be two entries for one address, whoever writes them: the create is the lock.
+The name of an entry consists of realm and address; the API server validates this. So no two entries
+can exist for one address, no matter who writes them: creating the entry is the lock.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from operators.ipam.api.v1alpha1.fields import GROUP, Address, NamedReference, R
 
 
 class AllocationCondition(StrEnum):
-    """Conditions of an IPAllocation; an entry of an address in use shows none."""
+    """Conditions of an IPAllocation. The entry of an address in use has none."""
 
     RELEASED = "Released"
-    """Released is True when the claim is gone and the address rests until it may be used again."""
+    """Released is True when the claim no longer exists and the address is in quarantine."""
     TERMINATING = "Terminating"
     """Terminating is True when somebody deleted the entry of an address that is in use."""
 
@@ -40,11 +40,12 @@ class AllocationReason(StrEnum):
     """Reasons of the conditions and events of an IPAllocation."""
 
     QUARANTINED = "Quarantined"
-    """Quarantined means that the address rests until status.quarantinedUntil."""
+    """Quarantined means that the address cannot be allocated to another claim until
+    status.quarantinedUntil."""
     RETURNED = "Returned"
     """Returned means that the address is free again."""
     SURPLUS = "Surplus"
-    """Surplus means that the claim has another address; this one was never used."""
+    """Surplus means that the claim has another address; this address was never used."""
     HELD_BY_CLAIM = "HeldByClaim"
     """HeldByClaim means that a claim still has the address; delete the claim to release it."""
     INVALID_SPEC = "InvalidSpec"
@@ -66,7 +67,7 @@ class IPAllocationSpec(
     KubernetesModel,
     rules=(Rule("self == oldSelf", "an IPAllocation is immutable"),),
 ):
-    """IPAllocationSpec says who has which address; it never changes."""
+    """IPAllocationSpec names an address and the claim that has it. It is immutable."""
 
     realm: Realm
     """realm is the space in which the address is unique."""
@@ -79,7 +80,10 @@ class IPAllocationSpec(
 
 
 class IPAllocationStatus(KubernetesModel):
-    """IPAllocationStatus is there once the address was released."""
+    """IPAllocationStatus describes the release of the address.
+
+    It is absent while the address is in use.
+    """
 
     conditions: Conditions = []
     """conditions report whether the address was released."""

@@ -1,4 +1,4 @@
-"""IPClaim v1alpha1: an address that a user keeps, and what it leads to."""
+"""IPClaim v1alpha1: an address that a user keeps, and the object to which it routes traffic."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from libs.common.crd import (
 from operators.ipam.api.v1alpha1.fields import GROUP, Address, NamedReference, PoolReference
 
 PORTS_LIMIT: Final = 64
-"""Most ports that a claim may open."""
+"""Maximum number of ports of a claim."""
 
 
 class Sticky(StrEnum):
-    """Sticky says whether a claim of the same name gets the address back that it had."""
+    """Sticky defines whether a claim prefers the address of an earlier claim of the same name."""
 
     PREFER = "Prefer"
     NEVER = "Never"
 
 
 class DeletionPolicy(StrEnum):
-    """DeletionPolicy says what the deletion of a claim that leads somewhere does."""
+    """DeletionPolicy defines what happens when a claim with a target is deleted."""
 
     RELEASE = "Release"
     REFUSE_WHILE_ASSIGNED = "RefuseWhileAssigned"
 
 
 class TargetKind(StrEnum):
-    """TargetKind says what an address leads to."""
+    """TargetKind is the kind of object to which an address routes traffic."""
 
     INSTANCE = "Instance"
     SERVICE = "Service"
@@ -56,7 +56,7 @@ class TargetKind(StrEnum):
 
 
 class Protocol(StrEnum):
-    """Protocol is the protocol of a port."""
+    """Protocol is the transport protocol of a port."""
 
     TCP = "TCP"
     UDP = "UDP"
@@ -64,7 +64,7 @@ class Protocol(StrEnum):
 
 
 class BindingState(StrEnum):
-    """BindingState says how far an address is on its way to its target."""
+    """BindingState is the progress of the binding of an address to its target."""
 
     UNBOUND = "Unbound"
     PENDING = "Pending"
@@ -77,7 +77,7 @@ class ClaimCondition(StrEnum):
     """Conditions of an IPClaim."""
 
     READY = "Ready"
-    """Ready is True when the claim has what it asks for: an address, or two."""
+    """Ready is True when the claim has the requested addresses: one, or two for dual stack."""
     BOUND = "Bound"
     """Bound is True when the address routes traffic to its target: the Service has the endpoints
     of the target, and the load balancer reports the address if the operator is set up for one."""
@@ -86,7 +86,8 @@ class ClaimCondition(StrEnum):
     It is Unknown when the setting `announcement` names no load balancer, and absent while the claim
     has no Service."""
     TERMINATING = "Terminating"
-    """Terminating is True while a deleted claim waits; the reason says for what."""
+    """Terminating is True while the claim is being deleted; the reason says what the deletion waits
+    for."""
 
 
 class ClaimReason(StrEnum):
@@ -95,19 +96,20 @@ class ClaimReason(StrEnum):
     ALLOCATED = "Allocated"
     """Allocated means that the claim has its address."""
     POOL_EXHAUSTED = "PoolExhausted"
-    """PoolExhausted means that no address is free; status.queuePosition tells how many wait."""
+    """PoolExhausted means that no address is free; status.queuePosition is the place of the claim
+    in the queue."""
     POOL_NOT_FOUND = "PoolNotFound"
-    """PoolNotFound means that there is no IPPool of that name."""
+    """PoolNotFound means that the IPPool that spec.poolRef names does not exist."""
     POOL_NOT_READY = "PoolNotReady"
     """PoolNotReady means that the pool is being deleted, or cannot be read."""
     POOL_DRAINING = "PoolDraining"
     """PoolDraining means that spec.allocation of the pool is Draining."""
     ADDRESS_TAKEN = "AddressTaken"
-    """AddressTaken means that somebody else has the address that spec.address wishes for."""
+    """AddressTaken means that the address in spec.address is allocated to another claim."""
     ADDRESS_QUARANTINED = "AddressQuarantined"
-    """AddressQuarantined means that the address wished for is quarantined after its release."""
+    """AddressQuarantined means that the requested address is in quarantine after its release."""
     ADDRESS_OUT_OF_RANGE = "AddressOutOfRange"
-    """AddressOutOfRange means that the pool does not have the address wished for."""
+    """AddressOutOfRange means that the pool does not contain the requested address."""
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
     """NamespaceNotAllowed means that the pool does not serve the namespace of the claim."""
     QUOTA_EXCEEDED = "QuotaExceeded"
@@ -129,7 +131,7 @@ class ClaimReason(StrEnum):
     NO_TARGET = "NoTarget"
     """NoTarget means that spec.target is not set."""
     NO_ADDRESS = "NoAddress"
-    """NoAddress means that the claim has no address to lead anywhere."""
+    """NoAddress means that the claim has no address that could route traffic."""
     BOUND = "Bound"
     """Bound means that the address routes traffic to its target."""
     ANNOUNCED = "Announced"
@@ -144,13 +146,14 @@ class ClaimReason(StrEnum):
     """OtherAddress means that the load balancer reports another address for the Service. Check the
     setting `announcement`: each load balancer reads an annotation of its own."""
     REFUSED = "Refused"
-    """Refused means that the load balancer refuses the address; the message quotes its reason."""
+    """Refused means that the load balancer refuses the address; the message contains its reason."""
     TARGET_NOT_FOUND = "TargetNotFound"
-    """TargetNotFound means that what spec.target names does not exist."""
+    """TargetNotFound means that the object that spec.target names does not exist."""
     TARGET_NOT_RUNNING = "TargetNotRunning"
-    """TargetNotRunning means that the target has nothing that traffic could reach."""
+    """TargetNotRunning means that the target has no running pod or endpoint that could receive
+    traffic."""
     TARGET_NOT_ALLOWED = "TargetNotAllowed"
-    """TargetNotAllowed means that the pool does not let claims have a plain IP as target."""
+    """TargetNotAllowed means that the pool does not allow a plain IP as target."""
     NO_PORTS = "NoPorts"
     """NoPorts means that neither spec.ports nor the target names a port, so that no Service routes
     traffic. Set spec.ports."""
@@ -158,20 +161,23 @@ class ClaimReason(StrEnum):
     """NoPodNetwork means that the machine has no interface on the pod network, so that no Service
     can reach it."""
     MOVING = "Moving"
-    """Moving means that the address was taken off its last target and goes to the next."""
+    """Moving means that traffic is no longer routed to the previous target and not yet to the next
+    one."""
     MIGRATING = "Migrating"
-    """Migrating means that the machine is moving; the address stays where it is until it has."""
+    """Migrating means that the machine is moving to another node; the address follows when the
+    migration has finished."""
     NAME_TAKEN = "NameTaken"
-    """NameTaken means that a Service or EndpointSlice of somebody else has the name."""
+    """NameTaken means that a Service or EndpointSlice that the operator does not own has the
+    name."""
     BINDING_FAILED = "BindingFailed"
     """BindingFailed means that the API server refused the Service or its EndpointSlice."""
     STILL_ASSIGNED = "StillAssigned"
-    """StillAssigned means that spec.deletionPolicy refuses the deletion while what spec.target
-    names is there; remove spec.target to let the claim go."""
+    """StillAssigned means that spec.deletionPolicy prevents the deletion while the object that
+    spec.target names exists; remove spec.target to delete the claim."""
     WITHDRAWING = "Withdrawing"
-    """Withdrawing means that the address is being taken off its target."""
+    """Withdrawing means that the operator is removing the route from the address to its target."""
     RELEASED = "Released"
-    """Released means that the claim gave its address back."""
+    """Released means that the claim released its address."""
     INVALID_SPEC = "InvalidSpec"
     """InvalidSpec means that the spec cannot be read; the message names the field."""
 
@@ -186,7 +192,7 @@ class ClaimTarget(
         ),
     ),
 ):
-    """ClaimTarget is what an address leads to, in the namespace of the claim."""
+    """ClaimTarget is the object that receives the traffic, in the namespace of the claim."""
 
     kind: TargetKind
     """kind is Instance, Service or Address."""
@@ -214,7 +220,7 @@ class ClaimPort(KubernetesModel):
 
 
 class SecondaryAddress(KubernetesModel):
-    """SecondaryAddress asks for a second address, of the other family."""
+    """SecondaryAddress requests a second address of the other family."""
 
     pool_ref: PoolReference
     """poolRef names the pool of the second address."""
@@ -223,7 +229,7 @@ class SecondaryAddress(KubernetesModel):
 
 
 class IPClaimSpec(KubernetesModel):
-    """IPClaimSpec is what a user asks for."""
+    """IPClaimSpec is the desired state of a claim."""
 
     pool_ref: Annotated[PoolReference, Immutable()]
     """poolRef names the pool of the address. Immutable."""
@@ -249,7 +255,7 @@ class IPClaimSpec(KubernetesModel):
 
 
 class ClaimBinding(KubernetesModel):
-    """ClaimBinding tells where an address leads."""
+    """ClaimBinding describes where the traffic of an address is routed."""
 
     state: Annotated[
         BindingState,
@@ -277,7 +283,7 @@ class ClaimBinding(KubernetesModel):
 
 
 class IPClaimStatus(KubernetesModel):
-    """IPClaimStatus is what the operator observed."""
+    """IPClaimStatus is the observed state of a claim."""
 
     conditions: Conditions = []
     """conditions report whether the claim has its address, and whether traffic is routed to its
@@ -333,9 +339,9 @@ class IPClaim(
     """IPClaim requests an address of a pool and routes it to a target."""
 
     spec: IPClaimSpec
-    """spec is what a user asks for."""
+    """spec is the desired state of the claim."""
     status: IPClaimStatus | None = None
-    """status is what the operator observed."""
+    """status is the observed state of the claim."""
 
 
 IP_CLAIM = kind_of(IPClaim)

@@ -13,13 +13,13 @@ from libs.common.crd import DnsSubdomain, KubernetesModel, Rule, Uid
 GROUP: Final = "ipam.slipway.dev"
 """API group of the operator."""
 ADDRESS_LENGTH: Final = 39
-"""Longest text of an address: eight groups of IPv6."""
+"""Length of the longest address as text: eight groups of IPv6."""
 
 _NOT_CANONICAL: Final = "address must be an IPv4 or IPv6 address in its shortest form (2001:db8::1)"
 
 
 class Family(StrEnum):
-    """Family says which version of the Internet Protocol an address is of."""
+    """Family is the IP version of an address."""
 
     IPV4 = "IPv4"
     IPV6 = "IPv6"
@@ -46,10 +46,10 @@ Address = Annotated[
     AfterValidator(_check_canonical),
     Rule("isIP(self) && ip.isCanonical(self)", _NOT_CANONICAL),
 ]
-"""One address, in the one form that it has: the name of its ledger entry is made of it."""
+"""An address in canonical form: the name of its ledger entry contains it."""
 
 Realm = Annotated[str, Field(min_length=1, max_length=20, pattern=r"^[a-z0-9]+$")]
-"""A space in which each address is there once."""
+"""A space in which each address is unique."""
 
 
 class PoolReference(KubernetesModel):

@@ -1,4 +1,4 @@
-"""IPPool v1alpha1: addresses that an administrator has to give, and how they are given."""
+"""IPPool v1alpha1: addresses that an administrator provides, and how they are allocated."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NUMBER: Final = (
     "int({0}.split('.')[0]) * 16777216 + int({0}.split('.')[1]) * 65536 + "
     "int({0}.split('.')[2]) * 256 + int({0}.split('.')[3])"
 )
-# The order of a range of IPv6 cannot be told by CEL; the condition Ready tells it.
+# CEL cannot compare the ends of an IPv6 range; the condition Ready reports a wrong order.
 _RANGE_RULE: Final = (
     "self.contains('-') ? self.split('-').size() == 2 && "
     "self.split('-').all(p, isIP(p) && ip.isCanonical(p)) && "
@@ -47,7 +47,7 @@ _RANGE_RULE: Final = (
 
 
 class Strategy(StrEnum):
-    """Strategy says which of the free addresses is given next."""
+    """Strategy defines which free address is allocated next."""
 
     ROUND_ROBIN = "RoundRobin"
     LOWEST_FREE = "LowestFree"
@@ -55,21 +55,21 @@ class Strategy(StrEnum):
 
 
 class ReservedAddresses(StrEnum):
-    """ReservedAddresses says what becomes of the first and the last address of an IPv4 network."""
+    """ReservedAddresses defines whether the first and last address of a network are allocated."""
 
     SKIP = "Skip"
     USE = "Use"
 
 
 class PoolMode(StrEnum):
-    """PoolMode says whether a pool gives addresses."""
+    """PoolMode defines whether a pool allocates addresses."""
 
     ENABLED = "Enabled"
     DRAINING = "Draining"
 
 
 class AddressTargets(StrEnum):
-    """AddressTargets says whether claims may lead an address to any IP of their choice."""
+    """AddressTargets defines whether claims can route an address to any IP of their choice."""
 
     DENY = "Deny"
     ALLOW = "Allow"
@@ -79,15 +79,15 @@ class PoolCondition(StrEnum):
     """Conditions of an IPPool."""
 
     READY = "Ready"
-    """Ready is True when the pool can give addresses, or could if it had some left."""
+    """Ready is True when the pool serves claims, even if all of its addresses are in use."""
     EXHAUSTED = "Exhausted"
     """Exhausted is True when claims wait because no address is free."""
     OVERLAPPING = "Overlapping"
-    """Overlapping is True when another pool of the realm has some of the addresses too. Nothing is
-    given twice all the same; what is free counts in both."""
+    """Overlapping is True when another pool of the realm contains some of the addresses as well. No
+    address is allocated twice; free addresses count in both pools."""
     OUT_OF_RANGE = "OutOfRange"
-    """OutOfRange is True when addresses that were given are no longer in the pool. They stay where
-    they are, and do not come back once they are released."""
+    """OutOfRange is True when spec.addresses no longer contains some allocated addresses. Their
+    claims keep them. They do not return to the pool when they are released."""
     TERMINATING = "Terminating"
     """Terminating is True while a deleted pool waits for its addresses to be released."""
 
@@ -96,9 +96,9 @@ class PoolReason(StrEnum):
     """Reasons of the conditions and events of an IPPool."""
 
     SERVING = "Serving"
-    """Serving means that claims are served."""
+    """Serving means that the pool serves claims."""
     DRAINING = "Draining"
-    """Draining means that spec.allocation keeps the pool from giving addresses."""
+    """Draining means that the pool allocates no addresses because of spec.allocation."""
     NO_ADDRESSES = "NoAddresses"
     """NoAddresses means that the exclusions leave no address."""
     NONE_FREE = "NoneFree"
@@ -106,17 +106,17 @@ class PoolReason(StrEnum):
     SOME_FREE = "SomeFree"
     """SomeFree means that no claim waits for an address."""
     SHARED = "Shared"
-    """Shared means that another pool of the realm has some of the addresses too."""
+    """Shared means that another pool of the realm contains some of the addresses as well."""
     DISJOINT = "Disjoint"
-    """Disjoint means that no other pool of the realm has any of the addresses."""
+    """Disjoint means that no other pool of the realm contains any of the addresses."""
     ADDRESSES_OUTSIDE = "AddressesOutside"
-    """AddressesOutside means that the pool was narrowed below what is in use."""
+    """AddressesOutside means that spec.addresses no longer contains all addresses in use."""
     ALL_INSIDE = "AllInside"
     """AllInside means that all addresses in use are in the pool."""
     ADDRESSES_IN_USE = "AddressesInUse"
     """AddressesInUse means that claims have addresses of a pool that was deleted."""
     ALLOCATED = "Allocated"
-    """Allocated means that addresses were given to claims."""
+    """Allocated means that addresses were allocated to claims."""
     ALLOCATION_FAILED = "AllocationFailed"
     """AllocationFailed means that the API server refused an entry of the ledger."""
     INVALID_SPEC = "InvalidSpec"
@@ -137,10 +137,11 @@ Range = Annotated[
     AfterValidator(_check_range),
     Rule(_RANGE_RULE, _BAD_RANGE),
 ]
-"""Addresses as people write them: one, a CIDR, or the first and the last."""
+"""Addresses as people write them: a single address, a CIDR, or the first and last address of a
+range."""
 
 Amount = Annotated[str, Field(max_length=40, pattern=r"^[0-9]+$")]
-"""A number of addresses, as text: a /64 has more than an integer can say."""
+"""A number of addresses, as text: the size of a /64 does not fit into an integer."""
 
 _FAMILY: Final = "self.{0}.all(a, a.contains(':') == (self.family == 'IPv6'))"
 
@@ -170,7 +171,7 @@ class IPPoolSpec(
         ),
     ),
 ):
-    """IPPoolSpec is what an administrator has to give."""
+    """IPPoolSpec is the desired state of a pool."""
 
     realm: Annotated[Realm, Immutable()] = "public"
     """realm is the space in which each address is unique; pools of a realm can overlap.
@@ -199,8 +200,8 @@ class IPPoolSpec(
     namespaces."""
     quota_per_namespace: Annotated[Int32 | None, Field(ge=1, le=1_000_000)] = None
     """quotaPerNamespace is the maximum number of addresses that the claims of one namespace can
-    have of this pool. Addresses in quarantine do not count. Lowering it takes no address away.
-    Defaults to no limit."""
+    have of this pool. Addresses in quarantine do not count. Claims keep their addresses if it is
+    lowered. Defaults to no limit."""
     max_priority: Annotated[Int32 | None, Field(ge=-1000, le=1000)] = None
     """maxPriority is the highest priority that counts in this pool: a claim with a higher
     spec.priority waits as if it had this one. Defaults to no limit."""
@@ -229,7 +230,7 @@ class PoolCapacity(KubernetesModel):
 
 
 class IPPoolStatus(KubernetesModel):
-    """IPPoolStatus is what the operator observed."""
+    """IPPoolStatus is the observed state of a pool."""
 
     conditions: Conditions = []
     """conditions report whether the pool allocates addresses, and why not."""
@@ -272,7 +273,7 @@ class IPPool(
     spec: IPPoolSpec
     """spec is the desired state of the pool."""
     status: IPPoolStatus | None = None
-    """status is what the operator observed."""
+    """status is the observed state of the pool."""
 
 
 IP_POOL = kind_of(IPPool)

@@ -13,7 +13,7 @@ from libs.common.crd import ListAtomic, PrinterColumn, Rule
 GROUP: Final = "network.slipway.dev"
 """API group of the operator."""
 USERS_SHOWN: Final = 20
-"""Most users that a status names; a network can have thousands."""
+"""Maximum number of users that a status lists; a network can have thousands."""
 
 type Block = IPv4Network | IPv6Network
 """Addresses that share a prefix."""
@@ -27,15 +27,15 @@ def parse_block(text: str) -> Block:
     """Parse addresses in CIDR notation, as strictly as the API server does.
 
     Raises:
-        ValueError: Not CIDR notation, bits behind the prefix, or an IPv4 address in IPv6 form.
+        ValueError: Not CIDR notation, host bits set, or an IPv4-mapped IPv6 address.
     """
     prefix = text.rpartition("/")[2]
     try:
         block = ip_network(text)
     except ValueError:
         raise ValueError(_BAD_CIDR) from None
-    # Python also takes masks and single addresses, and both take an IPv4 address in IPv6 form
-    # for something else.
+    # Python accepts netmasks and single addresses as well, and Python and Go disagree about
+    # IPv4-mapped IPv6 addresses.
     plain = prefix.isascii() and prefix.isdigit() and prefix == str(block.prefixlen)
     if not plain or "%" in text or (block.version == 6 and block.subnet_of(_MAPPED)):
         raise ValueError(_BAD_CIDR)
@@ -46,7 +46,7 @@ def parse_address(text: str) -> IPv4Address | IPv6Address:
     """Parse one address.
 
     Raises:
-        ValueError: Not an address, one with a zone, or an IPv4 address in IPv6 form.
+        ValueError: Not an address, an address with a zone, or an IPv4-mapped IPv6 address.
     """
     try:
         address = ip_address(text)
@@ -89,4 +89,4 @@ READY_COLUMNS: Final = (
     PrinterColumn("Ready", "string", f'.status.conditions[?(@.type=="{READY}")].status'),
     PrinterColumn("Reason", "string", f'.status.conditions[?(@.type=="{READY}")].reason'),
 )
-"""Columns that tell whether an object does what its spec asks."""
+"""Columns that show whether an object is Ready."""

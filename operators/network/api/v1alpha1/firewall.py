@@ -1,4 +1,4 @@
-"""Firewall v1alpha1: ordered rules about what may reach instances, and what they may reach."""
+"""Firewall v1alpha1: ordered rules for connections to and from instances."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from operators.network.api.v1alpha1.fields import GROUP, READY_COLUMNS, Cidr, Us
 from operators.network.api.v1alpha1.peers import PEERS_LIMIT, FirewallPeer
 
 MEMBERS_LIMIT: Final = 1_000
-"""Most instances of one firewall: each is an entry of its policy and of its status."""
+"""Maximum number of instances of one firewall: each is an entry in its policy and in its status."""
 LAST_PORT: Final = 65_535
 """Highest port."""
 
@@ -46,21 +46,21 @@ _PORTS_NEED: Final = "ports need protocol TCP, UDP or SCTP"
 
 
 class Direction(StrEnum):
-    """Direction says whether packets come to an instance or go from it."""
+    """Direction is the direction of a connection, as the instance sees it."""
 
     INGRESS = "Ingress"
     EGRESS = "Egress"
 
 
 class Verdict(StrEnum):
-    """Verdict says what becomes of a connection."""
+    """Verdict is whether a connection is allowed."""
 
     ALLOW = "Allow"
     DENY = "Deny"
 
 
 class Protocol(StrEnum):
-    """Protocol says which packets a rule is about."""
+    """Protocol is the protocol to which a rule applies."""
 
     TCP = "TCP"
     UDP = "UDP"
@@ -73,60 +73,67 @@ class FirewallCondition(StrEnum):
     """Conditions of a Firewall."""
 
     READY = "Ready"
-    """Ready is True when the policy stands for every instance that names the firewall.
+    """Ready is True when the policy covers every instance that names the firewall.
 
-    What the policy cannot express is closed then, not open; the condition Enforced tells of it."""
+    Traffic whose rule the policy cannot express is denied; the condition Enforced reports such
+    rules."""
     ENFORCED = "Enforced"
-    """Enforced is True when the backend can express every rule; status.unenforceable has the
-    others. It is Unknown for a Network of backend Multus, unless the setting multiNetworkPolicy
-    says that the cluster enforces MultiNetworkPolicies."""
+    """Enforced is True when the backend can express every rule; status.unenforceable lists the
+    rules that it cannot express. It is Unknown for a Network of backend Multus, unless the setting
+    multiNetworkPolicy says that the cluster enforces MultiNetworkPolicies."""
     TERMINATING = "Terminating"
-    """Terminating is True while the Firewall waits to be deleted; the reason says for what."""
+    """Terminating is True while the Firewall is being deleted; the reason says what the deletion
+    waits for."""
 
 
 class FirewallReason(StrEnum):
     """Reasons of the conditions, rules and events of a Firewall."""
 
     IN_FORCE = "InForce"
-    """InForce means that every rule is in force."""
+    """InForce means that every rule is enforced."""
     POLICY_MISSING = "PolicyMissing"
-    """PolicyMissing means that the NetworkPolicy is not there as it must be."""
+    """PolicyMissing means that the NetworkPolicy does not exist or is not up to date."""
     NAME_TAKEN = "NameTaken"
-    """NameTaken means that an object of somebody else has a name that is needed."""
+    """NameTaken means that an object that the operator does not own has a name that it needs."""
     WRITE_REFUSED = "WriteRefused"
     """WriteRefused means that the API server refused the policy; the message says why."""
     NETWORK_NOT_FOUND = "NetworkNotFound"
-    """NetworkNotFound means that spec.networkRef does not exist; the rules are in force."""
+    """NetworkNotFound means that the Network that spec.networkRef names does not exist; the rules
+    are enforced nevertheless."""
     TOO_MANY_INSTANCES = "TooManyInstances"
     """TooManyInstances means that more instances name the firewall than one policy can hold."""
     OPEN_ELSEWHERE = "OpenElsewhere"
-    """OpenElsewhere means that another policy still opens an instance that changed its firewall."""
+    """OpenElsewhere means that the policy of another firewall still allows traffic to an instance
+    that changed its firewall."""
     OTHER_NETWORK = "OtherNetwork"
-    """OtherNetwork means that an instance is on a network that the policy does not reach, since it
-    is carried otherwise than spec.networkRef; name a firewall of that network."""
+    """OtherNetwork means that an instance is on a network to which the policy does not apply,
+    because its backend is not the backend of spec.networkRef; use a firewall of that network."""
     EXPRESSIBLE = "Expressible"
-    """Expressible means that the backend can say every rule."""
+    """Expressible means that the backend can express every rule."""
     IMPLEMENTATION_UNKNOWN = "ImplementationUnknown"
     """ImplementationUnknown means that the operator cannot detect whether the cluster enforces
     MultiNetworkPolicies on the interfaces of guests; see the setting multiNetworkPolicy."""
     UNENFORCEABLE = "Unenforceable"
-    """Unenforceable means that the backend cannot say some rules; status.unenforceable has them."""
+    """Unenforceable means that the backend cannot express some rules; status.unenforceable lists
+    them."""
     PROTOCOL_UNDEFINED = "ProtocolUndefined"
-    """ProtocolUndefined means that NetworkPolicy has no word for the protocol of a rule."""
+    """ProtocolUndefined means that NetworkPolicy does not support the protocol of a rule."""
     NOT_WHOLLY_EXPRESSIBLE = "NotWhollyExpressible"
-    """NotWhollyExpressible means that a rule is in force for TCP, UDP and SCTP only."""
+    """NotWhollyExpressible means that a rule is enforced for TCP, UDP and SCTP only."""
     SECONDARY_INTERFACE = "SecondaryInterface"
-    """SecondaryInterface means that the network is attached by Multus, where NetworkPolicy does
-    not reach."""
+    """SecondaryInterface means that Multus attaches the network, and NetworkPolicies do not apply
+    to its interfaces."""
     PROTECTED = "Protected"
     """Protected means that the rule allows packets to addresses of the setting protectedCidrs;
-    these stay closed."""
+    packets to these are denied nevertheless."""
     TOO_LARGE = "TooLarge"
-    """TooLarge means that the rule would make the policy too large; what it allows is closed."""
+    """TooLarge means that the rule would make the policy too large; the traffic that it allows is
+    denied."""
     APPLIED = "Applied"
-    """Applied means that the policy was created or brought back in line."""
+    """Applied means that the policy was created or updated."""
     REPAIRED = "Repaired"
-    """Repaired means that somebody had changed what the operator wrote, and it was put right."""
+    """Repaired means that somebody had changed an object of the operator, and the operator reverted
+    the change."""
     IN_USE = "InUse"
     """InUse means that instances still name the Firewall."""
     INVALID_SPEC = "InvalidSpec"
@@ -237,7 +244,7 @@ class FirewallSpec(
         ),
     ),
 ):
-    """FirewallSpec is what a user asks for."""
+    """FirewallSpec is the desired state of a Firewall."""
 
     network_ref: Annotated[LocalObjectReference, Immutable()]
     """networkRef names the Network of the firewall. Immutable."""
@@ -276,7 +283,7 @@ class UnenforceableRule(KubernetesModel):
 
 
 class FirewallStatus(KubernetesModel):
-    """FirewallStatus is what the operator observed."""
+    """FirewallStatus is the observed state of a Firewall."""
 
     conditions: Conditions = []
     """conditions report whether the rules are enforced."""
@@ -325,10 +332,10 @@ class Firewall(
     """Firewall is a list of rules, enforced by a NetworkPolicy, for the instances that name it."""
 
     spec: FirewallSpec
-    """spec is what a user asks for."""
+    """spec is the desired state of the firewall."""
     status: FirewallStatus | None = None
-    """status is what the operator observed."""
+    """status is the observed state of the firewall."""
 
 
 FIREWALL: Final[Kind] = kind_of(Firewall)
-"""The kind as data."""
+"""The kind as a value, for the client and the generator."""

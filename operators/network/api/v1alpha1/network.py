@@ -1,4 +1,4 @@
-"""Network v1alpha1: where instances live, who may reach them by default, and their routes."""
+"""Network v1alpha1: addresses and routes of instances, and who can reach them by default."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ _BINDING: Final = "binding needs backend PodNetwork"
 
 
 class Backend(StrEnum):
-    """Backend says what carries the packets of a network."""
+    """Backend is the technology that carries the packets of a network."""
 
     POD_NETWORK = "PodNetwork"
     MULTUS = "Multus"
 
 
 class Binding(StrEnum):
-    """Binding says how a guest is connected to the network of pods."""
+    """Binding defines how a guest is connected to the pod network."""
 
     MASQUERADE = "Masquerade"
     BRIDGE = "Bridge"
@@ -64,7 +64,7 @@ class Binding(StrEnum):
 
 
 class Isolation(StrEnum):
-    """Isolation says who may reach an instance that names no firewall."""
+    """Isolation defines who can reach an instance without a firewall."""
 
     NAMESPACE = "Namespace"
     NETWORK = "Network"
@@ -72,7 +72,7 @@ class Isolation(StrEnum):
 
 
 class Blackhole(StrEnum):
-    """Blackhole says how packets that go nowhere are dropped."""
+    """Blackhole defines how the packets of a route are dropped."""
 
     DROP = "Drop"
     REJECT = "Reject"
@@ -82,47 +82,48 @@ class NetworkCondition(StrEnum):
     """Conditions of a Network."""
 
     READY = "Ready"
-    """Ready is True when the network does all that its spec asks."""
+    """Ready is True when the network matches its spec."""
     ISOLATED = "Isolated"
-    """Isolated is True when the policy stands that keeps each instance closed until something
-    opens it; no virtual machine of the network starts before."""
+    """Isolated is True when the policy exists that denies traffic to each instance unless another
+    policy allows it. No virtual machine of the network starts before."""
     ATTACHABLE = "Attachable"
-    """Attachable is True when machines can be attached; shown for backend Multus."""
+    """Attachable is True when machines can be attached. It is present with backend Multus only."""
     ROUTES_RESOLVED = "RoutesResolved"
-    """RoutesResolved is True when each route has a next hop on the network and is handed to guests;
-    shown if there are routes."""
+    """RoutesResolved is True when each route has a next hop on the network and is passed to guests.
+    It is present if the spec has routes."""
     TERMINATING = "Terminating"
-    """Terminating is True while the Network waits to be deleted; the reason says for what."""
+    """Terminating is True while the Network is being deleted; the reason says what the deletion
+    waits for."""
 
 
 class NetworkReason(StrEnum):
     """Reasons of the conditions, routes and events of a Network."""
 
     IN_PLACE = "InPlace"
-    """InPlace means that everything that the spec asks for is there."""
+    """InPlace means that all objects of the network exist and are up to date."""
     POLICY_MISSING = "PolicyMissing"
-    """PolicyMissing means that a NetworkPolicy is not there as it must be."""
+    """PolicyMissing means that a NetworkPolicy does not exist or is not up to date."""
     NAME_TAKEN = "NameTaken"
-    """NameTaken means that an object of somebody else has a name that is needed."""
+    """NameTaken means that an object that the operator does not own has a name that it needs."""
     WRITE_REFUSED = "WriteRefused"
     """WriteRefused means that the API server refused an object; the message says why."""
     MULTUS_MISSING = "MultusMissing"
     """MultusMissing means that the cluster does not serve NetworkAttachmentDefinition."""
     MULTI_POLICY_MISSING = "MultiPolicyMissing"
     """MultiPolicyMissing means that the cluster does not serve MultiNetworkPolicy, without which
-    nothing closes an attached interface."""
+    nothing restricts the traffic of an attached interface."""
     PROVIDER_NETWORK_MISSING = "ProviderNetworkMissing"
     """ProviderNetworkMissing means that spec.providerNetworkRef is not set, or names no
-    ProviderNetwork. What was attached before stays as it is; no machine is attached again."""
+    ProviderNetwork. Machines that are attached stay attached; no other machine is attached."""
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
     """NamespaceNotAllowed means that the ProviderNetwork does not allow this namespace."""
     VLAN_NOT_ALLOWED = "VlanNotAllowed"
-    """VlanNotAllowed means that the ProviderNetwork does not allow spec.vlan, or packets without
-    a VLAN if that is not set."""
+    """VlanNotAllowed means that the ProviderNetwork does not allow spec.vlan, or untagged packets
+    if spec.vlan is not set."""
     MTU_TOO_LARGE = "MtuTooLarge"
     """MtuTooLarge means that the ProviderNetwork carries smaller packets than spec.mtu."""
     NOT_ASKED = "NotAsked"
-    """NotAsked means that spec.isolation is None, where nothing could isolate."""
+    """NotAsked means that spec.isolation is None, so that no policy is created."""
     RESOLVED = "Resolved"
     """Resolved means that a route has a next hop."""
     ROUTES_NOT_APPLIED = "RoutesNotApplied"
@@ -143,9 +144,10 @@ class NetworkReason(StrEnum):
     FAMILY_MISMATCH = "FamilyMismatch"
     """FamilyMismatch means that the instance of a next hop has an address of the other family."""
     APPLIED = "Applied"
-    """Applied means that a policy or attachment was created or brought back in line."""
+    """Applied means that a policy or an attachment was created or updated."""
     REPAIRED = "Repaired"
-    """Repaired means that somebody had changed what the operator wrote, and it was put right."""
+    """Repaired means that somebody had changed an object of the operator, and the operator reverted
+    the change."""
     IN_USE = "InUse"
     """InUse means that instances or firewalls still name the Network."""
     INVALID_SPEC = "InvalidSpec"
@@ -206,7 +208,10 @@ class Route(
 
 
 def _needs_multus(field: str, *, is_list: bool) -> Rule:
-    """Refuse a field that has no effect on PodNetwork; a stored object may keep what it has."""
+    """Return a CEL rule that allows a field only with backend Multus.
+
+    Stored objects can keep the field.
+    """
     unset = f"!has(self.{field})" + (f" || self.{field}.size() == 0" if is_list else "")
     kept = (
         f"oldSelf.hasValue() && has(oldSelf.value().{field}) && "
@@ -221,7 +226,10 @@ def _needs_multus(field: str, *, is_list: bool) -> Rule:
 
 
 def _inside(field: str) -> str:
-    """Write CEL that tells whether an address, if it is one, lies in `self.cidrs`."""
+    """Return CEL that checks whether an address lies in `self.cidrs`.
+
+    Text that is no address passes.
+    """
     return f"!isIP({field}) || self.cidrs.exists(c, isCIDR(c) && cidr(c).containsIP({field}))"
 
 
@@ -264,7 +272,7 @@ class NetworkSpec(
         Rule("self.backend == 'PodNetwork' || !has(self.binding)", _BINDING, field_path=".binding"),
     ),
 ):
-    """NetworkSpec is what a user asks for."""
+    """NetworkSpec is the desired state of a Network."""
 
     cidrs: Annotated[list[Cidr], ListAtomic(), Field(min_length=1, max_length=2), Immutable()]
     """cidrs are the addresses of the network: one block, or one of IPv4 and one of IPv6. On backend
@@ -296,7 +304,7 @@ class NetworkSpec(
     Multus."""
     isolation: Isolation = Isolation.NAMESPACE
     """isolation defines who can reach an instance that has no firewall: pods of the namespace,
-    instances of the network, or anybody. Such an instance may send anywhere."""
+    instances of the network, or anybody. Traffic from such an instance is not restricted."""
     routes: Annotated[list[Route], ListMap("destination"), Field(max_length=64)] = []
     """routes are destinations that guests reach through another next hop than the gateway. They are
     part of the network configuration that guests receive at their next start. Needs backend Multus
@@ -311,8 +319,9 @@ class NetworkSpec(
         for field, text in (("gateway", self.gateway), *hops):
             if text is not None and not any(parse_address(text) in block for block in blocks):
                 raise ValueError(f"{field} {_OFF_LINK}, unlike {text}")
-        # Objects that were stored before a rule existed must be read: what has no effect on
-        # PodNetwork, and a missing providerNetworkRef, are conditions and not errors.
+        # Objects that were stored before a rule existed must remain readable: a field without
+        # effect on PodNetwork, or a missing providerNetworkRef, is reported as a condition and is
+        # not an error.
         beyond = (self.provider_network_ref, self.vlan, self.mtu, self.pool_ref)
         if self.backend is not Backend.MULTUS and any(each is not None for each in beyond):
             raise ValueError(_MULTUS_ONLY)
@@ -335,14 +344,15 @@ class RouteStatus(KubernetesModel):
 
 
 class NetworkStatus(KubernetesModel):
-    """NetworkStatus is what the operator observed."""
+    """NetworkStatus is the observed state of a Network."""
 
     conditions: Conditions = []
     """conditions report whether instances can start, and why the network is not Ready."""
     observed_generation: ObservedGeneration = 0
     """observedGeneration is the generation of the spec that this status is about."""
     mtu: Mtu | None = None
-    """mtu is the largest packet in bytes that guests may send, if spec or ProviderNetwork say."""
+    """mtu is the largest packet in bytes that guests may send, if the spec or the ProviderNetwork
+    defines it."""
     nad_ref: ObjectReference | None = None
     """nadRef names the NetworkAttachmentDefinition of backend Multus."""
     policy_refs: Annotated[list[ObjectReference], ListMap("name"), Field(max_length=4)] = []
@@ -380,10 +390,10 @@ class Network(
     """Network defines the addresses and routes of instances, and who can reach the instances."""
 
     spec: NetworkSpec
-    """spec is what a user asks for."""
+    """spec is the desired state of the network."""
     status: NetworkStatus | None = None
-    """status is what the operator observed."""
+    """status is the observed state of the network."""
 
 
 NETWORK: Final[Kind] = kind_of(Network)
-"""The kind as data."""
+"""The kind as a value, for the client and the generator."""

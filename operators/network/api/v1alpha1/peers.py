@@ -9,7 +9,7 @@ from pydantic import model_validator
 from libs.common.crd import KubernetesModel, LabelSelector, LocalObjectReference, Rule
 
 PEERS_LIMIT: Final = 64
-"""Most peers of all rules of a firewall."""
+"""Maximum number of peers in all rules of a firewall."""
 
 _ONE_PEER: Final = (
     "a peer needs exactly one of instances, firewallRef, networkRef and namespaceSelector"
@@ -26,7 +26,7 @@ class FirewallPeer(
         ),
     ),
 ):
-    """FirewallPeer names machines or pods, whatever their addresses."""
+    """FirewallPeer selects machines or pods, whatever their addresses are."""
 
     instances: LabelSelector | None = None
     """instances selects Instances of this namespace by their labels."""

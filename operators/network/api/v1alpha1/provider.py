@@ -1,4 +1,4 @@
-"""ProviderNetwork v1alpha1: what administrators let Networks of backend Multus use of the nodes."""
+"""ProviderNetwork v1alpha1: a bridge of the nodes that administrators offer to Networks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Mtu = Annotated[int, Field(ge=576, le=65535)]
 
 
 class Untagged(StrEnum):
-    """Untagged says whether Networks may use a bridge without a VLAN."""
+    """Untagged defines whether Networks can use a bridge without a VLAN."""
 
     FORBIDDEN = "Forbidden"
     ALLOWED = "Allowed"
@@ -54,7 +54,7 @@ class VlanRange(
         return self
 
     def holds(self, vlan: int) -> bool:
-        """Tell whether a VLAN is in the range."""
+        """Return whether a VLAN is in the range."""
         return self.first <= vlan <= (self.last or self.first)
 
 
@@ -80,7 +80,7 @@ class ProviderNetworkSpec(KubernetesModel):
     """description helps people choose a network."""
 
     def permits(self, vlan: int | None) -> bool:
-        """Tell whether a Network may use a VLAN; None stands for untagged packets."""
+        """Return whether a Network can use a VLAN; None stands for untagged packets."""
         if vlan is None:
             return self.untagged is Untagged.ALLOWED
         return any(each.holds(vlan) for each in self.vlans)
@@ -109,4 +109,4 @@ class ProviderNetwork(
 
 
 PROVIDER_NETWORK: Final[Kind] = kind_of(ProviderNetwork)
-"""The kind as data."""
+"""The kind as a value, for the client and the generator."""
