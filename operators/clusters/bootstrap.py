@@ -214,6 +214,8 @@ def _build_cluster(member: Membership) -> Manifest:
         "kind": "ClusterConfiguration",
         "clusterName": cluster.metadata.name,
         "kubernetesVersion": cluster.spec.version,
+        # As the authorities have: signatures cost a small part of those of RSA, kubeadm's default.
+        "encryptionAlgorithm": "ECDSA-P256",
         "certificateValidityPeriod": f"{units.CERTIFICATE_HOURS}h0m0s",
         "controlPlaneEndpoint": member.endpoint,
         "networking": {

@@ -26,6 +26,13 @@ _MBR: Final = Path("/usr/lib/syslinux/mbr/mbr.bin")
 _CODE: Final = 440
 _SERIAL: Final = "534c4950"
 _UUID: Final = "8f0c5bb5-6c0e-4d0a-9d53-1c2ba0a6d001"
+# Without tsc=reliable, Linux does not trust the time stamp counter of an emulated processor, and
+# each look at the clock is an access to an emulated device. Its mitigations replace each indirect
+# jump by code that is slow under emulation, and protect these guests, which live for a test, from
+# nobody.
+_LINUX_OPTIONS: Final = (
+    "console=tty0 console=ttyS0,115200 quiet panic=10 tsc=reliable mitigations=off"
+)
 _CONFIG: Final = """\
 SERIAL 0 115200
 DEFAULT slipway
@@ -33,7 +40,7 @@ PROMPT 0
 LABEL slipway
   KERNEL /vmlinuz
   INITRD /initrd.gz
-  APPEND console=tty0 console=ttyS0,115200 quiet panic=10 {options}
+  APPEND {options}
 """
 
 
@@ -80,7 +87,9 @@ def write_disk(
     """
     folder = output.parent
     (folder / "vmlinuz").write_bytes(kernel)
-    (folder / "syslinux.cfg").write_text(_CONFIG.format(options=options))
+    (folder / "syslinux.cfg").write_text(
+        _CONFIG.format(options=f"{_LINUX_OPTIONS} {options}".rstrip())
+    )
     files = [folder / "vmlinuz", initramfs, folder / "syslinux.cfg"]
     boot = _needed(files)
     start = _BOOT_START + boot

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,17 +51,6 @@ def node_image(kind_cluster: KindCluster) -> None:
     deploy_node(kind_cluster, open_progress("node-guest"))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def storage_profile(kind_cluster: KindCluster) -> Iterator[None]:
-    """Tell CDI how the default StorageClass works, which it does not know by itself."""
-    kubectl = kind_cluster.kubectl()
-    profile = ("patch", "storageprofiles.cdi.kubevirt.io", "standard", "--type=merge", "--patch")
-    known = [{"accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem"}]
-    kubectl.read(*profile, json.dumps({"spec": {"claimPropertySets": known}}))
-    yield
-    kubectl.read(*profile, json.dumps({"spec": {"claimPropertySets": None}}))
-
-
 async def test_two_guests_become_a_cluster_that_runs_a_pod(
     cluster: Cluster, kind_cluster: KindCluster, tmp_path: Path
 ) -> None:
@@ -79,6 +67,8 @@ async def test_two_guests_become_a_cluster_that_runs_a_pod(
     plugin = build_object(CONFIG_MAP, "plugin", namespace, metadata=labels)
     await cluster.client.create(CONFIG_MAP, {**plugin, "data": {"cni.yaml": PLUGIN.read_text()}})
 
+    # CDI does not know how the StorageClass of a kind cluster works.
+    disk = {"accessModes": ["ReadWriteOnce"]}
     spec = {
         "version": KUBERNETES,
         "image": {"url": NODE_URL},
@@ -86,8 +76,10 @@ async def test_two_guests_become_a_cluster_that_runs_a_pod(
         # The guests have the addresses of pods, so the pods of their cluster need other ones.
         "podCidr": "10.45.0.0/16",
         "serviceCidr": "10.46.0.0/16",
-        "controlPlane": {"size": SIZE, "endpoint": {"poolName": namespace}},
-        "pools": [{"name": "web", "count": 1, "size": SIZE, "labels": {"tier": "web"}}],
+        "controlPlane": {"size": SIZE, "endpoint": {"poolName": namespace}, "rootDisk": disk},
+        "pools": [
+            {"name": "web", "count": 1, "size": SIZE, "labels": {"tier": "web"}, "rootDisk": disk}
+        ],
         "addons": [{"name": "plugin", "configMapRef": {"name": "plugin"}}],
         "health": {"nodeStartupSeconds": int(SECONDS), "unhealthySeconds": 1800},
     }
