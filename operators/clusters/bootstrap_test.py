@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from operators.clusters import scripts
 from operators.clusters.api.v1alpha1 import Pool
@@ -246,6 +248,8 @@ def test_kubeadm_signs_with_the_authorities(
     for words in ("existing ca ", "existing etcd/ca ", "existing front-proxy-ca ", '"sa" key'):
         assert words in answer.stdout
     assert "edge-api.default.svc" in answer.stdout
+    server = x509.load_pem_x509_certificate((tmp_path / "apiserver.crt").read_bytes())
+    assert isinstance(server.public_key(), ec.EllipticCurvePublicKey)
 
 
 def run(kubeadm: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
