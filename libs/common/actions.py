@@ -1,4 +1,4 @@
-"""Actions: steps with what to tell people once they are taken; pure, as the steps are."""
+"""Actions: steps together with the Event to record once they are taken."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from libs.common.errors import Conflict
 from libs.common.plan import Outcome, Step
 
 NEXT_SECONDS: Final = 0.05
-"""Seconds until what follows on deletions that were over immediately: no event reports those."""
+"""Seconds until the next reconcile after deletions that completed immediately: no watch event
+reports those."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One step, and what to tell people once it is taken.
+    """A step, and the Event to record once it is taken.
 
     Attributes:
         step: The write.
         reason: Reason of the event, and of a refusal.
-        note: Sentence of the event; empty for a step that nobody needs to hear of.
-        warning: Whether people should worry.
+        note: Note of the event; empty for a step that needs no event.
+        warning: Whether the event has type Warning.
     """
 
     step: Step
@@ -33,13 +34,13 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Say what to do for an object that is being deleted.
+    """The next actions for an object that is being deleted.
 
     Attributes:
-        actions: Taken one after the other.
-        done: Whether nothing is left to do, so that the object may go.
-        reason: What it waits for.
-        message: The same for people.
+        actions: Actions to take, one after the other.
+        done: Whether nothing is left to do, so that the finalizer can be removed.
+        reason: What the deletion waits for, as a reason.
+        message: What the deletion waits for, as a sentence.
     """
 
     actions: tuple[Action, ...] = ()
@@ -54,10 +55,10 @@ def batches_of(actions: Iterable[Action]) -> list[list[Step]]:
 
 
 def refusals_of(actions: Iterable[Action], outcome: Outcome) -> dict[StrEnum, str]:
-    """Return what the API server said to steps that failed, by the reason of their action.
+    """Return the errors of the API server for failed steps, by the reason of their action.
 
-    A conflict is left out. It says that the object changed since it was read, and is over with the
-    next reconciliation.
+    Conflicts are omitted: the object changed since it was read, and the next reconcile resolves
+    this.
     """
     messages = {
         id(failure.step): failure.message
@@ -72,6 +73,6 @@ def refusals_of(actions: Iterable[Action], outcome: Outcome) -> dict[StrEnum, st
 
 
 def done_of[A: Action](actions: Iterable[A], outcome: Outcome) -> list[A]:
-    """Return the actions whose step was taken or held already, in their order."""
+    """Return the actions whose step was taken or had no effect, in their order."""
     done = {id(step) for step in outcome.done}
     return [action for action in actions if id(action.step) in done]

@@ -1,9 +1,9 @@
-"""Desired state against live state: what to send, and when to send nothing.
+"""Compare desired with live state: what to send, and when to send nothing.
 
-The API server fills in defaults, so a live object is never equal to what was sent. It shows the
-desired state when everything that was asked for is there (`shows`), and when the hash of what was
-sent last (annotation `slipway.dev/applied-hash`) is the hash of what is asked for now. The second
-half catches fields that are asked for no longer; server-side apply then prunes them.
+The API server fills in defaults, so a live object is never equal to what was sent. A live object
+matches the desired state if it contains every desired field (`shows`) and if the hash of the state
+that was sent last (annotation `slipway.dev/applied-hash`) equals the hash of the desired state. The
+hash detects fields that are no longer desired; server-side apply then prunes them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _SERVER_SET: Final = ("managedFields", "resourceVersion", "generation", "creatio
 _QUANTITY_MAPS: Final = frozenset({"limits", "requests", "capacity", "hard", "overhead"})
 """Fields whose values are quantities, which the server writes in its own canonical form."""
 _MERGE_KEYS: Final = ("name", "uid", "type", "containerPort", "port", "key", "ip", "mountPath")
-"""Fields that name the items of a list, in the order of trying."""
+"""Fields that identify the items of a list, in the order in which they are tried."""
 
 
 def build_desired(manifest: Mapping[str, Any]) -> Manifest:
-    """Build what is sent: without what only the server sets, and with the hash of itself."""
+    """Build the manifest to send: without fields that only the server sets, and with its hash."""
     metadata = {
         name: value for name, value in manifest["metadata"].items() if name not in _SERVER_SET
     }
@@ -46,7 +46,7 @@ def build_desired(manifest: Mapping[str, Any]) -> Manifest:
 
 
 def desired_hash(desired: Mapping[str, Any]) -> str:
-    """Return a hash over a desired state, the same for equal content in any key order."""
+    """Return a hash of a desired state that does not depend on the order of keys."""
     return hashlib.sha256(orjson.dumps(desired, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 
@@ -63,19 +63,20 @@ def is_applied(live: Mapping[str, Any], desired: Mapping[str, Any]) -> bool:
 
 
 def shows(live: object, desired: object) -> bool:
-    """Return whether everything that is asked for is there; more may be.
+    """Return whether a live object contains every desired field; it may contain more.
 
-    Empty and absent are the same, as the server drops empty values, and an empty map asks for
-    nothing. Lists of named items are compared by name, others item by item. Quantities are
-    compared as numbers.
+    Empty and absent values are equal, because the server drops empty values, and an empty map
+    requires nothing. Lists of named items are compared by name, other lists item by item.
+    Quantities are compared as numbers.
     """
     return not find_drift(live, desired)
 
 
 def find_drift(live: object, desired: object, path: str = "") -> list[str]:
-    """Return the paths at which the live object does not show what is asked for."""
+    """Return the paths at which the live object differs from the desired state."""
     if _is_empty(desired):
-        # An empty map asks for a map and nothing in it; other empty values replace what exists.
+        # An empty map requires a map with any content; other empty values replace the existing
+        # value.
         asks_nothing = isinstance(desired, Mapping) and isinstance(live, Mapping)
         return [] if desired is None or _is_empty(live) or asks_nothing else [path]
     if isinstance(desired, Mapping):
@@ -124,7 +125,7 @@ def _list_drift(live: Sequence[object], desired: Sequence[object], path: str) ->
 
 
 def _merge_key(items: Sequence[object]) -> str | None:
-    """Return the field that tells the items of a list apart, or None."""
+    """Return the field that identifies the items of a list, or None."""
     maps = [item for item in items if isinstance(item, Mapping)]
     if len(maps) != len(items):
         return None

@@ -1,9 +1,9 @@
-"""A thin asynchronous Kubernetes client: raw objects in, raw objects out, one error tree.
+"""A thin asynchronous Kubernetes client for raw objects, with one hierarchy of errors.
 
-The official client models every kind and copies every object; the runtime wants neither in its hot
-path. What this client adds to plain HTTP is what a controller has to know: whether a write that
-failed may have happened (`UnknownOutcome`), how long to wait (`Retry-After`), and a bound on the
-requests in flight.
+The official client models every kind and copies every object, which is too slow for the runtime.
+This client adds to plain HTTP what a controller needs: whether a failed write may have been
+executed (`UnknownOutcome`), how long to wait (`Retry-After`), and a limit on the requests in
+flight.
 """
 
 from __future__ import annotations
@@ -61,25 +61,25 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""Accept header for lists that carry nothing but metadata."""
+"""Accept header for lists that contain only metadata."""
 ANY_ANSWER: Final = "application/json, */*"
 """Accept header for actions whose response may have no body and no type."""
 
 _PAGE: Final = 500
-"""Objects a page of a list, as in the pager of client-go."""
+"""Number of objects in a page of a list, as in the pager of client-go."""
 
 
 class Client:
-    """Talk to one API server.
+    """A client of one API server.
 
     Args:
-        config: Where it is and how to log in.
+        config: Address of the API server and credentials.
         user_agent: Shown in audit logs and used by API priority and fairness.
-        max_in_flight: Requests sent at the same time, watches apart.
+        max_in_flight: Maximum number of concurrent requests, not counting watches.
         request_timeout: Seconds for one attempt of a request.
-        metrics: Told of each attempt.
-        telemetry: Makes a span of each attempt.
-        fence: Asked before each write; raises when this process must not write any more.
+        metrics: Metrics that count each attempt.
+        telemetry: Telemetry that records a span for each attempt.
+        fence: Called before each write; raises if this process must not write any more.
         clock: Time source of the waits between attempts.
     """
 
@@ -95,7 +95,7 @@ class Client:
         fence: Fence | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Prepare; the connection is made by the first request, in the loop that sends it."""
+        """Initialize; the first request opens the connection, in the event loop that sends it."""
         self.config = config
         self._transport = Transport(
             config,
@@ -109,7 +109,7 @@ class Client:
         )
 
     async def __aenter__(self) -> Self:
-        """Return the client."""
+        """Return the client itself."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -117,7 +117,7 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections; watches end."""
+        """Close the connections and end all watches."""
         await self._transport.close()
 
     # Reads.
@@ -143,12 +143,12 @@ class Client:
         """List a kind at its most recent state, page by page.
 
         Args:
-            kind: What to list.
+            kind: Kind of the objects.
             namespace: Empty for all namespaces.
             label_selector: As `kubectl -l`.
             field_selector: As `kubectl --field-selector`.
-            metadata_only: Ask for metadata alone.
-            page: Objects a page; 0 for one page.
+            metadata_only: Request only the metadata.
+            page: Number of objects in a page; 0 disables paging.
         """
         items: list[Manifest] = []
         version = ""
@@ -174,7 +174,7 @@ class Client:
     ) -> AsyncGenerator[Page]:
         """List a kind as `list` does, and yield each page when it arrives.
 
-        A caller that keeps less of each page than it gets never holds the whole list.
+        A caller that reduces each page never holds the whole list in memory.
         """
         request = Request("GET", kind.path(namespace), lists=True)
         request.accept = METADATA_LIST if metadata_only else request.accept
@@ -188,7 +188,8 @@ class Client:
             except Expired:
                 if "continue" not in request.query:
                     raise
-                # Compaction beat the pages: one unpaged list is consistent and cannot expire.
+                # The continue token expired because of compaction: one unpaged list is consistent
+                # and cannot expire.
                 request.query.pop("continue")
                 request.query.pop("limit", None)
                 first = True
@@ -216,13 +217,13 @@ class Client:
     ) -> AsyncGenerator[WatchEvent]:
         """Watch a kind from a resource version until the server ends the stream.
 
-        Bookmarks are asked for and yielded. They come about once a minute, so a stream that says
-        nothing for `inactivity_seconds` is taken as dead.
+        Bookmarks are requested and yielded. They arrive about once a minute, so a stream without
+        any event for `inactivity_seconds` is considered dead.
 
         Raises:
-            Expired: The resource version is too old, told by status or in the stream.
+            Expired: The resource version is too old.
             ApiError: The server refused, or sent another error.
-            Unreachable: The stream broke or fell silent.
+            Unreachable: The stream broke or delivered nothing for too long.
         """
         query = selectors(label_selector, field_selector) | {
             "watch": "true",
@@ -254,7 +255,7 @@ class Client:
         """Create an object.
 
         Raises:
-            AlreadyExists: The name is taken.
+            AlreadyExists: An object with this name exists.
             UnknownOutcome: The response was lost.
         """
         query = write_query(field_manager, dry_run)
@@ -264,10 +265,10 @@ class Client:
     async def replace(
         self, kind: Kind, manifest: Manifest, *, subresource: str = "", field_manager: str = ""
     ) -> Manifest:
-        """Replace an object whose resourceVersion is the one in `manifest`.
+        """Replace an object if its resourceVersion equals the version in `manifest`.
 
         Raises:
-            Conflict: Somebody else wrote since.
+            Conflict: The object has changed since.
         """
         key = key_of(manifest)
         path = path_to(kind, key, subresource)
@@ -289,8 +290,8 @@ class Client:
 
         Raises:
             Conflict: Another manager owns a field and `force` is off, or a UID or resource version
-                in the manifest is not the live one. (The server overlooks the UID where the
-                status of a custom kind is applied: there, name the resource version.)
+                in the manifest is not the live one. (When the status of a custom kind is applied,
+                the server ignores the UID; pass the resource version instead.)
         """
         key = key_of(manifest)
         query = write_query(field_manager, dry_run) | {"force": "true" if force else "false"}
@@ -328,11 +329,11 @@ class Client:
         """Delete exactly the incarnation with the given UID.
 
         Returns:
-            The object with its deletionTimestamp when it lives on for a while, else a Status.
+            The object with its deletionTimestamp if it still exists, else a Status.
 
         Raises:
-            NotFound: It is gone.
-            Conflict: Another incarnation has that name now.
+            NotFound: The object does not exist.
+            Conflict: Another object has the name now.
         """
         preconditions = {"uid": uid}
         if resource_version:
@@ -351,8 +352,8 @@ class Client:
     async def serves(self, kind: Kind) -> bool:
         """Return whether discovery knows a kind.
 
-        A CRD that was just created is known some moments later. An API server that has just
-        started answers before it knows those that are there.
+        Discovery knows a new CRD only after some moments. An API server that has just started
+        responds before it knows all existing CRDs.
         """
         try:
             answer = await self.raw("GET", kind.base_path)
@@ -363,16 +364,16 @@ class Client:
     async def raw(
         self, method: str, path: str, body: object = None, *, accept: str = "application/json"
     ) -> Manifest:
-        """Send a request to a path that no kind describes, such as `/version`.
+        """Send a request to a path that does not belong to a kind, such as `/version`.
 
         Args:
             method: HTTP method.
             path: Path with its query.
-            body: What is sent as JSON; None for nothing.
-            accept: Accept header. Aggregated servers refuse JSON for what has no body: see
+            body: Body to send as JSON; None for no body.
+            accept: Accept header. Aggregated servers refuse JSON for responses without a body: see
                 `ANY_ANSWER`.
 
         Returns:
-            The decoded body; an empty body is an empty map.
+            The decoded body; an empty map for an empty body.
         """
         return await self._transport.send(Request(method, path, {}, body, accept=accept))

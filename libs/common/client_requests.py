@@ -1,4 +1,4 @@
-"""Requests of the client: paths and queries that it sends, pages and events that it receives."""
+"""Paths and queries of requests, and pages and watch events of responses."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from libs.common.kinds import Key, Kind, Manifest, describe
 from libs.common.transport import Query, Request
 
 _NO_NAME: Final = re.compile(r"[/%?#\\]|^\.\.?$")
-"""What no name of an object has, as client-go sees it too, or would have to be escaped."""
+"""Characters that names cannot contain (as in client-go) or that would have to be escaped."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectList:
-    """Hold a list at one resource version."""
+    """A list at one resource version."""
 
     items: list[Manifest]
     resource_version: str
@@ -31,8 +31,8 @@ class Page:
     Attributes:
         items: The objects.
         resource_version: Version of the whole list.
-        first: Whether the list begins with this page, which it does again when the server has
-            forgotten the version of the pages before.
+        first: Whether the list begins with this page. The list begins again if the continue token
+            expired.
     """
 
     items: list[Manifest]
@@ -42,17 +42,18 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """Hold one frame of a watch; `type` is ADDED, MODIFIED, DELETED or BOOKMARK."""
+    """An event of a watch; `type` is ADDED, MODIFIED, DELETED or BOOKMARK."""
 
     type: str
     object: Manifest
 
 
 def path_to(kind: Kind, key: Key, subresource: str = "") -> str:
-    """Return the path of one object, and of nothing else, no matter who made up its name.
+    """Return the path of one object, even if its name comes from an untrusted source.
 
     Raises:
-        BadRequest: The name is none: it would lead to the collection, or to another object.
+        BadRequest: The name is invalid: the path would be the path of the collection or of another
+            object.
     """
     if not key.name or any(_NO_NAME.search(part) for part in key):
         raise BadRequest(400, "BadRequest", f"{describe(kind, key)}: there is no such name")
@@ -72,7 +73,7 @@ def write_query(field_manager: str, dry_run: bool) -> Query:
 
 
 def typed(item: Manifest, kind: Kind) -> Manifest:
-    """Give an item of a list its type, and return it."""
+    """Add the type to an item of a list, and return the item."""
     # Items of a typed list carry neither apiVersion nor kind.
     item.setdefault("apiVersion", kind.api_version)
     item.setdefault("kind", kind.kind)
@@ -83,8 +84,8 @@ def parse_event(line: bytes, request: Request) -> WatchEvent:
     """Parse one line of a watch.
 
     Raises:
-        ApiError: The line says that the watch failed.
-        Unreachable: The line is not whole.
+        ApiError: The line reports that the watch failed.
+        Unreachable: The line is incomplete.
     """
     try:
         frame = orjson.loads(line)

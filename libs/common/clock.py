@@ -1,7 +1,7 @@
-"""Time, passed in: the wall clock for status, a monotonic one for delays.
+"""Clocks that are passed as arguments: wall-clock time for statuses, monotonic time for delays.
 
-Everything in the library that waits or compares times takes a `Clock`, so that tests of delays
-move time by hand (`libs.common.testing.clock.FakeClock`) and never sleep.
+Everything in the library that waits or compares times takes a `Clock`, so that tests advance the
+time themselves (`libs.common.testing.clock.FakeClock`) and never sleep.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from typing import Protocol
 
 
 class Timer(Protocol):
-    """Stand for a call that is still to come."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """Make the call not happen; does nothing once it has."""
+        """Cancel the call; has no effect after the call."""
 
 
 class Clock(Protocol):
-    """Tell the time and wait."""
+    """A source of time that can wait."""
 
     def now(self) -> datetime:
         """Return the wall-clock time in UTC."""
 
     def monotonic(self) -> float:
-        """Return seconds that never go back, from an arbitrary start."""
+        """Return seconds since an arbitrary start; they never decrease."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Call back in the running loop after some seconds."""
+        """Call a function in the running loop after some seconds."""
 
 
 class SystemClock:
@@ -52,5 +52,5 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Call back in the running loop after some seconds."""
+        """Call a function in the running loop after some seconds."""
         return asyncio.get_running_loop().call_later(seconds, callback)

@@ -1,7 +1,7 @@
-"""Kubernetes conditions: what an object tells people and machines about itself.
+"""Kubernetes conditions: how an object reports its state to people and programs.
 
-A condition is written only when it says something new: `lastTransitionTime` moves with `status`
-alone, and equal input gives equal output, so that a settled object is never written again.
+A condition is written only if it changes: `lastTransitionTime` changes only with `status`, and
+equal input gives equal output, so that a converged object is never written again.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from libs.common.kinds import Manifest
 type ConditionStatus = Literal["True", "False", "Unknown"]
 
 READY: Final = "Ready"
-"""The one condition that each kind has: whether it does what its spec asks."""
+"""The condition of every kind that reports whether the object matches its spec."""
 MESSAGE_LIMIT: Final = 256
-"""Longest message that we write; the API allows 32,768 characters, readers do not."""
+"""Longest message that the library writes. The API allows 32,768 characters, but nobody reads
+them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """State one fact about an object.
+    """A condition of an object.
 
     Attributes:
         type: State in UpperCamel, such as `Ready`.
         status: Whether it holds.
         reason: Cause in UpperCamel, for machines.
-        message: Sentence for people; names the field to change, holds no secret and no time.
+        message: Sentence for people; names the field to change, and contains no secret and no time.
     """
 
     type: str
@@ -39,17 +40,17 @@ class Condition:
 
     @classmethod
     def true(cls, type: str, reason: str, message: str = "") -> Condition:
-        """Build a condition that holds."""
+        """Build a condition with status True."""
         return cls(type, "True", reason, message)
 
     @classmethod
     def false(cls, type: str, reason: str, message: str = "") -> Condition:
-        """Build a condition that does not hold."""
+        """Build a condition with status False."""
         return cls(type, "False", reason, message)
 
     @classmethod
     def unknown(cls, type: str, reason: str, message: str = "") -> Condition:
-        """Build a condition of which nothing can be said now."""
+        """Build a condition with status Unknown."""
         return cls(type, "Unknown", reason, message)
 
 
@@ -63,13 +64,13 @@ def build_conditions(
     """Build the conditions of a status, keeping the times of those that did not change.
 
     Args:
-        current: Conditions as the object shows them.
-        desired: Conditions that the reconciler states, in the order to show.
-        generation: `metadata.generation` that was looked at.
-        now: Time of the transitions that happen here.
+        current: Conditions in the current status.
+        desired: Conditions that the reconciler sets, in the order in which they are shown.
+        generation: `metadata.generation` that was observed.
+        now: Time for conditions whose status changes.
 
     Returns:
-        Only the desired conditions: those of other writers are theirs to keep.
+        Only the desired conditions; other writers apply their own conditions.
     """
     before = {condition.get("type"): condition for condition in current}
     return [
@@ -78,7 +79,7 @@ def build_conditions(
 
 
 def conditions_of(manifest: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return the conditions that an object shows, none before its first status."""
+    """Return the conditions of an object; none before its first status."""
     return (manifest.get("status") or {}).get("conditions") or ()
 
 
@@ -93,7 +94,7 @@ def find_condition(manifest: Mapping[str, Any], type: str) -> Mapping[str, Any] 
 def find_begun(
     before: Mapping[str, Any], after: Mapping[str, Any], type: str
 ) -> Mapping[str, Any] | None:
-    """Return a condition that holds in the later version of an object and not in the earlier."""
+    """Return a condition that became True between two versions of an object."""
     was, now = find_condition(before, type), find_condition(after, type)
     if now is None or now.get("status") != "True":
         return None
@@ -103,7 +104,7 @@ def find_begun(
 def find_turned(
     before: Mapping[str, Any], after: Mapping[str, Any], type: str, reasons: Container[str]
 ) -> Mapping[str, Any] | None:
-    """Return a condition that got one of some reasons between two versions of an object."""
+    """Return a condition whose reason changed to one of the given reasons between two versions."""
     was, now = find_condition(before, type), find_condition(after, type)
     if now is None or now.get("reason") not in reasons:
         return None
@@ -111,7 +112,7 @@ def find_turned(
 
 
 def is_true(manifest: Mapping[str, Any], type: str = READY) -> bool:
-    """Return whether a condition holds for the generation that the object has now."""
+    """Return whether a condition is True for the current generation of the object."""
     condition = find_condition(manifest, type)
     if condition is None or condition.get("status") != "True":
         return False

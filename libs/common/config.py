@@ -1,10 +1,10 @@
 """How to reach a cluster: the service account of the pod, or a kubeconfig.
 
-A kubeconfig is read by the official client, since `kubernetes.aio.config` knows exec plugins, OIDC
-and their refresh; this module only turns what it found into what our client and kopf need. It is
-imported when a kubeconfig is read: it takes 20 MiB and a third of the time of a start, and a pod
-needs nothing of it. Nothing is read once for all: tokens are asked for before each request,
-certificates are looked at before each connection.
+The official client reads kubeconfigs, because `kubernetes.aio.config` supports exec plugins, OIDC
+and their refresh; this module converts the result for our client and kopf. The official client is
+imported only if a kubeconfig is read: it takes 20 MiB and a third of the start-up time, and pods do
+not need it. Credentials are never cached permanently: the token is requested before each request,
+and certificates are checked for changes before each connection.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HOST: Final = "KUBERNETES_SERVICE_HOST"
 _PORT: Final = "KUBERNETES_SERVICE_PORT"
 
 type HeaderSource = Callable[[], Awaitable[str]]
-"""Give the value of the `Authorization` header that is valid now; empty for none."""
+"""Return the current value of the `Authorization` header; empty for none."""
 
 
 async def _no_authorization() -> str:
@@ -41,10 +41,10 @@ async def _no_authorization() -> str:
 
 
 class TlsFiles(NamedTuple):
-    """Name the files that a TLS connection is made with; empty for none."""
+    """Files for TLS connections; empty for none."""
 
     ca: str = ""
-    """Certificates that the server's must come from; empty for those of the system."""
+    """Trusted certificate authorities; empty for the authorities of the system."""
     cert: str = ""
     """Client certificate."""
     key: str = ""
@@ -53,21 +53,21 @@ class TlsFiles(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionConfig:
-    """Hold what a client needs to talk to one API server.
+    """Address and credentials of an API server.
 
     Attributes:
         server: URL of the API server, such as `https://10.0.0.1:443`.
         verify: Whether the server's certificate is checked.
-        ca_file: File with the certificate authority; empty for the system's.
+        ca_file: File with the certificate authorities; empty for the authorities of the system.
         cert_file: File with the client certificate; empty for none.
         key_file: File with the key of the client certificate.
-        authorization: Gives the `Authorization` header; asked before each request. If it has a
-            method `refuse`, that is called after the API server refused what it gave.
-        namespace: Namespace of the context or of the pod; `default` when nothing says.
-        tls_server_name: Name to check the certificate against, when it is not the host.
+        authorization: Returns the `Authorization` header; called before each request. Its method
+            `refuse`, if it has one, is called after the API server refused the header.
+        namespace: Namespace of the context or of the pod; `default` if neither has one.
+        tls_server_name: Name to check the certificate against, if it is not the host.
         proxy: URL of an HTTP proxy; empty for none.
-        tls: TLS context to use as it is, for credentials that are in no file; None builds one.
-        find_files: Names the files of now, where others may take their place; None for those above.
+        tls: TLS context to use unchanged, for credentials that are not in files; None builds one.
+        find_files: Returns the current files if they can be replaced; None for the files above.
     """
 
     server: str
@@ -83,7 +83,7 @@ class ConnectionConfig:
     find_files: Callable[[], TlsFiles] | None = field(default=None, compare=False)
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Build a TLS context, which follows its files; None for a plain HTTP server.
+        """Build a TLS context that reloads changed files; None for a plain HTTP server.
 
         Raises:
             ConfigError: A certificate file cannot be read.
@@ -95,7 +95,7 @@ class ConnectionConfig:
         return RenewingContext(self._load, self._files)
 
     def refuse_credentials(self) -> None:
-        """Note that the API server refused the credentials: they are read again."""
+        """Reload the credentials because the API server refused them."""
         refuse = getattr(self.authorization, "refuse", None)
         if refuse is not None:
             refuse()
@@ -123,14 +123,14 @@ class ConnectionConfig:
 
 
 async def load_config(kubeconfig: str = "", context: str = "") -> ConnectionConfig:
-    """Find the connection: the kubeconfig given, the pod's service account, or ~/.kube/config.
+    """Load the connection from the given kubeconfig, the service account, or ~/.kube/config.
 
     Args:
-        kubeconfig: Path of a kubeconfig; empty looks at KUBECONFIG and the usual places.
-        context: Context of the kubeconfig; empty takes its current one.
+        kubeconfig: Path of a kubeconfig; if empty, KUBECONFIG and the default locations are tried.
+        context: Context of the kubeconfig; empty for the current context.
 
     Raises:
-        ConfigError: Nothing usable was found; the message says what to set.
+        ConfigError: No usable configuration was found; the message says what to set.
     """
     explicit = kubeconfig or context or os.environ.get("KUBECONFIG")
     if not explicit and os.environ.get(_HOST):
@@ -167,7 +167,7 @@ async def _load_kubeconfig(kubeconfig: str, context: str) -> ConnectionConfig:
     try:
         loader = await _read_kubeconfig(configuration, paths, context)
     except Exception as err:
-        # A broken file may be any error: the official client parses without looking.
+        # A broken file can raise any error, because the official client does not validate it.
         raise ConfigError(
             f"Cannot use the kubeconfig {paths}: {err}; set --kubeconfig or KUBECONFIG, "
             "or run in a pod with a service account"
@@ -189,7 +189,7 @@ def _from_configuration(
     configuration: Configuration, namespace: str, authorization: HeaderSource
 ) -> ConnectionConfig:
     def find_files() -> TlsFiles:
-        # A kubeconfig that is loaded again may name others, as certificates that are in it do.
+        # A reloaded kubeconfig can name other files: inline certificates are written to new files.
         return TlsFiles(
             configuration.ssl_ca_cert or "",
             configuration.cert_file or "",
@@ -212,7 +212,7 @@ def _from_configuration(
 
 
 class _TokenFile:
-    """The token in a file, read again each minute: the kubelet rotates those of pods."""
+    """The token in a file, read again each minute because the kubelet rotates it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -224,7 +224,7 @@ class _TokenFile:
             try:
                 self._token = f"Bearer {self._path.read_text().strip()}"
             except OSError as err:
-                # A file that cannot be read in one moment; the token may live on.
+                # The file cannot be read at the moment; the old token may still be valid.
                 log.warning(
                     "Cannot reload the credentials, keeping the old ones",
                     token=str(self._path),
@@ -233,12 +233,12 @@ class _TokenFile:
         return self._token
 
     def refuse(self) -> None:
-        """Read the file again for the next request."""
+        """Read the file again before the next request."""
         self._reload.ask()
 
 
 class _Kubeconfig:
-    """The credentials of a kubeconfig, loaded again each minute: those of plugins expire."""
+    """The credentials of a kubeconfig, reloaded each minute. Credentials of plugins expire."""
 
     def __init__(self, configuration: Configuration, paths: str, context: str) -> None:
         self._configuration = configuration
@@ -259,12 +259,12 @@ class _Kubeconfig:
         return _bearer(await self._configuration.get_api_key_with_prefix("BearerToken"))
 
     def refuse(self) -> None:
-        """Load the kubeconfig again for the next request."""
+        """Reload the kubeconfig before the next request."""
         self._reload.ask()
 
 
 class _Reload:
-    """Says when credentials must be read again."""
+    """Decides when credentials must be read again."""
 
     def __init__(self) -> None:
         self._read_at = time.monotonic()
@@ -272,7 +272,7 @@ class _Reload:
         self._refused_at = -math.inf
 
     def ask(self) -> None:
-        """Ask for it with the next request, since they were refused; at most once a second."""
+        """Request a reload because the credentials were refused; at most once a second."""
         now = time.monotonic()
         if now - self._refused_at > _REFUSED_SECONDS:
             self._refused, self._refused_at = True, now
@@ -288,10 +288,10 @@ def _bearer(token: str | None) -> str:
     if not token:
         return ""
     scheme, _, credentials = token.partition(" ")
-    # Anyone who wrote the kubeconfig may have written the scheme in lower case.
+    # The scheme in the kubeconfig may be in lower case.
     return f"Bearer {credentials}" if scheme.lower() == "bearer" else token
 
 
 _RELOAD_SECONDS: Final = 60.0
 _REFUSED_SECONDS: Final = 1.0
-"""Least time between two readings of credentials that are refused: a plugin may be slow."""
+"""Minimum time between two reloads of refused credentials: a plugin may be slow."""

@@ -1,4 +1,4 @@
-"""Errors of the library, and what the runtime does with each.
+"""Errors of the library, and how the runtime handles each.
 
 ```
 SlipwayError
@@ -34,7 +34,7 @@ from libs.common.kinds import Key, Kind, describe
 
 
 class SlipwayError(Exception):
-    """Base of every error that the library raises on purpose."""
+    """Base class of all errors of the library."""
 
 
 class ConfigError(SlipwayError):
@@ -42,15 +42,15 @@ class ConfigError(SlipwayError):
 
 
 class ApiError(SlipwayError):
-    """The API server answered with a failure status.
+    """The API server returned an error status.
 
     Attributes:
         status: HTTP status code.
-        reason: `Status.reason`, such as `NotFound`; empty when the response had none.
-        message: `Status.message`, or the start of the body.
+        reason: `Status.reason`, such as `NotFound`; empty if the response had none.
+        message: `Status.message`, or the beginning of the body.
         details: `Status.details` as sent.
-        retry_after: Seconds that the server asks to wait, or None.
-        operation: What was asked, such as `PATCH /api/v1/namespaces/x/pods/y`.
+        retry_after: Seconds that the server requests to wait, or None.
+        operation: The request, such as `PATCH /api/v1/namespaces/x/pods/y`.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ApiError(SlipwayError):
         retry_after: float | None = None,
         operation: str = "",
     ) -> None:
-        """Keep the parts of the response; the text is built here, not at the raise."""
+        """Store the parts of the response, and build the message."""
         self.status = status
         self.reason = reason
         self.message = message
@@ -73,7 +73,7 @@ class ApiError(SlipwayError):
         super().__init__(f"{operation}: {status} {reason}: {message}".strip(": "))
 
     def causes(self) -> list[tuple[str, str]]:
-        """Return `(field, message)` of each cause that the server named."""
+        """Return `(field, message)` of each cause in the response."""
         return [
             (str(cause.get("field", "")), str(cause.get("message", "")))
             for cause in self.details.get("causes") or ()
@@ -81,11 +81,11 @@ class ApiError(SlipwayError):
 
 
 class BadRequest(ApiError):
-    """The request makes no sense to the server (400)."""
+    """The request is malformed (400)."""
 
 
 class Unauthorized(ApiError):
-    """The credentials are not, or no longer, valid (401)."""
+    """The credentials are invalid or have expired (401)."""
 
 
 class Forbidden(ApiError):
@@ -97,7 +97,7 @@ class NotFound(ApiError):
 
 
 class AlreadyExists(ApiError):
-    """An object of that name exists (409 with reason AlreadyExists)."""
+    """An object with this name exists (409 with reason AlreadyExists)."""
 
 
 class Conflict(ApiError):
@@ -121,7 +121,7 @@ class ServerError(ApiError):
 
 
 class CreateError(SlipwayError):
-    """An object cannot be had by the name that it was to have.
+    """An object cannot be created with its name.
 
     Attributes:
         kind: Kind of the object.
@@ -129,38 +129,38 @@ class CreateError(SlipwayError):
     """
 
     def __init__(self, kind: Kind, key: Key, what: str) -> None:
-        """Say which object, and what is the matter with it."""
+        """Build the message from the object and the problem."""
         self.kind = kind
         self.key = key
         super().__init__(f"{describe(kind, key)} {what}")
 
 
 class ForeignObject(CreateError):
-    """The name is taken by an object that somebody else controls; it is left alone."""
+    """An object with the name exists and belongs to somebody else; it is not changed."""
 
     def __init__(self, kind: Kind, key: Key, holder: str) -> None:
-        """Say which object is in the way, and whose it is."""
+        """Build the message from the object and its owner."""
         remedy = "delete it or choose another name; the operator never takes over such an object"
         super().__init__(kind, key, f"exists and is {holder}; {remedy}")
 
 
 class Unacceptable(CreateError):
-    """Admission made something of a new object that its owner cannot live with."""
+    """Admission changed a new object in a way that its owner cannot accept."""
 
     def __init__(self, kind: Kind, key: Key, objection: str) -> None:
-        """Say which object was taken back, and why."""
+        """Build the message from the object that was deleted again and the reason."""
         super().__init__(kind, key, f"was deleted again: {objection}")
 
 
 class UnknownOutcome(SlipwayError):
-    """A write was sent and no response came back: it may or may not have happened.
+    """A write was sent and no response was received: it may or may not have been executed.
 
     Attributes:
-        operation: What was asked.
+        operation: The request.
     """
 
     def __init__(self, operation: str, cause: str) -> None:
-        """Name the request whose answer was lost, and how."""
+        """Build the message from the request and the cause."""
         self.operation = operation
         super().__init__(f"{operation}: no response ({cause}); the outcome is unknown")
 
@@ -169,28 +169,28 @@ class Unreachable(SlipwayError):
     """The API server could not be reached, or a read got no response in time."""
 
     def __init__(self, operation: str, cause: str) -> None:
-        """Name the request that was not answered, and why."""
+        """Build the message from the request and the cause."""
         self.operation = operation
         super().__init__(f"{operation}: cannot reach the API server ({cause})")
 
 
 class NotLeading(SlipwayError):
-    """This process does not lead, or no longer knows that it does: it must not write."""
+    """This process is not the leader, or cannot be sure that it is: it must not write."""
 
     def __init__(self) -> None:
-        """Say why a write was held back."""
+        """Build the message from the reason."""
         super().__init__("Request not sent: this process no longer holds the Lease")
 
 
 class TransientError(SlipwayError):
-    """The reconcile cannot succeed now; trying again may help.
+    """The reconcile cannot succeed now; a retry may succeed.
 
     Attributes:
         retry_after: Seconds to wait; None means the exponential back-off of the key.
     """
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
-        """Say what is missing and, where known, when to look again."""
+        """Build the error from a message and the time until the retry, if known."""
         super().__init__(message)
         self.retry_after = retry_after
 
@@ -200,11 +200,11 @@ class TerminalError(SlipwayError):
 
     Attributes:
         reason: UpperCamel reason for the condition and the event.
-        field: Path of the field to change, such as `spec.size`; empty when no field is to blame.
+        field: Path of the field to change, such as `spec.size`; empty if no field is the cause.
     """
 
     def __init__(self, reason: str, message: str, *, field: str = "") -> None:
-        """Carry the words that the condition will show."""
+        """Store the reason and message for the condition."""
         super().__init__(message)
         self.reason = reason
         self.field = field
@@ -217,12 +217,12 @@ def api_error(
     operation: str,
     retry_after: float | None = None,
 ) -> ApiError:
-    """Build the error class that fits a failure answer.
+    """Build the error for an error response.
 
     Args:
-        status: HTTP status code; a `Status` object in the body wins over it.
-        body: Decoded answer; a `Status` object, or anything else.
-        operation: What was asked.
+        status: HTTP status code; a `Status` object in the body has precedence.
+        body: Decoded body: a `Status` object, or anything else.
+        operation: The request.
         retry_after: Parsed `Retry-After` header in seconds.
     """
     code = body.get("code")
@@ -242,10 +242,10 @@ def api_error(
 
 
 def patch_error(err: Invalid) -> ApiError:
-    """Tell a JSON patch that does not fit the object from one that makes it invalid.
+    """Return Conflict for a JSON patch that does not match the object, else the given error.
 
-    A failed `test`, or a path that is not there, is answered by 422 without causes: the object is
-    not what was looked at. That is a conflict. Rules of the schema name their causes.
+    If a `test` fails or a path does not exist, the server returns 422 without causes: the object
+    has changed since it was read, which is a conflict. Errors of schema validation have causes.
     """
     if err.details.get("causes"):
         return err
@@ -253,9 +253,9 @@ def patch_error(err: Invalid) -> ApiError:
 
 
 def apply_error(err: Invalid) -> ApiError:
-    """Tell an apply to another incarnation of an object from one that makes it invalid.
+    """Return Conflict for an apply to another incarnation of an object, else the given error.
 
-    The server answers a UID that is not the live one by 422, as if somebody wanted to change it.
+    The server returns 422 for a UID that differs from the live UID, as for an attempt to change it.
     """
     if {field for field, _ in err.causes()} != {"metadata.uid"}:
         return err

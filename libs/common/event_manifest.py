@@ -1,7 +1,8 @@
-"""Builds Events of events.k8s.io/v1; pure.
+"""Build Events of events.k8s.io/v1; pure functions.
 
-Names follow from the content (`<object>.<hash>`), so a process that crashes and begins again finds
-the Event that it had made and counts on, where a name by time would flood the namespace.
+Names are derived from the content (`<object>.<hash>`), so a process that restarts after a crash
+finds its earlier Event and increases its count. Names derived from the time would flood the
+namespace.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from libs.common.redaction import redact_text
 type EventType = Literal["Normal", "Warning"]
 
 NOTE_LIMIT: Final = 1024
-"""Longest note in bytes; the API server refuses longer ones."""
+"""Maximum length of a note in bytes, as enforced by the API server."""
 _WORD_LIMIT: Final = 128
 _HASH_LENGTH: Final = 16
 _DEFAULT_ACTION: Final = "Reconcile"
@@ -24,12 +25,12 @@ _DEFAULT_ACTION: Final = "Reconcile"
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Who reports."""
+    """The reporter of the Event."""
 
     controller: str
     """A qualified name, such as `podset`."""
     instance: str
-    """Which of its processes, such as the name of the pod."""
+    """Process of the controller, such as the name of the pod."""
 
 
 def build_event(
@@ -47,19 +48,19 @@ def build_event(
     """Build an Event.
 
     Args:
-        reporter: Who reports.
+        reporter: The reporter of the Event.
         kind: Kind of the object that the Event is about.
         regarding: That object.
-        event_type: `Warning` for what a person should look at.
+        event_type: `Warning` if a person should look at it, else `Normal`.
         reason: Why, in UpperCamel.
-        note: One sentence for people; cut to NOTE_LIMIT, and without what looks like a secret.
+        note: One sentence for people; truncated to NOTE_LIMIT, and redacted.
         now: The time of the Event.
-        action: What was done, in UpperCamel.
-        related: Another object that plays a part.
+        action: The action that was taken, in UpperCamel.
+        related: Another object that is involved.
     """
     subject = _build_reference(regarding, kind)
     other = _build_reference(related) if related is not None else None
-    # Events of objects without a namespace live in the default one; the API server insists.
+    # The API server requires the namespace default for Events about cluster-scoped objects.
     namespace = subject.get("namespace") or "default"
     action = (action or _DEFAULT_ACTION)[:_WORD_LIMIT]
     note = _cut(redact_text(note))
@@ -84,12 +85,12 @@ def build_event(
 
 
 def build_series(count: int, last: datetime) -> Manifest:
-    """Build the part of an Event that says how often it happened, which is twice at least."""
+    """Build the part of an Event with its count, which is at least 2."""
     return {"count": max(2, count), "lastObservedTime": render_micro_time(last)}
 
 
 def render_micro_time(time: datetime) -> str:
-    """Render a time as Kubernetes' MicroTime."""
+    """Render a time as a Kubernetes MicroTime."""
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -114,5 +115,5 @@ def _cut(note: str) -> str:
     data = note.encode()
     if len(data) <= NOTE_LIMIT:
         return note
-    # A character of several bytes that is cut in two is left out.
+    # A multi-byte character that would be split is dropped.
     return data[: NOTE_LIMIT - 3].decode(errors="ignore") + "..."

@@ -1,8 +1,9 @@
-"""Tells people what happens to their objects, by Events that `kubectl describe` shows.
+"""Records Events, which `kubectl describe` shows to people.
 
-Recording never blocks and never fails: an Event goes into a bounded queue that a task of its own
-empties, and what cannot be written is dropped and counted. Equal Events become one with a count, as
-client-go does it, and an object that has very many different ones is limited by a token bucket.
+Recording never blocks and never fails: an Event goes into a bounded queue that a separate task
+empties; Events that cannot be written are dropped and counted. Equal Events are aggregated into one
+with a count, as in client-go, and a token bucket limits the number of different Events of an
+object.
 """
 
 import asyncio
@@ -35,8 +36,8 @@ from libs.common.kinds import EVENT, Key, Kind, Manifest, key_of
 from libs.common.metric_specs import EVENTS
 from libs.common.metrics import Metrics
 
-# Burst and refill of client-go's spam filter: 25 different Events of an object together, then
-# one every five minutes.
+# Burst and refill of client-go's spam filter: 25 different Events of an object at once, then one
+# every five minutes.
 _BURST: Final = 25.0
 _REFILL_PER_SECOND: Final = 1 / 300
 _BUCKETS: Final = 4096
@@ -54,7 +55,7 @@ log = structlog.get_logger("events")
 
 
 class EventClient(Protocol):
-    """What the recorder needs of a client."""
+    """The methods of a client that the recorder uses."""
 
     async def create(self, kind: Kind, manifest: Manifest) -> Manifest:
         """Create an object; raises AlreadyExists."""
@@ -65,14 +66,14 @@ class EventClient(Protocol):
 
 @dataclass(slots=True)
 class _Series:
-    """One Event and how often it happened."""
+    """An Event and its count."""
 
     manifest: Manifest
     last: datetime
     count: int = 1
-    """How often it happened by this process, since the Event was made or found."""
+    """Occurrences in this process since the Event was created or found."""
     base: int = 0
-    """How often it had happened before that."""
+    """Occurrences before that."""
     sent: int = 0
     """The count that the API server knows."""
     exists: bool = False
@@ -92,13 +93,13 @@ class EventRecorder:
         metrics: Metrics | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Prepare; the task begins with the first Event.
+        """Initialize; the first Event starts the task.
 
         Args:
-            client: Writes the Events.
-            controller: The `reportingController`, hence the operator's id.
-            instance: The `reportingInstance`, hence the name of the pod.
-            metrics: Where to count what became of the Events.
+            client: Client that writes the Events.
+            controller: The `reportingController`: the id of the operator.
+            instance: The `reportingInstance`: the name of the pod.
+            metrics: Metrics that count written and dropped Events.
             clock: For tests.
         """
         self._client = client
@@ -130,11 +131,11 @@ class EventRecorder:
         Args:
             kind: Kind of the object that the Event is about.
             regarding: That object.
-            event_type: `Warning` for what a person should look at.
+            event_type: `Warning` if a person should look at it, else `Normal`.
             reason: Why, in UpperCamel; the same words as in conditions.
             note: One sentence for people, at most 1024 bytes.
-            action: What was done, in UpperCamel.
-            related: Another object that plays a part, such as the pod that was created.
+            action: The action that was taken, in UpperCamel.
+            related: Another object that is involved, such as the pod that was created.
         """
         try:
             now = self._clock.now()
@@ -155,7 +156,7 @@ class EventRecorder:
             self._count("dropped")
 
     async def close(self, timeout: float = 2.0) -> None:
-        """Write what is waiting, within a time in seconds, and end."""
+        """Write the queued Events within a time in seconds, and stop."""
         self._closed = True
         for key, series in self._series.items():
             if series.count != series.sent:
@@ -168,7 +169,7 @@ class EventRecorder:
         await self.abandon()
 
     async def abandon(self) -> None:
-        """End immediately, and write nothing of what is waiting."""
+        """Stop immediately and discard the queued Events."""
         self._closed = True
         for series in self._series.values():
             if series.timer is not None:
@@ -178,10 +179,10 @@ class EventRecorder:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def wait_idle(self) -> None:
-        """Wait until nothing is waiting to be written."""
+        """Wait until the queue is empty."""
         await self._idle.wait()
 
-    # What follows decides what is written.
+    # The following methods decide what is written.
 
     def _record(self, manifest: Manifest, now: datetime) -> None:
         if self._closed:
@@ -208,7 +209,7 @@ class EventRecorder:
         self._enqueue(key, series)
 
     def _schedule(self, key: Key, series: _Series) -> None:
-        """Write a repetition now, or when enough time has passed since the last write."""
+        """Write a repetition now, or as soon as enough time has passed since the last write."""
         if key in self._queue or series.timer is not None:
             return
         wait = series.sent_at + _REFRESH_SECONDS - self._clock.monotonic()
@@ -243,7 +244,7 @@ class EventRecorder:
         if self._counter is not None:
             self._counter.labels(result).inc()
 
-    # What follows writes it.
+    # The following methods write the Events.
 
     async def _work(self) -> None:
         while True:
@@ -268,9 +269,9 @@ class EventRecorder:
             else:
                 return
         self._count("failed")
-        # What is gone once is tried again when it happens again.
+        # An Event that could not be written is written when it occurs again.
         self._series.pop(key, None)
-        # A namespace that is being deleted takes no Events, which is news to nobody.
+        # A namespace that is being deleted accepts no Events; this is expected.
         level = "debug" if isinstance(error, Forbidden) else "warning"
         getattr(log, level)("Cannot write an Event", event_name=str(key), error=str(error))
 
@@ -281,7 +282,8 @@ class EventRecorder:
         try:
             await self._patch(key, series, count)
         except NotFound:
-            # The API server forgets Events after an hour; count again what it has not been told.
+            # The API server deletes Events after an hour; start again with the occurrences that
+            # were not written.
             series.manifest["eventTime"] = render_micro_time(series.last)
             series.count, series.base, series.sent = series.count - series.sent, 0, 0
             series.exists = False
@@ -297,7 +299,7 @@ class EventRecorder:
             await self._client.create(EVENT, series.manifest | more)
         except AlreadyExists:
             found = await self._find(key)
-            # With the same time it is the very one: the response to our create was lost.
+            # An Event with the same time is ours: the response to the create was lost.
             if found.get("eventTime") != series.manifest["eventTime"]:
                 series.base = int((found.get("series") or {}).get("count") or 1)
                 await self._patch(key, series, count)
@@ -307,7 +309,7 @@ class EventRecorder:
 
     async def _find(self, key: Key) -> Manifest:
         try:
-            # A patch of nothing returns the object, and needs no right to read Events.
+            # An empty patch returns the object and needs no permission to read Events.
             return await self._client.patch(EVENT, key, {})
         except NotFound:
             return {}

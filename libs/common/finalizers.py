@@ -1,7 +1,7 @@
-"""Finalizers: added before the first side effect, taken off when the clean-up is done.
+"""Finalizers: added before the first side effect, removed when the clean-up is done.
 
-Every change carries a `test` of the UID and of the resource version, so that neither a stale view
-nor a second leader can take the finalizer off an object that is not the one that was looked at.
+Every patch contains a `test` of the UID and of the resource version, so that neither a stale cache
+nor a second leader can remove the finalizer from an object that has changed or was recreated.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ from libs.common.labels import FORCE_FINALIZE
 
 
 def has_finalizer(manifest: Mapping[str, Any], finalizer: str) -> bool:
-    """Return whether an object carries a finalizer."""
+    """Return whether an object has a finalizer."""
     return finalizer in (manifest["metadata"].get("finalizers") or ())
 
 
 def is_forced(manifest: Mapping[str, Any]) -> bool:
-    """Return whether a person asked to let the object go without clean-up."""
+    """Return whether a person requested deletion without clean-up."""
     annotations = manifest["metadata"].get("annotations") or {}
     return annotations.get(FORCE_FINALIZE) == "true"
 
 
 def lingers(manifest: Mapping[str, Any]) -> bool:
-    """Return whether a deleted object is still there: for its grace period or its finalizers.
+    """Return whether a deleted object still exists, because of its grace period or its finalizers.
 
-    An object that goes immediately is answered as it last was, a pod even with a deletionTimestamp.
+    If the object was deleted immediately, the response contains its last state; for a pod even with
+    a deletionTimestamp.
     """
     metadata = manifest.get("metadata") or {}
-    # A namespace has finalizers in its spec, and goes when nothing is left in it.
+    # A namespace has its finalizers in the spec, and is deleted when it is empty.
     if metadata.get("finalizers") or (manifest.get("spec") or {}).get("finalizers"):
         return True
     return bool(metadata.get("deletionTimestamp")) and bool(
@@ -42,8 +43,8 @@ def build_add_patch(manifest: Mapping[str, Any], finalizer: str) -> list[Manifes
     """Build the JSON patch that adds a finalizer.
 
     Returns:
-        Operations; empty when it is there, or when the object is being deleted already (the API
-        server forbids new finalizers then).
+        Operations; empty if the object has the finalizer or is being deleted (the API server then
+        forbids new finalizers).
     """
     if has_finalizer(manifest, finalizer) or is_deleting(manifest):
         return []
@@ -52,7 +53,7 @@ def build_add_patch(manifest: Mapping[str, Any], finalizer: str) -> list[Manifes
 
 
 def build_remove_patch(manifest: Mapping[str, Any], finalizer: str) -> list[Manifest]:
-    """Build the JSON patch that takes a finalizer off; empty when it is not there."""
+    """Build the JSON patch that removes a finalizer; empty if the object does not have it."""
     if not has_finalizer(manifest, finalizer):
         return []
     held = manifest["metadata"].get("finalizers") or []
@@ -68,5 +69,5 @@ def _guards(manifest: Mapping[str, Any]) -> list[Manifest]:
 
 
 def _write(finalizers: list[str]) -> Manifest:
-    # "add" on an existing member replaces it, so one operation serves both cases.
+    # "add" on an existing member replaces it, so one operation covers both cases.
     return {"op": "add", "path": "/metadata/finalizers", "value": finalizers}

@@ -1,12 +1,12 @@
 """Serves /healthz, /readyz and /metrics to the kubelet and to Prometheus.
 
-The server starts before anything else, so that the kubelet sees a process that waits for its caches
-or for leadership as alive. Readiness must never depend on leadership: a standby that is not ready
-blocks the rolling update of its own Deployment.
+The server starts first, so that the kubelet considers a process alive that waits for its caches or
+for leadership. Readiness must never depend on leadership: a standby that is not ready blocks the
+rolling update of its own Deployment.
 
-The pages are those of Kubernetes' own components: `ok`, or with `?verbose` and on failure one line
-a check, `[+]ping ok` or `[-]watch failed: no event for 901 s`. One check alone is at
-`/healthz/<name>`, and `?exclude=<name>` leaves one out.
+The pages have the format of Kubernetes components: `ok`, or, with `?verbose` and on failure, one
+line for each check: `[+]ping ok` or `[-]watch failed: no event for 901 s`. `/healthz/<name>` is a
+single check, and `?exclude=<name>` skips one.
 """
 
 import asyncio
@@ -33,16 +33,17 @@ from libs.common.settings.addresses import BindAddress, parse_bind_address
 
 
 class Remark(str):
-    """Something that a check which passes has to tell."""
+    """A remark of a check that passes."""
 
     __slots__ = ()
 
 
 type Check = Callable[[], str | Awaitable[str | None] | None]
-"""Says why something is not well, or None or a Remark when it is; an exception is a failure."""
+"""A check: returns the problem as text, or None or a Remark if it passes; an exception is a
+failure."""
 type ProbeName = Literal["healthz", "readyz"]
 
-# The kubelet waits one second by default; a check that takes longer is a failure of its own.
+# The kubelet waits one second by default, so a check that takes longer fails.
 _CHECK_TIMEOUT_SECONDS: Final = 0.8
 _PING: Final = "ping"
 
@@ -75,15 +76,15 @@ class HealthServer:
         tls: ssl.SSLContext | None = None,
         access: MetricsAccess | None = None,
     ) -> None:
-        """Take the addresses; nothing listens until start().
+        """Store the addresses; nothing listens before start().
 
         Args:
-            metrics: What /metrics shows.
+            metrics: Metrics for /metrics.
             metrics_bind_address: Such as `:8080`; `0` disables it.
-            health_probe_bind_address: Likewise, for /healthz and /readyz; both may be the same if
-                metrics have neither TLS nor access control.
+            health_probe_bind_address: Address of /healthz and /readyz, in the same form. Both
+                addresses can be equal if metrics have neither TLS nor access control.
             tls: TLS context of the metrics server; None for plain HTTP.
-            access: Decides who may read /metrics; None for everybody. `close` closes it.
+            access: Decides who can read /metrics; None for everybody. `close` closes it.
 
         Raises:
             ValueError: An address cannot be parsed.
@@ -113,23 +114,23 @@ class HealthServer:
 
     @property
     def metrics_port(self) -> int:
-        """Port of /metrics, once started; 0 when disabled."""
+        """Port of /metrics after the start; 0 if disabled."""
         return self._ports.get("metrics", 0)
 
     @property
     def probe_port(self) -> int:
-        """Port of /healthz and /readyz, once started; 0 when disabled."""
+        """Port of /healthz and /readyz after the start; 0 if disabled."""
         return self._ports.get("probes", 0)
 
     async def start(self) -> None:
-        """Begin to listen.
+        """Start to listen.
 
         Raises:
-            OSError: An address is taken or not ours.
+            OSError: An address is in use or does not belong to this machine.
         """
         routes = {"metrics": self._metric_routes(), "probes": self._probe_routes()}
         probes = self._addresses["probes"]
-        # Two times port 0 asks for two ports.
+        # Port 0 twice means two different ports.
         shared = bool(probes and probes.port and probes == self._addresses["metrics"])
         if shared:
             routes = {"probes": [*routes["metrics"], *routes["probes"]]}
@@ -146,7 +147,7 @@ class HealthServer:
         log.info("Serving probes and metrics", **self._ports)
 
     async def close(self) -> None:
-        """Stop to listen; requests under way are answered."""
+        """Stop listening; running requests are completed."""
         while self._runners:
             await self._runners.pop().cleanup()
         self._ports.clear()
@@ -218,7 +219,7 @@ class HealthServer:
     def _log_change(
         self, probe: ProbeName, failing: frozenset[str], results: dict[str, str | None]
     ) -> None:
-        # The kubelet asks every few seconds; only a change is news.
+        # The kubelet checks every few seconds; log only changes.
         if failing == self._failing.get(probe, frozenset()):
             return
         self._failing[probe] = failing
@@ -258,9 +259,9 @@ def _render_result(name: str, reason: str | None) -> str:
 
 
 class LoopLagMonitor:
-    """Measures how much later than due the event loop runs its timers.
+    """Measures how late the event loop runs its timers.
 
-    A lag means that something blocks the loop: watches, probes and renewals wait for it.
+    A lag means that something blocks the loop and delays watches, probes and renewals.
     """
 
     def __init__(
@@ -273,9 +274,9 @@ class LoopLagMonitor:
         """Publish the lag as a metric.
 
         Args:
-            metrics: Where `operator_event_loop_lag_seconds` is declared.
+            metrics: Metrics that declare `operator_event_loop_lag_seconds`.
             interval: Seconds between two measurements.
-            clock: Gives seconds.
+            clock: Returns seconds.
         """
         self._interval = interval
         self._clock = clock
@@ -284,12 +285,12 @@ class LoopLagMonitor:
         metrics.gauge(EVENT_LOOP_LAG).set_function(self.lag_seconds)
 
     def lag_seconds(self) -> float:
-        """Return the last measured lag, or how long the running measurement is overdue."""
+        """Return the last lag, or the delay of the running measurement if that is greater."""
         overdue = 0.0 if self._due is None else self._clock() - self._due
         return max(self._last_lag, overdue, 0.0)
 
     def check(self, limit: float = 30.0) -> str | None:
-        """Fail when the lag is greater than a limit in seconds; for add_health_check()."""
+        """Return a check that fails if the lag is greater than a limit in seconds."""
         lag = self.lag_seconds()
         return f"the event loop lags by {lag:.1f} s" if lag > limit else None
 
@@ -301,6 +302,6 @@ class LoopLagMonitor:
             self.measured()
 
     def measured(self) -> None:
-        """Take the time at which a timer ran that was due."""
+        """Record the time at which a due timer ran."""
         if self._due is not None:
             self._last_lag = max(0.0, self._clock() - self._due)

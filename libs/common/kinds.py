@@ -1,7 +1,7 @@
 """Kinds of Kubernetes objects, and how to name and address one object.
 
-A `Kind` is what discovery would tell: group, version, kind and plural. It is data, so that no
-client has to ask the API server before it can build a path.
+A `Kind` contains the result of discovery: group, version, kind and plural. It is a constant, so
+that clients can build paths without a request to the API server.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 type Manifest = dict[str, Any]
-"""A raw Kubernetes object, as it travels on the wire."""
+"""A raw Kubernetes object, as decoded from JSON."""
 
 
 class Key(NamedTuple):
-    """Name one object of a known kind within a cluster."""
+    """Namespace and name of an object."""
 
     namespace: str
     """Namespace of the object; empty for cluster-scoped kinds."""
@@ -23,19 +23,19 @@ class Key(NamedTuple):
     """Name of the object, unique in its namespace."""
 
     def __str__(self) -> str:
-        """Render as people write it: `namespace/name`, or `name` alone."""
+        """Render as `namespace/name`, or as `name` for cluster-scoped kinds."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Describe one served version of a kind.
+    """A version of a kind.
 
     Attributes:
         group: API group; empty for the core group.
         version: Served version, such as `v1alpha1`.
-        kind: Name as it stands in manifests, such as `PodSet`.
-        plural: Resource name as it stands in paths, such as `podsets`.
+        kind: Name in manifests, such as `PodSet`.
+        plural: Resource name in paths, such as `podsets`.
         namespaced: Whether objects live in namespaces.
     """
 
@@ -56,7 +56,7 @@ class Kind:
 
     @property
     def resource(self) -> str:
-        """Resource with its group, as RBAC and errors name it: `podsets.batch.example.com`."""
+        """Resource with its group, as used by RBAC and errors: `podsets.batch.example.com`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
@@ -68,9 +68,9 @@ class Kind:
         """Build the path of a collection, an object or a subresource.
 
         Args:
-            namespace: Namespace; empty means all of them, or a cluster-scoped kind.
-            name: Object name; empty means the collection.
-            subresource: Such as `status`; needs a name.
+            namespace: Namespace; empty for all namespaces or for a cluster-scoped kind.
+            name: Object name; empty for the collection.
+            subresource: Subresource such as `status`; requires a name.
         """
         parts = [self.base_path]
         if self.namespaced and namespace:
@@ -83,7 +83,7 @@ class Kind:
         return "/".join(parts)
 
     def matches(self, manifest: Mapping[str, Any]) -> bool:
-        """Return whether a manifest is of this kind and group, in whatever version."""
+        """Return whether a manifest has this kind and group, in any version."""
         group = str(manifest.get("apiVersion", "")).rpartition("/")[0]
         return manifest.get("kind") == self.kind and group == self.group
 
@@ -100,11 +100,11 @@ def build_object(
     """Build a manifest.
 
     Args:
-        kind: What it is.
-        name: Its name.
-        namespace: Where it is; left out for kinds that live in no namespace.
-        metadata: What else stands in its metadata, such as labels.
-        **parts: What stands beside the metadata, such as `spec`.
+        kind: Kind of the object.
+        name: Name of the object.
+        namespace: Namespace of the object; omitted for cluster-scoped kinds.
+        metadata: Further metadata, such as labels.
+        **parts: Further top-level fields, such as `spec`.
     """
     place = {"namespace": namespace} if namespace and kind.namespaced else {}
     return {
@@ -122,12 +122,12 @@ def key_of(manifest: Mapping[str, Any]) -> Key:
 
 
 def uid_of(manifest: Mapping[str, Any]) -> str:
-    """Return the UID of an object, or an empty string when the server did not give one yet."""
+    """Return the UID of an object, or an empty string if it has none yet."""
     return manifest.get("metadata", {}).get("uid") or ""
 
 
 def version_of(manifest: Mapping[str, Any]) -> int:
-    """Return the resourceVersion as a number, 0 when absent or not a number.
+    """Return the resourceVersion as a number, or 0 if it is absent or not a number.
 
     Kubernetes compares resource versions of one resource as integers since KEP-5504; the
     consistency store of its own controllers relies on it.
@@ -137,12 +137,12 @@ def version_of(manifest: Mapping[str, Any]) -> int:
 
 
 def is_deleting(manifest: Mapping[str, Any]) -> bool:
-    """Return whether deletion of the object has been asked for."""
+    """Return whether the object is being deleted."""
     return bool(manifest.get("metadata", {}).get("deletionTimestamp"))
 
 
 def describe(kind: Kind, key: Key) -> str:
-    """Name an object in messages for people: `PodSet default/web`."""
+    """Return the name of an object for messages: `PodSet default/web`."""
     return f"{kind.kind} {key}"
 
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
-"""Label on each child: the id of the operator that keeps it."""
+"""Label on each child: the id of the operator that manages it."""
 INSTANCE: Final = "app.kubernetes.io/instance"
-"""Label on each child: the name of the object it was made for, cut to 63 characters."""
+"""Label on each child: the name of its owner, truncated to 63 characters."""
 APPLIED_HASH: Final = "slipway.dev/applied-hash"
 """Annotation on applied children: hash of the desired state that was sent last."""
 FORCE_FINALIZE: Final = "slipway.dev/force-finalize"
-"""Annotation that a person sets to `true` to let an object go without its clean-up."""
+"""Annotation that a person sets to `true` to delete an object without its clean-up."""
 PAUSED: Final = "slipway.dev/paused"
 """Annotation that a person sets to `true` to stop reconciliation of one object."""
 
@@ -40,11 +40,12 @@ def matches_selector(selector: Mapping[str, Any], labels: Mapping[str, str]) -> 
 def compile_selectors(
     label_selector: str, field_selector: str = ""
 ) -> Callable[[Mapping[str, Any]], bool]:
-    """Compile selectors of a list or watch into a function that says what they select.
+    """Compile the selectors of a list or watch into a function that matches objects.
 
     Args:
-        label_selector: As `kubectl -l` takes it.
-        field_selector: As `kubectl --field-selector` takes it; the fields are paths in the object.
+        label_selector: In the syntax of `kubectl -l`.
+        field_selector: In the syntax of `kubectl --field-selector`; the fields are paths in the
+            object.
 
     Raises:
         ValueError: A requirement cannot be parsed.
@@ -96,7 +97,7 @@ def _field(manifest: Mapping[str, Any], path: Sequence[str]) -> str:
 
 
 def render_selector(selector: Mapping[str, Any]) -> str:
-    """Render a `LabelSelector` as the text that `labelSelector=` and `kubectl -l` take."""
+    """Render a `LabelSelector` as text for `labelSelector=` and `kubectl -l`."""
     parts = [
         f"{name}={value}" for name, value in sorted((selector.get("matchLabels") or {}).items())
     ]

@@ -1,7 +1,7 @@
-"""Structured logs on stderr: one JSON object a line, or coloured lines for people.
+"""Structured logs on stderr: one JSON object per line, or coloured lines for people.
 
-Everything goes through the same processors, also what kopf, aiohttp and other libraries log by the
-standard library: context of the reconcile, trace id, redaction, then rendering. Log as
+Everything goes through the same processors, including log records of kopf, aiohttp and other
+libraries: context of the reconcile, trace id, redaction, then rendering. Log like this:
 
     log = structlog.get_logger(__name__)
     log.info("Creating pod", pod=name)
@@ -33,20 +33,20 @@ LEVELS: Final[Mapping[str, int]] = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
-"""Severities that the setting log_level takes."""
+"""Values of the setting log_level."""
 
-# What these say at info is noise beside one line a reconcile: kopf a line for each activity,
-# aiohttp one for each probe. With log_level debug they say everything.
+# Info records of these libraries are noise compared with one line per reconcile: kopf logs each
+# activity, aiohttp each probe. With log_level debug they are logged.
 _QUIET: Final = ("aiohttp", "asyncio", "kopf", "kubernetes", "opentelemetry", "urllib3")
 
-# First keys of a line, in the words of controller-runtime's JSON.
+# First keys of a line, named as in controller-runtime's JSON.
 _FIRST_KEYS: Final = ("ts", "level", "logger", "msg")
 
 
 def configure_logs(
     level: str = "info", log_format: LogFormat = "json", stream: TextIO | None = None
 ) -> None:
-    """Send all logs of the process to a stream; can be called again.
+    """Send all logs of the process to a stream; can be called repeatedly.
 
     Args:
         level: One of LEVELS.
@@ -110,7 +110,7 @@ def install_excepthooks() -> None:
 
 @contextmanager
 def reconcile_context(controller: str, kind: Kind, key: Key, reconcile_id: str) -> Iterator[None]:
-    """Put the keys of a reconcile on each line that is logged within it, also by libraries."""
+    """Add the keys of a reconcile to each line that is logged during it, even by libraries."""
     with structlog.contextvars.bound_contextvars(
         controller=controller,
         kind=kind.kind,
@@ -122,7 +122,7 @@ def reconcile_context(controller: str, kind: Kind, key: Key, reconcile_id: str) 
 
 
 def redact_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Take secrets out of a line; the last processor before the renderer."""
+    """Redact secrets in a line; the last processor before the renderer."""
     message = event.pop("event", "")
     result = redact_items(event.items())
     result["event"] = redact_text(message) if isinstance(message, str) else str(redact(message))
@@ -130,7 +130,7 @@ def redact_event(_logger: WrappedLogger, _method: str, event: EventDict) -> Even
 
 
 def add_trace_ids(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Add the ids of the active span, by which a trace and its lines find each other."""
+    """Add the ids of the active span, which link log lines to traces."""
     span = trace.get_current_span().get_span_context()
     if span.is_valid:
         event["trace_id"] = trace.format_trace_id(span.trace_id)
@@ -185,7 +185,7 @@ def _render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
 
 
 class _SafeStream(io.TextIOBase):
-    """Drops what cannot be written: a closed or broken stderr must not fail a reconcile."""
+    """A stream that ignores write errors: a closed stderr must not fail a reconcile."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -204,7 +204,7 @@ class _SafeStream(io.TextIOBase):
 
 
 class _NamedLogger(structlog.WriteLogger):
-    """Writes lines to a stream and knows its name."""
+    """A logger with a name that writes lines to a stream."""
 
     def __init__(self, stream: _SafeStream, name: str) -> None:
         super().__init__(cast("TextIO", stream))
@@ -212,7 +212,7 @@ class _NamedLogger(structlog.WriteLogger):
 
 
 class _LoggerFactory:
-    """Makes loggers that write to one stream."""
+    """A factory of loggers that write to one stream."""
 
     def __init__(self, stream: _SafeStream) -> None:
         self._stream = stream

@@ -1,7 +1,7 @@
-"""Metrics of the framework, declared as data: names, labels, help and buckets.
+"""Declarations of the metrics of the framework: names, labels, help and buckets.
 
-The names, labels and buckets are those of controller-runtime if it has the metric, else they
-begin with `operator_`.
+The names, labels and buckets are the same as in controller-runtime if it has the metric. Names of
+other metrics begin with `operator_`.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class MetricKind(StrEnum):
-    """What a metric is to Prometheus."""
+    """Type of a metric in Prometheus."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -19,17 +19,17 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
-    """Declare one metric."""
+    """A declaration of a metric."""
 
     name: str
-    """Full name with its unit; a counter's ends in `_total`."""
+    """Full name with its unit; the name of a counter ends in `_total`."""
     kind: MetricKind
     help: str
-    """What is measured, one sentence."""
+    """The measured quantity, in one sentence."""
     labels: tuple[str, ...] = ()
-    """Label names; their values must be few."""
+    """Label names; each must have few values."""
     buckets: tuple[float, ...] = ()
-    """Upper bounds of a histogram's buckets; empty means Prometheus' defaults."""
+    """Upper bounds of the buckets of a histogram; empty for the defaults of Prometheus."""
 
 
 _RECONCILE_BUCKETS: Final = (
@@ -37,7 +37,7 @@ _RECONCILE_BUCKETS: Final = (
     *(0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5),
     *(5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0),
 )
-# Ten nanoseconds to a thousand seconds by powers of ten, as client-go's work queue has.
+# From 10 ns to 1,000 s by powers of ten, as in the work queue of client-go.
 _QUEUE_BUCKETS: Final = tuple(float(f"1e{exponent}") for exponent in range(-8, 4))
 
 _CONTROLLER: Final = ("controller",)
@@ -227,4 +227,4 @@ BUILD_INFO: Final = MetricSpec(
 FRAMEWORK_METRICS: Final = tuple(
     spec for spec in list(globals().values()) if isinstance(spec, MetricSpec)
 )
-"""Every metric that the framework declares."""
+"""All metrics of the framework."""

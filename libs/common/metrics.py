@@ -1,9 +1,9 @@
 """Metrics under the names that controller-runtime gives them, so its dashboards and alerts work.
 
-A process has one `Metrics`, which owns a registry of its own; tests make as many as they like. What
-is measured is declared as data (`MetricSpec`), the framework's in metric_specs.py, an operator's in
-its `metrics.py`; the reference is generated from both. Counters whose labels are known begin at 0,
-so that rates are right from the first scrape.
+A process has one `Metrics` with its own registry; tests can create any number. Metrics are declared
+as data (`MetricSpec`): metrics of the framework in metric_specs.py, metrics of an operator in its
+`metrics.py`; the reference is generated from both. Counters whose labels are known begin at 0, so
+that rates are right from the first scrape.
 """
 
 import time
@@ -28,7 +28,7 @@ RECONCILE_RESULTS: Final[tuple[ReconcileResult, ...]] = (
     "requeue_after",
 )
 
-# The time at which a series was made would double the number of series; client_golang has none.
+# Creation times would double the number of series; client_golang does not export them either.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # not annotated there
 
 
@@ -46,11 +46,11 @@ class Metrics:
         """Declare the metrics.
 
         Args:
-            operator_metrics: What the operator declares in its metrics.py.
-            clock: Gives seconds; for the metrics that tell a time since something.
-            process: Whether to add those of the process and of the garbage collector.
-            framework: Whether to add those of the framework; a process that reconciles nothing
-                has none.
+            operator_metrics: Metrics of the operator, from its metrics.py.
+            clock: Returns seconds, for metrics that measure the time since an event.
+            process: Whether to add metrics of the process and of the garbage collector.
+            framework: Whether to add metrics of the framework; a process without controllers has
+                none.
         """
         self.registry = CollectorRegistry()
         self.clock = clock
@@ -79,20 +79,20 @@ class Metrics:
         """Return a declared counter.
 
         Raises:
-            LookupError: Nobody declared it, or as another kind.
+            LookupError: The metric is not declared, or has another type.
         """
         return self._find(spec, Counter)
 
     def gauge(self, spec: MetricSpec) -> Gauge:
-        """Return a declared gauge; raises like counter()."""
+        """Return a declared gauge; raises LookupError like counter()."""
         return self._find(spec, Gauge)
 
     def histogram(self, spec: MetricSpec) -> Histogram:
-        """Return a declared histogram; raises like counter()."""
+        """Return a declared histogram; raises LookupError like counter()."""
         return self._find(spec, Histogram)
 
     def controller(self, name: str, max_concurrent_reconciles: int = 1) -> "ControllerMetrics":
-        """Return the metrics of a controller, its counters at 0."""
+        """Return the metrics of a controller, with counters at 0."""
         return ControllerMetrics(self, name, max_concurrent_reconciles)
 
     def queue(self, name: str) -> "QueueMetrics":
@@ -136,7 +136,7 @@ class ControllerMetrics:
     """Metrics of one controller."""
 
     def __init__(self, metrics: Metrics, controller: str, max_concurrent_reconciles: int) -> None:
-        """Begin the counters at 0 and publish the number of workers."""
+        """Initialize the counters to 0 and publish the number of workers."""
         total = metrics.counter(specs.RECONCILE_TOTAL)
         self._results = {result: total.labels(controller, result) for result in RECONCILE_RESULTS}
         self._errors = metrics.counter(specs.RECONCILE_ERRORS).labels(controller)
@@ -161,11 +161,11 @@ class ControllerMetrics:
         """Count one reconcile that ended.
 
         Args:
-            result: How it ended; `error` counts as an error too.
+            result: Result of the reconcile; `error` increases the number of errors as well.
             seconds: How long it took.
-            terminal: The error was one that a retry cannot fix.
-            panic: The error was one that nobody expected.
-            timeout: It was cancelled because it took too long.
+            terminal: Whether a retry cannot fix the error.
+            panic: Whether the error was unexpected.
+            timeout: Whether the reconcile was cancelled because it took too long.
         """
         self._results[result].inc()
         self._seconds.observe(seconds)
@@ -179,19 +179,19 @@ class ControllerMetrics:
             self._timeouts.inc()
 
     def worker_started(self) -> None:
-        """Count a worker that took a key."""
+        """Count a worker that started to process a key."""
         self._active.inc()
 
     def worker_finished(self) -> None:
-        """Count a worker that is done with its key."""
+        """Count a worker that has finished its key."""
         self._active.dec()
 
 
 class QueueMetrics:
-    """Metrics of one work queue; the calls are those of client-go's queue, by key."""
+    """Metrics of a work queue; the methods correspond to client-go's queue."""
 
     def __init__(self, metrics: Metrics, name: str) -> None:
-        """Begin the counters at 0 and compute the ages of running work at each scrape."""
+        """Initialize the counters to 0 and compute the ages of running work at each scrape."""
         self._clock = metrics.clock
         self._labels = (name, name)
         self._depth = metrics.gauge(specs.QUEUE_DEPTH)
@@ -208,7 +208,7 @@ class QueueMetrics:
         longest.set_function(lambda: max(self._ages(), default=0.0))
 
     def added(self, key: Hashable, priority: int = 0) -> None:
-        """Note that a key became ready to be processed, or was raised to another priority."""
+        """Record that a key became ready to be processed, or that its priority was raised."""
         waiting = self._added.get(key)
         if waiting is None:
             self._adds.inc()
@@ -221,12 +221,12 @@ class QueueMetrics:
         self._depth_of(priority).inc()
 
     def removed(self, key: Hashable) -> None:
-        """Note that a key left the queue without being processed."""
+        """Record that a key left the queue without being processed."""
         if (waiting := self._added.pop(key, None)) is not None:
             self._depth_of(waiting[1]).dec()
 
     def started(self, key: Hashable) -> None:
-        """Note that a worker took a key."""
+        """Record that a worker started to process a key."""
         now = self._clock()
         if (waiting := self._added.pop(key, None)) is not None:
             self._latency.observe(now - waiting[0])
@@ -234,19 +234,19 @@ class QueueMetrics:
         self._started[key] = now
 
     def done(self, key: Hashable) -> None:
-        """Note that a worker is done with a key."""
+        """Record that a worker has finished a key."""
         if (started := self._started.pop(key, None)) is not None:
             self._work.observe(self._clock() - started)
 
     def retried(self) -> None:
-        """Count a key that was put back with a delay after an error."""
+        """Count a key that was requeued with a delay after an error."""
         self._retries.inc()
 
     def _depth_of(self, priority: int) -> Gauge:
         return self._depth.labels(*self._labels, str(priority))
 
     def _ages(self) -> list[float]:
-        # A scrape may come from another thread than the queue's, hence the copy.
+        # A scrape may run in another thread than the queue, hence the copy.
         now = self._clock()
         return [now - started for started in self._started.copy().values()]
 
@@ -255,7 +255,7 @@ class ClientMetrics:
     """Metrics of the requests to one API server."""
 
     def __init__(self, metrics: Metrics, host: str) -> None:
-        """Keep the families; series appear with the first request of each method."""
+        """Declare the families; series appear with the first request of each method."""
         self._host = host
         self._requests = metrics.counter(specs.CLIENT_REQUESTS)
         self._seconds = metrics.histogram(specs.CLIENT_REQUEST_DURATION)
@@ -265,16 +265,16 @@ class ClientMetrics:
         """Count one request.
 
         Args:
-            method: HTTP method in capitals.
-            code: HTTP status, or None when no response came.
-            seconds: Time from sending to the end of the response's head.
+            method: HTTP method in upper case.
+            code: HTTP status, or None if no response was received.
+            seconds: Time from sending to the end of the response header.
         """
-        # client-go's word for a request that got no response.
+        # The label value of client-go for a request without a response.
         self._requests.labels("<error>" if code is None else str(code), method, self._host).inc()
         self._seconds.labels(method, self._host).observe(seconds)
 
     def retried(self, method: str, code: int | None) -> None:
-        """Count a request that is sent again after a response, or after none."""
+        """Count a request that is sent again."""
         self._retries.labels("<error>" if code is None else str(code), method, self._host).inc()
 
 
@@ -282,7 +282,7 @@ class LeaderMetrics:
     """Metrics of the election by one Lease."""
 
     def __init__(self, metrics: Metrics, lease: str) -> None:
-        """Begin as a standby."""
+        """Start as a standby."""
         self._status = metrics.gauge(specs.LEADER_STATUS).labels(lease)
         self._slow = metrics.counter(specs.LEADER_SLOWPATH).labels(lease)
         self._status.set(0)
@@ -300,7 +300,7 @@ class CacheMetrics:
     """Metrics of the watch and the cache of one resource."""
 
     def __init__(self, metrics: Metrics, resource: str) -> None:
-        """Begin with an empty cache."""
+        """Start with an empty cache."""
         self._objects = metrics.gauge(specs.CACHE_OBJECTS).labels(resource)
         self._swept = metrics.counter(specs.CACHE_SWEPT).labels(resource)
         self._age = metrics.gauge(specs.WATCH_LAST_EVENT_AGE).labels(resource)
@@ -311,7 +311,7 @@ class CacheMetrics:
         self._failed.inc()
 
     def watch_age(self, seconds: Clock) -> None:
-        """Compute the age of the last sign of life at each scrape."""
+        """Compute the age of the last event of the watch at each scrape."""
         self._age.set_function(seconds)
 
     def set_objects(self, count: int) -> None:

@@ -1,8 +1,8 @@
 """Decides who may read /metrics: the API server authenticates and authorizes each client.
 
 This is what the metrics of Kubernetes' own components and of controller-runtime do: a client sends
-the token of its service account, a TokenReview tells whose it is, and a SubjectAccessReview tells
-whether that user may `get` the non-resource URL `/metrics`. The operator needs the permission to
+the token of its service account, a TokenReview returns its user, and a SubjectAccessReview decides
+whether this user can `get` the non-resource URL `/metrics`. The operator needs the permission to
 create both reviews, for example by the ClusterRole `system:auth-delegator`.
 """
 
@@ -26,29 +26,30 @@ ALLOWED: Final = 200
 UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
 UNDECIDED: Final = 500
-"""HTTP statuses of a decision; the last one means that the API server could not be asked."""
+"""HTTP statuses of a decision; the last one means that the API server could not be reached."""
 
 _TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 a path
 _ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 _ALLOWED_SECONDS: Final = 60.0
 _DENIED_SECONDS: Final = 10.0
-"""How long a decision is kept: a token that was revoked reads metrics for a minute at most."""
+"""Lifetime of a decision: a revoked token can read metrics for one minute at most."""
 _MAX_DECISIONS: Final = 256
 _MAX_QUESTIONS: Final = 4
-"""Reviews at a time; a client that tries tokens must not take the connections of the operator."""
+"""Maximum number of concurrent reviews: a client that guesses tokens must not use up the
+connections of the operator."""
 
 
 class MetricsAccess:
-    """Decide by asking the API server, and remember its responses for a short time.
+    """Decides by asking the API server, and caches the decisions for a short time.
 
     Args:
-        client: Connection that may also be used by a standby.
+        client: Client that can be used by a standby as well.
         clock: Returns seconds.
     """
 
     def __init__(self, client: Client, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Remember nothing; no request is sent before `decide`."""
+        """Start with an empty cache; no request is sent before `decide`."""
         self._client = client
         self._clock = clock
         self._decisions: dict[bytes, tuple[int, float]] = {}

@@ -1,8 +1,9 @@
-"""Asks outside systems beside the reconciles, so that no reconcile waits long for a slow one.
+"""Queries external systems in the background, so that no reconcile waits long for a slow system.
 
-A reconcile asks and gives the response a moment, since one reconcile is better than two. A response
-that comes later wakes another reconcile, which takes it. While an address owes a response no other
-reconcile waits for it, and one that gave none at all is left alone for a while, no matter who asks.
+A reconcile starts a query and waits a moment for the response, because one reconcile is better than
+two. A later response triggers another reconcile, which takes it. While a query to an address is
+running, no other reconcile waits for that address. An address that did not respond is not queried
+again for a while, no matter which object asks.
 
 ```python
 answers = Outside[Key, Answer](lambda answer: not answer.reachable)
@@ -21,9 +22,9 @@ from typing import Any, Final
 from libs.common.clock import Clock, SystemClock
 
 PATIENCE: Final = 0.25
-"""Seconds that a reconcile gives a response."""
+"""Seconds that a reconcile waits for a response."""
 AT_ONCE: Final = 16
-"""Most questions at a time."""
+"""Maximum number of concurrent queries."""
 
 
 @dataclass(slots=True)
@@ -33,13 +34,13 @@ class _Question[A]:
 
 
 class Outside[K: Hashable, A]:
-    """Ask questions, one at a time for each key, and keep each response until a reconcile takes it.
+    """Runs queries, one at a time for each key, and keeps each response until a reconcile takes it.
 
     Args:
-        is_silent: Says whether a response says that there was none.
-        patience: Seconds that a reconcile gives a response.
-        limit: Most questions at a time.
-        clock: Tells the time.
+        is_silent: Returns whether a response stands for a missing one.
+        patience: Seconds that a reconcile waits for a response.
+        limit: Maximum number of concurrent queries.
+        clock: Time source.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Outside[K: Hashable, A]:
         limit: int = AT_ONCE,
         clock: Clock | None = None,
     ) -> None:
-        """Begin with nothing asked."""
+        """Start without queries."""
         self._is_silent = is_silent
         self._patience = patience
         self._gate = asyncio.Semaphore(limit)
@@ -60,7 +61,7 @@ class Outside[K: Hashable, A]:
         self._silent: dict[Hashable, tuple[float, A]] = {}
 
     def is_asked(self, key: K) -> bool:
-        """Return whether there is a question whose answer no reconcile has taken."""
+        """Return whether a key has a query whose response no reconcile has taken."""
         return key in self._questions
 
     async def ask(
@@ -73,16 +74,17 @@ class Outside[K: Hashable, A]:
         wait: bool = False,
         wake: Callable[[], None],
     ) -> A | None:
-        """Return the response to a question; None while there is none: it wakes a reconcile later.
+        """Return the response to a query, or None while it is running: `wake` is called later.
 
         Args:
-            key: Whose question. While its last one has a response to be taken, no new one is asked.
-            ask: Asks; bounded in time. What it raises is raised here.
-            address: Who is asked; None where each key has one of its own.
-            pause: Seconds for which a silent address is left alone. What it last said stands for
-                the response of whoever asks meanwhile.
-            wait: Whether to wait for the response as long as it takes.
-            wake: Called when the response comes and nobody waits for it any more.
+            key: Key of the query. While its last response has not been taken, no new query is
+                started.
+            ask: Runs the query, with a time-out. Its exceptions are raised here.
+            address: Address that is queried; None if each key has its own address.
+            pause: Seconds for which an address that did not respond is not queried again. All
+                queries in this time return its last result.
+            wait: Whether to wait for the response without a limit.
+            wake: Called if the response arrives after the reconcile has stopped waiting.
         """
         where: Hashable = key if address is None else address
         question, patience = self._questions.get(key), 0.0
@@ -92,7 +94,7 @@ class Outside[K: Hashable, A]:
                 return silence
             patience = 0.0 if where in self._owing else self._patience
             question = self._begin(key, where, self._run(where, ask, pause))
-        # A reconcile that is canceled leaves the question alone: the next one finds the response.
+        # The query continues if the reconcile is cancelled: the next reconcile finds the response.
         await asyncio.wait({question.task}, timeout=None if wait else patience)
         if not question.task.done():
             if not question.late:
@@ -104,17 +106,17 @@ class Outside[K: Hashable, A]:
         return None if question.task.cancelled() else question.task.result()
 
     def hear(self, address: Hashable) -> None:
-        """Have an address asked again that was silent."""
+        """Allow queries to an address that did not respond."""
         self._silent.pop(address, None)
 
     def forget(self, key: K) -> None:
-        """Forget the question of a key, and its response."""
+        """Forget the query of a key and its response."""
         question = self._questions.pop(key, None)
         if question is not None:
             question.task.cancel()
 
     async def close(self) -> None:
-        """End all questions."""
+        """Cancel all queries."""
         tasks = [question.task for question in self._questions.values()]
         for key in list(self._questions):
             self.forget(key)
@@ -136,7 +138,7 @@ class Outside[K: Hashable, A]:
             answer = await ask()
         if self._is_silent(answer):
             now = self._clock.monotonic()
-            # Anyone who names addresses may name many: those whose time is over are not kept.
+            # Users may name many addresses: expired entries are removed.
             self._silent = {each: held for each, held in self._silent.items() if held[0] > now}
             self._silent[where] = (now + pause, answer)
         return answer

@@ -1,4 +1,4 @@
-"""Owner references: who controls an object, always by UID and never by name alone."""
+"""Owner references: the controller of an object, always identified by its UID."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from libs.common.kinds import Kind, Manifest, uid_of
 
 
 def build_owner_reference(kind: Kind, owner: Mapping[str, Any]) -> Manifest:
-    """Build the controller reference that a child of `owner` carries.
+    """Build the controller reference for a child of `owner`.
 
-    The owner must live in the namespace of the child or be cluster-scoped: the garbage collector
-    deletes children whose owner it looks for in the wrong namespace.
+    The owner must be in the namespace of the child or be cluster-scoped: otherwise the garbage
+    collector does not find the owner and deletes the child.
     """
     return {
         "apiVersion": kind.api_version,
@@ -41,16 +41,16 @@ def controller_uid(manifest: Mapping[str, Any]) -> str:
 
 
 def is_controlled_by(manifest: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
-    """Return whether `owner`, in this very incarnation, controls the object."""
+    """Return whether this incarnation of `owner` controls the object."""
     uid = uid_of(owner)
     return bool(uid) and controller_uid(manifest) == uid
 
 
 def build_release_patch(manifest: Mapping[str, Any], owner_uid: str) -> list[Manifest]:
-    """Build the JSON patch that takes `owner_uid` out of the owner references.
+    """Build the JSON patch that removes `owner_uid` from the owner references.
 
     Returns:
-        Operations; empty when that owner is not there.
+        Operations; empty if the object does not have that owner.
     """
     references = manifest.get("metadata", {}).get("ownerReferences") or []
     kept = [reference for reference in references if reference.get("uid") != owner_uid]

@@ -1,8 +1,8 @@
-"""Steps: the writes that a plan asks for, as data.
+"""Steps: the writes of a plan, as data.
 
 A reconciler decides with pure functions which steps to take; `Context.execute` takes them. A step
-is one write, and each is safe to repeat: a crash between any two of them is one more state to
-reconcile from.
+is one write, and each is safe to repeat: a crash between two steps leaves a state from which the
+next reconcile continues.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ type Propagation = Literal["Background", "Foreground", "Orphan"]
 class Create:
     """Create an object that must not exist yet; its name is the lock.
 
-    A name that is taken by an object of the same owner counts as done. Taken by anybody else, the
-    step fails with `ForeignObject`, and nothing is changed.
+    If an object of the same owner has the name, the step counts as done. If the object belongs to
+    somebody else, the step fails with `ForeignObject`, and nothing is changed.
 
     Attributes:
         kind: Kind of the object.
         manifest: The object.
-        ours: Says whether an object that has the name already is ours; None goes by the UID of
-            the controller.
-        objection: Says what is wrong with the object as the API server stored it, such as a label
-            that admission changed and without which the object would be replaced indefinitely;
-            empty for nothing. An object that is objected to is deleted again, and the step fails
-            with `Unacceptable`.
+        ours: Returns whether an existing object with the name is ours; None compares the UID of the
+            controller.
+        objection: Returns what is wrong with the stored object, or an empty text. For example,
+            admission may have changed a label without which the object would be replaced again and
+            again. If there is an objection, the object is deleted again and the step fails with
+            `Unacceptable`.
     """
 
     kind: Kind
@@ -51,16 +51,16 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Bring an object to a desired state by server-side apply, creating it when absent.
+    """Apply the desired state of an object by server-side apply, or create the object.
 
-    Nothing is sent when the live object shows the desired state already. An object that exists and
-    is controlled by another owner is never touched: the step fails with `ForeignObject`.
+    Nothing is sent if the live object matches the desired state. An existing object with another
+    controller is never changed: the step fails with `ForeignObject`.
 
     Attributes:
         kind: Kind of the object.
-        manifest: The object as it is to be.
-        ours: Says whether an object that has the name already is ours; None goes by the UID of
-            the controller.
+        manifest: The desired object.
+        ours: Returns whether an existing object with the name is ours; None compares the UID of the
+            controller.
     """
 
     kind: Kind
@@ -79,9 +79,9 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete one incarnation of an object; another object of that name is left alone.
+    """Delete one incarnation of an object, but no other object with its name.
 
-    Gone, or replaced by one of another UID, counts as done.
+    If the object no longer exists or has another UID, the step counts as done.
     """
 
     kind: Kind
@@ -92,7 +92,7 @@ class Delete:
 
     @classmethod
     def of(cls, kind: Kind, manifest: Manifest, *, grace_seconds: int | None = None) -> Delete:
-        """Build the deletion of exactly the given incarnation."""
+        """Build the step that deletes exactly the given incarnation."""
         return cls(kind, key_of(manifest), uid_of(manifest), grace_seconds)
 
     def __str__(self) -> str:
@@ -104,8 +104,8 @@ class Delete:
 class Patch:
     """Change fields of one incarnation by JSON patch, guarded by its UID.
 
-    Meant for what server-side apply cannot say, such as adopting an object of somebody else. A
-    `test` of the UID is put before the operations; `resource_version` adds one of the version.
+    For changes that server-side apply cannot express, such as adopting an object. A `test` of the
+    UID is added before the operations; `resource_version` adds a test of the version.
     """
 
     kind: Kind
@@ -125,36 +125,36 @@ type Step = Create | Apply | Delete | Patch
 
 @dataclass(frozen=True, slots=True)
 class StepFailure:
-    """Return which step failed and with what."""
+    """A failed step and its error."""
 
     step: Step
     error: Exception
 
     @property
     def message(self) -> str:
-        """What the API server said, or what is known of the trouble otherwise."""
+        """The message of the API server, or the text of the error."""
         return str(getattr(self.error, "message", "") or self.error)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Return what became of the steps of a plan.
+    """The result of the steps of a plan.
 
     Attributes:
-        done: Steps that hold now, in the order in which they ended.
-        failures: Steps that were refused, or whose answer was lost.
-        skipped: Steps that were not tried because an earlier one failed.
+        done: Steps that succeeded or had no effect, in the order of completion.
+        failures: Steps that were refused, or whose response was lost.
+        skipped: Steps that were not tried because an earlier step failed.
     """
 
     done: tuple[Step, ...] = ()
     failures: tuple[StepFailure, ...] = ()
     skipped: tuple[Step, ...] = ()
     changed: int = field(default=0)
-    """Number of requests that really changed something; no-op steps do not count."""
+    """Number of requests that changed something; steps without effect do not count."""
 
     @property
     def ok(self) -> bool:
-        """Whether every step holds."""
+        """Whether every step succeeded."""
         return not self.failures and not self.skipped
 
     def first_error(self) -> Exception | None:
@@ -163,5 +163,5 @@ class Outcome:
 
 
 def escape_pointer(name: str) -> str:
-    """Write a name, such as that of a label, as one part of a JSON pointer (RFC 6901)."""
+    """Escape a name, such as the key of a label, for a JSON pointer (RFC 6901)."""
     return name.replace("~", "~0").replace("/", "~1")

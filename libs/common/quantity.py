@@ -1,4 +1,4 @@
-"""Kubernetes quantities: parse, compare and render them without losing a byte.
+"""Kubernetes quantities: exact parsing, comparison and rendering.
 
 The rules are those of `resource.Quantity` in apimachinery: decimal suffixes (`n u m k M G T P E`),
 binary suffixes (`Ki Mi Gi Ti Pi Ei`) or a decimal exponent (`1e3`). Quantities are compared as
@@ -14,12 +14,12 @@ from functools import lru_cache
 from typing import Final, Literal
 
 type QuantityFormat = Literal["BinarySI", "DecimalSI", "DecimalExponent"]
-"""How a quantity is written: powers of 1024, powers of 1000, or `e` and an exponent."""
+"""Format of a quantity: powers of 1024, powers of 1000, or `e` and an exponent."""
 
 TEXT_LIMIT: Final = 64
-"""Longest text that is parsed; what people and servers write has less than 25 characters."""
+"""Maximum length of a text that is parsed; real quantities have fewer than 25 characters."""
 MAX_BINARY: Final = 2**63 - 1
-"""Largest value with a binary suffix; the API server cuts what is larger, and so do we."""
+"""Largest value with a binary suffix; larger values are capped, as in the API server."""
 
 _PATTERN: Final = re.compile(
     r"(?P<sign>[+-]?)(?P<number>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
@@ -28,7 +28,7 @@ _PATTERN: Final = re.compile(
 _BINARY: Final = {f"{letter}i": 10 * power for power, letter in enumerate("KMGTPE", start=1)}
 _DECIMAL: Final = {
     "n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18,
-}  # fmt: skip  # One line reads as the scale that it is.
+}  # fmt: skip # One line shows the scale.
 _DECIMAL_SUFFIX: Final = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _NANO: Final = 10**9
 # Below this, the API server writes a binary quantity without a suffix, or with a decimal one.
@@ -39,7 +39,7 @@ def parse_quantity(quantity: str | int) -> Fraction:
     """Parse a quantity into its exact value in base units.
 
     Args:
-        quantity: Text of a quantity, or a whole number of base units as JSON may hold it.
+        quantity: Text of a quantity, or an integer in base units, which JSON allows.
 
     Returns:
         The value, rounded away from zero to whole nano units as the API server does.
@@ -51,7 +51,7 @@ def parse_quantity(quantity: str | int) -> Fraction:
 
 
 def same_quantity(left: str | int, right: str | int) -> bool:
-    """Return whether two quantities have the same value, however they are written.
+    """Return whether two quantities have the same value, in any format.
 
     Raises:
         ValueError: One of them is not a quantity.
@@ -62,13 +62,13 @@ def same_quantity(left: str | int, right: str | int) -> bool:
 def render_quantity(
     value: Fraction | Decimal | int, quantity_format: QuantityFormat = "BinarySI"
 ) -> str:
-    """Render a value in the shortest form that keeps it exact, such as `1536Mi`.
+    """Render a value in its shortest exact form, such as `1536Mi`.
 
     A value that has no exact binary form (below 1024, or with a fraction) is rendered as
     `DecimalSI`.
 
     Raises:
-        ValueError: The value has parts finer than one nano unit.
+        ValueError: The value is not a multiple of one nano unit.
     """
     exact = Fraction(value)
     nanos, rest = divmod(exact * _NANO, 1)
@@ -82,7 +82,7 @@ def render_quantity(
 def canonicalize_quantity(quantity: str | int) -> str:
     """Render a quantity in its canonical form: `0.5Gi` becomes `512Mi`.
 
-    The API server shows most quantities so, but not all: compare values, never text.
+    The API server stores most quantities in this form, but not all: compare values, never text.
 
     Raises:
         ValueError: The text is not a quantity.
@@ -92,7 +92,7 @@ def canonicalize_quantity(quantity: str | int) -> str:
 
 
 def _parse(quantity: str | int) -> tuple[Fraction, QuantityFormat]:
-    # JSON's true is a Python int; a size of "true" is a mistake, not one byte.
+    # `True` is an int in Python, but a size of `true` is an error and not one byte.
     if isinstance(quantity, bool) or not isinstance(quantity, str | int):
         raise ValueError(  # noqa: TRY004 pydantic reports these
             f"{quantity!r} is not a quantity; write one such as '10Gi'"
@@ -100,7 +100,7 @@ def _parse(quantity: str | int) -> tuple[Fraction, QuantityFormat]:
     return _parse_text(str(quantity))
 
 
-@lru_cache(maxsize=256)  # The same few are compared in each pass.
+@lru_cache(maxsize=256)  # Each reconcile parses the same few quantities.
 def _parse_text(text: str) -> tuple[Fraction, QuantityFormat]:
     match = _PATTERN.fullmatch(text) if len(text) <= TEXT_LIMIT else None
     if match is None:

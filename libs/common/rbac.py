@@ -1,9 +1,9 @@
-"""Permissions of operators, as data: what an operator may do, and the roles made from it.
+"""Permissions of operators as data, and the roles that are built from them.
 
-The rules of an operator follow from its watches (`libs.common.runtime.permissions`). The generator
-adds those of the framework, merges them and writes them into the chart. Rules on namespaced kinds
-are granted in the watched namespaces only, so least privilege is the default; rules on
-cluster-scoped kinds are kept apart.
+The rules of an operator are derived from its watches (`libs.common.runtime.permissions`). The
+generator adds the rules of the framework, merges all rules and writes them into the chart. Rules on
+namespaced kinds are granted only in the watched namespaces, so least privilege is the default;
+rules on cluster-scoped kinds are separate.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Final
 from libs.common.kinds import CLUSTER_ROLE, EVENT, LEASE, ROLE, Kind, Manifest, build_object
 
 READ_VERBS: Final = ("get", "list", "watch")
-"""What a cache needs."""
+"""Verbs that a cache needs."""
 WRITE_VERBS: Final = ("create", "update", "patch", "delete", "deletecollection")
-"""What a user who edits objects needs besides reading."""
+"""Verbs that a user needs to edit objects, in addition to reading."""
 
 _VERB_ORDER: Final = {verb: i for i, verb in enumerate((*READ_VERBS, *WRITE_VERBS))}
 _FORBIDDEN_VERBS: Final = frozenset({"*", "escalate", "bind", "impersonate"})
@@ -44,16 +44,16 @@ _SENSITIVE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PolicyRule:
-    """Grant verbs on resources.
+    """A rule that grants verbs on resources.
 
     Attributes:
         api_groups: API groups; the core group is the empty string.
-        resources: Plurals, with a subresource where one is meant: `pods/eviction`.
-        verbs: What may be done.
-        resource_names: Names of the only objects meant; empty means all. `list`, `watch` and
-            `create` cannot be confined by name.
-        cluster_scoped: Whether the resources do not live in namespaces.
-        why: Reason for readers of the chart; sensitive resources need one.
+        resources: Plurals, optionally with a subresource: `pods/eviction`.
+        verbs: Verbs that are granted.
+        resource_names: Names of the objects; empty for all. `list`, `watch` and `create` cannot be
+            restricted by name.
+        cluster_scoped: Whether the resources are cluster-scoped.
+        why: Reason for readers of the chart; required for sensitive resources.
     """
 
     api_groups: tuple[str, ...]
@@ -72,7 +72,7 @@ class PolicyRule:
 
 
 def grant(kind: Kind, *verbs: str, subresource: str = "", why: str = "") -> PolicyRule:
-    """Grant verbs on a kind or on one of its subresources."""
+    """Build a rule on a kind or on one of its subresources."""
     resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
     return PolicyRule(
         (kind.group,), (resource,), verbs, cluster_scoped=not kind.namespaced, why=why
@@ -80,12 +80,12 @@ def grant(kind: Kind, *verbs: str, subresource: str = "", why: str = "") -> Poli
 
 
 def own(kind: Kind, *, finalizer: bool = True, owner: bool = True) -> tuple[PolicyRule, ...]:
-    """Grant what a controller needs on its primary kind: read, write status, own children.
+    """Build the rules of a controller on its primary kind: read, write status, own children.
 
     Args:
         kind: Kind that the controller reconciles.
-        finalizer: Whether the controller puts a finalizer on it, which is a patch of the object.
-        owner: Whether it owns what the controller makes.
+        finalizer: Whether the controller adds a finalizer, which is a patch of the object.
+        owner: Whether it owns the objects that the controller creates.
     """
     verbs = (*READ_VERBS, "patch") if finalizer else READ_VERBS
     rules = (
@@ -96,45 +96,45 @@ def own(kind: Kind, *, finalizer: bool = True, owner: bool = True) -> tuple[Poli
         return rules
     return (
         *rules,
-        # Where OwnerReferencesPermissionEnforcement is on, an owner reference that blocks the
-        # deletion of its owner needs this.
+        # With the admission plugin OwnerReferencesPermissionEnforcement, an owner reference that
+        # blocks the deletion of its owner needs this permission.
         grant(kind, "update", subresource="finalizers", why="own children"),
     )
 
 
 def children(kind: Kind, *verbs: str, why: str = "") -> tuple[PolicyRule, ...]:
-    """Grant reading a child kind, and the verbs with which the controller writes it."""
+    """Build the rules on a child kind: reading, and the verbs of the controller's writes."""
     return (grant(kind, *READ_VERBS, *verbs, why=why or "manage child objects"),)
 
 
 def reads(kind: Kind, *, why: str = "") -> tuple[PolicyRule, ...]:
-    """Grant reading a kind."""
+    """Build the rule for reading a kind."""
     return (grant(kind, *READ_VERBS, why=why),)
 
 
 def event_rules() -> tuple[PolicyRule, ...]:
-    """Return what any operator needs where its objects live: to write events."""
+    """Return the rules that any operator needs in watched namespaces: writing Events."""
     return (grant(EVENT, "create", "patch", why="write Events"),)
 
 
 def operator_namespace_rules(operator_id: str) -> tuple[PolicyRule, ...]:
-    """Return what any operator needs in its own namespace: its Lease, and events about it."""
+    """Return the rules that any operator needs in its own namespace: its Lease and Events."""
     lease = grant(LEASE, "get", "update", "patch", why="elect a leader")
     return (
         replace(lease, resource_names=(operator_id,)),
-        # Create cannot be confined by name.
+        # Create cannot be restricted by name.
         grant(LEASE, "create", why="elect a leader"),
         *event_rules(),
     )
 
 
 def viewer_rules(kind: Kind) -> tuple[PolicyRule, ...]:
-    """Return what a person needs to look at objects of a kind."""
+    """Return the rules that a person needs to view objects of a kind."""
     return (grant(kind, *READ_VERBS), grant(kind, "get", subresource="status"))
 
 
 def editor_rules(kind: Kind, *, scale: bool = False) -> tuple[PolicyRule, ...]:
-    """Return what a person needs to keep objects of a kind.
+    """Return the rules that a person needs to edit objects of a kind.
 
     Args:
         kind: Kind to edit.
@@ -150,10 +150,10 @@ def editor_rules(kind: Kind, *, scale: bool = False) -> tuple[PolicyRule, ...]:
 
 
 def merge_rules(rules: Iterable[PolicyRule]) -> tuple[PolicyRule, ...]:
-    """Merge rules into the shortest equal list, in an order that does not depend on theirs.
+    """Merge rules into the shortest equivalent list, in an order that does not depend on the input.
 
     Verbs on the same resource are joined, then resources of a group with the same verbs. Reasons
-    are dropped, for a merged rule has several.
+    are dropped, because a merged rule has several.
     """
     verbs: dict[tuple[bool, str, tuple[str, ...], str], set[str]] = {}
     for rule in rules:
@@ -173,7 +173,7 @@ def merge_rules(rules: Iterable[PolicyRule]) -> tuple[PolicyRule, ...]:
 
 
 def sort_verbs(verbs: Iterable[str]) -> tuple[str, ...]:
-    """Sort verbs as people list them: reading first, then writing, then the rest by name."""
+    """Sort verbs: reading first, then writing, then the rest by name."""
     return tuple(
         sorted(set(verbs), key=lambda verb: (_VERB_ORDER.get(verb, len(_VERB_ORDER)), verb))
     )
@@ -201,7 +201,7 @@ def build_cluster_role(
 
 
 def lint_rules(rules: Sequence[PolicyRule]) -> list[str]:
-    """Check rules against least privilege; returns one sentence for each offense."""
+    """Check rules for least privilege, and return one sentence for each violation."""
     return [problem for rule in rules for problem in _lint_rule(rule)]
 
 

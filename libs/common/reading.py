@@ -1,7 +1,7 @@
-"""Read fields of raw objects that other people write: what does not fit counts as absent.
+"""Read fields of raw objects of other writers: a value of an unexpected type counts as absent.
 
-A view must never fail on an object that a newer or a broken writer made: a reconcile that dies on
-somebody else's object stops for a reason that its own user cannot see.
+A view must never fail on an object of a newer or faulty writer: a reconcile that fails on somebody
+else's object would stop for a reason that its user cannot see.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from libs.common.quantity import parse_quantity
 
 
 def map_at(manifest: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
-    """Return the map at a path, empty when there is none."""
+    """Return the map at a path, or an empty map."""
     value: Any = manifest
     for name in path:
-        # Nearly every map is a dict, and to ask an abstract class takes several times as long.
+        # Nearly every map is a dict, and checking an abstract class takes several times as long.
         if type(value) is not dict and not isinstance(value, Mapping):
             return {}
         value = value.get(name)
@@ -26,30 +26,30 @@ def map_at(manifest: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
 
 
 def text_at(manifest: Mapping[str, Any], *path: str) -> str:
-    """Return the text at a path, empty when there is none."""
+    """Return the text at a path, or an empty text."""
     value = map_at(manifest, *path[:-1]).get(path[-1])
     return value if isinstance(value, str) else ""
 
 
 def is_set_at(manifest: Mapping[str, Any], *path: str) -> bool:
-    """Return whether the value at a path is true; a text such as `"true"` is not."""
+    """Return whether the value at a path is the boolean true; the text `"true"` is not."""
     return map_at(manifest, *path[:-1]).get(path[-1]) is True
 
 
 def int_at(manifest: Mapping[str, Any], *path: str) -> int | None:
-    """Return the integer at a path, None if there is none."""
+    """Return the integer at a path, or None."""
     value = map_at(manifest, *path[:-1]).get(path[-1])
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def maps_at(manifest: Mapping[str, Any], *path: str) -> list[Mapping[str, Any]]:
-    """Return the maps of the list at a path, and nothing else that is in it."""
+    """Return the items of the list at a path that are maps."""
     value = map_at(manifest, *path[:-1]).get(path[-1])
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
 def texts_at(manifest: Mapping[str, Any], *path: str) -> tuple[str, ...]:
-    """Return the texts of the list at a path, and nothing else that is in it."""
+    """Return the items of the list at a path that are texts."""
     value = map_at(manifest, *path[:-1]).get(path[-1])
     return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
 
@@ -62,7 +62,7 @@ def text_map_at(manifest: Mapping[str, Any], *path: str) -> dict[str, str]:
 
 
 def quantity_at(manifest: Mapping[str, Any], *path: str) -> Fraction | None:
-    """Return the quantity at a path in base units, None when there is none that can be read."""
+    """Return the quantity at a path in base units, or None if it is absent or invalid."""
     value = map_at(manifest, *path[:-1]).get(path[-1])
     if isinstance(value, bool) or not isinstance(value, str | int):
         return None
@@ -73,7 +73,7 @@ def quantity_at(manifest: Mapping[str, Any], *path: str) -> Fraction | None:
 
 
 def time_at(manifest: Mapping[str, Any], *path: str) -> datetime | None:
-    """Return the time at a path, None when there is none that can be read."""
+    """Return the time at a path, or None if it is absent or invalid."""
     try:
         moment = datetime.fromisoformat(text_at(manifest, *path))
     except ValueError:
@@ -82,7 +82,7 @@ def time_at(manifest: Mapping[str, Any], *path: str) -> datetime | None:
 
 
 def condition_at(manifest: Mapping[str, Any], type: str) -> Mapping[str, Any]:
-    """Return the condition of a type, empty when there is none."""
+    """Return the condition of a type, or an empty map."""
     for condition in maps_at(manifest, "status", "conditions"):
         if condition.get("type") == type:
             return condition
@@ -90,9 +90,9 @@ def condition_at(manifest: Mapping[str, Any], type: str) -> Mapping[str, Any]:
 
 
 def holds_at(manifest: Mapping[str, Any], type: str) -> bool:
-    """Return whether a condition holds for the generation that the object has now.
+    """Return whether a condition is True for the current generation of the object.
 
-    A condition that names no generation is believed: KubeVirt and others never name one.
+    A condition without a generation counts as current: KubeVirt and others never set one.
     """
     condition = condition_at(manifest, type)
     observed = condition.get("observedGeneration")

@@ -1,7 +1,7 @@
-"""Keeps secrets out of whatever leaves the process: logs, events and traces.
+"""Keeps secrets out of logs, Events and traces.
 
-Three nets, since each has holes of its own: keys that name a secret lose their value, objects of
-kind Secret lose everything but their name, and texts lose what has the shape of a credential.
+Three methods complement each other: values of keys that name a secret are removed, objects of kind
+Secret are reduced to their name, and text that looks like a credential is removed.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Final
 from pydantic import BaseModel
 
 REDACTED: Final = "[redacted]"
-"""Stands where a secret stood."""
+"""Replacement for a secret."""
 
 _MAX_DEPTH: Final = 12
 _MAX_TEXT: Final = 16_384
@@ -21,7 +21,7 @@ _SENSITIVE_KEY: Final = re.compile(
     r"passw(or)?d|passphrase|token|secret|authorization|credential|cookie|api_?key"
     r"|(private|access|client|signing|encryption)_?key|kubeconfig|string_?data|bearer",
 )
-# A name, a path or a number about a secret is not the secret.
+# A name, a path or a number that belongs to a secret is not the secret.
 _HARMLESS_KEY: Final = re.compile(
     r"(name|names|namespace|ref|refs|count|seconds|bytes|path|file|kind|uid|version|type)$"
     r"|^fencing_token$"
@@ -35,7 +35,7 @@ _TEXT_RULES: Final = (
         REDACTED,
     ),
     (re.compile(r"\beyJ[\w-]{6,}\.[\w-]{6,}(?:\.[\w-]*)?"), REDACTED),
-    # Long, or with a digit or capital: "basic health check" is no credential.
+    # Long, or with a digit or capital letter: "basic health check" is not a credential.
     (
         re.compile(r"\b((?i:bearer|basic))\s+(?:(?=\S*[A-Z0-9=])[\w.~+/=-]{6,}|[\w.~+/=-]{20,})"),
         rf"\1 {REDACTED}",
@@ -48,7 +48,7 @@ _TEXT_RULES: Final = (
     ),
     (re.compile(rf"""(\b{_WORDS}=)(?!["'\[])[^\s&,;)]+""", re.IGNORECASE), rf"\1{REDACTED}"),
 )
-# Most texts hold none of these, and one scan is cheaper than six.
+# Most texts contain none of these, and one scan is cheaper than six.
 _SUSPICIOUS: Final = re.compile(
     r"passw|passphrase|token|secret|api[_-]?key|private|bearer|basic\s|eyJ|://[^/\s]*@",
     re.IGNORECASE,
@@ -56,16 +56,16 @@ _SUSPICIOUS: Final = re.compile(
 
 
 def is_sensitive_key(key: str) -> bool:
-    """Return whether what is kept under a key is likely a secret.
+    """Return whether the value of a key is probably a secret.
 
-    `token`, `dbPassword` and `secret` are; `secret_name` and `tokenPath` are not.
+    This is true for `token`, `dbPassword` and `secret`, but not for `secret_name` and `tokenPath`.
     """
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).replace("-", "_").lower()
     return bool(_SENSITIVE_KEY.search(snake)) and not _HARMLESS_KEY.search(snake)
 
 
 def redact_text(text: str) -> str:
-    """Take what has the shape of a credential out of a text."""
+    """Remove everything that looks like a credential from a text."""
     if len(text) > _MAX_TEXT:
         text = f"{text[:_MAX_TEXT]}... ({len(text)} characters)"
     if _SUSPICIOUS.search(text):
@@ -75,11 +75,11 @@ def redact_text(text: str) -> str:
 
 
 def redact(value: object, depth: int = 0) -> object:
-    """Copy a value without its secrets, into what JSON can hold.
+    """Return a copy of a value without its secrets that can be rendered as JSON.
 
     Args:
-        value: Anything; objects that are not containers are taken by their text.
-        depth: How deep the value lies in its container; what is deeper than 12 is left out.
+        value: Any value; objects that are not containers are converted to text.
+        depth: Depth of the value in its container; values deeper than 12 are omitted.
     """
     match value:
         case None | bool() | int() | float():
@@ -101,7 +101,7 @@ def redact(value: object, depth: int = 0) -> object:
 
 
 def redact_items(items: Iterable[tuple[str, object]]) -> dict[str, object]:
-    """Copy named values without their secrets."""
+    """Return a copy of named values without their secrets."""
     return {
         key: REDACTED if value and is_sensitive_key(key) else redact(value, 1)
         for key, value in items
@@ -120,7 +120,8 @@ def _redact_mapping(value: Mapping[object, object], depth: int) -> object:
         if name == _LAST_APPLIED or (name == "value" and hides_value):
             result[name] = REDACTED
         elif is_sensitive_key(name) and not isinstance(item, Mapping | list | tuple | bool):
-            # A container under such a name, as `secretKeyRef`, is a reference: look into it.
+            # A container with such a name, such as `secretKeyRef`, is a reference: check its
+            # values.
             result[name] = item if item is None else REDACTED
         else:
             result[name] = redact(item, depth + 1)

@@ -1,4 +1,4 @@
-"""Custom resource definitions from pydantic models: write the model, the rest is generated."""
+"""CustomResourceDefinitions generated from pydantic models."""
 
 from libs.common.crd.build import build_crd, build_object_schema
 from libs.common.crd.definition import (

@@ -41,7 +41,7 @@ def build_crd(*models: type[CustomResource]) -> Manifest:
     """Build the CustomResourceDefinition of a kind from the models of its versions.
 
     Raises:
-        SchemaError: A model cannot be a schema, or the versions do not belong together.
+        SchemaError: A model has no structural schema, or the versions are inconsistent.
     """
     metas = [model.crd_meta for model in models]
     _check_versions(models)
@@ -113,7 +113,7 @@ def _check_versions(models: tuple[type[CustomResource], ...]) -> None:
 
 
 def _describe_field(model: type[CustomResource], name: str, field: Manifest) -> Manifest:
-    """Give `spec` and `status` their usual sentence where the author wrote none."""
+    """Add the usual description to `spec` and `status` if the author wrote none."""
     usual = {
         "spec": f"spec is the desired state of the {model.crd_meta.kind.kind}.",
         "status": f"status is the observed state of the {model.crd_meta.kind.kind}.",
@@ -125,12 +125,12 @@ def _describe_field(model: type[CustomResource], name: str, field: Manifest) -> 
 
 
 def _drop_defaults(node: Any) -> Any:
-    """Drop every default of a status: what was not observed must not look as if it were."""
+    """Drop every default of a status: a default must not look like an observation."""
     if isinstance(node, list):
         return [_drop_defaults(item) for item in node]
     if not isinstance(node, dict):
         return node
-    # A property may itself be called default: only the keyword goes, a property is a schema.
+    # A property may be named default: only the keyword is dropped, a property is a schema.
     kept = {name: value for name, value in node.items() if name != "default"}
     if "properties" in kept:
         kept["properties"] = {

@@ -1,4 +1,4 @@
-"""Custom resources: a model of the whole object, and what its CRD says besides the schema."""
+"""Custom resources: a model of the whole object, and the metadata of its CRD."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class PrinterColumn:
 
 
 AGE: Final = PrinterColumn("Age", "date", ".metadata.creationTimestamp")
-"""The column that ends each table."""
+"""The last column of each table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Scale:
     """The scale subresource: what `kubectl scale` and autoscalers use.
 
     Attributes:
-        spec_replicas: Path of the wanted number.
+        spec_replicas: Path of the desired number.
         status_replicas: Path of the observed number.
         label_selector: Path of the selector as text; needed by autoscalers.
     """
@@ -79,17 +79,19 @@ class Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrdMeta:
-    """What a CustomResourceDefinition says besides the schema.
+    """The parts of a CustomResourceDefinition other than the schema.
 
     Attributes:
         kind: Group, version, kind, plural and scope.
         singular: Singular resource name.
-        short_names: Names that `kubectl get` takes as well.
+        short_names: Short names that `kubectl get` accepts.
         categories: Groups of kinds that `kubectl get` lists together.
         columns: Columns of `kubectl get`.
         scale: The scale subresource, if any.
-        storage: Whether objects are stored in this version; one version of a kind is.
-        selectable: Paths that field selectors may name besides metadata, such as `.spec.pool`.
+        storage: Whether objects are stored in this version; exactly one version of a kind is the
+            storage version.
+        selectable: Paths that field selectors can use in addition to metadata, such as
+            `.spec.pool`.
         served: Whether the API server serves this version.
         deprecated: Warning that users of this version get; empty when it is not deprecated.
         conditions: Condition types with their docstrings.
@@ -118,7 +120,7 @@ class CrdMeta:
 class CustomResource(KubernetesModel):
     """A whole object of a custom kind; subclasses add `spec` and mostly `status`.
 
-    A `status` turns the status subresource on.
+    A field `status` enables the status subresource.
 
     Class arguments describe the CRD: `class PodSet(CustomResource, group=..., version=...)`.
     """
@@ -130,7 +132,7 @@ class CustomResource(KubernetesModel):
     kind: str = Field(default="", validate_default=True)
     """kind is the kind of the object."""
     metadata: ObjectMeta = ObjectMeta()
-    """metadata names the object and tells its age."""
+    """metadata is the standard metadata of the object."""
 
     def __init_subclass__(
         cls,
@@ -153,7 +155,7 @@ class CustomResource(KubernetesModel):
         reasons: type[StrEnum] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Keep what the CRD says besides the schema; see `CrdMeta` for the arguments."""
+        """Store the metadata of the CRD; see `CrdMeta` for the arguments."""
         super().__init_subclass__(**kwargs)
         name = kind or cls.__name__
         cls.crd_meta = CrdMeta(
@@ -191,12 +193,12 @@ class CustomResource(KubernetesModel):
         """Read an object of this kind.
 
         Raises:
-            ParseError: The object does not fit; names each offending field.
+            ParseError: The object does not match the model; the error names each invalid field.
         """
         return parse(cls, manifest)
 
     def to_manifest(self) -> Manifest:
-        """Render the whole object; metadata holds only what is known."""
+        """Render the whole object; metadata contains only known fields."""
         manifest = super().to_manifest()
         manifest["metadata"] = {
             name: value for name, value in manifest["metadata"].items() if value
@@ -213,7 +215,7 @@ def parse[M: KubernetesModel](model: type[M], manifest: Manifest) -> M:
     """Read a manifest into a model.
 
     Raises:
-        ParseError: The manifest does not fit: `PodSet default/web: spec.replicas: ...`.
+        ParseError: The manifest does not match: `PodSet default/web: spec.replicas: ...`.
     """
     try:
         return model.from_manifest(manifest)
@@ -229,7 +231,7 @@ def _check_same(value: str, expected: str) -> str:
 
 def _describe(model: type[KubernetesModel], manifest: Manifest) -> str:
     metadata = manifest.get("metadata")
-    # What does not fit the model may be of any shape.
+    # Input that does not match the model can have any shape.
     metadata = metadata if isinstance(metadata, dict) else {}
     key = Key(metadata.get("namespace") or "", metadata.get("name") or "")
     name = model.crd_meta.kind.kind if issubclass(model, CustomResource) else model.__name__
@@ -245,14 +247,14 @@ def _field_errors(err: ValidationError) -> list[FieldError]:
 
 def _render_path(location: Sequence[int | str]) -> str:
     path = ""
-    # A key of a map that does not fit is said in the message, and the map is the place.
+    # An invalid key of a map is named in the message; the path is the path of the map.
     for part in location[:-2] if location[-1:] == ("[key]",) else location:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
     return path
 
 
 def _render_message(message: str, kind: str) -> str:
-    """Drop pydantic's own words, keep the sentence that a person can act on."""
+    """Remove pydantic's prefix and keep the sentence that helps a person."""
     if kind == "missing":
         return "is required"
     message = message.removeprefix("Value error, ")

@@ -1,4 +1,4 @@
-"""CEL rules of fields that keep their value."""
+"""CEL rules for immutable fields."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def escape_property(name: str) -> str:
 def build_immutable_rules(
     name: str, mode: str, *, always_present: bool
 ) -> tuple[Manifest, list[Manifest]]:
-    """Build the rule on an immutable field, and those on the object that holds it.
+    """Build the rule on an immutable field, and the rules on the object that contains it.
 
-    A transition rule runs only where both old and new value exist, so that setting and removing
-    an optional field is seen from the object above alone.
+    A transition rule runs only if both the old and the new value exist. So only a rule on the
+    containing object can see that an optional field is set or removed.
 
     Args:
         name: Serialized name of the field.
-        mode: `always`, or `once` for a field that may be set later.
+        mode: `always`, or `once` for a field that can be set later.
         always_present: Whether the field is required or has a default.
     """
     own = {"rule": "self == oldSelf", "message": f"{name} is immutable"}

@@ -1,6 +1,6 @@
-"""API lint: conventions of the Kubernetes API that a schema can break without being wrong.
+"""API lint: conventions of the Kubernetes API that a valid schema can violate.
 
-Each rule has a name; a field that must break one says so where it is defined, with a reason:
+Each rule has a name. A field that must violate a rule has a waiver with a reason at its definition:
 `Annotated[bool, Waive("no-booleans", "the predecessor had it so")]`.
 """
 
@@ -22,13 +22,13 @@ _CAMEL: Final = re.compile(r"[a-z][a-zA-Z0-9]*")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One field that breaks one rule.
+    """A field that violates a rule.
 
     Attributes:
         kind: Kind and version, such as `PodSet v1`.
         path: Serialized path of the field.
         rule: Name of the rule, as `Waive` takes it.
-        message: What is wrong and what to do.
+        message: The problem and how to fix it.
     """
 
     kind: str
@@ -43,7 +43,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """One node of a schema with its place."""
+    """A node of a schema with its path."""
 
     path: str
     name: str
@@ -56,7 +56,7 @@ type _Check = Callable[[_Field], str | None]
 
 
 def lint_crd(model: type[CustomResource]) -> list[Finding]:
-    """Check the schema of a kind against the conventions; returns what is not waived."""
+    """Return the findings in the schema of a kind that are not waived."""
     built = build_object_schema(model)
     meta = model.crd_meta
     return lint_schema(built.schema, built.waivers, kind=f"{meta.kind.kind} {meta.kind.version}")
@@ -65,7 +65,10 @@ def lint_crd(model: type[CustomResource]) -> list[Finding]:
 def lint_schema(
     schema: Manifest, waivers: Mapping[str, Mapping[str, str]], *, kind: str
 ) -> list[Finding]:
-    """Check the schema of an object; a waiver without a reason, or without effect, is a finding."""
+    """Check the schema of an object.
+
+    A waiver without a reason or without effect is a finding as well.
+    """
     used: set[tuple[str, str]] = set()
     findings = []
     for field in _walk_fields(schema):

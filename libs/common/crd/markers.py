@@ -1,8 +1,8 @@
-"""Markers for `Annotated`: what a Kubernetes schema says and a Python type does not.
+"""Markers for `Annotated`: parts of a Kubernetes schema that a Python type cannot express.
 
-Each marker writes one extension keyword into the JSON schema that pydantic makes; `schema.py` turns
-the keywords into those that the API server knows. Keywords that begin with `x-slipway-` are ours
-and never leave the generator.
+Each marker writes one extension keyword into the JSON schema of pydantic; `schema.py` converts the
+keywords to keywords of the API server. Keywords with the prefix `x-slipway-` are internal and never
+leave the generator.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ class _Keywords:
     def __get_pydantic_json_schema__(
         self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> Manifest:
-        """Add the keywords; those that are lists or maps are joined with what exists."""
+        """Add the keywords; lists and maps are merged with existing ones."""
         return join_keywords(dict(handler(core_schema)), self.keywords())
 
 
 @dataclass(frozen=True, slots=True)
 class Rule(_Keywords):
-    """A CEL rule that the API server enforces, on a field, a model or the whole object.
+    """A CEL rule on a field, a model or the whole object, which the API server enforces.
 
     Attributes:
         rule: CEL expression; `self` is the annotated value, `oldSelf` makes it a transition rule.
-        message: What the user reads when the rule fails.
+        message: Message for the user if the rule fails.
         reason: Cause that the API server reports.
         field_path: Path below `self` that the error names, such as `.replicas`.
         message_expression: CEL expression for the message, when it needs a value.
@@ -69,11 +69,11 @@ class Rule(_Keywords):
     optional_old_self: bool = False
 
     def keywords(self) -> Manifest:
-        """Return the rule as the one entry of a list."""
+        """Return the rule as a list with one entry."""
         return {VALIDATIONS: [self.to_manifest()]}
 
     def to_manifest(self) -> Manifest:
-        """Build the entry of `x-kubernetes-validations`, defaults left out."""
+        """Build the entry of `x-kubernetes-validations` without defaults."""
         entry: Manifest = {"rule": self.rule, "message": self.message}
         if self.message_expression:
             entry["messageExpression"] = self.message_expression
@@ -88,10 +88,10 @@ class Rule(_Keywords):
 
 @dataclass(frozen=True, slots=True)
 class Immutable(_Keywords):
-    """The field keeps the value that it was created with.
+    """The field is immutable.
 
     Attributes:
-        once: Whether an optional field may be set later, and is fixed only from then on.
+        once: Whether an optional field can be set later and is immutable only from then on.
     """
 
     once: bool = False
@@ -147,7 +147,7 @@ class MapAtomic(_Keywords):
 
 @dataclass(frozen=True, slots=True)
 class IntFormat(_Keywords):
-    """Width of an integer, where its bounds do not tell."""
+    """Width of an integer, if its bounds do not determine it."""
 
     format: Literal["int32", "int64"]
 
@@ -158,11 +158,11 @@ class IntFormat(_Keywords):
 
 @dataclass(frozen=True, slots=True)
 class Waive(_Keywords):
-    """Excuse a field from one rule of the API lint.
+    """Exempt a field from a rule of the API lint.
 
     Attributes:
         rule: Name of the rule, such as `no-booleans`.
-        reason: Why the rule does not hold here; shown by the lint when it is missing.
+        reason: Why the rule does not apply here; the lint reports a missing reason.
     """
 
     rule: str
@@ -175,26 +175,26 @@ class Waive(_Keywords):
 
 @dataclass(frozen=True, slots=True)
 class Verbatim(_Keywords):
-    """A schema fragment that takes the place of what pydantic would say.
+    """A schema fragment that replaces the schema of pydantic.
 
-    The fragment is trusted: it is copied as it stands, so keep it to the types of this package.
+    The fragment is copied unchanged, so use this only for the types of this package.
     """
 
     schema: Mapping[str, Any] = field(default_factory=dict)
 
     def keywords(self) -> Manifest:
-        """Return the fragment under our own keyword."""
+        """Return the fragment under the internal keyword."""
         return {VERBATIM: dict(self.schema)}
 
     def __get_pydantic_json_schema__(
         self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> Manifest:
-        """Ignore the type: only the fragment counts."""
+        """Ignore the type and use only the fragment."""
         return self.keywords()
 
 
 def join_keywords(schema: Manifest, extra: Mapping[str, Any]) -> Manifest:
-    """Join keywords of two layers; the second wins, rules and waivers of both stay."""
+    """Merge the keywords of two layers: the second wins, but rules and waivers of both are kept."""
     joined = {**schema, **extra}
     if VALIDATIONS in schema and VALIDATIONS in extra:
         joined[VALIDATIONS] = [*schema[VALIDATIONS], *extra[VALIDATIONS]]

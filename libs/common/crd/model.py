@@ -13,14 +13,14 @@ from libs.common.kinds import Manifest
 
 
 class KubernetesModel(BaseModel):
-    """A part of a Kubernetes object: camelCase on the wire, Python names in code.
+    """A part of a Kubernetes object: camelCase in JSON, Python names in code.
 
-    Instances are frozen. Fields that the model does not know are ignored, since a newer version of
-    the CRD may have them; `extra="allow"` keeps them, and the API server then does too.
-    The docstring under a field is its description, and begins with the serialized name.
+    Instances are frozen. Unknown fields are ignored, because a newer version of the CRD may have
+    them; `extra="allow"` keeps them, in the API server as well. The docstring under a field is its
+    description and begins with the serialized name.
 
     Attributes:
-        crd_rules: CEL rules on the object as a whole, from `class X(KubernetesModel, rules=...)`.
+        crd_rules: CEL rules on the whole object, from `class X(KubernetesModel, rules=...)`.
     """
 
     model_config = ConfigDict(
@@ -36,7 +36,7 @@ class KubernetesModel(BaseModel):
     crd_rules: ClassVar[tuple[Rule, ...]] = ()
 
     def __init_subclass__(cls, *, rules: tuple[Rule, ...] = (), **kwargs: Any) -> None:
-        """Add the rules of this class to those of its bases."""
+        """Add the rules of this class to the rules of its bases."""
         super().__init_subclass__(**kwargs)
         cls.crd_rules = (*cls.crd_rules, *rules)
 
@@ -57,10 +57,10 @@ class KubernetesModel(BaseModel):
         """Read a part of a manifest; serialized names only.
 
         Raises:
-            pydantic.ValidationError: The part does not fit.
+            pydantic.ValidationError: The part does not match the model.
         """
         return cls.model_validate(manifest, by_alias=True, by_name=False)
 
     def to_manifest(self) -> Manifest:
-        """Render as a part of a manifest: serialized names, JSON types, absent fields left out."""
+        """Render as a part of a manifest: serialized names, JSON types, without absent fields."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -43,34 +43,34 @@ class OwnerReference(KubernetesModel):
     uid: str
     """uid is the UID of the owner."""
     controller: bool = False
-    """controller says whether the owner is the managing controller."""
+    """controller is true if the owner is the managing controller."""
     block_owner_deletion: bool = False
-    """blockOwnerDeletion says whether foreground deletion of the owner waits for this object."""
+    """blockOwnerDeletion is true if foreground deletion of the owner waits for this object."""
 
 
 class ObjectMeta(KubernetesModel):
-    """ObjectMeta is the metadata of an object as far as operators read it."""
+    """ObjectMeta is the part of the metadata of an object that operators read."""
 
     name: str = ""
     """name is unique in the namespace."""
     namespace: str = ""
     """namespace is empty for cluster-scoped kinds."""
     uid: str = ""
-    """uid is given by the API server."""
+    """uid is assigned by the API server."""
     resource_version: str = ""
     """resourceVersion changes with each write."""
     generation: int = 0
     """generation changes with each write of the spec."""
     creation_timestamp: Timestamp | None = None
-    """creationTimestamp is when the object was created."""
+    """creationTimestamp is the time at which the object was created."""
     deletion_timestamp: Timestamp | None = None
-    """deletionTimestamp is set once deletion was asked for."""
+    """deletionTimestamp is set when deletion is requested."""
     labels: dict[str, str] = {}
-    """labels are for selection."""
+    """labels are key-value pairs for selection."""
     annotations: dict[str, str] = {}
-    """annotations are for everything else."""
+    """annotations are key-value pairs that are not used for selection."""
     finalizers: list[str] = []
-    """finalizers must be gone before the object goes."""
+    """finalizers must be removed before the object is deleted."""
     owner_references: list[OwnerReference] = []
     """ownerReferences name the owners."""
 
@@ -81,12 +81,12 @@ class ObjectMeta(KubernetesModel):
 
     @property
     def is_deleting(self) -> bool:
-        """Whether deletion has been asked for."""
+        """Whether deletion was requested."""
         return self.deletion_timestamp is not None
 
 
 class StatusCondition(KubernetesModel):
-    """StatusCondition is one condition in the status of an object."""
+    """StatusCondition is a condition in the status of an object."""
 
     type: Annotated[str, Field(min_length=1, max_length=316)]
     """type is the type of the condition, in UpperCamelCase."""
@@ -106,7 +106,7 @@ class StatusCondition(KubernetesModel):
 
 
 Conditions = Annotated[list[StatusCondition], ListMap("type"), Field(max_length=32)]
-"""The conditions of a status: one of each type."""
+"""The conditions of a status, at most one of each type."""
 
 
 _VALUES_RULE: Final = Rule(
@@ -117,23 +117,23 @@ _VALUES_RULE: Final = Rule(
 
 
 class LabelSelectorRequirement(KubernetesModel, rules=(_VALUES_RULE,)):
-    """LabelSelectorRequirement is one rule of a label selector."""
+    """LabelSelectorRequirement is a rule of a label selector."""
 
     key: LabelKey
-    """key is the label that the rule is about."""
+    """key is the label to which the rule applies."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
     """operator relates the label to the values."""
     values: Annotated[list[LabelValue], Field(max_length=64)] = []
-    """values are the values that In and NotIn compare with."""
+    """values are the values for In and NotIn."""
 
 
 class LabelSelector(KubernetesModel):
-    """LabelSelector picks objects by their labels; an empty one picks all."""
+    """LabelSelector selects objects by their labels. An empty selector selects all objects."""
 
     match_labels: LabelMap = {}
     """matchLabels are labels that must all exist with these values."""
     match_expressions: Annotated[list[LabelSelectorRequirement], Field(max_length=32)] = []
-    """matchExpressions are rules that must all hold."""
+    """matchExpressions are rules that must all match."""
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether labels satisfy the selector."""
@@ -148,7 +148,7 @@ class LocalObjectReference(KubernetesModel):
 
 
 class ObjectReference(KubernetesModel):
-    """ObjectReference names one object with its UID, for status fields."""
+    """ObjectReference names an object and its UID, for status fields."""
 
     name: DnsSubdomain
     """name is the name of the object."""
@@ -186,15 +186,15 @@ _POD_SPEC: Final = {
 }
 
 PodSpec = Annotated[Manifest, Verbatim(_POD_SPEC)]
-"""The spec of a pod as a raw object; the API server checks no more than that containers have names.
+"""The spec of a pod as a raw object. The API server checks only that containers have names.
 
-The whole schema of a pod is half a megabyte in a CRD; what is wrong beyond names is said by the API
-server when the pod is created.
+The full schema of a pod takes half a megabyte in a CRD; the API server reports other errors when
+the pod is created.
 """
 
 
 class TemplateMeta(KubernetesModel):
-    """TemplateMeta is the metadata that objects made from a template get."""
+    """TemplateMeta is the metadata of objects that are created from a template."""
 
     labels: LabelMap = {}
     """labels are added to each object."""
@@ -203,7 +203,7 @@ class TemplateMeta(KubernetesModel):
 
 
 class PodTemplate(KubernetesModel):
-    """PodTemplate describes the pods to make."""
+    """PodTemplate describes the pods to create."""
 
     metadata: TemplateMeta = TemplateMeta()
     """metadata holds the labels and annotations of the pods."""

@@ -1,12 +1,13 @@
 """Turn a pydantic model into a Kubernetes structural schema.
 
-JSON Schema, as pydantic writes it, and the structural schemas of the API server overlap in part.
-What both can say is copied, what has another spelling is translated, and anything else is an error
-that names the field: a schema that says less than the model would let bad input in.
+The JSON Schema of pydantic and the structural schemas of the API server overlap in part. Common
+keywords are copied, keywords with another spelling are translated, and anything else is an error
+that names the field: a schema that is weaker than the model would accept invalid input.
 
-The translations: references are inlined; `title` goes; `anyOf [T, null]` is T, since absent is how
-Kubernetes says null; `const` is an `enum` of one; numeric `exclusiveMinimum` becomes `minimum` with
-a flag; lists get a list type; defaults that mean absent are dropped; integers get a width.
+The translations: references are inlined; `title` is dropped; `anyOf [T, null]` becomes T, because
+Kubernetes omits absent fields; `const` is an `enum` of one; numeric `exclusiveMinimum` becomes
+`minimum` with a flag; lists get a list type; defaults that mean absent are dropped; integers get a
+width.
 """
 
 from __future__ import annotations
@@ -71,10 +72,10 @@ _LOOKAROUND: Final = re.compile(r"\(\?(<?[=!]|P[=>]|>)")
 
 @dataclass(frozen=True, slots=True)
 class StructuralSchema:
-    """A structural schema, and which fields are excused from which rules of the lint.
+    """A structural schema, and the waivers of its fields for the API lint.
 
     Attributes:
-        schema: The schema, as it stands in a CRD.
+        schema: The schema, in the form of a CRD.
         waivers: Path of a field -> rule -> reason.
     """
 
@@ -86,7 +87,8 @@ def build_schema(model: type[BaseModel]) -> StructuralSchema:
     """Build the structural schema of a model.
 
     Raises:
-        SchemaError: Fields of the model have no counterpart; lists all of them with their paths.
+        SchemaError: Fields of the model have no counterpart; the error lists all of them with their
+            paths.
     """
     raw = _render_json_schema(model)
     converter = _Converter(raw.pop("$defs", {}))
@@ -105,12 +107,12 @@ def _render_json_schema(model: type[BaseModel]) -> Manifest:
             )
     except (PydanticInvalidForJsonSchema, PydanticJsonSchemaWarning) as err:
         raise SchemaError(model.__name__, [str(err).splitlines()[0]]) from err
-    # A model that refers to itself comes as a bare reference to its definition.
+    # A recursive model is a bare reference to its definition.
     return raw
 
 
 class _Generator(GenerateJsonSchema):
-    """Pydantic's generator, which leaves out what a factory gives: a default like any other."""
+    """Pydantic's generator, extended by defaults that come from a factory."""
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         factory = schema.get("default_factory")
@@ -122,7 +124,7 @@ class _Generator(GenerateJsonSchema):
 
 
 class _Converter:
-    """One conversion: the definitions, and what was found on the way."""
+    """A conversion: the definitions, and the problems and waivers found so far."""
 
     def __init__(self, definitions: Mapping[str, Manifest]) -> None:
         self._definitions = definitions
@@ -130,7 +132,7 @@ class _Converter:
         self.waivers: dict[str, dict[str, str]] = {}
 
     def convert(self, raw: Manifest, path: str, seen: tuple[str, ...]) -> Manifest:
-        """Convert one node; `seen` are the definitions that it lies in."""
+        """Convert a node; `seen` are the definitions that contain it."""
         node, seen = self._flatten(raw, path, seen)
         node.pop("title", None)
         if waived := node.pop(WAIVE, None):
@@ -158,7 +160,7 @@ class _Converter:
     def _flatten(
         self, raw: Manifest, path: str, seen: tuple[str, ...]
     ) -> tuple[Manifest, tuple[str, ...]]:
-        """Resolve references and unions with null until a plain node is left."""
+        """Resolve references and unions with null until a plain node remains."""
         node = dict(raw)
         while True:
             if reference := node.pop("$ref", None):
@@ -182,7 +184,7 @@ class _Converter:
         return node, seen
 
     def _pick_members(self, node: Manifest) -> list[Manifest]:
-        """Take the members of a union out of a node, null left out."""
+        """Remove the members of a union from a node, and return them without null."""
         for keyword in ("anyOf", "oneOf", "allOf"):
             if keyword in node:
                 node.pop("discriminator", None)
@@ -190,7 +192,7 @@ class _Converter:
         return []
 
     def _rename(self, node: Manifest) -> None:
-        """Translate keywords that have another spelling in Kubernetes."""
+        """Rename keywords that have another spelling in Kubernetes."""
         if "const" in node:
             node["enum"] = [node.pop("const")]
         if node.pop("uniqueItems", False):
@@ -257,7 +259,7 @@ class _Converter:
         node["items"] = self.convert(node["items"], f"{path}[]", seen)
         node.setdefault(LIST_TYPE, "atomic")
         if node[LIST_TYPE] != "map" and _reads_old_self(node["items"]):
-            # The server refuses such a CRD: it cannot tell which old item an item has been.
+            # The server refuses such a CRD, because it cannot match old and new items.
             self._report(path, "a rule on its items reads oldSelf, so the list must be a ListMap")
         _drop_empty_default(node)
         for key in node.get(LIST_MAP_KEYS, ()):
@@ -286,12 +288,12 @@ def all_text(values: list[Any]) -> bool:
 
 
 def reflow(text: str) -> str:
-    """Join the lines of each paragraph of a docstring; readers wrap for themselves."""
+    """Join the lines of each paragraph of a docstring; viewers wrap text themselves."""
     return "\n\n".join(" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip()))
 
 
 def _reads_old_self(node: Manifest) -> bool:
-    """Return whether a rule of a converted node, or below it, compares with the old value."""
+    """Return whether a rule in a converted node uses the old value."""
     if IMMUTABLE in node or any("oldSelf" in one["rule"] for one in node.get(VALIDATIONS, ())):
         return True
     below = list(node.get("properties", {}).values())
@@ -300,16 +302,16 @@ def _reads_old_self(node: Manifest) -> bool:
 
 
 def _drop_empty_default(node: Manifest) -> None:
-    """Drop a default that means absent: empty text, list or map."""
+    """Drop a default that is equivalent to an absent value: empty text, list or map."""
     if node.get("default") in ("", [], {}):
         del node["default"]
 
 
 def _clean_default(default: Manifest, properties: Mapping[str, Manifest]) -> Manifest:
-    """Leave out of an object's default what means absent.
+    """Drop values that are equivalent to absent ones from the default of an object.
 
-    What the defaults of the properties would fill in stays: the API server checks the default
-    against the rules of the object before it fills anything in.
+    Values that equal the defaults of properties are kept: the API server validates the default of
+    an object before it applies the defaults of its properties.
     """
     kept: Manifest = {}
     for name, value in default.items():
@@ -322,7 +324,7 @@ def _clean_default(default: Manifest, properties: Mapping[str, Manifest]) -> Man
 
 
 def _keep_notes(node: Manifest) -> Manifest:
-    """Keep what may stand beside a verbatim fragment."""
+    """Keep the keywords that are allowed next to a verbatim fragment."""
     notes: Manifest = {
         name: node[name] for name in ("description", "default", IMMUTABLE) if name in node
     }
@@ -335,7 +337,7 @@ def _keep_notes(node: Manifest) -> Manifest:
 
 
 def _order_all(node: Any) -> Any:
-    """Order a verbatim fragment; pydantic has sorted its keywords by name."""
+    """Order the keywords of a verbatim fragment, which pydantic has sorted by name."""
     if isinstance(node, list):
         return [_order_all(item) for item in node]
     if not isinstance(node, dict):

@@ -1,8 +1,8 @@
 """Types for the fields of an API: each carries the bounds that the API server enforces.
 
-A string has a longest length, a list and a map a largest size: CEL rules are priced by them, and
-an object without bounds can grow until etcd refuses it. Pick a type from here, or say
-`Annotated[str, Field(max_length=...)]`.
+Every string has a maximum length, and every list and map a maximum size: the API server uses them
+to estimate the cost of CEL rules, and an object without bounds can grow until etcd refuses it. Pick
+a type from here, or say `Annotated[str, Field(max_length=...)]`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from libs.common.quantity import parse_quantity
 QUANTITY_PATTERN: Final = (
     r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"
 )
-"""What the API server takes as a quantity; RE2 reads it as well."""
+"""Pattern of the quantities that the API server accepts; compatible with RE2."""
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
 _QUALIFIED: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
@@ -32,7 +32,7 @@ Int32 = Annotated[int, IntFormat("int32"), Field(ge=-(2**31), le=2**31 - 1)]
 """A 32-bit number."""
 
 Count = Annotated[int, IntFormat("int32"), Field(ge=0)]
-"""A number of things that an operator counted."""
+"""A non-negative number."""
 
 ObservedGeneration = Annotated[int, IntFormat("int64"), Field(ge=0)]
 """A `metadata.generation`."""
@@ -59,15 +59,15 @@ ShortText = Annotated[str, Field(max_length=256)]
 """A line of text."""
 
 LongText = Annotated[str, Field(max_length=32_768)]
-"""Text of any shape, as long as a condition message may be."""
+"""Text with the maximum length of a condition message."""
 
 SELECTOR_LIMIT: Final = 4_096
-"""Longest label selector as text that a status shows."""
+"""Length of the longest label selector in a status."""
 
 Selector = Annotated[str, Field(max_length=SELECTOR_LIMIT)]
-"""A label selector as text, as the scale subresource wants it."""
+"""A label selector as text, as the scale subresource requires it."""
 
-# A structural schema says nothing of the keys of a map, so a rule does.
+# A structural schema cannot constrain the keys of a map, so a rule does.
 _KEYS_MESSAGE: Final = (
     "must be a qualified name such as app or example.com/team; the part after the slash has at most"
     " 63 characters"
@@ -87,10 +87,10 @@ def _check_key(value: str) -> str:
 _MapKey = Annotated[str, AfterValidator(_check_key)]
 
 LabelMap = Annotated[dict[_MapKey, LabelValue], Field(max_length=64), _KEYS_RULE]
-"""Labels; their keys are checked as those of any object are."""
+"""Labels; their keys are validated like the labels of any object."""
 
 AnnotationMap = Annotated[dict[_MapKey, LongText], Field(max_length=64), _KEYS_RULE]
-"""Annotations; their keys are those that labels may have."""
+"""Annotations; their keys have the same format as keys of labels."""
 
 
 def _as_text(value: Any) -> Any:
@@ -129,7 +129,8 @@ IntOrQuantity = Annotated[
     BeforeValidator(_check_int_or_quantity),
     Verbatim({**_INT_OR_STRING, "maxLength": 64, "pattern": QUANTITY_PATTERN}),
 ]
-"""A quantity that keeps whether it was written as a number, for APIs where a number has a unit."""
+"""A quantity or an integer; keeps the distinction, for fields in which an integer has another
+unit."""
 
 IntOrString = Annotated[
     int | str,
@@ -149,7 +150,7 @@ Timestamp = Annotated[
     PlainSerializer(render_time, return_type=str, when_used="json"),
     Verbatim({"type": "string", "format": "date-time"}),
 ]
-"""A moment in UTC, to the second on the wire."""
+"""A time in UTC, with a resolution of one second."""
 
 RawObject = Annotated[Manifest, Verbatim({"type": "object", PRESERVE_UNKNOWN: True})]
-"""An object that is passed on as it is; the API server keeps every field of it."""
+"""An object that is passed on unchanged; the API server keeps all of its fields."""

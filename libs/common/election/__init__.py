@@ -1,4 +1,4 @@
-"""Leader election by a Lease: at most one replica works, the others stand by with warm caches."""
+"""Leader election by a Lease: one replica is active, the others stand by with warm caches."""
 
 from libs.common.election.core import LeaseCore, Timing, Verdict, decide
 from libs.common.election.elector import LeaseElector

@@ -1,17 +1,17 @@
-"""The rules of the election as a state machine without I/O, clock or chance.
+"""The rules of the election as a state machine without I/O, clock or randomness.
 
-What keeps two replicas from leading at the same time, whatever their wall clocks say:
+Three rules prevent two replicas from leading at the same time, whatever their wall clocks show:
 
-* The leader counts its leadership from the *start* of the last renewal that succeeded, and gives
-  up `renew_deadline` later.
-* A standby counts from the moment at which it *first saw* a record, which is later than the
-  leader's renewal, and takes over no sooner than `lease_duration` after it.
-* Every write carries the resource version of the record that the decision was made on.
+* The leader measures from the *start* of its last successful renewal, and stops leading
+  `renew_deadline` later.
+* A standby measures from the moment at which it *first saw* a record, which is later than the
+  leader's renewal, and takes over `lease_duration` later at the earliest.
+* Every write contains the resource version of the record on which the decision is based.
 
-Both use a local clock that never jumps, so only its rate matters: leaderships cannot overlap as
-long as clocks run equally fast to within lease_duration / renew_deadline, which is a factor of 1.5.
+Both use a local clock that never jumps, so only its rate matters: leaderships cannot overlap unless
+the rates of two clocks differ by more than lease_duration / renew_deadline, a factor of 1.5.
 
-A Lease that is deleted does not set a standby free that knows its holder: it waits all the same.
+If the Lease is deleted, a standby that knows its holder still waits for the full duration.
 """
 
 from dataclasses import dataclass, field, replace
@@ -27,34 +27,34 @@ _NEVER: Final = float("-inf")
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long things take, in seconds; the settings check their relations."""
+    """Durations of the election in seconds; the settings validate their relations."""
 
     lease_duration: float = 15.0
-    """What a standby waits after the last renewal that it saw."""
+    """Time that a standby waits after the last renewal that it saw."""
     renew_deadline: float = 10.0
-    """What the leader waits for a renewal to succeed before it gives up."""
+    """Time after which the leader stops leading if no renewal succeeds."""
     retry_period: float = 2.0
-    """Between two tries to acquire or renew."""
+    """Time between two attempts to acquire or renew."""
 
 
 class Verdict(StrEnum):
     """What a record means to a replica."""
 
     FREE = "free"
-    """Nobody holds the Lease, or its holder let it expire."""
+    """Nobody holds the Lease, or it has expired."""
     MINE = "mine"
-    """The replica itself holds it."""
+    """This replica holds the Lease."""
     HELD = "held"
-    """Another one holds it."""
+    """Another replica holds the Lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A verdict, and until when it holds."""
+    """A verdict, and the time until which it is valid."""
 
     verdict: Verdict
     expires_at: float = 0.0
-    """When a Lease that is HELD becomes free unless it is renewed, on the local clock."""
+    """Time of the local clock at which a HELD Lease becomes free if it is not renewed."""
 
 
 def decide(
@@ -64,10 +64,10 @@ def decide(
 
     Args:
         record: The record as it was last read.
-        observed_at: When this term was first seen, on the local clock.
+        observed_at: Time of the local clock at which this term was first seen.
         now: The local clock.
         me: Identity of the replica.
-        default_duration: Taken when the record does not tell how long a leadership lasts.
+        default_duration: Used if the record contains no duration.
     """
     if not record.holder:
         return Decision(Verdict.FREE)
@@ -78,48 +78,48 @@ def decide(
 
 
 class Verb(StrEnum):
-    """What to do next."""
+    """Kinds of steps."""
 
     READ = "read"
     CREATE = "create"
     REPLACE = "replace"
     WAIT = "wait"
     STOP = "stop"
-    """The leadership is lost; this process must not lead again."""
+    """The leadership is lost, and this process must not lead again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The next thing to do."""
+    """The next step of a replica."""
 
     verb: Verb
     seconds: float = 0.0
-    """How long to wait, or after which time a request is given up."""
+    """Time to wait, or time-out of the request."""
     record: LeaseRecord = field(default_factory=LeaseRecord)
-    """What to write."""
+    """Record to write."""
 
 
 class LeaseCore:
-    """One replica in the election.
+    """The election as seen by one replica.
 
-    Ask `next_step`, do it, tell the outcome by `was_read`, `was_written` or `failed`, ask again.
-    Times are seconds of the local clock. `is_leader` may be asked from any thread.
+    Call `next_step`, execute the step, report its result by `was_read`, `was_written` or `failed`,
+    and repeat. Times are seconds of the local clock. `is_leader` can be called from any thread.
     """
 
     def __init__(self, me: str, timing: Timing) -> None:
-        """Begin as a standby that knows nothing."""
+        """Start as a standby without a record."""
         self.me = me
         self.timing = timing
         self.lost_reason = ""
-        """Why the leadership was lost; empty while it was not."""
+        """Why the leadership was lost; empty if it was not."""
         self._record = LeaseRecord()
         self._observed_at = _NEVER
-        # Whether the record may be written upon without reading it again.
+        # Whether the record can be updated without reading it again.
         self._fresh = False
         self._conflicts = 0
         self._wait_until = _NEVER
         self._leading = False
-        # The one value that other threads read: one read is atomic, two would not be.
+        # The only value that other threads read: one read is atomic, two would not be.
         self._lead_until = _NEVER
         self._renewed_at = _NEVER
 
@@ -130,7 +130,7 @@ class LeaseCore:
 
     @property
     def leading(self) -> bool:
-        """Whether the Lease was acquired and not lost or released since."""
+        """Whether the Lease was acquired and neither lost nor released since."""
         return self._leading
 
     @property
@@ -140,7 +140,7 @@ class LeaseCore:
 
     @property
     def expires_at(self) -> float:
-        """When another replica may take over from this one at the soonest."""
+        """The earliest time at which another replica can take over."""
         return self._renewed_at + self.timing.lease_duration
 
     def is_leader(self, now: float) -> bool:
@@ -152,8 +152,8 @@ class LeaseCore:
 
         Args:
             now: The local clock.
-            wall: The wall clock, for the times that people read.
-            chance: A random number from 0 to 1, which keeps replicas from moving in step.
+            wall: The wall clock, for times that people read.
+            chance: A random number from 0 to 1, which spreads the requests of replicas.
         """
         if self._leading and now >= self._lead_until:
             self.lose(f"no renewal succeeded within {self.timing.renew_deadline:g} s")
@@ -172,13 +172,13 @@ class LeaseCore:
         return Step(verb, self._request_timeout(now), self._claim(wall))
 
     def was_read(self, record: LeaseRecord | None, now: float) -> None:
-        """Take the response to a read.
+        """Process the response to a read.
 
         Args:
-            record: What was read; None when there is no such object.
+            record: The record; None if the Lease does not exist.
             now: The local clock after the response came.
         """
-        # A deleted Lease keeps its last holder, who may still believe in it.
+        # The last holder of a deleted Lease may still consider itself the leader.
         seen = replace(self._record, resource_version="") if record is None else record
         if not seen.same_term(self._record):
             self._observed_at = now
@@ -188,10 +188,10 @@ class LeaseCore:
             self.lose(f"the Lease is held by {seen.holder!r}")
 
     def was_written(self, record: LeaseRecord, started: float, now: float, chance: float) -> None:
-        """Take the response to a write that succeeded.
+        """Process the response to a successful write.
 
         Args:
-            record: The record as it is now.
+            record: The record after the write.
             started: The local clock before the request was sent.
             now: The local clock after the response came.
             chance: As for next_step().
@@ -206,32 +206,33 @@ class LeaseCore:
         self._lead_until = started + self.timing.renew_deadline
 
     def failed(self, now: float, chance: float, *, conflict: bool = False) -> None:
-        """Take the failure of a request, whether or not it was carried out.
+        """Process the failure of a request, which may have been executed nevertheless.
 
         Args:
             now: The local clock.
             chance: As for next_step().
-            conflict: The object was changed or deleted by somebody since it was read.
+            conflict: The object was changed or deleted since it was read.
         """
         self._fresh = False
         self._conflicts = self._conflicts + 1 if conflict else 0
-        # A leader looks at once who wrote; somebody who writes all the time must not make it spin.
+        # A leader reads the Lease immediately to see who wrote; frequent writes must not make it
+        # spin.
         at_once = self._leading and self._conflicts == 1
         self._wait_until = now if at_once else self._retry_at(now, chance)
         if self._leading:
-            # To sleep past the deadline would only delay what is then to be done.
+            # Sleeping past the deadline would only delay the loss of the leadership.
             self._wait_until = min(self._wait_until, self._lead_until)
 
     def lose(self, reason: str) -> None:
-        """Close the gate permanently."""
+        """Stop leading permanently."""
         self._lead_until = _NEVER
         self._leading = False
         self.lost_reason = reason
 
     def release(self, wall: datetime) -> LeaseRecord | None:
-        """Close the gate and return the record that hands the Lease over, or None.
+        """Stop leading, and return the record that hands the Lease over, or None.
 
-        There is nothing to hand over where another replica holds it, or nobody.
+        There is nothing to hand over if this replica does not hold the Lease.
         """
         self._lead_until = _NEVER
         self._leading = False
@@ -255,10 +256,10 @@ class LeaseCore:
         )
 
     def _request_timeout(self, now: float) -> float:
-        """Bound a request by half of what is left, so that there is time for another try.
+        """Limit a request to half of the remaining time, so that another attempt is possible.
 
-        A bound of one retry period would lose the Lease to an API server that takes longer than
-        that to answer, though it does answer.
+        With a limit of one retry period, the leader would lose the Lease if the API server is slow
+        but does respond.
         """
         left = self.timing.renew_deadline
         if self._leading:

@@ -1,7 +1,7 @@
-"""Runs the election in a thread of its own and tells the main loop who leads.
+"""Runs the election in a separate thread and notifies the main loop.
 
-A thread, since a main loop that is blocked must neither hide that the Lease was lost nor lose it.
-The thread has an event loop and a client of its own.
+A blocked main loop must neither hide the loss of the Lease nor cause it, so the thread has its own
+event loop and its own client.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from libs.common.errors import AlreadyExists, Conflict, NotFound
 from libs.common.kinds import LEASE, Key, Manifest
 from libs.common.metrics import LeaderMetrics
 
-# What a release may take: it only spares the next leader a wait.
+# Time-out of the release, which only saves the next leader a wait.
 _RELEASE_SECONDS: Final = 2.0
 _LAST_REQUEST_SECONDS: Final = 1.0
 
@@ -30,11 +30,11 @@ log = structlog.get_logger("election")
 
 
 class LeaseElector:
-    """Takes part in the election by one Lease.
+    """Takes part in the election for one Lease.
 
     Once the leadership is lost, `is_leader` is false immediately and permanently: the process must
-    end and begin again. If it has not called stop() by the time at which another replica may take
-    over, the process is ended hard.
+    exit and be restarted. If it has not called stop() by the time at which another replica can take
+    over, the elector kills the process.
     """
 
     def __init__(
@@ -51,19 +51,19 @@ class LeaseElector:
         hard_exit: Callable[[int], object] = os._exit,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """Prepare; nothing happens until start().
+        """Initialize; nothing happens before start().
 
         Args:
-            client_factory: Makes a client, within the elector's own loop.
+            client_factory: Creates a client in the elector's own event loop.
             key: Namespace and name of the Lease.
             identity: See build_identity().
-            timing: The defaults of client-go unless given.
-            on_started_leading: Called in the main loop once this process leads.
-            on_stopped_leading: Called in the main loop once it no longer does.
-            metrics: Where to publish who leads.
+            timing: Durations; by default, the defaults of client-go.
+            on_started_leading: Called in the main loop when this process becomes the leader.
+            on_stopped_leading: Called in the main loop when it is no longer the leader.
+            metrics: Metrics of the election.
             clock: For tests.
-            hard_exit: Ends the process with a status; for tests.
-            chance: Gives a random number from 0 to 1; for tests.
+            hard_exit: Ends the process with an exit status; for tests.
+            chance: Returns a random number from 0 to 1; for tests.
         """
         self._client_factory = client_factory
         self._key = key
@@ -92,16 +92,16 @@ class LeaseElector:
 
     @property
     def fencing_token(self) -> int:
-        """The Lease's leaseTransitions, which grow with each new leader."""
+        """LeaseTransitions of the Lease, which increases with each new leader."""
         return self._core.record.transitions
 
     @property
     def holder(self) -> str:
-        """Identity of the leader as last seen; empty for nobody."""
+        """Identity of the last known leader; empty for none."""
         return self._core.record.holder
 
     def is_leader(self) -> bool:
-        """Return whether this process leads, by its own deadline; from any thread.
+        """Return whether this process leads, by its own deadline; can be called from any thread.
 
         False as soon as the last renewal is too old, even if the elector's thread has had no time
         to notice, as after the process was paused.
@@ -109,14 +109,14 @@ class LeaseElector:
         return self._core.is_leader(self._clock.monotonic())
 
     def start(self) -> None:
-        """Begin, from within the main loop, which gets the callbacks."""
+        """Start; must be called in the main loop, which then runs the callbacks."""
         self._main_loop = asyncio.get_running_loop()
         self._beat = self._clock.monotonic()
         self._thread = threading.Thread(target=self._main, name="elector", daemon=True)
         self._thread.start()
 
     def check(self) -> str | None:
-        """Say what is wrong with the election; standing by is not."""
+        """Return what is wrong with the election, or None; being a standby is not an error."""
         if self._stopping or self._thread is None:
             return None
         if not self._thread.is_alive():
@@ -128,13 +128,13 @@ class LeaseElector:
         return f"the elector made no progress for {silent:.0f} s" if silent > limit else None
 
     async def stop(self) -> None:
-        """Release the Lease if it is ours, and end the thread; bounded to some seconds.
+        """Release the Lease if this process holds it, and end the thread, within a few seconds.
 
-        Call it after the work was drained: from here on another replica may lead.
+        Call this after all work has been drained: from here on, another replica can lead.
         """
         self._stopping = True
         if self._own_loop is not None and self._stop_event is not None:
-            # A loop that is closed has nothing left to stop.
+            # The loop is closed, so there is nothing left to stop.
             with suppress(RuntimeError):
                 self._own_loop.call_soon_threadsafe(self._stop_event.set)
         if self._thread is not None:
@@ -142,13 +142,13 @@ class LeaseElector:
         if self._exit_timer is not None:
             self._exit_timer.cancel()
 
-    # What follows runs in the elector's thread.
+    # The following methods run in the elector's thread.
 
     def _main(self) -> None:
         try:
             asyncio.run(self._run())
         except BaseException:
-            # The gate first: a log may block.
+            # Stop leading first: logging may block.
             self._core.lose("the elector thread died")
             log.exception("Unexpected error in the elector thread, stopping it")
         finally:
@@ -172,7 +172,7 @@ class LeaseElector:
                     self._announce(leading=False)
                     self._arm_hard_exit()
                     log.error("Lost leadership", reason=self._core.lost_reason)
-                    # A Lease that is still ours is handed over once the work is drained.
+                    # The Lease is handed over when the work is drained.
                     await stop
                     break
                 await self._do(client, step, stop)
@@ -189,10 +189,10 @@ class LeaseElector:
         )
         await asyncio.wait((action, stop), return_when=asyncio.FIRST_COMPLETED)
         if not action.done() and step.verb is not Verb.WAIT:
-            # A write that is cut off leaves open which version the Lease has.
+            # After an interrupted write, the version of the Lease is unknown.
             await asyncio.wait((action,), timeout=_LAST_REQUEST_SECONDS)
         if action.done():
-            # What is raised here is a bug of ours, on which the thread ends.
+            # An exception here is a bug, and ends the thread.
             action.result()
         action.cancel()
 
@@ -204,7 +204,7 @@ class LeaseElector:
                 else:
                     await self._write(client, step)
         except (Conflict, AlreadyExists, NotFound):
-            # Somebody wrote or deleted it since it was read.
+            # The Lease was changed or deleted since it was read.
             if self._metrics and self._core.leading:
                 self._metrics.slow_path()
             self._core.failed(self._clock.monotonic(), self._chance(), conflict=True)
@@ -249,12 +249,12 @@ class LeaseElector:
                 try:
                     await client.replace(LEASE, build_lease(self._key, record, self._base))
                 except Conflict:
-                    # Our last renewal may have been carried out though its response was lost.
+                    # The last renewal may have succeeded although its response was lost.
                     await self._read(client)
                     if record := self._core.release(self._clock.now()):
                         await client.replace(LEASE, build_lease(self._key, record, self._base))
         except NotFound:
-            # Deleted with the release of the chart; it is not ours to make it again.
+            # Helm deleted the Lease with its release; it must not be recreated.
             return
         except Exception as err:  # noqa: BLE001 the Lease then expires by itself
             log.warning("Cannot release the Lease", lease=str(self._key), error=repr(err))
@@ -268,7 +268,7 @@ class LeaseElector:
         if self._metrics is not None:
             self._metrics.set_leading(leading)
         if self._main_loop is not None:
-            # A main loop that is closed has nobody left to tell.
+            # The main loop is closed, so nobody needs the callback.
             with suppress(RuntimeError):
                 self._main_loop.call_soon_threadsafe(
                     self._on_started if leading else self._on_stopped
@@ -291,7 +291,7 @@ class LeaseElector:
             self._hard_exit(1)
 
     def _note_trouble(self, err: Exception) -> None:
-        # Once a kind of error: the tries come every two seconds.
+        # Log each kind of error once: attempts happen every two seconds.
         if type(err).__name__ != self._trouble:
             self._trouble = type(err).__name__
             log.warning("Cannot reach the Lease", lease=str(self._key), error=repr(err))

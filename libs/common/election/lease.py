@@ -1,4 +1,4 @@
-"""The Lease object as the election reads and writes it; pure."""
+"""The fields of the Lease that the election reads and writes; pure functions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,31 +10,31 @@ from libs.common.kinds import LEASE, Key, Manifest
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """What a Lease says about leadership."""
+    """The leadership as recorded in a Lease."""
 
     holder: str = ""
-    """Identity of the leader; empty when the Lease is free."""
+    """Identity of the leader; empty if the Lease is free."""
     duration_seconds: float = 0
-    """How long the holder's leadership lasts after a renewal; 0 when not told."""
+    """Duration of the leadership after a renewal; 0 if unknown."""
     transitions: int = 0
-    """How often the leadership passed to another holder."""
+    """Number of changes of the holder."""
     acquire_time: str = ""
-    """When the holder acquired it, by the holder's wall clock."""
+    """Time of acquisition by the holder's wall clock."""
     renew_time: str = ""
-    """When the holder renewed it, by the holder's wall clock; only ever compared for equality."""
+    """Time of the renewal by the holder's wall clock; only compared for equality."""
     resource_version: str = ""
-    """Version of the object; empty when there is no such object."""
+    """Version of the object; empty if it does not exist."""
 
     @property
     def exists(self) -> bool:
-        """Whether there is such an object."""
+        """Whether the Lease exists."""
         return bool(self.resource_version)
 
     def same_term(self, other: "LeaseRecord") -> bool:
-        """Return whether nobody acquired or renewed between two records.
+        """Return whether nobody acquired or renewed the Lease between two records.
 
-        The version of the object does not count: who only edits its labels must not prolong the
-        leadership of a holder that is dead.
+        The version of the object is ignored: an edit of its labels must not prolong the leadership
+        of a dead holder.
         """
         return (self.holder, self.acquire_time, self.renew_time, self.transitions) == (
             other.holder,
@@ -45,7 +45,7 @@ class LeaseRecord:
 
 
 def parse_lease(manifest: Mapping[str, object]) -> LeaseRecord:
-    """Parse a Lease; what is absent or of a wrong type counts as not told."""
+    """Parse a Lease; a field that is absent or has a wrong type gets its default."""
     spec = manifest.get("spec")
     spec = spec if isinstance(spec, Mapping) else {}
     metadata = manifest.get("metadata")
@@ -66,9 +66,9 @@ def build_lease(key: Key, record: LeaseRecord, base: Mapping[str, object] | None
     """Build the Lease to write.
 
     Args:
-        key: Its namespace and name.
-        record: What it shall say; its resource version is the precondition.
-        base: The object as it was read, whose labels, annotations and other fields stay.
+        key: Namespace and name of the Lease.
+        record: Content of the Lease; its resource version is the precondition.
+        base: The object as it was read; its labels, annotations and other fields are kept.
     """
     old = dict(base or {})
     metadata = old.get("metadata")
@@ -97,14 +97,14 @@ def build_lease(key: Key, record: LeaseRecord, base: Mapping[str, object] | None
 
 
 def render_time(wall: datetime, after: str = "") -> str:
-    """Render a time as Kubernetes' MicroTime, later than another one.
+    """Render a time as a Kubernetes MicroTime that is later than another time.
 
-    A renewal must change the record even if the wall clock stands still or goes back, else a
-    standby would take it for no renewal.
+    A renewal must change the record even if the wall clock stands still or goes back; otherwise a
+    standby would not notice it.
 
     Args:
         wall: The wall clock.
-        after: The time of the renewal before.
+        after: The time of the previous renewal.
     """
     try:
         floor = datetime.fromisoformat(after) + timedelta(microseconds=1)

@@ -1,4 +1,4 @@
-"""What the election asks of others, what it is to them, and the stand-in for no election."""
+"""Interfaces of the election, and the elector for processes without an election."""
 
 import asyncio
 import socket
@@ -12,7 +12,7 @@ from libs.common.kinds import Key, Kind, Manifest
 
 
 class LeaseClient(Protocol):
-    """What the election needs of a client."""
+    """The methods of a client that the election uses."""
 
     async def get(self, kind: Kind, key: Key) -> Manifest:
         """Read an object; raises NotFound."""
@@ -21,51 +21,52 @@ class LeaseClient(Protocol):
         """Create an object; raises AlreadyExists."""
 
     async def replace(self, kind: Kind, manifest: Manifest) -> Manifest:
-        """Replace an object of the manifest's resource version; raises Conflict."""
+        """Replace an object if its resource version matches; raises Conflict."""
 
     async def close(self) -> None:
         """Close the connections."""
 
 
 class Elector(Protocol):
-    """Says whether this process leads."""
+    """Decides whether this process leads."""
 
     def start(self) -> None:
-        """Begin, from within the main loop."""
+        """Start; must be called in the main loop."""
 
     def is_leader(self) -> bool:
-        """Return whether this process leads now; may be asked from any thread, at no cost."""
+        """Return whether this process leads now; cheap, can be called from any thread."""
 
     @property
     def fencing_token(self) -> int:
-        """A number that grows with each new leader."""
+        """A number that increases with each new leader."""
 
     def check(self) -> str | None:
-        """Say what is wrong, or None; for /healthz."""
+        """Return what is wrong, or None; for /healthz."""
 
     async def stop(self) -> None:
-        """Hand the leadership over and end; call it after the work was drained."""
+        """Hand the leadership over and stop; call this after all work has been drained."""
 
 
 class ElectionClock(Protocol):
-    """The times that the election needs."""
+    """The clocks that the election uses."""
 
     def monotonic(self) -> float:
-        """Return seconds that never go back, and that continue while the machine is suspended."""
+        """Return monotonic seconds that include the time of a suspension of the machine."""
 
     def now(self) -> datetime:
-        """Return the wall clock, for the times in the Lease that people read."""
+        """Return the wall-clock time, for the times in the Lease."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait in the running loop."""
 
 
 class BootClock:
-    """The clock of this machine that counts the time of a suspension too."""
+    """The clock of this machine, which continues during a suspension."""
 
     def monotonic(self) -> float:
         """Return the seconds since the machine started."""
-        # Linux has it; without it, a suspension is noticed at the first failing renewal only.
+        # Only Linux has this clock; without it, a suspension is only noticed at the first failing
+        # renewal.
         boot: int | None = getattr(time, "CLOCK_BOOTTIME", None)
         return time.monotonic() if boot is None else time.clock_gettime(boot)
 
@@ -79,19 +80,19 @@ class BootClock:
 
 
 def build_identity(pod_name: str = "") -> str:
-    """Return an identity that no other process ever has: `<pod>_<uuid>`.
+    """Return a unique identity of this process: `<pod>_<uuid>`.
 
-    A container that restarts in the same pod is another holder: what the first one had begun is
-    not known to the second.
+    A restarted container in the same pod is another holder, because it does not know what the first
+    one had started.
     """
     return f"{pod_name or socket.gethostname()}_{uuid.uuid4()}"
 
 
 class SoleLeader:
-    """Stands in if there is no election: this process always leads."""
+    """The elector without an election: this process always leads."""
 
     def __init__(self, on_started_leading: Callable[[], object] = lambda: None) -> None:
-        """Take what is called at the start."""
+        """Store the callback for the start."""
         self._on_started = on_started_leading
         self._leading = False
 
@@ -110,7 +111,7 @@ class SoleLeader:
         return 0
 
     def check(self) -> str | None:
-        """Return None: nothing can go wrong."""
+        """Return None: there is no election that could fail."""
         return None
 
     async def stop(self) -> None:

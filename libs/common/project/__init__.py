@@ -1,1 +1,1 @@
-"""Projects: what is generated from the code of an operator, and a new project to begin with."""
+"""Projects: files generated from the code of an operator, and templates of new projects."""

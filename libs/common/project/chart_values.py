@@ -1,7 +1,7 @@
-"""The types of the values that every chart has; the schema of the charts comes from it.
+"""The types of the values of every chart, from which the schema of the charts is generated.
 
-The templates that read them are in helm/operator-common, and so are the defaults and descriptions:
-files/values.yaml, from which the values.yaml of each chart is generated.
+The templates that use them are in helm/operator-common, together with the defaults and descriptions
+in files/values.yaml, from which the values.yaml of each chart is generated.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from pydantic.alias_generators import to_camel
 Labels = dict[str, str]
 """Labels or annotations."""
 Objects = list[dict[str, Any]]
-"""Parts of a manifest that are passed on as they are."""
+"""Parts of a manifest that are copied unchanged."""
 Seconds = Annotated[int, Field(ge=1)]
 """A time in seconds."""
 Duration = Annotated[str, Field(pattern=r"^([0-9]+(ms|s|m|h))*$")]
-"""A duration of Prometheus such as 30s; empty for its default."""
+"""A Prometheus duration such as 30s; empty for the default."""
 Namespace = Annotated[str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?|\*)$")]
-"""The name of a namespace; the templates refuse a star, and say what to set instead."""
+"""The name of a namespace; the templates refuse a star and name the value to set instead."""
 Cidr = Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/[0-9]{1,3}$")]
 """A range of addresses such as 10.0.0.1/32."""
 Registry = Annotated[str, Field(pattern=r"^([^/:@]+(:[0-9]+)?(/[^/:@]+)*)?$")]
-"""A host, perhaps with a port and a path; neither a URL nor an image."""
+"""A registry: a host, optionally with a port and a path; neither a URL nor an image."""
 Repository = Annotated[str, Field(pattern=r"^([^/:@]+:[0-9]+/)?[a-z0-9][a-z0-9._/-]*$")]
-"""An image without tag and digest."""
+"""The name of an image without tag and digest."""
 UserId = Annotated[int, Field(ge=1)] | None
-"""A user or group that is not root; null leaves it to the platform."""
+"""A non-root user or group; null lets the platform choose."""
 Amount = Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern=r"^[0-9]+%$")]
 """A number of pods, or a percentage of them."""
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -39,7 +39,7 @@ Profile = Annotated[
         {
             "type": "object",
             "additionalProperties": False,
-            # Not under `properties`, so that the profile is one value in the table of values.
+            # Not in `properties`, so that the profile is one value in the table of values.
             "patternProperties": {
                 "^type$": {"enum": ["RuntimeDefault", "Localhost"]},
                 "^localhostProfile$": {"type": "string", "minLength": 1},
@@ -47,21 +47,21 @@ Profile = Annotated[
         }
     ),
 ]
-"""A profile of seccomp or AppArmor that is not Unconfined."""
+"""A seccomp or AppArmor profile other than Unconfined."""
 Url = Annotated[str, Field(pattern=r"^(https?://.+)?$")]
-"""A URL, or nothing."""
+"""A URL; empty for none."""
 
 
 class ValuesModel(BaseModel):
-    """A part of the values: unknown keys are typing errors and are refused."""
+    """A part of the values; unknown keys are refused because they are probably typing errors."""
 
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, extra="forbid")
 
 
 class Global(BaseModel):
-    """What a parent chart sets for all its dependencies.
+    """Values that a parent chart sets for all of its dependencies.
 
-    The templates refuse unknown keys: they can name the key, and the way to accept it.
+    The templates refuse unknown keys, because their error can name the key and how to allow it.
     """
 
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, extra="allow")
@@ -85,7 +85,7 @@ class Image(ValuesModel):
 
 
 class Requirement(ValuesModel):
-    """What the labels of a namespace must be like."""
+    """A requirement on the labels of a namespace."""
 
     key: Annotated[str, Field(min_length=1)]
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
@@ -93,14 +93,14 @@ class Requirement(ValuesModel):
 
 
 class NamespaceSelector(ValuesModel):
-    """Which namespaces are watched."""
+    """A label selector for the watched namespaces."""
 
     match_labels: Labels
     match_expressions: list[Requirement]
 
 
 class Watch(ValuesModel):
-    """Where the operator works."""
+    """The namespaces that the operator watches."""
 
     namespaces: list[Namespace]
     cluster_wide: bool
@@ -137,7 +137,7 @@ class Lease(ValuesModel):
 
 
 class PodSecurityContext(ValuesModel):
-    """Security context of a pod: as strict as the restricted standard, or stricter."""
+    """Security context of a pod, at least as strict as the standard `restricted`."""
 
     run_as_non_root: Literal[True]
     run_as_user: UserId
@@ -145,7 +145,7 @@ class PodSecurityContext(ValuesModel):
     fs_group: UserId
     supplemental_groups: list[Annotated[int, Field(ge=1)]]
     seccomp_profile: Profile
-    # No alias generator makes this name.
+    # The alias generator cannot derive this name.
     se_linux_options: dict[str, str] = Field(alias="seLinuxOptions")
 
 
@@ -156,7 +156,7 @@ class Capabilities(ValuesModel):
 
 
 class SecurityContext(ValuesModel):
-    """Security context of a container: as strict as the restricted standard, or stricter."""
+    """Security context of a container, at least as strict as the standard `restricted`."""
 
     allow_privilege_escalation: Literal[False]
     read_only_root_filesystem: Literal[True]
@@ -165,7 +165,7 @@ class SecurityContext(ValuesModel):
 
 
 class Probe(ValuesModel):
-    """How often a probe asks, and when it gives up."""
+    """Timing of a probe."""
 
     period_seconds: Seconds
     timeout_seconds: Seconds
@@ -173,7 +173,7 @@ class Probe(ValuesModel):
 
 
 class PodDisruptionBudget(ValuesModel):
-    """How many pods an eviction may take."""
+    """The number of pods that can be evicted at a time."""
 
     enabled: bool
     max_unavailable: Amount | None
@@ -188,28 +188,28 @@ class Cleanup(ValuesModel):
 
 
 class Switch(ValuesModel):
-    """Something that is made or not."""
+    """An object that is created or not."""
 
     enabled: bool
 
 
 class ApiServer(ValuesModel):
-    """Where the API server is."""
+    """Addresses of the API server."""
 
     cidrs: list[Cidr]
-    # A rule without ports would let everything out.
+    # A rule without ports would allow all egress traffic.
     ports: Annotated[list[Port], Field(min_length=1)]
 
 
 class Dns(ValuesModel):
-    """Where the DNS servers are."""
+    """Addresses of the DNS servers."""
 
     to: Objects
     ports: Annotated[list[Port], Field(min_length=1)]
 
 
 class NetworkPolicy(Switch):
-    """What may connect to the operator, and to what it may connect."""
+    """The connections that are allowed from and to the operator."""
 
     metrics_from: Objects
     dns: Dns
@@ -255,9 +255,9 @@ class Tracing(ValuesModel):
 
 
 class ChartValues(ValuesModel):
-    """The values of a chart, without the settings of the operator."""
+    """The values of a chart except the settings of the operator."""
 
-    # The name of the key is a keyword of Python.
+    # The key is a keyword of Python.
     global_: Global = Field(alias="global")
     image: Image
     image_pull_secrets: Objects

@@ -14,7 +14,7 @@ def render_crds(operator: OperatorSource) -> dict[Path, str]:
     """Render the CRDs of an operator into its chart.
 
     Raises:
-        GenerateError: A kind breaks the API lint; lists every finding.
+        GenerateError: A kind violates the API lint; the error lists every finding.
     """
     findings = [str(finding) for model in operator.resources for finding in lint_crd(model)]
     if findings:

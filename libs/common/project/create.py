@@ -1,4 +1,4 @@
-"""Write a new project: three files by hand, and their settings."""
+"""Write a new project: the three files that people edit, and the generated files."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from libs.common.version import __version__
 
 _TEMPLATES: Final = Path(__file__).with_name("template")
 HAND: Final = ("api.py", "controller.py", "test_operator.py")
-"""The files of a project that people write."""
+"""The files of a project that people edit."""
 PACKAGE: Final = "slipway_operators"
-"""Name by which projects import the library."""
+"""Package name of the library in projects."""
 _SETTINGS: Final = ("pyproject.toml",)
 
 
@@ -25,12 +25,12 @@ def create_project(
 
     Args:
         root: The folder.
-        names: Names of the operator and of its kind.
+        names: Names of the operator and its kind.
         finalizer: Whether the operator cleans up outside of Kubernetes before an object is deleted.
         cluster: Whether objects of the kind are cluster-scoped.
 
     Raises:
-        GenerateError: The folder has files.
+        GenerateError: The folder is not empty.
     """
     if root.exists() and any(root.iterdir()):
         raise GenerateError([f"{root} is not empty; choose a new folder"])
@@ -42,7 +42,7 @@ def create_project(
 
 
 def _render(name: str, names: Names, finalizer: bool, cluster: bool) -> str:
-    """Render a template: lines that end in `#? option` or `#? no option` are kept or left out."""
+    """Render a template: lines that end with `#? option` or `#? no option` are kept or dropped."""
     options = {"finalizer": finalizer, "cluster": cluster}
     lines = []
     for line in (_TEMPLATES / f"{name}.tmpl").read_text(encoding="utf-8").splitlines():
@@ -53,7 +53,7 @@ def _render(name: str, names: Names, finalizer: bool, cluster: bool) -> str:
     return Template("\n".join([*lines, ""])).substitute(
         id=names.id,
         kind=names.kind,
-        # In the order of isort.
+        # In isort order.
         classes=", ".join(sorted(("ConditionType", "Reason", names.kind))),
         upper=names.snake.upper(),
         snake=names.snake,

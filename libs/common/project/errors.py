@@ -8,9 +8,9 @@ from libs.common.errors import SlipwayError
 
 
 class GenerateError(SlipwayError):
-    """Sources are missing or contradict each other; nothing can be generated from them."""
+    """Nothing can be generated because sources are missing or contradictory."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        """List every problem, each of which says where it is and what to do."""
+        """List every problem; each says where it is and how to fix it."""
         self.problems = tuple(problems)
         super().__init__("\n".join(f"* {problem}" for problem in self.problems))

@@ -1,4 +1,4 @@
-"""Load what the operator of a project declares."""
+"""Load the declarations of the operator of a project."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from libs.common.project.sources import OperatorSource
 
 GENERATOR: Final = f"{PACKAGE}.project"
 CHART: Final = Path("chart")
-"""Folder of the chart, from the root of a project."""
+"""Folder of the chart, relative to the root of a project."""
 
 
 def load_project(root: Path) -> OperatorSource:
-    """Import `api` and `controller` of a project, and return what they declare.
+    """Import `api` and `controller` of a project, and return their declarations.
 
     Raises:
         GenerateError: A module or a name is missing.

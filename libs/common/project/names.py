@@ -1,4 +1,4 @@
-"""Names of a new operator and of its kind."""
+"""Names of a new operator and its kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Names:
 
     Attributes:
         id: Id of the operator: package, chart, image, release.
-        kind: Its kind, such as `Backup`.
+        kind: Kind, such as `Backup`.
         plural: Plural of the kind in URLs, such as `backups`.
         group: API group, such as `backups.example.com`.
     """
@@ -33,10 +33,10 @@ class Names:
 
     @classmethod
     def build(cls, operator: str, kind: str, group: str, plural: str = "") -> Self:
-        """Check names, and derive the plural if there is none.
+        """Validate the names, and derive the plural if none is given.
 
         Raises:
-            GenerateError: A name cannot be used; the message says what it must look like.
+            GenerateError: A name is invalid; the message describes its format.
         """
         plural = plural or pluralize(kind.lower())
         checks = (

@@ -1,4 +1,4 @@
-"""Render the permissions of an operator in the form that the library chart reads."""
+"""Render the permissions of an operator for the library chart."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from libs.common.rbac import (
 
 
 def namespaced_rules(operator: OperatorSource) -> tuple[PolicyRule, ...]:
-    """Return what is granted in each watched namespace."""
+    """Return the rules that are granted in each watched namespace."""
     own = tuple(rule for rule in operator.rules if not rule.cluster_scoped)
     return (*own, *event_rules())
 
 
 def cluster_rules(operator: OperatorSource) -> tuple[PolicyRule, ...]:
-    """Return what is granted on the cluster: kinds that do not live in namespaces."""
+    """Return the rules that are granted in the cluster: rules on cluster-scoped kinds."""
     own = tuple(rule for rule in operator.rules if rule.cluster_scoped)
     has_cluster_kind = any(not model.crd_meta.kind.namespaced for model in operator.resources)
-    # Events about cluster-scoped objects go to the namespace default.
+    # Events about cluster-scoped objects are created in the namespace default.
     return (*own, *event_rules()) if has_cluster_kind else own
 
 
 def build_permissions(operator: OperatorSource) -> Manifest:
-    """Build the document that the chart makes roles of.
+    """Build the document from which the chart creates roles.
 
     Raises:
-        GenerateError: A rule breaks the least-privilege lint; lists every finding.
+        GenerateError: A rule violates the least-privilege lint; the error lists every finding.
     """
     if problems := lint_rules(operator.rules):
         raise GenerateError(
@@ -47,7 +47,7 @@ def build_permissions(operator: OperatorSource) -> Manifest:
     return {
         "rules": render_rules(namespaced_rules(operator)),
         "clusterRules": render_rules(cluster_rules(operator)),
-        # Whether objects in namespaces get a finalizer, for which the main resource is patched.
+        # Whether namespaced objects get a finalizer, which requires a patch of the main resource.
         "finalizers": any(
             _patches(operator.rules, model.crd_meta.kind)
             for model in operator.resources

@@ -1,4 +1,4 @@
-"""Render the files of a project that follow from its code: the chart and the Containerfile."""
+"""Render the files of a project that are generated from its code: chart and Containerfile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TEMPLATES: Final = {
     "NOTES.txt": '{{ include "operator-common.notes" . }}\n',
 }
 WHEELS: Final = "wheels"
-"""Folder of a project with wheels that no package index has, such as that of the library."""
+"""Folder of a project with wheels that are not on a package index, such as the library."""
 _INSTALL: Final = 'RUN ["python3", "-m", "pip", "install", "--no-cache-dir", {}]'
 _CONTAINERFILE: Final = """\
 ARG BASE=docker.io/library/python:3.13-slim
@@ -37,10 +37,10 @@ ENTRYPOINT ["python3", "-m", "{package}.run", "controller"]
 
 
 def find_library_chart() -> Path:
-    """Return the folder of the library chart: a part of the wheel, or of the repository.
+    """Return the folder of the library chart, in the wheel or in the repository.
 
     Raises:
-        GenerateError: It is in neither.
+        GenerateError: The folder is in neither of them.
     """
     here = Path(__file__).resolve()
     for folder in (here.parent / "operator-common", here.parents[3] / "helm" / "operator-common"):
@@ -55,7 +55,7 @@ def render_project(
     """Render all generated files of a project.
 
     Args:
-        operator: What the project declares.
+        operator: Declarations of the project.
         version: Version of the chart and of the image.
         wheels: Whether the project has a folder `wheels`.
     """
@@ -68,7 +68,8 @@ def render_project(
         **render_permissions(operator),
         **render_settings_map(operator),
         **render_values_schema(operator, library),
-        # The default repository of a project is the id of the operator, in a registry of the user.
+        # The default repository of a project is the id of the operator, in the registry of the
+        # user.
         operator.chart / "values.yaml": values.replace(f"slipway/{operator.id}", operator.id),
         operator.chart / "Chart.yaml": render_yaml(build_chart(operator, version), origin=origin),
         Path("Containerfile"): notice

@@ -1,4 +1,4 @@
-"""What an operator declares, as far as files are generated from it."""
+"""The declarations of an operator from which files are generated."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from libs.common.settings import CommonSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSource:
-    """What an operator declares.
+    """The declarations of an operator.
 
     Attributes:
         id: Id of the operator.
         resources: Models of its kinds, in every version.
-        rules: Permissions that it asks for.
+        rules: Permissions that it needs.
         settings: Its settings.
-        metrics: Its own metrics, without those of the framework.
-        code: Folder of its code, from the root of the project.
-        chart: Folder of its chart, from the root of the project.
-        generator: Name of what generates files from it, for the notice in each of them.
+        metrics: Its own metrics, without the metrics of the framework.
+        code: Folder of its code, relative to the root of the project.
+        chart: Folder of its chart, relative to the root of the project.
+        generator: Name of the generator, for the notice in each generated file.
         rules_module: Module that declares the permissions.
         settings_module: Module that declares the settings.
     """
@@ -40,19 +40,19 @@ class OperatorSource:
     settings_module: str = "settings.py"
 
     def path_of(self, module: str) -> str:
-        """Return the path of a module of the operator from the root of the project."""
+        """Return the path of a module of the operator, relative to the root of the project."""
         return (self.code / module).as_posix()
 
     def origin(self, *sources: str) -> str:
-        """Return what a generated file names as its origin.
+        """Return the origin that a generated file names.
 
         Args:
-            sources: Paths from the root of the project.
+            sources: Paths relative to the root of the project.
         """
         return f"{self.generator} from {' and '.join(sources)}"
 
     def kinds(self) -> dict[tuple[str, str], list[type[CustomResource]]]:
-        """Return the models by group and kind, versions in the order that was declared."""
+        """Return the models by group and kind, with versions in the order of their declaration."""
         kinds: dict[tuple[str, str], list[type[CustomResource]]] = {}
         for model in self.resources:
             kind = model.crd_meta.kind

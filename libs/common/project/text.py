@@ -20,7 +20,7 @@ _BLOCK: Final = re.compile(
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes YAML as people do: short lists on one line, others indented, no anchors."""
+    """A YAML emitter that writes short lists on one line, indents others and uses no anchors."""
 
     def represent_sequence(
         self, tag: str, sequence: Any, flow_style: bool | None = None
@@ -30,7 +30,7 @@ class _Dumper(yaml.SafeDumper):
             flow_style = True
         return super().represent_sequence(tag, sequence, flow_style)
 
-    # The names and the order of the arguments are PyYAML's.
+    # The names and order of the arguments are defined by PyYAML.
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         """Indent lists below their key."""
         super().increase_indent(flow, indentless=False)
@@ -40,7 +40,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    """Write text of several lines as a block, which readers and diffs can follow."""
+    """Write multi-line text as a block, which is readable in diffs."""
     style = "|" if "\n" in text else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
 
@@ -49,13 +49,13 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def render_yaml(document: Any, *, origin: str = "") -> str:
-    """Render a document as YAML, with a notice of where it comes from."""
+    """Render a document as YAML, with a notice of its origin."""
     text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
     return render_notice(origin) + text if origin else text
 
 
 def render_notice(origin: str) -> str:
-    """Render the comment line that a generated YAML file begins with."""
+    """Render the comment in the first line of a generated YAML file."""
     return f"# {NOTICE.format(origin=origin)}\n"
 
 
@@ -65,14 +65,14 @@ def render_json(document: Mapping[str, Any], *, origin: str) -> str:
 
 
 def render_page(title: str, sections: Iterable[str], *, origin: str) -> str:
-    """Render a Markdown page from sections; empty ones are left out."""
+    """Render a Markdown page from sections, without empty ones."""
     parts = [f"<!-- {NOTICE.format(origin=origin)} -->", f"# {title}"]
     parts += [section.strip() for section in sections if section.strip()]
     return "\n\n".join(parts) + "\n"
 
 
 def render_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Render a Markdown table; empty when there are no rows."""
+    """Render a Markdown table; empty if there are no rows."""
     lines = [_render_row(row) for row in rows]
     if not lines:
         return ""
@@ -80,7 +80,7 @@ def render_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def render_code(text: str) -> str:
-    """Render text as code within a sentence or a table; empty stays empty."""
+    """Render text as inline code; empty text remains empty."""
     return f"`{text}`" if text else ""
 
 
@@ -88,7 +88,7 @@ def replace_blocks(text: str, blocks: Mapping[str, str], *, path: str) -> str:
     """Replace the text between `<!-- BEGIN generated: name -->` and `<!-- END generated -->`.
 
     Raises:
-        GenerateError: A block has a name that nothing is generated for.
+        GenerateError: A block has an unknown name.
     """
     unknown = [match["name"] for match in _BLOCK.finditer(text) if match["name"] not in blocks]
     if unknown:
@@ -105,7 +105,7 @@ def replace_lines(text: str, begin: str, end: str, body: str, *, path: str) -> s
     """Replace the lines between the line `begin` and the line `end`.
 
     Raises:
-        GenerateError: The lines are not there, each once and in this order.
+        GenerateError: The lines do not occur once each in this order.
     """
     lines = text.splitlines(keepends=True)
     starts = [i for i, line in enumerate(lines) if line.strip() == begin]
@@ -116,6 +116,6 @@ def replace_lines(text: str, begin: str, end: str, body: str, *, path: str) -> s
 
 
 def _render_row(cells: Sequence[str]) -> str:
-    # A pipe ends a cell even within code, and a table row is one line.
+    # A pipe ends a cell even in inline code, and a table row is one line.
     escaped = (" ".join(cell.replace("|", r"\|").split()) for cell in cells)
     return f"| {' | '.join(escaped)} |"

@@ -36,7 +36,7 @@ COMMON_VALUES: Final = Path("files", "values.yaml")
 _COMMON: Final = "helm/operator-common/files/values.yaml"
 _SCHEMA: Final = "libs/common/project/chart_values.py"
 _OPERATOR: Final = "OPERATOR"
-"""What stands for the id of the operator in them."""
+"""Placeholder for the id of the operator in these values."""
 _DRAFT: Final = "http://json-schema.org/draft-07/schema#"
 _NOISE: Final = frozenset({"title", "$defs", "required", "description"})
 _NOT_OURS: Final = frozenset({"title", "default", "description", "environment", "unit"})
@@ -50,7 +50,7 @@ type KeyPath = tuple[str, ...]
 
 
 def render_values_schema(operator: OperatorSource, library: Path) -> dict[Path, str]:
-    """Render `values.schema.json`, which helm checks at each install and upgrade.
+    """Render `values.schema.json`, against which Helm validates values at each install and upgrade.
 
     Raises:
         GenerateError: values.yaml has keys that the schema lacks, or the reverse.
@@ -61,10 +61,10 @@ def render_values_schema(operator: OperatorSource, library: Path) -> dict[Path, 
 
 
 def build_values_schema(operator: OperatorSource, values: str = "") -> Manifest:
-    """Build the JSON schema of the values: those of every chart, and the settings.
+    """Build the JSON schema of the values: common values and settings.
 
     Args:
-        operator: The operator that the chart installs.
+        operator: Operator of the chart.
         values: Text of values.yaml, whose comments become descriptions; empty for none.
     """
     schema = _build_common_schema()
@@ -78,7 +78,7 @@ def build_values_schema(operator: OperatorSource, values: str = "") -> Manifest:
         "additionalProperties": False,
         "properties": dict(_setting_schemas(operator)),
     }
-    # Helm adds the values of the library.
+    # Helm adds the values of the library chart.
     properties["operator-common"] = {"type": "object"}
     properties["enabled"] = {"description": _ENABLED, "type": "boolean"}
     _require_parts(schema)
@@ -86,7 +86,7 @@ def build_values_schema(operator: OperatorSource, values: str = "") -> Manifest:
 
 
 def render_values(operator: OperatorSource, library: Path) -> str:
-    """Render values.yaml of the chart: the values of every chart, the image and the settings."""
+    """Render values.yaml of the chart: common values, the image and the settings."""
     text = (library / COMMON_VALUES).read_text(encoding="utf-8")
     text = replace_lines(text, BEGIN, END, render_values_block(operator), path=_COMMON)
     notice = render_notice(operator.origin(operator.path_of(operator.settings_module), _COMMON))
@@ -94,7 +94,7 @@ def render_values(operator: OperatorSource, library: Path) -> str:
 
 
 def render_values_table(operator: OperatorSource, library: Path) -> str:
-    """Render the table of the chart's README: every value with its default and sentence."""
+    """Render the table of the chart's README: every value with its default and description."""
     text = _read_values(operator, library)
     comments = read_comments(text)
     rows = [
@@ -174,16 +174,16 @@ def _describe(schema: Manifest, path: KeyPath, comments: Mapping[KeyPath, str]) 
     for name, field in schema["properties"].items():
         place = (*path, name)
         if text := comments.get(place):
-            # A description is what editors show first, so it stands first.
+            # Editors show the description first, so it comes first.
             schema["properties"][name] = field = {"description": text, **field}
         if "properties" in field:
             _describe(field, place, comments)
 
 
 def _require_parts(schema: Manifest) -> None:
-    """Require what has values of its own: templates look into it, and null would take it away.
+    """Require every map of values: null would remove the map, and templates would fail.
 
-    Each setting is null by default, so that all of them may be.
+    Each setting is null by default, so all of them can be null.
     """
     parts = [name for name, field in schema["properties"].items() if "properties" in field]
     if required := [name for name in parts if name != "settings"]:
@@ -201,10 +201,10 @@ def _setting_schemas(operator: OperatorSource) -> Iterator[tuple[str, Manifest]]
 
 
 def _allow_null(field: Manifest) -> Manifest:
-    """Let a value be null, which means the operator's own default."""
+    """Allow null, which means the operator's own default."""
     match field.get("type"):
         case "array":
-            # Comma lists may also be written as the text that they become.
+            # Comma-separated lists can be written as text as well.
             return {"type": ["array", "string", "null"], "items": {"type": "string"}}
         case str() as kind:
             nullable = {**field, "type": [kind, "null"]}
@@ -216,9 +216,10 @@ def _allow_null(field: Manifest) -> Manifest:
 
 
 def _simplify(schema: Manifest) -> Manifest:
-    """Inline references, and drop what says nothing to users of a chart.
+    """Inline references, and drop keywords that do not help users of a chart.
 
-    No value is required: defaults come from values.yaml, and null removes a key before helm checks.
+    No value is required: defaults come from values.yaml, and null removes a key before Helm
+    validates the values.
     """
     definitions = schema.get("$defs", {})
 
@@ -242,5 +243,5 @@ def _simplify(schema: Manifest) -> Manifest:
 
 
 def _by_importance(item: tuple[str, Any]) -> tuple[int, str]:
-    """Order keywords as people read them: the type first, the fields last."""
+    """Return the sort key of a keyword: the type first, the fields last."""
     return {"type": 0, "properties": 2}.get(item[0], 1), item[0]

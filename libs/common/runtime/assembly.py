@@ -1,4 +1,4 @@
-"""Assembly: what a manager builds from its settings."""
+"""Assembly of the parts that a manager builds from its settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from libs.common.settings import CommonSettings
 from libs.common.tls import build_server_context
 
 _SELF_SIGNED_LIFETIME: Final = timedelta(days=365)
-"""A client that does not know the issuer cannot verify the certificate in any case."""
+"""A long lifetime does no harm: clients cannot verify a self-signed certificate in any case."""
 
 
 def build_elector(
@@ -35,7 +35,7 @@ def build_elector(
     on_stopped_leading: Callable[[], object],
     hard_exit: Callable[[int], object],
 ) -> Elector:
-    """Build the elector; without an election every replica leads."""
+    """Build the elector; if leader election is disabled, every replica leads."""
     if not settings.leader_elect:
         return SoleLeader(on_started_leading)
     return LeaseElector(
@@ -77,7 +77,7 @@ def build_health_server(
 
 
 def _build_self_signed(settings: CommonSettings) -> ssl.SSLContext:
-    # Imported here: it costs about 25 MiB of memory, and few operators need it.
+    # Imported here because it takes about 25 MiB of memory, and few operators need it.
     from libs.common.webhooks.certificates import issue
     from libs.common.webhooks.server import load_certificate
 

@@ -1,4 +1,4 @@
-"""Back-off: how long what fails again and again has to wait."""
+"""Back-off: the delay after repeated failures."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BackoffPolicy:
-    """Say how long to wait after a failure.
+    """An exponential back-off with jitter.
 
     Attributes:
         base: Seconds after the first failure.
-        maximum: Seconds that are never exceeded.
-        jitter: Share of the delay that is left to chance, 0 to 1.
+        maximum: Maximum delay in seconds.
+        jitter: Random share of the delay, 0 to 1.
     """
 
     base: float = 0.2
@@ -23,7 +23,7 @@ class BackoffPolicy:
         """Return the seconds to wait after some failures in a row.
 
         Args:
-            failures: How many, at least 1.
+            failures: Number of failures, at least 1.
             chance: Random number in [0, 1).
         """
         # The exponent is bounded so that a key that fails for days does not overflow a float.

@@ -1,4 +1,4 @@
-"""Cache: the informers of one operator, by kind, and what is computed from them."""
+"""Cache: the informers of an operator by kind, and the projections that are computed from them."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ every five to ten, so a quiet kind is never mistaken for a dead one."""
 
 
 class Projection(Protocol):
-    """Keep something that is computed from the cache up to date, where an index is not enough.
+    """A data structure that is kept in sync with the cache, if an index is not enough.
 
-    A projection is told of each change before any key is enqueued for it, our own writes included,
-    so a reconcile finds it as new as the cache. It is built empty with the cache and lives as long.
+    A projection receives each change, including our own writes, before any key is enqueued for it,
+    so a reconcile finds it as up to date as the cache. It is created empty together with the cache.
     """
 
     kinds: ClassVar[tuple[Kind, ...]]
-    """Watched kinds whose changes it is told."""
+    """Watched kinds whose changes the projection receives."""
 
     def changed(self, change: Change) -> None:
-        """Take in what was and what is."""
+        """Process a change: the object before and after it."""
 
 
 class Cache:
-    """Hold one informer for each kind that an operator watches."""
+    """The informers of an operator, one for each watched kind."""
 
     def __init__(self) -> None:
         """Start without informers."""
@@ -69,15 +69,15 @@ class Cache:
             raise KeyError(f"{kind} is not watched; name it in owns() or watches()") from None
 
     def find(self, kind: Kind) -> Informer | None:
-        """Return the informer of a kind, or None when the kind is not watched."""
+        """Return the informer of a kind, or None if the kind is not watched."""
         return self._informers.get(_slot(kind))
 
     def store(self, kind: Kind) -> Store:
-        """Return the store of a kind that is watched."""
+        """Return the store of a watched kind."""
         return self.informer(kind).store
 
     def keep_projections(self, types: Iterable[type[Projection]]) -> None:
-        """Build each projection once and have it told of the changes from now on."""
+        """Create each projection once, and pass changes to it from now on."""
         for type_ in dict.fromkeys(types):
             self._projections[type_] = type_()
             for kind in type_.kinds:
@@ -100,17 +100,17 @@ class Cache:
 
     def _build_teller(self, type_: type[Projection]) -> Handler:
         def tell(change: Change, _: Origin | None) -> None:
-            # One that is broken is built again before it is read, from what the stores have then.
+            # A broken projection is rebuilt from the stores before it is read.
             if type_ not in self._broken:
                 self._projections[type_].changed(change)
 
         return tell
 
     def _rebuild(self, type_: type[Projection]) -> None:
-        """Build a projection again that raised an error over a change.
+        """Rebuild a projection that raised an error for a change.
 
-        What it took in of that change is unknown. An object over which it raises again is left out,
-        and the next change of that object has it built again.
+        Its state after the failed change is undefined. An object for which it raises an error again
+        is skipped, and the next change of that object triggers another rebuild.
         """
         self._broken.discard(type_)
         projection = self._projections[type_] = type_()
@@ -126,10 +126,10 @@ class Cache:
                     )
 
     def find_blocked(self, kinds: Iterable[Kind], namespace: str | None) -> str:
-        """Tell why some kinds cannot be read in a namespace; empty while they can.
+        """Return why some kinds cannot be read in a namespace; empty if they can.
 
         Args:
-            kinds: Kinds that are watched.
+            kinds: Watched kinds.
             namespace: None for any namespace.
         """
         for kind in kinds:
@@ -154,7 +154,7 @@ class Cache:
         return blocked
 
     def export_scopes(self, gauge: Gauge) -> None:
-        """Publish, by namespace, whether everything in it can be read."""
+        """Publish for each namespace whether everything in it can be read."""
         gauge.clear()
         for name in {str(scope) for informer in self for scope in informer.all_scopes}:
             gauge.labels(name).set_function(partial(self._measure_scope, name))
@@ -174,11 +174,11 @@ class Cache:
 
     @property
     def synced(self) -> bool:
-        """Whether each store has held a complete listing."""
+        """Whether each store has received a complete listing."""
         return all(informer.synced for informer in self)
 
     def check_synced(self) -> str | Remark | None:
-        """Return what keeps the process from being ready, and what it does without."""
+        """Return what the process waits for before it is ready, and what it works without."""
         waiting = [informer.kind.resource for informer in self if not informer.synced]
         if waiting:
             return f"waiting for {', '.join(waiting)}"
@@ -191,7 +191,7 @@ class Cache:
         )
 
     def check_watches(self) -> str | None:
-        """Return which watches seem to be dead; None for none."""
+        """Return which watches seem to be dead, or None."""
         silent = [
             f"{informer.kind.resource} for {informer.silence:.0f} s"
             for informer in self
@@ -201,5 +201,5 @@ class Cache:
 
 
 def _slot(kind: Kind) -> tuple[str, str]:
-    # Versions of one kind are views of the same objects.
+    # The versions of a kind are views of the same objects.
     return (kind.group, kind.kind)

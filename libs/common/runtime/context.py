@@ -1,4 +1,4 @@
-"""Context: what one pass over one object may see and do."""
+"""Context: the view and the operations of one reconcile of one object."""
 
 from __future__ import annotations
 
@@ -28,19 +28,22 @@ _STATUS_TRIES = 5
 
 type Objects = list[Manifest]
 type Wake = Callable[[Kind, Iterable[Key]], None]
-"""Ask for passes over some primaries of another controller of the process."""
+"""Trigger reconciles of primaries of another controller in the same process."""
 
 
 class PrimaryGone(Exception):
-    """The primary was deleted since the pass began; there is nothing left to do for it."""
+    """The primary was deleted since the reconcile began; there is nothing left to do."""
 
 
 class PrimaryChanged(Exception):
-    """The spec of the primary was changed since the pass began; a new pass makes a new plan."""
+    """The spec of the primary changed since the reconcile began.
+
+    The next reconcile makes a new plan.
+    """
 
 
 class Recorder(Protocol):
-    """Tell people what happened to an object, without ever blocking or failing a reconcile."""
+    """Records Events about an object, without ever blocking or failing a reconcile."""
 
     def event(
         self,
@@ -57,18 +60,18 @@ class Recorder(Protocol):
 
 
 class Context:
-    """Give a reconciler its object, a view of the others, and the ways to write.
+    """The object of a reconcile, the cache, and the operations that write.
 
-    What is read here comes from the cache, which holds our own writes as soon as they are
-    answered. Objects are shared with the cache: read them, build new ones, never change them.
+    Reads come from the cache, which contains our own writes as soon as the response arrives.
+    Objects are shared with the cache: never change them, build new ones.
 
     Attributes:
         key: Key of the primary.
         primary: The primary itself.
         kind: Kind of the primary.
-        client: Connection, for the rare read that must not come from the cache.
-        metrics: Metrics of the process, for those that the operator declares itself.
-        log: Logger that carries controller, object and reconcile id.
+        client: Client, for the rare read that must not come from the cache.
+        metrics: Metrics of the process, including the metrics of the operator.
+        log: Logger with controller, object and reconcile id.
     """
 
     def __init__(
@@ -86,7 +89,7 @@ class Context:
         origin: Origin,
         wake: Wake = lambda _kind, _keys: None,
     ) -> None:
-        """Build the context of one reconcile; the runtime does."""
+        """Initialize; called by the runtime."""
         self.key = key
         self.kind = kind
         self.primary = primary
@@ -102,7 +105,7 @@ class Context:
         self._wake = wake
 
     def __str__(self) -> str:
-        """Name the primary as messages do: `PodSet default/web`."""
+        """Return the name of the primary for messages: `PodSet default/web`."""
         return describe(self.kind, self.key)
 
     @property
@@ -112,7 +115,7 @@ class Context:
 
     @property
     def generation(self) -> int:
-        """Generation of the primary that this reconcile looks at."""
+        """Generation of the primary in this reconcile."""
         return int(self.primary["metadata"].get("generation") or 0)
 
     def now(self) -> datetime:
@@ -124,7 +127,7 @@ class Context:
         return build_owner_reference(self.kind, self.primary)
 
     def children(self, kind: Kind) -> Objects:
-        """Return the objects that the primary controls, by name, terminating ones too."""
+        """Return the objects that the primary controls by name, including terminating ones."""
         return self._cache.store(kind).owned_by(self.uid)
 
     def get(self, kind: Kind, key: Key) -> Manifest | None:
@@ -132,11 +135,11 @@ class Context:
         return self._cache.store(kind).get(key)
 
     def is_served(self, kind: Kind) -> bool:
-        """Return whether an optional kind that is watched exists on this cluster."""
+        """Return whether the cluster serves an optional watched kind."""
         return self._cache.informer(kind).served
 
     def is_watched(self, kind: Kind, namespace: str) -> bool:
-        """Return whether objects of a watched kind are seen in a namespace."""
+        """Return whether a watched kind is watched in a namespace."""
         return self._cache.informer(kind).scopes == ("",) or (
             namespace in self._cache.informer(kind).scopes
         )
@@ -146,15 +149,15 @@ class Context:
         return self._cache.projection(type_)
 
     def wake(self, kind: Kind, keys: Iterable[Key]) -> None:
-        """Ask for passes over primaries of another controller, for which no event will come.
+        """Trigger reconciles of primaries of another controller for which no event will come.
 
-        Meant for what one controller decides about the objects of another and keeps in memory
-        alone: after a restart each object has a reconcile anyway, and must find the same.
+        For decisions of one controller about objects of another that are kept only in memory: after
+        a restart each object is reconciled anyway, and must come to the same decision.
         """
         self._wake(kind, keys)
 
     def indexed(self, kind: Kind, index: str, value: str) -> Objects:
-        """Return what an index of a watched kind has under a value, by name."""
+        """Return the objects that an index of a watched kind has for a value, by name."""
         return self._cache.store(kind).indexed(index, value)
 
     def list(
@@ -163,29 +166,29 @@ class Context:
         namespace: str | None = None,
         selector: Mapping[str, Any] | None = None,
     ) -> Objects:
-        """Return objects of a watched kind; by default those of the primary's namespace.
+        """Return objects of a watched kind, by default in the primary's namespace.
 
         Args:
             kind: A watched kind.
-            namespace: Namespace; None for that of the primary (all when it has none). It does not
-                matter for kinds that have no namespaces.
+            namespace: Namespace; None for the namespace of the primary (all namespaces if it has
+                none). Ignored for cluster-scoped kinds.
             selector: A `LabelSelector`; None for all.
         """
         where = (namespace or self.key.namespace or None) if kind.namespaced else None
         return self._cache.store(kind).list(where, selector)
 
     async def live_get(self, kind: Kind, key: Key) -> Manifest | None:
-        """Read an object from the API server; None when it does not exist."""
+        """Read an object from the API server; None if it does not exist."""
         try:
             return await self.client.get(kind, key)
         except NotFound:
             return None
 
     async def is_current(self) -> bool:
-        """Return whether the API server has the spec of the primary just as this reconcile has it.
+        """Return whether the UID and spec of the primary are unchanged on the API server.
 
-        Ask before the owner's mark is written on an object that exists: a mark of an owner that is
-        gone already hands the object to the garbage collector.
+        Check this before adding an owner reference to an existing object: if the owner no longer
+        exists, the garbage collector deletes the object.
         """
         live = await self.live_get(self.kind, self.key)
         return (
@@ -198,19 +201,19 @@ class Context:
     async def execute(self, *batches: Sequence[Step], confirmed: bool = False) -> Outcome:
         """Take the steps of a plan.
 
-        Batches are taken one after the other, the steps of a batch side by side with slow start.
-        What the API server refuses is told by the outcome, never raised.
+        Batches are taken one after the other, the steps of a batch concurrently with slow start.
+        Refusals of the API server are part of the outcome and not raised.
 
         Args:
             batches: Steps to take.
-            confirmed: Whether even a single create waits until the primary was read. Give True for
-                what must not be made on the ground of an outdated spec, and cannot be taken back:
-                an address from a pool that drains.
+            confirmed: Whether even a single create waits until the primary was read. Pass True for
+                objects that must not be created from an outdated spec and cannot be deleted again,
+                such as an address of a draining pool.
 
         Raises:
-            PrimaryGone: Something was to be created for a primary that is gone or going.
-            PrimaryChanged: Something was to be created for a spec that is not the newest. Nothing
-                was done; the new spec is in the cache.
+            PrimaryGone: A step creates an object, and the primary was deleted or is being deleted.
+            PrimaryChanged: A step creates an object, and the spec is outdated. Nothing was done;
+                the new spec is in the cache.
         """
         creates = [step for batch in batches for step in batch if self._makes_child(step)]
         if len(creates) == 1 and isinstance(creates[0], Create) and not confirmed:
@@ -220,19 +223,18 @@ class Context:
         return await self._writer.execute(batches)
 
     def _makes_child(self, step: Step) -> bool:
-        """Return whether a step is about to make an object that was not there."""
+        """Return whether a step will create an object."""
         if not isinstance(step, Apply):
             return isinstance(step, Create)
         informer = self._cache.find(step.kind)
         return informer is not None and informer.store.get(step.key) is None
 
     async def _execute_one(self, birth: Create, batches: Sequence[Sequence[Step]]) -> Outcome:
-        """Take steps that make one child, and confirm the primary afterwards.
+        """Take steps that create one child, and confirm the primary afterwards.
 
-        A child that died is replaced immediately: nothing is asked before, nor beside, if it would
-        share the API server with the create. Where the primary turns out to be gone, the
-        replacement is taken back. One that was made for an older spec stays, as it would have had
-        it been made a moment earlier.
+        A failed child is replaced without delay: no request is sent before or during the create. If
+        the primary no longer exists, the replacement is deleted again. A replacement for an older
+        spec is kept, as if it had been created a moment earlier.
         """
         outcome = await self._writer.execute(batches)
         try:
@@ -249,11 +251,11 @@ class Context:
             await self._writer.execute([[Delete.of(birth.kind, child)]])
 
     async def _confirm_primary(self) -> None:
-        """Ask the API server whether the primary is as it was before it gets new children.
+        """Check with the API server that the primary is unchanged before it gets new children.
 
-        Kinds are watched by streams of their own: the garbage collector's deletion of a child may
-        be seen before the deletion of its owner, and the child would be made again for nobody. In
-        the same way what asks for a child may be seen before the change that rules it out.
+        Each kind has its own watch: the garbage collector's deletion of a child may be seen before
+        the deletion of its owner, and the child would be recreated without an owner. In the same
+        way, a cause for a new child may be seen before the change that excludes it.
         """
         informer = self._cache.informer(self.kind)
         live = await self.live_get(self.kind, self.key)
@@ -269,13 +271,14 @@ class Context:
         raise PrimaryGone(str(self))
 
     async def apply_status(self, status: Mapping[str, Any]) -> bool:
-        """Make the status be exactly the given one.
+        """Set the status to exactly the given one.
 
         Returns:
             Whether a request was sent: an equal status is not written.
 
         Raises:
-            ApiError: The server refused; let it out of the pass, which is then tried again.
+            ApiError: The server refused. Do not catch this in the reconciler, so that the reconcile
+                is retried.
         """
         held = self._cache.store(self.kind).get(self.key)
         if held is None or uid_of(held) != self.uid:
@@ -287,7 +290,8 @@ class Context:
         try:
             answer = await self._send_status(status, held)
         except NotFound:
-            # Deleted meanwhile. (Deleted and created again is a conflict: the next reconcile sees.)
+            # The object was deleted. (If it was recreated, the apply is a conflict and the next
+            # reconcile handles it.)
             live = await self.live_get(self.kind, self.key)
             if live is not None and uid_of(live) == self.uid:
                 raise SlipwayError(
@@ -296,17 +300,19 @@ class Context:
                 ) from None
             return False
         foreign.learn(self._manager, answer, status)
-        # Told to everybody but this reconcile, unless the response shows that somebody changed more
-        # than the status meanwhile: then its event is outdated, and this is how we hear of it.
+        # Handlers skip this reconcile as the origin, unless the response contains other changes
+        # than the status: their event will be outdated when it arrives, so this is the only
+        # notification.
         alone = _is_same_but_status(held, self._cache.store(self.kind).reduce(answer))
         self._cache.informer(self.kind).wrote(answer, self._origin if alone else None)
         return True
 
     async def _send_status(self, status: Mapping[str, Any], held: Manifest) -> Manifest:
-        """Apply the status to this incarnation of the primary, whatever else was written to it.
+        """Apply the status to this incarnation of the primary, even if other fields have changed.
 
-        The server overlooks a UID there: the old status of a namesake would become that of the new
-        object. So the guard is the resource version, and who conflicts looks which object it is.
+        The server ignores a UID in status applies, so a recreated object would get the status of
+        the old one. The resource version is the guard instead; after a conflict, the UID is
+        compared.
         """
         for left in reversed(range(_STATUS_TRIES)):
             version = held["metadata"]["resourceVersion"]
@@ -324,7 +330,7 @@ class Context:
                 held = await self.client.get(self.kind, self.key)
                 if not left or uid_of(held) != self.uid:
                     raise
-        raise AssertionError  # The last try returns or raises.
+        raise AssertionError  # The last attempt returns or raises.
 
     def event(
         self,
@@ -335,16 +341,16 @@ class Context:
         action: str = "Reconcile",
         related: Mapping[str, Any] | None = None,
     ) -> None:
-        """Tell people about the primary, as `kubectl describe` and `kubectl events` show it."""
+        """Record an Event about the primary, which `kubectl describe` and `kubectl events` show."""
         self._recorder.event(
             self.kind, self.primary, event_type, reason, note, action=action, related=related
         )
 
     def tell[A: Action](self, actions: Iterable[A], outcome: Outcome) -> tuple[A, ...]:
-        """Tell people and the log of the actions that were taken.
+        """Record Events and log lines for the actions that were taken.
 
         Returns:
-            Those that were told, for the metrics of the operator.
+            The recorded actions, for the metrics of the operator.
         """
         told = tuple(action for action in done_of(actions, outcome) if action.note)
         for action in told:
@@ -353,10 +359,10 @@ class Context:
         return told
 
     def warn_on_new_condition(self, status: Mapping[str, Any], *types: str) -> Sequence[str]:
-        """Warn of conditions that begin to hold with a status; while they last, they tell.
+        """Record a warning for each condition that becomes True with a new status.
 
         Returns:
-            The types that began, for the metrics of the operator.
+            Types of these conditions, for the metrics of the operator.
         """
         begun = []
         for type_ in types:
@@ -367,12 +373,12 @@ class Context:
         return begun
 
     def tell_turned(self, status: Mapping[str, Any], type: str, reasons: Container[str]) -> None:
-        """Warn when a condition gets one of some reasons with a status; while it lasts, it tells.
+        """Record a warning if the reason of a condition changes to one of the given reasons.
 
         Args:
-            status: Status that is about to be written.
+            status: Status that will be written.
             type: Type of the condition, such as `Ready`.
-            reasons: Those that people have to do something about.
+            reasons: Reasons that require action by a person.
         """
         condition = find_turned(self.primary, {"status": status}, type, reasons)
         if condition is not None:
@@ -380,7 +386,7 @@ class Context:
 
 
 def _is_same_but_status(held: Mapping[str, Any], answer: Mapping[str, Any]) -> bool:
-    """Return whether two versions of an object differ only in what a status write changes."""
+    """Return whether two versions differ only in fields that a status write changes."""
     first, second = strip_noise(dict(held)), strip_noise(dict(answer))
     for manifest in (first, second):
         manifest.pop("status", None)

@@ -1,6 +1,6 @@
-"""Controller: the declaration of what is watched, and of who decides.
+"""Controller: the declaration of watches and of the reconcile function.
 
-A controller is data until a manager runs it:
+A controller is only data until a manager runs it:
 
 ```python
 Controller("podset", primary=PODSET, reconcile=reconcile).owns(POD, transform=shrink_pod)
@@ -21,25 +21,25 @@ from libs.common.runtime.informer import SourceName
 from libs.common.runtime.store import IndexFunction, Transform
 
 type Mapper = Callable[[Manifest, Cache], Iterable[Key]]
-"""Name the primaries that a change of a watched object concerns."""
+"""Returns the primaries that are affected by a change of a watched object."""
 type Predicate = Callable[[Manifest | None, Manifest | None], bool]
-"""Return whether a change concerns anybody, by the object before and after; None if there is none.
+"""Returns whether a change is relevant, from the object before and after it; either can be None.
 
-Only events are filtered. A resync enqueues every primary, so a predicate that is wrong delays a
-reconcile and does not lose it."""
+Only events are filtered. A resync enqueues every primary, so a wrong predicate delays a reconcile
+but does not lose it."""
 type Reconcile = Callable[[Context], Awaitable[Result | None]]
-"""Bring one primary closer to its spec; look at what is, never at what happened."""
+"""Brings a primary closer to its spec, based on the observed state and never on events."""
 type Finalize = Callable[[Context], Awaitable[Result | None]]
-"""Clean up for a primary that is being deleted; None means that the clean-up is done."""
+"""Cleans up for a primary that is being deleted; returns None when the clean-up is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Say when to look again.
+    """The result of a reconcile: when to reconcile again.
 
     Attributes:
-        requeue_after: Seconds until another reconcile that no event asks for; None for none.
-        error: What kept the pass from doing all it planned; the key is backed off.
+        requeue_after: Seconds until the next reconcile without an event; None for none.
+        error: Error that prevented a part of the plan; the key is retried with back-off.
     """
 
     requeue_after: float | None = None
@@ -53,19 +53,19 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Say which kind is watched, how, and whose business it is.
+    """A watch of a kind, and the mapping of its changes to primaries.
 
     Attributes:
-        kind: What is watched.
-        mapper: Names the primaries of a change; None enqueues the controlling owner.
-        transform: Keeps of an object only what the operator reads.
-        label_selector: Watches only what the server finds by it.
-        field_selector: Likewise, by fields that the server can select by.
-        source: Which event source; None leaves it to the other watches of the kind.
-        optional: The operator works where the kind is not served.
-        indexes: Named functions by which objects are found in the cache.
-        predicate: Tells which changes enqueue; None for all.
-        writes: Verbs beside reading that reconciles need on the kind; `derive_rules` grants them.
+        kind: The watched kind.
+        mapper: Maps a change to primaries; None enqueues the controlling owner.
+        transform: Reduces an object to the fields that the operator reads.
+        label_selector: Restricts the watch to matching objects; evaluated by the server.
+        field_selector: The same for fields that the server supports.
+        source: Event source; None accepts the choice of other watches of the kind.
+        optional: Whether the operator works if the cluster does not serve the kind.
+        indexes: Named index functions.
+        predicate: Selects the changes that enqueue primaries; None for all.
+        writes: Verbs in addition to reading that reconciles need; `derive_rules` grants them.
         why: Reason for the permissions, for readers of the chart.
         owned: Whether the primary is the controlling owner of the objects.
     """
@@ -85,7 +85,7 @@ class Watch:
 
 
 class WatchOptions(TypedDict, total=False):
-    """Options of `owns`, `watches` and `reads`, as `Watch` explains them."""
+    """Options of `owns`, `watches` and `reads`; see `Watch`."""
 
     transform: Transform
     label_selector: str
@@ -99,15 +99,15 @@ class WatchOptions(TypedDict, total=False):
 
 
 def always(_: Mapping[str, Any]) -> bool:
-    """Tell that every object needs the finalizer."""
+    """Return True: every object needs the finalizer."""
     return True
 
 
 def generation_changed(old: Manifest | None, new: Manifest | None) -> bool:
-    """Return whether the spec of an object changed, or whether it appeared, is deleted or is gone.
+    """Return whether an object was created or deleted, or its spec changed.
 
-    A predicate for kinds whose status or metadata is written often. Kinds without a generation,
-    such as ConfigMaps and pods, need another one.
+    A predicate for kinds whose status or metadata changes often. Kinds without a generation, such
+    as ConfigMaps and pods, need another predicate.
     """
     if old is None or new is None or is_deleting(old) != is_deleting(new):
         return True
@@ -116,25 +116,27 @@ def generation_changed(old: Manifest | None, new: Manifest | None) -> bool:
 
 @dataclass(slots=True)
 class Controller:
-    """Declare how one kind is reconciled.
+    """The declaration of how a kind is reconciled.
 
     Attributes:
         name: Name in metrics, logs and the field manager of writes.
-        primary: Kind that is reconciled; its informer is made by the manager.
-        reconcile: Called with each primary that is not being deleted.
-        finalize: Called with each primary that is being deleted and carries the finalizer.
+        primary: Kind that is reconciled; the manager creates its informer.
+        reconcile: Called for each primary that is not being deleted.
+        finalize: Called for each primary that is being deleted and has the finalizer.
         finalizer: Finalizer to add before the first reconcile; empty for none.
-        needs_finalizer: Tells which primaries need it; it is taken off the others.
+        needs_finalizer: Returns whether a primary needs the finalizer; it is removed from the
+            others.
         source: Event source of the primary.
-        optional: The operator works where the primary is not served; needs source `reflector`.
-        label_selector: Reconciles only the primaries that the server finds by it. Another release
-            of the operator can have the others.
-        field_selector: Likewise, by fields that the server can select by.
-        predicate: Tells which changes of a primary enqueue it; None for all.
+        optional: Whether the operator works if the cluster does not serve the primary; requires
+            source `reflector`.
+        label_selector: Restricts the controller to matching primaries. Another release of the
+            operator can reconcile the others.
+        field_selector: The same for fields that the server supports.
+        predicate: Selects the changes of a primary that enqueue it; None for all.
         watched: Further kinds, added by `owns`, `watches` and `reads`.
-        projections: What is computed from the cache, added by `projects`.
-        close: Called when no reconcile is made any more, to close what passes kept open; given up
-            on after 3 s.
+        projections: Projections of the cache, added by `projects`.
+        close: Called after the last reconcile to close resources of the reconciler; has a time
+            limit of 3 s.
     """
 
     name: str
@@ -153,7 +155,7 @@ class Controller:
     close: Callable[[], Awaitable[None]] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a finalizer that nobody would ever take off, and a clean-up never called.
+        """Refuse a finalizer without a clean-up, and a clean-up without a finalizer.
 
         Raises:
             ValueError: Only one of `finalize` and `finalizer` is given.
@@ -167,15 +169,15 @@ class Controller:
         return self
 
     def watches(self, kind: Kind, mapper: Mapper, **options: Unpack[WatchOptions]) -> Self:
-        """Watch any kind: a change enqueues the primaries that the mapper names."""
+        """Watch any kind: a change enqueues the primaries that the mapper returns."""
         self.watched.append(Watch(kind, mapper, **options))
         return self
 
     def reads(self, kind: Kind, **options: Unpack[WatchOptions]) -> Self:
-        """Keep a kind in the cache for passes to look at; a change of it enqueues nothing."""
+        """Keep a kind in the cache for reconciles to read; its changes enqueue nothing."""
         return self.watches(kind, lambda _object, _cache: (), **options)
 
     def projects(self, projection: type[Projection]) -> Self:
-        """Keep a projection of the cache; controllers that name the same one share it."""
+        """Keep a projection of the cache; controllers that declare the same type share it."""
         self.projections.append(projection)
         return self

@@ -1,9 +1,9 @@
 """Diagnostics of a running process, by signals: its log level, and a profile.
 
 * SIGUSR1 switches between the configured log level and debug.
-* SIGUSR2 samples the threads for some seconds, and logs if they spend their time.
+* SIGUSR2 samples the threads for some seconds, and logs where they spend their time.
 
-A signal needs permission to execute a command in the pod, and opens no port.
+Sending a signal requires permission to execute a command in the pod, and no port is open.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ log = structlog.get_logger("diagnostics")
 _PROFILE_SECONDS: Final = 10.0
 _INTERVAL_SECONDS: Final = 0.01
 _SHOWN: Final = 25
-"""How many functions a profile lists."""
+"""Number of functions in a profile."""
 _DEPTH: Final = 64
 _IDLE: Final = frozenset({"select", "wait", "_wait_for_tstate_lock", "accept", "get"})
-"""Functions at the top of a stack that waits."""
+"""Functions at the top of the stack of a waiting thread."""
 
 
 class Diagnostics:
@@ -39,13 +39,13 @@ class Diagnostics:
 
     Args:
         settings: Settings of the process.
-        profile_seconds: How long a profile takes.
+        profile_seconds: Duration of a profile.
     """
 
     def __init__(
         self, settings: CommonSettings, *, profile_seconds: float = _PROFILE_SECONDS
     ) -> None:
-        """Remember the settings; `install` makes the signals work."""
+        """Store the settings; `install` registers the handlers."""
         self._settings = settings
         self._seconds = profile_seconds
         self._is_debug = settings.log_level == "debug"
@@ -60,14 +60,15 @@ class Diagnostics:
         """Switch between the configured log level and debug."""
         self._is_debug = not self._is_debug
         configured = self._settings.log_level
-        # A process that is configured for debug is switched to info.
+        # If debug is configured, the other level is info.
         level = "debug" if self._is_debug else configured if configured != "debug" else "info"
         configure_logs(level, self._settings.log_format)
-        # At a level that is always written: the line says why there are more or fewer lines.
+        # Logged at a level that is always written, because the line explains why there are more or
+        # fewer lines.
         log.error("Changed the log level", log_level=level)
 
     def start_profile(self) -> None:
-        """Begin a profile, unless there is one already."""
+        """Start a profile, unless one is running."""
         if self._profile is None or self._profile.done():
             self._profile = asyncio.get_running_loop().create_task(self._run())
 
@@ -87,8 +88,8 @@ def sample_threads(
     """Sample the stacks of all other threads.
 
     Returns:
-        The number of samples; functions with the share of samples in which they were on a stack;
-        lines with the share in which they were executed.
+        The number of samples, the share of samples in which each function was on a stack, and the
+        share in which each line was executed.
     """
     functions: Counter[str] = Counter()
     lines: Counter[str] = Counter()
@@ -104,7 +105,7 @@ def sample_threads(
 
 
 def _list_functions(frame: FrameType | None) -> set[str]:
-    """Return the functions of a stack; recursion counts once."""
+    """Return the functions of a stack; recursive functions count once."""
     found: set[str] = set()
     for _ in range(_DEPTH):
         if frame is None:

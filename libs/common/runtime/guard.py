@@ -1,4 +1,4 @@
-"""Guard: keep the permissions in a namespace until no object there needs the operator any more.
+"""Guard: keep the permissions in a namespace until no object in it needs the operator any more.
 
 The namespace controller of Kubernetes deletes the RoleBinding of an operator in its first round,
 together with everything else in the namespace. An object with a finalizer of the operator stays,
@@ -50,7 +50,7 @@ class BindingGuard:
     """Keep a finalizer on the RoleBinding in each namespace whose objects have one.
 
     Args:
-        client: Connection to the API server.
+        client: Client of the API server.
         cache: Stores of the primaries.
         name: Name of the RoleBinding; empty disables the guard.
         targets: Kinds of primaries with their finalizer.
@@ -65,7 +65,7 @@ class BindingGuard:
         targets: Sequence[tuple[Kind, str]],
         clock: Clock,
     ) -> None:
-        """Prepare; nothing is sent yet."""
+        """Initialize; nothing is sent before `run`."""
         self._client = client
         self._cache = cache
         self._name = name
@@ -87,13 +87,13 @@ class BindingGuard:
         return bool(self._name and self._targets)
 
     async def run(self) -> None:
-        """Bring every namespace in line with the objects in it, and those that `settle` names.
+        """Update the finalizer in every namespace, and then in namespaces passed to `settle`.
 
-        Errors are logged and tried again.
+        Errors are logged and retried.
         """
         if not self.enabled:
             return
-        # A former leader may have crashed between an object and its RoleBinding.
+        # A former leader may have crashed between the updates of an object and of its RoleBinding.
         self._unsettled.update(self._cache.informer(self._targets[0][0]).namespaces)
         while True:
             self._asked.clear()
@@ -135,7 +135,7 @@ class BindingGuard:
             self._adding[namespace] -= 1
 
     async def hold(self, namespace: str) -> None:
-        """Add the finalizer to the RoleBinding of a namespace, unless it is there."""
+        """Add the finalizer to the RoleBinding of a namespace, unless it has the finalizer."""
         if not self.enabled or not namespace or namespace in self._held:
             return
         async with self._lock(namespace):
@@ -149,7 +149,7 @@ class BindingGuard:
                 if operations := finalizers.build_add_patch(live, BINDING_FINALIZER):
                     await self._client.patch(ROLE_BINDING, Key(namespace, self._name), operations)
             except (NotFound, Forbidden) as err:
-                # Permissions that come from elsewhere must not keep the operator from its work.
+                # If the permissions come from another binding, the operator must work nevertheless.
                 log.warning(
                     "Cannot set the finalizer that keeps the permissions, continuing without it",
                     namespace=namespace,
@@ -158,25 +158,25 @@ class BindingGuard:
             self._held.add(namespace)
 
     def settle(self, namespace: str) -> None:
-        """Ask for the finalizer to be removed if no object of the namespace needs it any more."""
+        """Schedule the removal of the finalizer if no object of the namespace needs it any more."""
         if self.enabled and namespace and not self._is_needed(namespace):
             self._unsettled.add(namespace)
             self._asked.set()
 
     async def _let_go(self, namespace: str) -> None:
         async with self._lock(namespace):
-            # Another worker may have begun to add a finalizer while this one waited.
+            # Another worker may have started to add a finalizer while this one waited.
             if not self._is_needed(namespace):
                 self._held.discard(namespace)
                 await release_binding(self._client, namespace, self._name)
 
     async def leave(self, own_namespace: str) -> None:
-        """Let go of what would block the deletion of a namespace after the end of this process.
+        """Remove finalizers that would block the deletion of a namespace after this process ends.
 
-        To be called by the leader after its last reconcile. Errors are logged.
+        The leader calls this after its last reconcile. Errors are logged.
 
         Args:
-            own_namespace: Namespace of the operator; empty when it runs outside of the cluster.
+            own_namespace: Namespace of the operator; empty if it runs outside of the cluster.
         """
         try:
             async with asyncio.timeout(_LEAVE_SECONDS):
@@ -190,10 +190,10 @@ class BindingGuard:
             log.warning("Cannot release the permissions before exiting", error=str(err))
 
     async def _leave_unwatched(self, namespace: str) -> None:
-        """Let go of a RoleBinding that is being deleted although its namespace is not.
+        """Release a RoleBinding that is being deleted although its namespace is not.
 
-        It was removed on purpose, such as by an upgrade with a shorter list of namespaces, and the
-        next process does not look at that namespace.
+        It was deleted on purpose, for example by an upgrade with a shorter list of namespaces, and
+        the next process does not watch that namespace.
         """
         try:
             live = await self._client.get(ROLE_BINDING, Key(namespace, self._name))
@@ -205,10 +205,10 @@ class BindingGuard:
             await release_binding(self._client, namespace, self._name)
 
     async def _release_own(self, namespace: str) -> None:
-        """Remove the finalizers in the namespace of the operator if that is being deleted.
+        """Remove the finalizers in the namespace of the operator if the namespace is being deleted.
 
-        The namespace controller deletes pods first, the operator's as well, and nobody would be
-        left to remove them.
+        The namespace controller deletes pods first, including the operator's pod, and then nobody
+        could remove the finalizers.
         """
         carriers = [
             (kind, manifest, finalizer)
@@ -227,7 +227,7 @@ class BindingGuard:
         return self._adding[namespace] > 0 or self._carriers[namespace] > 0
 
     def _count(self, finalizer: str, change: Change, _: Origin | None) -> None:
-        """Keep the number of objects with a finalizer in each namespace."""
+        """Update the number of objects with a finalizer in each namespace."""
         for manifest, step in ((change.old, -1), (change.new, 1)):
             if manifest is not None and finalizers.has_finalizer(manifest, finalizer):
                 self._carriers[change.key.namespace] += step
@@ -237,10 +237,10 @@ class BindingGuard:
 
 
 async def is_terminating(client: Client, namespace: str) -> bool:
-    """Return whether a namespace is being deleted, without permission to read namespaces.
+    """Return whether a namespace is being deleted. Needs no permission to read namespaces.
 
-    The API server refuses to create anything in such a namespace, with a reason of its own, even
-    if nothing must be stored. Events are what every operator may create.
+    The API server refuses creates in such a namespace with a specific reason, even in a dry run.
+    This uses Events, which every operator can create.
     """
     subject = {"metadata": {"name": namespace, "namespace": namespace}}
     note = "Probes whether the namespace is being deleted"

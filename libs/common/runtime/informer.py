@@ -1,9 +1,9 @@
-"""Informer: one kind, kept in a store by a source, with handlers told of each change.
+"""Informer: a store of one kind that a source fills, and handlers that receive each change.
 
-Sources differ in what they can tell. A reflector lists and watches and so knows when a listing is
-complete. kopf yields single events, and after a gap only those objects that still exist; deletions
-in the gap are found by the sweep (`libs.common.runtime.sweep`). Whatever the source, the handlers
-see the same thing: what was, what is.
+Sources differ in the information that they provide. A reflector lists and watches, so it knows when
+a listing is complete. kopf yields single events, and after a gap only the objects that still exist;
+the sweep (`libs.common.runtime.sweep`) finds deletions in the gap. Handlers see the same for every
+source: the object before and after a change.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ log = structlog.get_logger(__name__)
 
 
 _MISSING_SECONDS: Final = 5.0
-"""Time for which a kind that was served must be missing before its objects are given up."""
+"""Time for which a kind must be missing from discovery before its objects are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Name the pass that made a change: nobody has to tell it.
+    """The reconcile that made a change, which does not need to be notified of it.
 
     Attributes:
-        controller: Controller that wrote.
-        key: Primary that it wrote for.
+        controller: Controller of the reconcile.
+        key: Primary of the reconcile.
     """
 
     controller: str
@@ -45,24 +45,24 @@ class Origin:
 
 
 type Handler = Callable[[Change, Origin | None], None]
-"""Take a change, and which pass made it."""
+"""Handles a change; the origin is the reconcile that made it, or None."""
 type SourceName = Literal["kopf", "reflector"]
 
 
 class Informer:
-    """Keep one kind in a store.
+    """A store of one kind that is kept up to date.
 
     Args:
-        kind: What is watched.
-        namespaces: Where; empty for the whole cluster.
-        label_selector: What is watched of it, chosen by the server.
-        field_selector: Likewise, by its fields.
-        transform: Reduces each object before it is kept.
-        source: Which event source feeds it.
-        optional: Whether the operator works where the kind is not served.
+        kind: The watched kind.
+        namespaces: Watched namespaces; empty for the whole cluster.
+        label_selector: Restricts the watch to matching objects; evaluated by the server.
+        field_selector: The same for fields.
+        transform: Reduces each object before it is stored.
+        source: Event source that fills the store.
+        optional: Whether the operator works if the cluster does not serve the kind.
         clock: Time source.
-        metrics: Told of sizes and events.
-        patience: Seconds after which a scope that cannot be read keeps nobody waiting.
+        metrics: Metrics of the number of objects and of events.
+        patience: Seconds after which nobody waits any more for a scope that cannot be read.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Informer:
         metrics: CacheMetrics | None = None,
         patience: float = PATIENCE_SECONDS,
     ) -> None:
-        """Start with an empty store that is not synced."""
+        """Start with an empty, unsynced store."""
         self.kind = kind
         self.label_selector = label_selector
         self.field_selector = field_selector
@@ -99,68 +99,69 @@ class Informer:
         if metrics is not None:
             metrics.watch_age(lambda: self.silence)
 
-    # Scopes: what is listed and watched one by one.
+    # Scopes: the namespaces that are listed and watched separately.
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """Namespaces to list and watch one by one; the empty one stands for all."""
+        """Namespaces that are listed and watched separately; the empty name stands for all."""
         return self._scopes.names
 
     @property
     def all_scopes(self) -> tuple[Scope, ...]:
-        """The scopes of these namespaces."""
+        """The scopes of the watched namespaces."""
         return self._scopes.all
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """Namespaces that are watched; empty for the whole cluster."""
+        """Watched namespaces; empty for the whole cluster."""
         return tuple(name for name in self.scopes if name)
 
     def scope_of(self, namespace: str) -> Scope | None:
-        """Return the scope that a namespace belongs to; None when it is not watched."""
+        """Return the scope of a namespace, or None if it is not watched."""
         return self._scopes.find(namespace)
 
     def watch_namespaces(self, namespaces: Iterable[str]) -> None:
         """Watch exactly these namespaces from now on.
 
-        What the store has of the others is taken out, and the handlers are told so.
+        Objects in other namespaces are removed from the store, and the handlers receive their
+        removal.
         """
         for gone in self._scopes.replace(namespaces):
             self.tell(self.store.clear(gone))
 
     async def wait_scopes_changed(self) -> None:
-        """Wait until scopes came or went."""
+        """Wait until scopes were added or removed."""
         await self._scopes.wait_changed()
 
     def add_scope_handler(self, handler: Callable[[str], None]) -> None:
-        """Call a handler with each namespace that can be read now and could not before.
+        """Add a handler that is called with each namespace that becomes readable.
 
-        That is told after the first sync of the informer only: until then nobody works.
+        It is only called after the first sync of the informer: until then no worker runs.
         """
         self._scopes.add_handler(handler)
 
     @property
     def synced(self) -> bool:
-        """Whether the store has held a complete listing of each scope that can be read."""
+        """Whether the store has received a complete listing of each readable scope."""
         return self._scopes.synced.is_set()
 
     async def wait_synced(self) -> None:
-        """Wait for the first complete listing of each scope that can be read."""
+        """Wait for the first complete listing of each readable scope."""
         await self._scopes.synced.wait()
 
     def mark_synced(self, namespace: str = "") -> None:
-        """Note that everything of one scope has been seen once."""
+        """Record that one scope was listed completely."""
         self._scopes.mark_synced(namespace)
 
     def note_failure(self, namespace: str, err: SlipwayError) -> bool:
-        """Note that a scope was refused; tell whether it is blocked."""
+        """Record that a scope was refused, and return whether it is blocked."""
         return self._scopes.note_failure(namespace, err)
 
     @property
     def silence(self) -> float:
-        """Seconds since the source was last heard of, in the scope where that is longest ago.
+        """Seconds since the last event of the source, in the scope with the oldest one.
 
-        A kind that is not served, and a scope that cannot be read, have nothing to tell.
+        Kinds that are not served and scopes that cannot be read are ignored.
         """
         if not self.served:
             return 0.0
@@ -169,23 +170,24 @@ class Informer:
     # Changes.
 
     def add_handler(self, handler: Handler, repair: Callable[[], None] | None = None) -> None:
-        """Tell a handler of each change from now on.
+        """Pass each change to a handler from now on.
 
         Args:
-            handler: Told of each change.
-            repair: Called after the handler raised an error over a change, which is not told again.
+            handler: Called with each change.
+            repair: Called after the handler raised an error for a change, which is not passed
+                again.
         """
         self._handlers.append((handler, repair))
 
     def add_served_handler(self, handler: Callable[[], None]) -> None:
-        """Call a handler whenever the kind comes to be served, or is served no more.
+        """Add a handler that is called when the cluster starts or stops to serve the kind.
 
-        That there is a kind now, with no object yet, is told by no change of an object.
+        A new kind without objects causes no change of an object.
         """
         self._served_handlers.append(handler)
 
     def heard(self, namespace: str = "") -> None:
-        """Note that the source is alive, by an event, a bookmark or a listing."""
+        """Record that the source is alive, after an event, a bookmark or a listing."""
         self._missing_since = None
         self._set_served(True)
         scope = self.scope_of(namespace)
@@ -193,7 +195,7 @@ class Informer:
             scope.mark_alive()
 
     def put(self, manifest: Manifest) -> Change | None:
-        """Take in the event that an object exists."""
+        """Process the event that an object exists."""
         if not self._is_expected(manifest):
             return None
         change = self.store.put(manifest)
@@ -202,7 +204,7 @@ class Informer:
         return change
 
     def remove(self, manifest: Manifest) -> Change | None:
-        """Take in the event that an object is gone, or is no longer selected."""
+        """Process the event that an object was deleted or is no longer selected."""
         if not self._is_expected(manifest):
             return None
         change = self.store.remove(key_of(manifest), uid_of(manifest), version_of(manifest))
@@ -212,16 +214,15 @@ class Informer:
 
     @contextmanager
     def writing(self, key: Key, origin: Origin, uid: str = "") -> Iterator[None]:
-        """Expect the event of a write of ours, which may be here before the response.
+        """Expect the event of our own write, which may arrive before the response.
 
-        Told to the pass that makes it, the event would ask for another reconcile immediately:
-        anyone who makes something, fails, and takes it back would do so without end, whatever its
-        back-off.
+        Without this, the event would trigger another reconcile of the same primary immediately: a
+        reconcile that creates an object, fails and deletes it again would repeat without back-off.
 
         Args:
-            key: What is written.
-            origin: The pass that writes.
-            uid: Which incarnation is deleted; empty for an object that is created.
+            key: Key of the object that is written.
+            origin: The reconcile that writes.
+            uid: UID of the object that is deleted; empty for a create.
         """
         self._writing[key] = (origin, uid)
         try:
@@ -230,7 +231,7 @@ class Informer:
             self._writing.pop(key, None)
 
     def _find_writer(self, change: Change) -> Origin | None:
-        """Return the pass that is known to make a change of which no response was heard yet."""
+        """Return the reconcile whose write caused a change and has no response yet."""
         origin, uid = self._writing.get(change.key, (None, "")) if self._writing else (None, "")
         if change.old is None:
             return None if uid else origin
@@ -238,20 +239,20 @@ class Informer:
         return origin if goes and uid == uid_of(change.old) else None
 
     def wrote(self, manifest: Manifest, origin: Origin | None = None) -> Change | None:
-        """Take in the response to a request of ours, and tell everybody but who made it.
+        """Process the response to our own write, and notify all handlers except for its origin.
 
-        The event of a write comes later and is no change any more, so this is the moment for the
-        other controllers to hear of it.
+        The event of the write arrives later and is no change any more, so other controllers must be
+        notified now.
 
         Args:
-            manifest: Object as the server answered.
-            origin: The pass that wrote; None when the response may show what others did, so that
-                the pass has to be told too.
+            manifest: Object in the response.
+            origin: The reconcile that wrote; None if the response may contain changes of others, so
+                that the reconcile must be notified as well.
         """
         if self._is_watched(manifest):
             change = self.store.put(manifest)
         else:
-            # No event will ever tell of its end, so it must not stay in the store.
+            # No event will report its deletion, so it must not remain in the store.
             change = self.store.remove(key_of(manifest), uid_of(manifest), version_of(manifest))
         self.tell([change] if change else [], origin)
         return change
@@ -260,40 +261,40 @@ class Informer:
         return self.scope_of(key_of(manifest).namespace) is not None and self._selects(manifest)
 
     def _is_expected(self, manifest: Manifest) -> bool:
-        """Note a sign of life; tell whether an event is of a scope that is still watched."""
+        """Record that the source is alive; return whether the scope is still watched."""
         namespace = key_of(manifest).namespace
         self.heard(namespace)
         return self.scope_of(namespace) is not None
 
     def deleted(self, key: Key, uid: str, origin: Origin | None = None) -> None:
-        """Take in that a deletion of ours was carried out immediately."""
+        """Process our own deletion that completed immediately."""
         change = self.store.remove(key, uid)
         self.tell([change] if change else [], origin)
 
     def vanished(self, key: Key, uid: str, version: int | None = None) -> Change | None:
-        """Take in that an incarnation is gone, seen by a read or in a listing.
+        """Process the absence of an object, seen by a read or in a listing.
 
         Args:
-            key: Where it was.
-            uid: Which incarnation.
-            version: Resource version of the listing that lacks it: it may be there again later,
-                when it had only lost the selected label. None means gone permanently.
+            key: Key of the object.
+            uid: UID of the object.
+            version: Resource version of the listing without the object: the object may return if it
+                only lost the selected label. None means that it was deleted.
         """
         change = self.store.remove(key, uid, version)
         self.tell([change] if change else [])
         return change
 
     def replace(self, items: Iterable[Manifest], version: int, namespace: str = "") -> None:
-        """Take in a complete listing of one scope and mark it synced."""
+        """Process a complete listing of one scope and mark the scope as synced."""
         self.heard(namespace)
         self.tell(self.store.replace(items, version, namespace or None))
         self.mark_synced(namespace)
 
     def note_missing(self) -> bool:
-        """Note that neither the kind nor discovery of it was found; tell whether to believe it.
+        """Record that discovery does not contain the kind; return whether this can be trusted.
 
-        API servers that have just started do not know all kinds yet. So what was served before is
-        only believed to be gone when it is still missing some seconds later.
+        API servers that have just started do not know all kinds yet. So a kind that was served
+        before only counts as removed if it is still missing some seconds later.
         """
         now = self._clock.monotonic()
         if self._missing_since is None:
@@ -304,7 +305,7 @@ class Informer:
         return self.served and any(scope.synced for scope in self.all_scopes)
 
     def mark_unserved(self) -> None:
-        """Note that the API server does not know the kind: there is nothing of it."""
+        """Record that the API server does not serve the kind, and remove its objects."""
         self._set_served(False)
         self.tell(self.store.clear())
         for scope in self.scopes:
@@ -318,12 +319,12 @@ class Informer:
             handler()
 
     def swept(self, objects: int) -> None:
-        """Note changes that no event had told of."""
+        """Record changes for which there was no event."""
         if self._metrics is not None:
             self._metrics.swept(objects)
 
     def tell(self, changes: Sequence[Change], origin: Origin | None = None) -> None:
-        """Tell the handlers of changes of the store."""
+        """Pass changes of the store to the handlers."""
         if self._metrics is not None and changes:
             self._metrics.set_objects(len(self.store))
         for change in changes:
@@ -343,15 +344,15 @@ class Informer:
 
 
 class EventSource(Protocol):
-    """Feed informers until told to stop.
+    """A source of events for informers.
 
-    A source must deliver each object that exists at least once, each later change at least once
-    and in order, and may lose deletions that happen while it is disconnected.
+    A source must deliver each existing object at least once, and each later change at least once
+    and in order. It may lose deletions that happen while it is disconnected.
     """
 
     async def run(self, informers: Sequence[Informer], stop: asyncio.Event) -> None:
         """Feed the informers until `stop` is set.
 
         Raises:
-            Exception: The source cannot continue; the process must end and be started again.
+            Exception: The source cannot continue; the process must exit and be restarted.
         """
