@@ -1,4 +1,4 @@
-"""First settings of a guest, as cloud-init reads them; pure."""
+"""Initial configuration of a guest for cloud-init; pure."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class Membership:
     """Hold what a guest needs to become a node of a cluster.
 
     Attributes:
-        cluster: Which cluster.
+        cluster: The cluster.
         address: Address of its API.
-        authorities: Those of the cluster.
+        authorities: Certificate authorities of the cluster.
         join: Credentials by which nodes join.
         keeps_addresses: Whether guests keep their addresses when their machines restart.
     """
@@ -74,7 +74,7 @@ class Membership:
 
 
 def render_endpoint(cluster: KubernetesCluster, address: str) -> str:
-    """Render where the API is reached: `203.0.113.7:6443`, `[2001:db8::7]:6443`."""
+    """Render the address of the API: `203.0.113.7:6443`, `[2001:db8::7]:6443`."""
     host = f"[{address}]" if ":" in address else address
     return f"{host}:{cluster.spec.control_plane.endpoint.port}"
 
@@ -199,7 +199,7 @@ def _build_init(member: Membership, registration: Manifest, port: int) -> Manife
     return {
         "apiVersion": _KUBEADM,
         "kind": "InitConfiguration",
-        # Nodes join by certificates; kubeadm insists on making a token, which ends at once.
+        # Nodes join with certificates; kubeadm requires a token, which expires immediately.
         "bootstrapTokens": [{"ttl": "1m0s"}],
         "localAPIEndpoint": {"advertiseAddress": advertised, "bindPort": port},
         "nodeRegistration": registration,
@@ -248,13 +248,14 @@ def _build_registration(pool: Pool | None) -> Manifest:
 
 
 def _is_reserved(label: str) -> bool:
-    """Tell whether a kubelet would refuse to start with a label; the operator sets it later."""
+    """Return whether a kubelet refuses to start with a label, so that the operator must set it."""
     domain = label.rpartition("/")[0]
     return f".{domain}".endswith((".kubernetes.io", ".k8s.io"))
 
 
 def _render_file(path: str, content: str) -> str:
-    # As a block, not through a dumper: those who debug a guest read the files as they are.
+    # A literal block instead of a YAML dumper, so that the files are readable for people who debug
+    # a guest.
     lines = "".join(f"      {line}\n" if line else "\n" for line in content.splitlines())
     return f'  - path: {path}\n    permissions: "0600"\n    content: |\n{lines}'
 

@@ -1,7 +1,7 @@
-"""Why nodes are rebuilt, and which of these rebuilds may begin; pure.
+"""Causes of rebuilds of nodes, and which rebuilds can start; pure.
 
 A node is rebuilt because it is broken, because `spec.recycle` names it, or because its version is
-older than that of the spec. One cause gives one Operation, so a rebuild is carried out once for it.
+older than spec.version. Each cause has one Operation, so the node is rebuilt only once for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REPLACEABLE: Final = 3
 """Fewest nodes of a control plane of which one can be replaced: the others keep the data."""
 
 type Verdicts = Mapping[str, Verdict]
-"""How nodes are, by name."""
+"""State of nodes by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def find_causes(cluster: KubernetesCluster, observed: Observed, verdicts: Verdic
 
 
 def list_open(cluster: KubernetesCluster, observed: Observed, verdicts: Verdicts) -> list[Cause]:
-    """List the causes for which nothing was done yet and whose rebuild is within the budget."""
+    """List the causes without an Operation whose rebuild is within the budget."""
     causes = find_causes(cluster, observed, verdicts)
     broken = list_broken(list_staying(cluster, observed), verdicts)
     spare = not is_over_budget(cluster, broken)
@@ -112,9 +112,9 @@ def list_open(cluster: KubernetesCluster, observed: Observed, verdicts: Verdicts
 
 
 def find_failed_upgrade(observed: Observed, causes: Sequence[Cause]) -> Cause | None:
-    """Find a node that an Operation was to upgrade and that has its old version still.
+    """Find a node that still has its old version although an Operation rebuilt it for an upgrade.
 
-    An image that does not have the version costs one node so, and no second one.
+    So an image without the version affects only one node.
     """
     for cause in causes:
         if cause.reason is Reason.UPGRADING and find_finished(observed, cause) is not None:
@@ -138,7 +138,7 @@ def find_away(
 ) -> InstanceView | None:
     """Find a node that was drained, must not be rebuilt now, and is not back: others wait for it.
 
-    An image that makes no node costs one node so, however many rebuilds were asked for.
+    So a broken image affects only one node, no matter how many rebuilds were requested.
     """
     going = {cause.node for cause in list_open(cluster, observed, verdicts)}
     upgraded = {
@@ -156,7 +156,7 @@ def find_away(
 
 
 def is_outdated(observed: Observed, cause: Cause) -> bool:
-    """Return whether a Node still shows what it was before the rebuild for a cause that is over."""
+    """Return whether a Node still shows its state from before a finished rebuild."""
     operation, node = find_finished(observed, cause), observed.workload.nodes.get(cause.node)
     if operation is None or not operation.succeeded:
         return False
@@ -186,7 +186,7 @@ def list_rebuildable(cluster: KubernetesCluster, observed: Observed) -> list[Ins
 
 
 def find_finished(observed: Observed, cause: Cause) -> OperationView | None:
-    """Return the Operation of a cause if it is over."""
+    """Return the Operation of a cause if it has finished."""
     operation = observed.operations.get(cause.operation)
     return operation if operation is not None and operation.finished else None
 
@@ -197,6 +197,6 @@ def is_at_work(observed: Observed) -> bool:
 
 
 def is_drained_by_us(observed: Observed, instance: InstanceView) -> bool:
-    """Return whether the operator has begun to drain a node and has not ended it."""
+    """Return whether the operator is draining a node."""
     node = observed.workload.nodes.get(instance.key.name)
     return node is not None and node.draining_since is not None

@@ -1,9 +1,9 @@
-"""Certificates of a cluster: its authorities, and what they sign.
+"""Certificates of a cluster: its authorities, and the certificates that they sign.
 
-The operator makes the authorities itself, so that the kubeconfig of a cluster is there before its
-first node is, and nothing has to be fetched from a guest. Anyone who has the keys of the
-authorities has the cluster: they are in one Secret and in the first settings of the control plane,
-as kubeadm wants them there, and nowhere else.
+The operator creates the authorities itself, so that the kubeconfig of a cluster exists before its
+first node, and nothing must be fetched from a guest. Anyone who has the keys of the authorities
+controls the cluster: they are only in one Secret and in the initial configuration of the control
+plane, in which kubeadm expects them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BadCertificate(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Hold a certificate and its key.
+    """A certificate and its key.
 
     Attributes:
         certificate: As PEM.
@@ -50,13 +50,13 @@ class Pair:
     key: str
 
     def __repr__(self) -> str:
-        """Show neither: this ends up in logs and in messages of failed tests."""
+        """Show neither, because this text appears in logs and in messages of failed tests."""
         return "Pair(...)"
 
 
 @dataclass(frozen=True, slots=True)
 class Authorities:
-    """Hold what a control plane signs with.
+    """The certificate authorities of a control plane.
 
     Attributes:
         files: Content by the name of the file that kubeadm looks for below /etc/kubernetes/pki,
@@ -91,7 +91,7 @@ class Authorities:
 
 
 def make_authorities(cluster: str, now: datetime) -> Authorities:
-    """Make the authorities of a new cluster, and the keys that sign tokens of service accounts."""
+    """Create the authorities of a new cluster, and the keys that sign service account tokens."""
     files: dict[str, str] = {}
     for name in AUTHORITY_FILES:
         pair = _make_authority(f"{cluster}-{name}", now)
@@ -118,7 +118,7 @@ def sign_client(
     """Create a certificate for a client of the API of the cluster, or of etcd.
 
     Args:
-        authorities: Those of the cluster.
+        authorities: Certificate authorities of the cluster.
         user: Name that the server sees.
         group: Group that the server sees.
         now: Time.
@@ -158,7 +158,7 @@ def expiry_of(certificate: str) -> datetime:
 
 
 def is_valid(pair: Pair, ca: str, at: datetime) -> bool:
-    """Return whether a certificate is of an authority and still valid at some time."""
+    """Return whether an authority signed a certificate that is valid at a given time."""
     try:
         certificate, _ = _load(pair, "client")
         issuer = x509.load_pem_x509_certificate(ca.encode())
@@ -215,7 +215,7 @@ def _load(pair: Pair, name: str) -> tuple[x509.Certificate, ec.EllipticCurvePriv
         certificate = x509.load_pem_x509_certificate(pair.certificate.encode())
         key = serialization.load_pem_private_key(pair.key.encode(), password=None)
     except ValueError:
-        # Not the words of the library: they may show a part of what it could not read.
+        # Not the message of the library, which may contain a part of the secret.
         raise BadCertificate(f"{name}.crt or {name}.key cannot be read") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise BadCertificate(f"{name}.key is not a key of an elliptic curve")
@@ -229,7 +229,7 @@ def _render(certificate: x509.Certificate) -> str:
 
 
 def _render_key(key: ec.EllipticCurvePrivateKey) -> str:
-    # The form that kubeadm writes and reads.
+    # The format that kubeadm uses.
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.TraditionalOpenSSL,

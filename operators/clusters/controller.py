@@ -1,4 +1,4 @@
-"""The controller: what is watched, and observe, plan, execute, state for each cluster."""
+"""The controller: watches, and the steps of a reconcile: observe, plan, execute, update status."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ from operators.clusters.workload import Access, KubernetesWorkloads, Workloads
 _KUBECONFIG_LIFETIME: Final = timedelta(days=365)
 _JOIN_LIFETIME: Final = timedelta(hours=24)
 _MOST_REFUSALS: Final = 3
-"""Steps that may fail in one reconcile. Each takes its time if the cluster does not answer."""
+"""Maximum number of failed steps in one reconcile. Each runs into a time-out if the cluster does
+not respond."""
 _NOTES: Final[Mapping[str, tuple[Reason, str]]] = {
     NodeStepKind.CORDON: (Reason.DRAINING, "Draining node {}"),
     NodeStepKind.UNCORDON: (Reason.UNCORDONED, "Node {} is schedulable again"),
@@ -69,11 +70,11 @@ _NOTES: Final[Mapping[str, tuple[Reason, str]]] = {
 }
 
 type Connect = Callable[[Settings], Workloads]
-"""Makes what reaches the APIs of clusters."""
+"""Creates the clients of the APIs of clusters."""
 
 
 class CertificateIssuer:
-    """Make keys and certificates.
+    """Creates keys and certificates.
 
     Args:
         now: Time from which they are valid.
@@ -88,12 +89,12 @@ class CertificateIssuer:
         return make_authorities(cluster, self._now)
 
     def administrator(self, authorities: Authorities) -> Pair:
-        """Make what an administrator logs in with, for a year."""
+        """Create the credentials of an administrator, valid for a year."""
         user, lifetime = "kubernetes-admin", _KUBECONFIG_LIFETIME
         return sign_client(authorities, user, ADMIN_GROUP, self._now, lifetime)
 
     def member(self, authorities: Authorities) -> Pair:
-        """Make what nodes join with, for a day."""
+        """Create the credentials with which nodes join, valid for a day."""
         user, lifetime = "system:bootstrap:slipway", _JOIN_LIFETIME
         return sign_client(authorities, user, JOIN_GROUP, self._now, lifetime)
 
@@ -103,7 +104,7 @@ def build_controller(settings: Settings, connect: Connect | None = None) -> Cont
 
     Args:
         settings: Settings of the process.
-        connect: Makes what reaches the APIs of clusters; None for the real thing.
+        connect: Creates the clients of the APIs of clusters; None for real ones.
     """
     reach = connect or (lambda held: KubernetesWorkloads(held.api_timeout_seconds))
     reconciler = Reconciler(settings, reach(settings))
@@ -118,7 +119,7 @@ def build_controller(settings: Settings, connect: Connect | None = None) -> Cont
     for kind in (INSTANCE, OPERATION, IP_CLAIM, FIREWALL):
         controller.owns(kind, optional=True)
     for kind in (SERVICE, ENDPOINT_SLICE, SECRET):
-        # Nothing else of these kinds is read: what has a name that is needed shows at the create.
+        # Other objects of these kinds are not read: a name conflict shows at the create.
         controller.owns(kind, label_selector=f"{MANAGED_BY}={ID}")
     controller.watches(CONFIG_MAP, map_addon, label_selector=f"{ADDON_LABEL}=true")
     controller.watches(OPERATION, map_operation, optional=True)
@@ -126,11 +127,11 @@ def build_controller(settings: Settings, connect: Connect | None = None) -> Cont
 
 
 class Reconciler:
-    """Bring clusters in line with their specs.
+    """Reconciles clusters.
 
     Args:
         settings: Settings of the process.
-        workloads: Reaches the APIs of clusters.
+        workloads: Clients of the APIs of clusters.
     """
 
     def __init__(self, settings: Settings, workloads: Workloads) -> None:
@@ -141,11 +142,11 @@ class Reconciler:
         self._lookout = Lookout(pause)
 
     async def close(self) -> None:
-        """End what clusters are asked."""
+        """Cancel the queries of clusters."""
         await self._lookout.close()
 
     async def reconcile(self, ctx: Context) -> Result | None:
-        """Make one pass over a cluster that is to be there."""
+        """Reconcile a cluster that is not being deleted."""
         cluster = KubernetesCluster.parse(ctx.primary)
         before = observe(ctx, Workload())
         access = self._find_access(cluster, before)
@@ -174,7 +175,7 @@ class Reconciler:
         return Result.from_outcome(outcome, requeue_after=again)
 
     async def finalize(self, ctx: Context) -> Result | None:
-        """Make one pass over a cluster that is being deleted; None lets it go."""
+        """Reconcile a cluster that is being deleted; None removes the finalizer."""
         cluster = KubernetesCluster.parse(ctx.primary)
         self._lookout.forget(ctx.uid)
         ending = plan_ending(cluster, observe(ctx, Workload()))
@@ -195,12 +196,12 @@ class Reconciler:
             now=ctx.now(),
         )
         await ctx.apply_status(status)
-        # One group may be gone immediately, and the next should follow.
+        # A group may be deleted immediately, and the next group should follow.
         again = NEXT_SECONDS if rest.actions else None
         return Result.from_outcome(outcome, requeue_after=again)
 
     def _find_access(self, cluster: KubernetesCluster, observed: Observed) -> Access | None:
-        """Say how the API of the cluster is reached; None before there is anybody to ask."""
+        """Return how to reach the API of the cluster; None before it exists."""
         config = observed.data_of(SECRET, kubeconfig_name(cluster.metadata.name))
         user = read_pair(config)
         planes = [each for each in observed.members(CONTROL_PLANE) if each.ready]
@@ -220,7 +221,7 @@ class Reconciler:
 
     async def _look(self, ctx: Context, access: Access | None, observed: Observed) -> Workload:
         if access is None:
-            # That no machine runs says nothing of a cluster that was there: it cannot be asked.
+            # If no machine runs, nothing is known about an existing cluster: it cannot be queried.
             begun = any(each.vmi_uid for each in observed.members(CONTROL_PLANE))
             return Workload(asked=begun, message="no node of the control plane is ready")
         return await self._lookout.look(
@@ -240,7 +241,7 @@ class Reconciler:
     async def _apply_addons(
         self, ctx: Context, access: Access, steps: Sequence[AddonStep]
     ) -> dict[str, str]:
-        """Apply addons; return what kept them from being applied, by addon."""
+        """Apply addons; return the errors by addon."""
         problems = {}
         for step in steps:
             problem = await self._workloads.apply(access, step)
@@ -255,7 +256,7 @@ class Reconciler:
         return problems
 
     async def _take(self, ctx: Context, access: Access, steps: Sequence[ClusterStep]) -> bool:
-        """Take steps in the cluster that was made; tell whether one of them was refused."""
+        """Execute steps in the managed cluster; return whether one of them was refused."""
         refused = 0
         for step in steps:
             if refused == _MOST_REFUSALS:
@@ -266,7 +267,8 @@ class Reconciler:
             result = "error" if problem else "ok"
             ctx.metrics.counter(NODE_STEPS).labels(str(step.kind), result).inc()
             if problem:
-                # Not expired: the question under way is the one that tells that nobody answers.
+                # Do not expire the result: the running query will show that the cluster does not
+                # respond.
                 refused += 1
                 ctx.log.warning("Failed to change a Node", step=str(step), error=problem)
                 continue
@@ -285,16 +287,16 @@ def _needs_no_machine(step: ClusterStep) -> bool:
 
 
 async def _has_machine(ctx: Context, node: str) -> bool:
-    """Return whether a node has a machine, as the API server has it.
+    """Return whether a node has a machine, according to the API server.
 
-    The cache may be behind another leader that has just created it. A kubelet whose Node is removed
-    does not come back by itself, and neither does a member that is removed from etcd.
+    Another leader may have just created the machine, and the cache may not have it yet. A kubelet
+    whose Node is removed does not register again, and a removed etcd member does not come back.
     """
     return await ctx.live_get(INSTANCE, Key(ctx.key.namespace, node)) is not None
 
 
 def _explain(outcome: Outcome) -> Refusal | None:
-    """Say why a step failed, where one did."""
+    """Return why a step failed, or None."""
     for failure in outcome.failures:
         taken = isinstance(failure.error, ForeignObject)
         return Reason.NAME_TAKEN if taken else Reason.WRITE_REFUSED, failure.message
@@ -314,4 +316,4 @@ OPERATOR: Final = Operator(
     metrics=METRICS,
     summary="Builds Kubernetes clusters from Instances.",
 )
-"""The operator, as the process and the tests run it."""
+"""The operator, for the process and the tests."""

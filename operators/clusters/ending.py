@@ -1,8 +1,8 @@
-"""How a KubernetesCluster goes; pure.
+"""The deletion of a KubernetesCluster; pure.
 
-Nodes of the pools first, then the control plane, so that nothing is left without somebody to talk
-to; then what led to it, so that the address is released; secrets last. Nothing is drained: the
-pods go with their cluster.
+The order is: nodes of the pools, the control plane (so that nodes always have an API server), the
+Service and IPClaim (which releases the address), and Secrets last. Nothing is drained: the pods are
+deleted with their cluster.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from operators.clusters.observed import Observed, key_in
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Say what has to go before a cluster may.
+    """The objects to delete before the finalizer of a cluster is removed.
 
     Attributes:
-        actions: Deletions, side by side.
-        leftovers: What is still there, in the order in which it goes, for people.
+        actions: Deletions, executed concurrently.
+        leftovers: Remaining objects in the order of their deletion, for people.
     """
 
     actions: tuple[Action, ...] = ()
@@ -38,12 +38,12 @@ class Ending:
 
     @property
     def batch(self) -> list[Step]:
-        """The deletions as `Context.execute` takes them."""
+        """The deletions for `Context.execute`."""
         return [action.step for action in self.actions]
 
 
 def plan_ending(cluster: KubernetesCluster, observed: Observed) -> Ending:
-    """Decide what goes next: all of the first group that is not gone."""
+    """Plan the next deletions: all objects of the first group that is not empty."""
     groups = [
         _delete_instances(observed.workers()),
         _delete_instances(observed.members(CONTROL_PLANE)),
@@ -59,7 +59,7 @@ def plan_ending(cluster: KubernetesCluster, observed: Observed) -> Ending:
 
 
 type _Group = list[tuple[str, Action | None]]
-"""What is left, and its deletion, where that was not asked for already."""
+"""A remaining object, and its deletion if that was not requested before."""
 
 
 def _delete_instances(instances: Iterable[InstanceView]) -> _Group:

@@ -1,8 +1,8 @@
-"""Which nodes are broken; pure.
+"""Detection of broken nodes; pure.
 
-A node is judged by what the API of its cluster says of it. While that does not answer, nothing is
-judged at all: the operator may be the one that is cut off, and a rebuild of nodes that work would
-do what a fault did not.
+A node is judged by its status in the API of its cluster. If that API does not respond, no node
+counts as broken: the operator itself may be disconnected, and rebuilding working nodes would cause
+an outage.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from operators.clusters.observed import Observed
 
 
 class State(Enum):
-    """Say how a node is."""
+    """State of a node."""
 
     HEALTHY = auto()
     PENDING = auto()
@@ -27,12 +27,12 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Say how a node is, and until when that holds by itself.
+    """The state of a node, and when it changes without an event.
 
     Attributes:
-        state: Healthy, broken, or on its way to one of these.
+        state: Healthy, broken, or pending.
         message: Why, for people.
-        seconds: When a node that is on its way counts as broken, from now; None for never.
+        seconds: Seconds until a pending node counts as broken; None for never.
     """
 
     state: State
@@ -44,8 +44,8 @@ def judge(instance: InstanceView, observed: Observed, health: Health, now: datet
     """Judge one node.
 
     Args:
-        instance: Its machine.
-        observed: What there is.
+        instance: Machine of the node.
+        observed: Observed objects.
         health: When a node counts as broken.
         now: Time.
     """
@@ -79,7 +79,7 @@ def judge(instance: InstanceView, observed: Observed, health: Health, now: datet
 
 
 def judge_all(cluster: KubernetesCluster, observed: Observed, now: datetime) -> dict[str, Verdict]:
-    """Judge all nodes, those of the control plane included, by name."""
+    """Judge all nodes, including the control plane, by name."""
     return {
         name: judge(instance, observed, cluster.spec.health, now)
         for name, instance in sorted(observed.instances.items())
@@ -89,12 +89,12 @@ def judge_all(cluster: KubernetesCluster, observed: Observed, now: datetime) -> 
 def list_broken(
     instances: Iterable[InstanceView], verdicts: Mapping[str, Verdict]
 ) -> list[InstanceView]:
-    """List those of some nodes that are broken."""
+    """Return the broken nodes among the given ones."""
     return [each for each in instances if verdicts[each.key.name].state is State.BROKEN]
 
 
 def next_look(verdicts: Iterable[Verdict]) -> float | None:
-    """Return the seconds until a node that nobody fixes counts as broken; None for never."""
+    """Return the seconds until a pending node counts as broken; None for never."""
     return min((each.seconds for each in verdicts if each.seconds is not None), default=None)
 
 

@@ -1,4 +1,4 @@
-"""Asks the APIs of clusters next to the reconciles, and keeps what they answered.
+"""Queries the APIs of clusters in the background, and caches the responses.
 
 Each reconcile has its cluster asked. If a cluster is slow, its previous answer counts. Two answers
 are waited for until their time is over:

@@ -74,7 +74,7 @@ def endpoint_host(cluster: Key) -> str:
 
 
 def firewall_name(cluster: str, *, control_plane: bool) -> str:
-    """Name the Firewall of the control plane, or that of all other nodes."""
+    """Return the name of the Firewall of the control plane or of all other nodes."""
     return f"{cluster}-{CONTROL_PLANE}" if control_plane else f"{cluster}-nodes"
 
 

@@ -22,17 +22,17 @@ _MULTUS: Final = "Multus"
 
 
 def keeps_addresses(network: NetworkView | None) -> bool:
-    """Tell whether guests of a Network keep their addresses when their machines restart.
+    """Return whether guests of a Network keep their addresses when their machines restart.
 
-    The address of a pod is another one after each restart; an address of an IPPool stays.
+    The address of a pod changes at each restart; an address of an IPPool does not.
     """
     return network is not None and network.backend == _MULTUS and bool(network.pool)
 
 
 def is_blocked(cluster: KubernetesCluster, observed: Observed) -> bool:
-    """Tell whether nothing may be created because the Network does not suit.
+    """Return whether nothing must be created because the Network is unsuitable.
 
-    A cluster that has begun is kept running whatever happened to its Network.
+    An initialized cluster is kept running even if its Network changes.
     """
     return not is_begun(cluster, observed) and _find_problem(cluster, observed) is not None
 

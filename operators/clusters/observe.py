@@ -1,4 +1,4 @@
-"""Look around a KubernetesCluster in the cache, and tell which clusters a change concerns."""
+"""Read the objects of a KubernetesCluster from the cache, and map changes to clusters."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _OBJECTS: Final = (SERVICE, ENDPOINT_SLICE, IP_CLAIM, FIREWALL, SECRET)
 
 
 def observe(ctx: Context, workload: Workload) -> Observed:
-    """Look at everything that plan and status depend on.
+    """Read everything on which plan and status depend.
 
     Args:
         ctx: The pass.
-        workload: What the API of the cluster tells.
+        workload: State of the cluster from its own API.
     """
     missing = tuple(kind.resource for kind in NEEDED if not ctx.is_served(kind))
     objects = {

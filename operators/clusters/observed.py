@@ -1,4 +1,4 @@
-"""What there is around a KubernetesCluster, as the plan and the status see it; pure."""
+"""The observed objects of a KubernetesCluster, as input of plan and status; pure."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ DEFAULT_DRAIN_SECONDS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Show a Node of the cluster that was made.
+    """A view of a Node of the managed cluster.
 
     Attributes:
-        name: That of its Instance.
+        name: Name of the Node and of its Instance.
         uid: Which incarnation it is.
         pool: Pool that it joined as; empty for the control plane.
         ready: Whether its kubelet says that it is.
@@ -136,7 +136,7 @@ class Observed:
 
     Attributes:
         missing_apis: Kinds of other operators that the cluster does not serve.
-        authorities: Those of the cluster; None before they are made.
+        authorities: Certificate authorities of the cluster; None before they are created.
         authorities_problem: Why they cannot be used; empty when they can, or are not there.
         objects: What the cluster has besides Instances and Operations, by kind and name.
         claim: The claim of the address; None before.
@@ -188,10 +188,10 @@ class Observed:
         ]
 
     def is_ready(self, instance: InstanceView) -> bool:
-        """Return whether a node is ready, as far as can be told.
+        """Return whether a node is ready, as far as is known.
 
-        While the API of the cluster does not respond, a machine that runs counts as a node that
-        does: the operator may be the one that is cut off.
+        While the API of the cluster does not respond, a running machine counts as a ready node: the
+        operator itself may be disconnected.
         """
         if not instance.ready or instance.deleting or instance.stopped:
             return False
@@ -275,7 +275,7 @@ def drain_seconds(cluster: KubernetesCluster, instance: InstanceView) -> int:
 
 
 def is_node_of(cluster: KubernetesCluster, node: Node) -> bool:
-    """Return whether a Node is named as those of the pools are."""
+    """Return whether a Node has the name of a node of a pool."""
     return bool(node.pool) and slot_of(cluster.metadata.name, node.pool, node.name) is not None
 
 

@@ -1,4 +1,4 @@
-"""What other operators and the guests of a cluster do, pretended, for tests.
+"""Simulation of other operators and of the guests of a cluster, for tests.
 
 `drive` plays ipam, network and compute on a fake API; `PretendWorkloads` plays the API of a
 cluster: a Node joins once its Instance is ready, and the pods of a node leave when it is drained.
@@ -94,7 +94,7 @@ def run_machine(api: FakeApi, key: Key, number: int, disk: str = "root") -> None
 
 @dataclass(slots=True)
 class PretendWorkloads:
-    """Play the API of one cluster beside a fake API that has its Instances.
+    """A fake API of one cluster, next to a fake API with its Instances.
 
     Attributes:
         api: Has the Instances.
@@ -229,7 +229,7 @@ def list_members(names: Iterable[str], away: Iterable[str] = ()) -> Etcd:
 
     Args:
         names: Nodes that have a member.
-        away: Those of them that do not answer.
+        away: Nodes whose member does not respond.
     """
     lost = set(away)
     return Etcd(

@@ -27,4 +27,4 @@ RULES: tuple[PolicyRule, ...] = (
         why="store certificate authorities, kubeconfigs and the user data of nodes",
     ),
 )
-"""Rules of the operator itself; those of the framework are added by the generator."""
+"""Rules of the operator itself; the generator adds the rules of the framework."""

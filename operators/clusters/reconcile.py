@@ -1,10 +1,11 @@
-"""What to do next for a KubernetesCluster; pure: no input or output, no clock.
+"""The plan of a reconcile of a KubernetesCluster; pure: no I/O, no clock.
 
-Each plan is a function of what was seen, so a crash between any two steps is one more thing to
-see. What cannot be a function, new keys and certificates, is asked of an `Issuer`.
+A plan is a function of the observed state, so after a crash between two steps the next plan
+continues from the new state. New keys and certificates, which are not deterministic, come from an
+`Issuer`.
 
-Some steps are taken in the cluster that was made: a node is cordoned, drained, removed there. Their
-traces are on the Nodes themselves, so that they too are found again after a crash.
+Some steps are executed in the managed cluster: nodes are cordoned, drained and removed there. Their
+progress is recorded on the Nodes themselves, so that it survives a crash.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Plan:
     """Say what to do for a cluster.
 
     Attributes:
-        stages: Writes, those of a stage side by side, one stage after the other.
+        stages: Stages of writes: concurrent within a stage, one stage after the other.
         node_steps: What must be done in the cluster that was made; after the stages.
         addon_steps: Addons to apply in the cluster that was made; after the stages.
         seconds: When to look again though nothing happens; None for no such need.
@@ -118,7 +119,7 @@ def plan_cluster(
 
     Args:
         cluster: What is asked for.
-        observed: What there is.
+        observed: Observed objects.
         issuer: Makes keys and certificates.
         now: Time.
     """
@@ -142,7 +143,7 @@ def plan_cluster(
 
 
 def list_endpoints(cluster: KubernetesCluster, observed: Observed) -> list[InstanceView]:
-    """List the nodes of the control plane that the address of the API leads to.
+    """List the nodes of the control plane to which the address of the API routes traffic.
 
     Those that are ready; else, so that one can become ready, those that have joined; else the
     first, which is about to begin the cluster.
@@ -236,7 +237,7 @@ def _plan_credentials(
 def _plan_machines(
     cluster: KubernetesCluster, observed: Observed, member: Membership
 ) -> tuple[tuple[Action, ...], tuple[Action, ...]]:
-    """Decide which nodes are made, and what guests are told at their next first start."""
+    """Decide which nodes are created, and the initial configuration of guests."""
     data, machines = [], []
     for name, role, pool in _list_wanted(cluster, observed):
         manifest = build_user_data(cluster, name, _render_user_data(member, role, pool, name))

@@ -1,4 +1,4 @@
-"""What a KubernetesCluster makes; pure."""
+"""The children of a KubernetesCluster; pure."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def build_secret(
 
 
 def build_service(cluster: KubernetesCluster) -> Manifest:
-    """Build the Service of the API; what it leads to is said by `build_endpoint_slice`."""
+    """Build the Service of the API; `build_endpoint_slice` builds its endpoints."""
     port = cluster.spec.control_plane.endpoint.port
     manifest = _build(cluster, SERVICE, endpoint_name(cluster.metadata.name))
     manifest["spec"] = {
@@ -96,7 +96,7 @@ def build_endpoint_slice(cluster: KubernetesCluster, instances: Sequence[Instanc
 
     Args:
         cluster: Whose API it is.
-        instances: Nodes of the control plane that it leads to, each with an address.
+        instances: Nodes of the control plane to which it routes traffic, each with an address.
     """
     name = endpoint_name(cluster.metadata.name)
     addresses = sorted({each.private_ip for each in instances if each.private_ip})
@@ -123,7 +123,7 @@ def build_claim(cluster: KubernetesCluster) -> Manifest:
 
 
 def build_firewall(cluster: KubernetesCluster, *, control_plane: bool) -> Manifest:
-    """Build the Firewall of the control plane, or that of all other nodes.
+    """Build the Firewall of the control plane or of all other nodes.
 
     Nodes reach each other; the API is open to those who are allowed; nothing else comes in. Nodes
     are named by the Firewalls that they have, not by addresses: network plugins such as Cilium do

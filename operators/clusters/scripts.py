@@ -1,8 +1,8 @@
-"""What runs in a guest when it first starts: text that no field of a manifest gets into.
+"""Scripts that run at the first start of a guest: constant text without values from manifests.
 
 Everything that differs between clusters and nodes is in the configuration of kubeadm, a file that
-the scripts hand on and never read. They run until they have succeeded once, also after a reboot,
-and log to the journal of the guest; kubeadm is told not to print its tokens.
+the scripts pass on and never read. They run until they have succeeded once, even after a reboot,
+and log to the journal of the guest; kubeadm does not print its tokens.
 
 An image needs containerd, kubeadm, kubelet and kubectl of the version of the cluster; the project
 image-builder makes such. A network plugin is yours to choose: put its manifests into

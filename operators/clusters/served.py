@@ -27,8 +27,8 @@ class _Served:
 class ServedCertificates:
     """Remember which certificates clusters serve.
 
-    Each node of a control plane has a certificate of its own and any of them may answer, so the one
-    that expires first counts for as long as it was served lately.
+    Each node of a control plane has a certificate of its own and any of them may answer, so the
+    certificate that expires first counts, if it was served recently.
 
     Args:
         clock: Tells the time.
@@ -45,7 +45,7 @@ class ServedCertificates:
 
         Args:
             url: Where the API is.
-            host: Name of the API, by which clusters are told apart.
+            host: Name of the API, which identifies the cluster.
             tls: Verifies the certificate.
         """
         now = self._clock.monotonic()

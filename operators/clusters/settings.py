@@ -17,7 +17,7 @@ class Settings(CommonSettings):
     operator outside of the cluster takes https://{address}:{port}."""
 
     api_timeout_seconds: float = Field(default=5, gt=0, le=60)
-    """api_timeout_seconds is how long the API of a cluster may take for an answer."""
+    """api_timeout_seconds is how long the API of a cluster can take to respond."""
 
     api_poll_seconds: float = Field(default=15, ge=1)
     """api_poll_seconds is how often the API of a cluster is asked for its nodes."""

@@ -1,7 +1,7 @@
-"""A small world in memory for property tests of the plan: clusters, machines, nodes, time.
+"""An in-memory simulation for property tests of the plan: clusters, machines, nodes, time.
 
-It keeps the rules of the API server that the plan counts on: a name is taken once, a deletion names
-a UID, a patch names a version. Whatever the plan must never do is refused by an assertion here.
+It enforces the rules of the API server on which the plan relies: names are unique, deletions have a
+UID, patches have a version. Assertions check everything that the plan must never do.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class World:
     # A reconcile.
 
     def observe(self, held: Mapping[tuple[Kind, str], Manifest] | None = None) -> Observed:
-        """Look around, in the cache where one is given."""
+        """Observe the state, or the given cache."""
         objects = dict(self.objects if held is None else held)
         claim = next((each for (kind, _), each in objects.items() if kind == IP_CLAIM), None)
         secret = objects.get((SECRET, authorities_name("edge")))
@@ -235,7 +235,7 @@ class World:
         live["metadata"]["annotations"] = dict(notes)
 
     def take_on_node(self, step: NodeStep) -> None:
-        """Do to a Node what is asked, if it is the one that was meant."""
+        """Execute a step on a Node, if the UID matches."""
         node = self.nodes.get(step.node)
         assert not self.cut_off, "a step was taken on a cluster that does not answer"
         if node is None or node.uid != step.uid:
@@ -373,7 +373,7 @@ class World:
         assert self.members.setdefault(name, disk) == disk, "a member came back without its data"
 
     def settle(self, passes: int = 60) -> None:
-        """Let everything come to rest: nothing breaks any more, and time passes."""
+        """Let the simulation converge: no more faults, and time passes."""
         self.cut_off = False
         quiet = 0
         for _ in range(passes):

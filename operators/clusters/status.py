@@ -1,4 +1,4 @@
-"""What a KubernetesCluster shows of itself; pure."""
+"""The status of a KubernetesCluster; pure."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def build_status(
     current: Iterable[Mapping[str, Any]],
     now: datetime,
 ) -> Manifest:
-    """Build the status of a cluster that is to be there.
+    """Build the status of a cluster that is not being deleted.
 
     Args:
         cluster: What is asked for.
-        observed: What there is, after the steps of this reconcile.
+        observed: Observed objects after the steps of this reconcile.
         refusal: Why a step of this reconcile failed; None for none.
         current: Conditions as the object shows them.
         now: Time.

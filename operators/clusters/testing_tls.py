@@ -28,7 +28,7 @@ class Servers:
     """Certificates and keys of servers, as files.
 
     Attributes:
-        folder: Where they are written.
+        folder: Folder of the files.
         authorities: Who signs them.
     """
 

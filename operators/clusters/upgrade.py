@@ -59,7 +59,7 @@ class SetProxyVersion:
 
 
 type VersionStep = SetVersion | SetProxyVersion
-"""A change of a version that is not that of a node."""
+"""A change of a version that does not concern a node."""
 
 
 def plan_versions(cluster: KubernetesCluster, observed: Observed) -> tuple[VersionStep, ...]:
@@ -104,7 +104,7 @@ def is_old(cluster: KubernetesCluster, observed: Observed, node: str) -> bool:
 
 
 def list_old(cluster: KubernetesCluster, observed: Observed, names: Iterable[str]) -> list[str]:
-    """List those of some nodes that have an older version than the spec."""
+    """Return the given nodes that have an older version than the spec."""
     return [name for name in names if is_old(cluster, observed, name)]
 
 

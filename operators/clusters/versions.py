@@ -18,8 +18,8 @@ class Version:
     Attributes:
         minor: Minor version.
         patch: Patch version.
-        is_release: Whether it is a release. Other suffixes than alpha, beta and rc are those of
-            distributions, which are releases.
+        is_release: Whether it is a release. Suffixes other than alpha, beta and rc belong to
+            distributions, whose versions are releases.
         stage: Suffix of a version before the release, its numbers as numbers.
     """
 

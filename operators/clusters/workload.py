@@ -1,7 +1,7 @@
-"""The outside system: the API of a cluster that was made. Usable without Kubernetes around it.
+"""Client of the API of a managed cluster. Works without a Kubernetes cluster around it.
 
-Each question and each step is bounded in time, and errors become messages: that a cluster cannot be
-asked is a fact like any other, and never a reason to fail a reconcile.
+Each query and each step has a time-out, and errors are returned as messages: an unreachable cluster
+is an observation, and never a reason to fail a reconcile.
 """
 
 from __future__ import annotations
@@ -59,14 +59,15 @@ _TIMES_FOR_ADDON: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Say how the API of a cluster is reached.
+    """Address and credentials of the API of a cluster.
 
     Attributes:
-        url: Where it is.
+        url: URL of the API.
         host: Name that its certificate is for.
         ca: Certificate of its authority.
         user: Credentials of the operator.
-        authorities: Those of the cluster, to reach its etcd; None if etcd is not asked.
+        authorities: Certificate authorities of the cluster, to reach its etcd; None if etcd is not
+            queried.
     """
 
     url: str
@@ -213,7 +214,7 @@ def build_etcd_tls(authorities: Authorities, now: datetime) -> ssl.SSLContext:
     """Build a TLS context for etcd, with a certificate that is valid for an hour.
 
     Args:
-        authorities: Those of the cluster; etcd has one of its own.
+        authorities: Certificate authorities of the cluster; etcd has its own.
         now: Time.
     """
     lifetime = timedelta(hours=1)
@@ -272,7 +273,7 @@ async def _observe(client: Client, manifest: Manifest) -> Node:
 
 
 async def _list_leaving(client: Client, node: str) -> list[Manifest]:
-    """List the pods that have to leave a node: not those of DaemonSets, which never do."""
+    """List the pods that must leave a node: all except pods of DaemonSets."""
     pods = await client.list(POD, field_selector=f"spec.nodeName={node}")
     return [pod for pod in pods.items if _has_to_leave(pod)]
 

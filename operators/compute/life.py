@@ -25,7 +25,7 @@ WEB: Final = Key("default", "web")
 OP: Final = Key("default", "op")
 """Key of the Operation."""
 NEW: Final = {"registry": "docker://example.com/new"}
-"""An image that is not that of the Instance."""
+"""An image that differs from the image of the Instance."""
 TIMED: Final = ("SoftReboot", "Rescue")
 """Types for which time has to pass, or may have to after a crash."""
 

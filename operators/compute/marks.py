@@ -1,4 +1,4 @@
-"""Whose a child is: by a controller reference, or by an annotation where it must be kept; pure.
+"""Ownership of children: a controller reference, or an annotation on children to keep; pure.
 
 A child that outlives its Instance has no owner reference: the garbage collector deletes what refers
 to an owner that is deleted in the foreground before any finalizer is asked.

@@ -123,8 +123,8 @@ def _run(api: FakeApi, machine: Manifest) -> None:
 def _follow_generation(machine: Manifest, run: Manifest | None) -> Manifest:
     """Report the generation that the run was started with, as KubeVirt does.
 
-    It follows the machine only while a run exists whose template is still that of the machine.
-    Without a run the last one that was reported stays.
+    It follows the machine only while a run exists that has the current template of the machine.
+    Without a run the last reported value remains.
     """
     generation = machine["metadata"]["generation"]
     held = map_at(machine, "status").get("observedGeneration")

@@ -52,4 +52,4 @@ RULES: tuple[PolicyRule, ...] = (
     *reads(POD, why="report the addresses of launcher pods"),
     *reads(NODE, why="detect nodes that do not report"),
 )
-"""Rules of the operator itself; those of the framework are added by the generator."""
+"""Rules of the operator itself; the generator adds the rules of the framework."""

@@ -92,7 +92,7 @@ class World:
         return answer
 
     async def settle(self) -> None:
-        """Let everybody act until nobody has anything to do."""
+        """Run all components until none has anything to do."""
         for _ in range(_ROUNDS):
             version, died = self.api.store.version, False
             for kind in (OPERATION, INSTANCE):
@@ -122,7 +122,7 @@ class WorldContext:
     """What a reconcile may see and do, straight on the objects; it stands in for `Context`."""
 
     def __init__(self, world: World, kind: Kind, primary: Manifest) -> None:
-        """Begin a pass over an object."""
+        """Start a reconcile of an object."""
         self.world = world
         self.kind = kind
         self.primary = primary
@@ -256,7 +256,7 @@ class WorldClient:
 
 
 def kinds_of(writes: Iterable[str]) -> list[str]:
-    """Return writes without those of a status."""
+    """Return writes without status writes."""
     return [write for write in writes if not write.startswith("status")]
 
 

@@ -1,1 +1,1 @@
-"""The ipam operator: addresses are given from pools, and follow what they lead to."""
+"""The ipam operator: allocates addresses from pools and routes their traffic to targets."""

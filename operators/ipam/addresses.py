@@ -74,7 +74,7 @@ class AddressSet:
         )
 
     def count(self, numbers: Sequence[int]) -> int:
-        """Count those of some sorted, distinct numbers that are in the set."""
+        """Return how many of the given sorted, distinct numbers are in the set."""
         return sum(
             bisect_right(numbers, last) - bisect_left(numbers, first) for first, last in self.runs
         )

@@ -27,7 +27,7 @@ class Book:
     """Keep the ledger as new as the cache.
 
     Attributes:
-        ledger: Who has what, and who waits.
+        ledger: Ledger of allocated addresses and waiting claims.
     """
 
     kinds: ClassVar[tuple[Kind, ...]] = (IP_POOL, IP_ALLOCATION, IP_CLAIM)
@@ -55,7 +55,7 @@ class Book:
             verdicts: Why claims have no address, by UID.
 
         Returns:
-            Claims that are told something new.
+            Claims whose status changes.
         """
         before = self._verdicts.get(pool, {})
         self._verdicts[pool] = verdicts

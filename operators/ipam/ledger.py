@@ -1,4 +1,4 @@
-"""The ledger in memory: who has which address and who waits, kept up to date change by change.
+"""The ledger in memory: allocated addresses and waiting claims, updated with each change.
 
 It is computed from the cache alone and never the last word: an address is given by the create of
 its entry, which the API server lets one writer do. Everything here costs the same in a /24 and in a
@@ -81,8 +81,8 @@ class Request:
         slot: Which of its addresses this is.
         priority: Goes before age.
         created: Creation time of the claim as it is written, which sorts by time.
-        wish: Address that the spec wants for; empty for any.
-        beside: Pool of the first address, where this is the second; empty otherwise.
+        wish: Address that the spec requests; empty for any.
+        beside: Pool of the first address, if this is the second one; else empty.
         held: Address that the status says the claim has; empty for none.
         sticky: Whether the address that a claim of this name had before is preferred.
     """

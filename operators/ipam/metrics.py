@@ -1,4 +1,4 @@
-"""Metrics of the ipam operator, beside those that every operator has."""
+"""Metrics of the ipam operator, in addition to the common metrics."""
 
 from typing import Final
 

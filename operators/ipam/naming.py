@@ -33,11 +33,11 @@ CLAIM_LABEL: Final = f"{GROUP}/claim-uid"
 EPOCH: Final = f"{GROUP}/epoch"
 """Annotation on an EndpointSlice: the epoch of the binding that it shows."""
 TARGET: Final = f"{GROUP}/target"
-"""Annotation on an EndpointSlice: what it leads to, such as Instance/web."""
+"""Annotation on an EndpointSlice: its target, such as Instance/web."""
 TARGET_UID: Final = f"{GROUP}/target-uid"
 """Annotation on an EndpointSlice: the incarnation of that."""
 VMI_UID: Final = f"{GROUP}/vmi-uid"
-"""Annotation on an EndpointSlice: the run of the machine that it leads to."""
+"""Annotation on an EndpointSlice: the run of the target machine."""
 VMI_CREATED: Final = f"{GROUP}/vmi-created"
 """Annotation on an EndpointSlice: when that run began."""
 SLICE_MANAGER: Final = GROUP
@@ -58,7 +58,7 @@ def service_name(claim: str) -> str:
     name = f"{claim}-ip"
     if _SERVICE_NAME.fullmatch(name):
         return name
-    # Names of claims may have dots, begin with a digit and be long; those of Services may not.
+    # Names of claims may have dots, begin with a digit and be long; names of Services may not.
     return build_name("ip", re.sub(r"[^a-z0-9-]", "-", claim)[:40].strip("-"), short_hash(claim))
 
 

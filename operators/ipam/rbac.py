@@ -22,7 +22,7 @@ RULES: tuple[PolicyRule, ...] = (
     *reads(POD, why="find the addresses of launcher pods"),
     *reads(NAMESPACE, why="find the namespaces that a pool serves"),
 )
-"""Rules of the operator itself; those of the framework are added by the generator."""
+"""Rules of the operator itself; the generator adds the rules of the framework."""
 LOAD_BALANCER_RULES: tuple[PolicyRule, ...] = (
     grant(SERVICE, "patch", subresource="status", why="assign addresses to Services"),
     grant(SERVICE, "update", subresource="finalizers", why="own the IPClaim of a Service"),

@@ -38,11 +38,11 @@ class Settings(CommonSettings):
     """load_balancer_class is the class of the load balancer that announces addresses; empty for
     the default of the cluster."""
     load_balancer: bool = False
-    """load_balancer tells whether Services whose spec.loadBalancerClass is slipway.dev/ipam get an
-    address of an IPPool. The chart then grants writing the status of Services."""
+    """load_balancer assigns an address of an IPPool to each Service whose spec.loadBalancerClass is
+    slipway.dev/ipam. The chart then grants writing the status of Services."""
     cluster_api: bool = False
-    """cluster_api tells whether IPAddressClaims of Cluster API whose spec.poolRef names an IPPool
-    get an IPAddress. The chart then grants access to these kinds."""
+    """cluster_api creates an IPAddress for each IPAddressClaim of Cluster API whose spec.poolRef
+    names an IPPool. The chart then grants access to these kinds."""
     default_pool: str = Field(default="", max_length=253)
     """default_pool is the IPPool of such Services that have no annotation ipam.slipway.dev/pool;
     empty for none."""

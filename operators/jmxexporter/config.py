@@ -84,7 +84,7 @@ class Config:
 
 
 def read_config(source: ConfigSource, config_map: Mapping[str, Any] | None) -> Config:
-    """Judge the configuration that a ConfigMap holds, or return that of a preset."""
+    """Validate the configuration in a ConfigMap, or return the configuration of a preset."""
     if source.preset is not None:
         rules = PRESETS[source.preset]
         return Config(rules, hashlib.sha256(rules.encode()).hexdigest())

@@ -98,7 +98,7 @@ class Reconciler:
         self._stop_timeout = timedelta(seconds=settings.stop_timeout_seconds)
 
     async def reconcile(self, ctx: Context) -> Result | None:
-        """Make one pass over an exporter that is to be there."""
+        """Reconcile an exporter that is not being deleted."""
         exporter = PrometheusJmxExporter.parse(ctx.primary)
         key = await self._keys.get(ctx.client)
         limits = replace(self._limits, image=replace(self._limits.image, public_key=_text_of(key)))
@@ -112,7 +112,7 @@ class Reconciler:
         _tell(ctx, plan.actions, outcome)
         published = await _publish(ctx, exporter, observed, plan)
         observed = self._observe(ctx, exporter, key)
-        # What is there now, and never another step.
+        # Observe the result; no further step is taken.
         after = plan_exporter(exporter, observed, ctx.now(), limits)
         self._guards.keep(ctx.uid, after.guards)
         status = build_status(
@@ -143,7 +143,7 @@ class Reconciler:
         await self._guards.close()
 
     async def finalize(self, ctx: Context) -> Result | None:
-        """Make one pass over an exporter that is being deleted; None lets it go."""
+        """Reconcile an exporter that is being deleted; None removes the finalizer."""
         exporter = PrometheusJmxExporter.parse(ctx.primary)
         plan = plan_stops(exporter, observe_traces(ctx), ctx.now(), self._limits)
         outcome = await ctx.execute(plan.steps)

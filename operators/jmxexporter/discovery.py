@@ -1,4 +1,4 @@
-"""How Prometheus finds endpoints beside annotations: Service, EndpointSlices, ServiceMonitor; pure.
+"""Discovery of endpoints by Prometheus: Service, EndpointSlices and monitors; pure.
 
 The ports are not declared in the pods, and containers of running pods cannot be changed. So the
 Service has no selector, and each port has an EndpointSlice of its own.
@@ -38,7 +38,7 @@ _SLICE_SIZE: Final = 500
 
 @dataclass(frozen=True, slots=True, order=True)
 class Address:
-    """Say where one JVM serves.
+    """Address of the endpoint of a JVM.
 
     Attributes:
         port: Port of the pod.

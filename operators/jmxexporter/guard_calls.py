@@ -95,7 +95,7 @@ class GuardState:
 
 
 def is_pod_address(text: str) -> bool:
-    """Return whether an address may be that of a pod.
+    """Return whether an address can be the address of a pod.
 
     The status of a pod can be forged by anyone who may write it: never is the operator's own pod,
     or a service of its node such as cloud metadata, asked instead.

@@ -52,9 +52,9 @@ class Jvm:
             kit: Directory of the jars.
             java: Home of the runtime.
             options: Options of the JVM.
-            directory: Where it runs; made here.
+            directory: Working directory, which is created.
             prefix: Command that starts the runtime.
-            environ: Variables on top of those of this process.
+            environ: Variables in addition to the environment of this process.
         """
         self.may_end = False
         self._kit = kit
@@ -90,7 +90,7 @@ class Jvm:
 
     @property
     def socket(self) -> Path:
-        """Return where it listens for commands, once it was asked to."""
+        """Return the path of its attach socket."""
         return Path(f"/tmp/.java_pid{self.process.pid}")  # noqa: S108 - HotSpot knows no other.
 
     @property

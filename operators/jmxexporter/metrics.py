@@ -1,4 +1,4 @@
-"""Metrics of the jmxexporter operator, beside those that every operator has."""
+"""Metrics of the jmxexporter operator, in addition to the common metrics."""
 
 from typing import Final
 
@@ -22,7 +22,8 @@ STARTUPS: Final = MetricSpec(
     "or unchanged.",
     ("outcome",),
 )
-# A scrape adds that of the operator as `namespace`, so that of the object has another name.
+# A scrape adds the namespace of the operator as `namespace`, so the label of the object has another
+# name.
 PODS: Final = MetricSpec(
     "jmxexporter_pods",
     MetricKind.GAUGE,

@@ -1,4 +1,4 @@
-"""Look around a PrometheusJmxExporter in the cache, and tell which ones a change concerns."""
+"""Read the objects of a PrometheusJmxExporter from the cache, and map changes to exporters."""
 
 from __future__ import annotations
 

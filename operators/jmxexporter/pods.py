@@ -122,7 +122,7 @@ class Pod:
         shared_processes: Whether its containers see each other's processes.
         host_network: Whether it uses the network of its node.
         containers: Its containers.
-        runs: Our injectors, those of all exporters, in their order.
+        runs: Injectors of all exporters, in their order.
         ephemeral: Number of its ephemeral containers, no matter who made them.
         started: What JVMs of it began with; None when it was created without the exporter.
         opted_out: Whether its annotations say that it must be left alone.
@@ -228,7 +228,7 @@ def is_opted_out(pod: Mapping[str, Any]) -> bool:
 
 
 def shrink_pod(pod: Manifest) -> Manifest:
-    """Keep of a pod what the plan reads: some 600 bytes of 10,000."""
+    """Reduce a pod to the fields that the plan reads: about 600 bytes of 10,000."""
     metadata, spec, status = pod["metadata"], map_at(pod, "spec"), map_at(pod, "status")
     names = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp", "labels")
     kept: Manifest = {name: metadata[name] for name in names if name in metadata}

@@ -1,7 +1,8 @@
 """Rules for common software, selected by `spec.config.preset`.
 
-Those of Tomcat, and of Kafka for clients, were tried on the beans of Tomcat 9.0.98 and of a producer of
-Kafka 3.9.0; all on names of beans that the projects document: see the tests of this module.
+The rules for Tomcat and for Kafka clients were tested with the beans of Tomcat 9.0.98 and of a
+producer of Kafka 3.9.0; all rules were tested with documented bean names: see the tests of this
+module.
 """
 
 # ruff: noqa: E501 - patterns cannot be broken.

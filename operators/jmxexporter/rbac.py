@@ -18,4 +18,4 @@ RULES: tuple[PolicyRule, ...] = (
     *children(SERVICE_MONITOR, *_KEEP, why="manage the ServiceMonitor of spec.service.monitor"),
     *children(POD_MONITOR, *_KEEP, why="manage the PodMonitor of spec.podMonitor"),
 )
-"""Rules of the operator itself; those of the framework are added by the generator."""
+"""Rules of the operator itself; the generator adds the rules of the framework."""

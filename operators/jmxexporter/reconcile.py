@@ -255,7 +255,7 @@ def find_lost(exporter: PrometheusJmxExporter, pods: Sequence[Pod]) -> str:
 
 
 def find_rejection(targets: Iterable[Target], pods: Sequence[Pod]) -> str:
-    """Return why JVMs refuse the configuration, once enough of them do that others would, too.
+    """Return why JVMs refuse the configuration, once enough of them have refused it.
 
     Only what runs now counts: a container that has restarted may accept it.
     """

@@ -24,7 +24,7 @@ from operators.jmxexporter.pods import Container, Pod
 from operators.jmxexporter.presets import PRESETS
 
 UNKNOWN_USER: Final = 65532
-"""User and group of an injector that should find out those of the JVM."""
+"""User and group of an injector that detects the user and group of the JVM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,8 @@ def _build_secrets(request: Request) -> list[Manifest]:
 def build_security_context(container: Container, user: Credentials) -> Manifest:
     """Build who an injector is and what it may.
 
-    The kernel lets a process look at another one that has no capability which it lacks itself. So
-    beside a JVM of root the injector has what its container has, and no more.
+    The kernel lets a process inspect another process only if that has no additional capabilities.
+    So for a JVM that runs as root, the injector has the capabilities of its container, and no more.
     """
     root = user.uid == 0
     capabilities = dict(container.capabilities) if root else {"drop": ["ALL"]}

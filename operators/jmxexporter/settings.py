@@ -15,8 +15,8 @@ class Settings(WebhookSettings):
     model_config = operator_settings(OPERATOR)
 
     injector_image: str = "slipway/jmxexporter:dev"
-    """injector_image is the image of the ephemeral containers; the chart sets that of the operator
-    itself."""
+    """injector_image is the image of the ephemeral containers; the chart sets the image of the
+    operator."""
     injector_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     """injector_pull_policy is when the image of the ephemeral containers is pulled."""
     signing_secret: str = ""

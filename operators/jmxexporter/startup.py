@@ -38,8 +38,8 @@ OPTIONS: Final = "JAVA_TOOL_OPTIONS"
 _AGENT: Final = f"-javaagent:{DIRECTORY}/agent.jar={DIRECTORY}/start.properties"
 _CONFIG_FILE: Final = "config.yaml"
 _MIRROR: Final = "kubernetes.io/config.mirror"
-# Quotas may demand all four. They count no further than those of the containers, beside which an
-# init container does not run.
+# Quotas may require all four values. They do not increase the usage of a quota, because an init
+# container does not run at the same time as the containers.
 _RESOURCES: Final = {
     "requests": {"cpu": "10m", "memory": "48Mi"},
     "limits": {"cpu": "500m", "memory": "96Mi"},

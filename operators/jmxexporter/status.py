@@ -41,7 +41,7 @@ def build_status(
 
     Args:
         exporter: What is asked for.
-        observed: What there is.
+        observed: Observed objects.
         plan: Where the containers stand.
         refusals: What the API server said to steps that failed.
         current: Conditions as the object shows them.

@@ -1,8 +1,8 @@
 """What to do for one container; pure.
 
-A container is tried with one request until the request changes. The injectors that it had tell
-what was tried and how it went. Each injector stays in the specification of the pod, so none is
-spent on what an earlier one has answered.
+A container is tried with one request until the request changes. Its earlier injectors show what was
+tried and with which result. Each injector stays in the specification of the pod, so none is used to
+repeat an earlier attempt.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def judge_started(
 ) -> Target | None:
     """Say where a container stands whose JVMs began with the exporter; None for any other.
 
-    Nothing is ever put beside it: who chose this way may not be able to attach. Anyone who creates
-    pods can write the annotation, so the endpoint is verified by asking it.
+    No injector is added to such a pod: attaching may not be possible in it. Anyone who creates pods
+    can write the annotation, so the operator verifies the endpoint with a request.
     """
     held = pod.started
     if held is None or not pod.begins_with(exporter.metadata.name, container):

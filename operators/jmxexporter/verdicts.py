@@ -53,7 +53,7 @@ class Phase(Enum):
     NO_JVM = auto()
     """There is nothing to do in it."""
     DUE = auto()
-    """An injector must be put beside it."""
+    """An injector must be added."""
     WAITING = auto()
     """An injector is at work, or the next one is not due yet."""
     FAILED = auto()
@@ -69,7 +69,7 @@ class Target:
     Attributes:
         pod: Its pod.
         container: The container.
-        phase: Where it stands.
+        phase: Phase of the injection.
         reason: Why.
         message: The same for people.
         attempts: How many injectors it had for what is asked for now.
@@ -157,8 +157,8 @@ def summarize(run: Run) -> Summary:
 def find_user(container: Container, runs: Sequence[Run]) -> Credentials:
     """Find as whom the next injector runs: as the JVM, whose ids an earlier one may have told.
 
-    A process of the pod can forge what an injector told, so it never leads to root where the
-    specification of the pod rules root out.
+    A process of the pod can forge the report of an injector, so a report never causes an injector
+    to run as root if the specification of the pod excludes root.
     """
     for run in reversed(runs):
         for jvm in run.report.jvms if run.report else ():

@@ -43,8 +43,9 @@ class Child:
     def owns(self, live: Manifest) -> bool:
         """Return whether an object of the name has the owner, or a mark as the wanted one has.
 
-        A name is made of that of its owner, so a mark is ours whatever UID it has: an owner that
-        was restored from a backup, or deleted by force and made again, finds what it left behind.
+        The name of a child is derived from the name of its owner, so a mark is ours, whatever its
+        UID is: an owner that was restored from a backup, or deleted by force and recreated, finds
+        its old children.
         """
         if KEPT_FOR in _marks(self.wanted):
             return KEPT_FOR in _marks(live) and not controller_uid(live)

@@ -1,4 +1,4 @@
-"""Metrics of the network operator, beside those that every operator has."""
+"""Metrics of the network operator, in addition to the common metrics."""
 
 from typing import Final
 

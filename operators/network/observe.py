@@ -1,4 +1,4 @@
-"""Look around in the cache, and tell which Networks and Firewalls a change concerns."""
+"""Read objects from the cache, and map changes to Networks and Firewalls."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BY_NETWORK: Final = "network"
 BY_FIREWALL: Final = "firewall"
 """Index of instances by the firewall that they name."""
 BY_HOP: Final = "hop"
-"""Index of networks by the instances that their routes lead to."""
+"""Index of networks by the instances that are next hops of their routes."""
 BY_PEER: Final = "peer"
 """Index of firewalls by what their rules name as peers; see `_peer_key`."""
 BY_PROVIDER: Final = "provider"
@@ -179,7 +179,7 @@ def shrink_instance(instance: Manifest) -> Manifest:
 
 
 def shrink_pod(pod: Manifest) -> Manifest:
-    """Keep of a pod which instance it is for, and whether it has ended."""
+    """Reduce a pod to its instance and whether it has ended."""
     metadata = pod["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion")
     labels = {INSTANCE_UID_LABEL: text_at(metadata, "labels", INSTANCE_UID_LABEL)}
@@ -237,7 +237,7 @@ def _index_by_peer(firewall: Manifest) -> Iterable[str]:
 
 
 def index_network_by_hop(network: Manifest) -> Iterable[str]:
-    """Index a network by the instances that its routes lead to."""
+    """Index a network by the instances that are next hops of its routes."""
     namespace = key_of(network).namespace
     for route in maps_at(network, "spec", "routes"):
         name = text_at(route, "nextHop", "instanceRef", "name")
@@ -283,7 +283,7 @@ map_to_firewall: Final = _map_reference("firewallRef")
 
 
 def map_instance_to_networks(instance: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the network of an instance, and those whose routes lead to it."""
+    """Return the network of an instance, and networks with a route to it."""
     yield from map_to_network(instance, cache)
     hops = cache.store(NETWORK).indexed(BY_HOP, str(key_of(instance)))
     yield from map(key_of, hops)
@@ -359,7 +359,7 @@ def _list_closers(uid: str, namespace: str, cache: Cache) -> Iterable[Key]:
 
 
 def map_network_to_firewalls(network: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the firewalls of a network, and those of the instances that are on it."""
+    """Return the firewalls of a network and of the instances on it."""
     key = str(key_of(network))
     yield from map(key_of, cache.store(FIREWALL).indexed(BY_NETWORK, key))
     for instance in cache.store(INSTANCE).indexed(BY_NETWORK, key):

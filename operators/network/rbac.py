@@ -24,4 +24,4 @@ RULES: tuple[PolicyRule, ...] = (
     *reads(NAMESPACE, why="match namespaces with the selectors of a ProviderNetwork"),
     *reads(POD, why="find machines that were started before pods carried the label of a network"),
 )
-"""Rules of the operator itself; those of the framework are added by the generator."""
+"""Rules of the operator itself; the generator adds the rules of the framework."""

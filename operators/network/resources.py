@@ -69,7 +69,7 @@ def build_policy(
     Args:
         owner: Network or Firewall that it belongs to.
         name: Its name.
-        selector: Pods that it is for.
+        selector: Selector of its pods.
         ingress: What may come; nothing for none.
         egress: What may go; nothing for none.
         carrier: Kind of policy.
@@ -78,11 +78,12 @@ def build_policy(
     annotations = {POLICY_FOR: carrier.attachment} if carrier.attachment else {}
     metadata = build_metadata(owner, annotations)
     if outlasts:
-        # A foreground deletion deletes at once what refers to the owner, whatever finalizer the
-        # owner has; a mark in place of the reference is the only thing that it respects.
+        # A foreground deletion immediately deletes objects with an owner reference, even if the
+        # owner has a finalizer; only a mark instead of the reference prevents this.
         del metadata["ownerReferences"]
         metadata["annotations"] = {**annotations, KEPT_FOR: owner.uid}
-    # Both lists are written even where they are empty: what somebody adds there is then seen.
+    # Both lists are written even if they are empty, so that additions by somebody else are
+    # detected.
     spec = {
         "podSelector": selector,
         "policyTypes": list(POLICY_TYPES),
@@ -93,7 +94,7 @@ def build_policy(
 
 
 def build_metadata(owner: Owner, annotations: Mapping[str, str]) -> Manifest:
-    """Build what a child's metadata says beside its name."""
+    """Build the metadata of a child other than its name."""
     reference = build_owner_reference(
         owner.kind, {"metadata": {"name": owner.key.name, "uid": owner.uid}}
     )

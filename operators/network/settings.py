@@ -31,8 +31,8 @@ class Settings(CommonSettings):
     the cluster"""
 
     multi_network_policy: Enforcement = Enforcement.UNKNOWN
-    """multi_network_policy tells whether the cluster enforces MultiNetworkPolicies on interfaces of
-    guests: Unknown, or Enforced when you have seen packets dropped"""
+    """multi_network_policy states whether the cluster enforces MultiNetworkPolicies on interfaces
+    of guests: Unknown, or Enforced when you have seen packets dropped"""
 
     @property
     def protected_blocks(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from libs.common.testing.fakeapi import FakeApi
 
 
 def condition(api: FakeApi, kind: Kind, key: Key, name: str) -> tuple[str, str]:
-    """Return status and reason of a condition, which is to be there."""
+    """Return status and reason of a condition, which must exist."""
     found = find_condition(api.get(kind, key), name)
     assert found is not None, f"{name} is not shown"
     return found["status"], found["reason"]

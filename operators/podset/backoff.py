@@ -1,9 +1,10 @@
 """When pods that ended are replaced, and which of them are kept.
 
-Everything follows from the pods that exist, so a restart forgets nothing. A pod that ended keeps
-its name, hence its slot, until it is deleted. How often pods failed at once in a row is written on
-the replacement (annotation `attempt`); when it ended is in its status. Only a crash between the
-deletion of such a pod and the creation of its replacement loses one count: one try comes early.
+Everything is derived from existing pods, so nothing is lost at a restart. A pod that ended keeps
+its name, and so its slot, until it is deleted. The number of successive early failures is recorded
+on the replacement (annotation `attempt`); the time of the end is in the status of the pod. Only a
+crash between the deletion of such a pod and the creation of its replacement loses one count: one
+attempt is too early.
 
 As many of the ended pods as there are vacancies wait to be replaced: those that ended last, since
 vacancies are filled in the order in which they came up. The others were replaced already: they are
@@ -93,9 +94,10 @@ def build_failure(pod: PodView, now: float, hashes: Collection[str], policy: Pod
     """
     ended, created = seconds_of(pod.ended) or 0.0, seconds_of(pod.created) or 0.0
     if ended > now:
-        # The end is told by the clock of the node, which is ahead. The API server's own clock told
-        # when the pod was created: the slot is neither held for as long as that clock is ahead, nor
-        # filled again and again for pods that seem to have lived long.
+        # The time of the end comes from the clock of the node, which is ahead. The time of creation
+        # comes from the clock of the API server: so the slot is neither blocked for as long as the
+        # node's clock is ahead, nor refilled without delay for pods that only seem to have run for
+        # long.
         ended = created
     if pod.template_hash not in hashes or ended - created >= policy.max_seconds:
         return Failure(pod, ended, 0)

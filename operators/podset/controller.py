@@ -52,7 +52,8 @@ PODSET: Final[Kind] = kind_of(PodSet)
 
 _ORPHANS: Final = "orphans"
 _ROUNDS: Final = 8
-"""Plans that one pass carries out at most; two or three are usual, an update needs no more."""
+"""Maximum number of plans that one reconcile executes; two or three are usual, and enough for an
+update."""
 _NAME_TAKEN_SECONDS: Final = 30.0
 """Seconds until a revision is written again whose name another object has."""
 _SHOWN: Final = 3
@@ -67,7 +68,7 @@ _NOTHING: Final[Manifest] = {
 
 @dataclass(slots=True)
 class Work:
-    """Collect what a pass did, over all of its rounds."""
+    """The results of all rounds of a reconcile."""
 
     done: list[Step]
     replaced: list[PodView]
@@ -88,7 +89,7 @@ async def reconcile(context: Context, *, image: str) -> Result | None:
     try:
         desired = await read_desired(context, image)
     except TerminalError:
-        # The runtime reports the error. Autoscalers and people go on reading the counts.
+        # The runtime reports the error. The counts remain current for autoscalers and people.
         await _count(context)
         raise
     observed = await _observe(context, desired)
@@ -206,7 +207,7 @@ async def _carry_out(context: Context, plan: Plan) -> Outcome:
 
 
 def _is_over_quota(failure: StepFailure) -> bool:
-    """Tell whether a quota refused a pod; other refusals do not end when a pod goes."""
+    """Return whether a quota refused a pod; only then does the deletion of another pod help."""
     return (
         isinstance(failure.step, Create)
         and isinstance(failure.error, Forbidden)
@@ -215,12 +216,15 @@ def _is_over_quota(failure: StepFailure) -> bool:
 
 
 def _must_stop(outcome: Outcome) -> bool:
-    """Tell whether a failure ends the pass: a name that is taken does not, another one is used."""
+    """Return whether a failure ends the reconcile.
+
+    A name conflict does not: another name is used.
+    """
     return any(not isinstance(failure.error, ForeignObject) for failure in outcome.failures)
 
 
 def _is_namespace_going(outcome: Outcome) -> bool:
-    """Tell whether a create was refused because the namespace is being deleted."""
+    """Return whether a create was refused because the namespace is being deleted."""
     return any(
         cause.get("reason") == _NAMESPACE_TERMINATING
         for failure in outcome.failures

@@ -11,4 +11,4 @@ from typing import Final
 from libs.common.metric_specs import MetricSpec
 
 METRICS: Final[tuple[MetricSpec, ...]] = ()
-"""Metrics beside those of the framework."""
+"""Metrics in addition to the metrics of the framework."""

@@ -19,7 +19,8 @@ SLOT_LABEL: Final = f"{GROUP}/slot"
 TEMPLATE_HASH_LABEL: Final = f"{GROUP}/template-hash"
 """Label on each pod: hash of the template that it was made from."""
 ATTEMPT_ANNOTATION: Final = f"{GROUP}/attempt"
-"""Annotation on a pod: how many pods before it in a row failed at once in its place."""
+"""Annotation on a pod: the number of successive earlier pods in its slot that failed soon after
+their start."""
 DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
 """Annotation of Kubernetes on a pod: pods of low cost go first when the set shrinks."""
 

@@ -20,8 +20,8 @@ def find_time_left(
 ) -> float | None:
     """Return the seconds until a set without further progress exceeds its deadline.
 
-    Progress is a pod that is created or becomes ready, and a change of the spec. Pods that are
-    ready and wait for `minReadySeconds` are progress, too.
+    Progress is a pod that is created or becomes ready, and a change of the spec. Ready pods that
+    wait for `minReadySeconds` count as progress as well.
 
     Args:
         desired: What the spec asks for.

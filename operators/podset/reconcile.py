@@ -14,13 +14,14 @@ not ended and are not being deleted. The rules of planning are:
 3. Deletions name one incarnation by UID.
 
 **One writer: active <= N, whatever is missed.** The view is the watch cache with the responses to
-our own writes in it (read-your-writes), and a write without a response is looked up before the next
-pass. All pods that the set gains are gained by our own writes: creates and adoptions. So what the
-view lacks are only changes by others: deletions, pods that ended. Hence `active(view) >= active`,
-and by rule 1 a create never takes the set above N. A view that lags makes us create too few for a
-while, never too many. A crash changes nothing: the next process lists before it plans, and what the
-last one created is in the list. A leader that lost its Lease is fenced off before the next one
-begins. (N is that of the spec in the view: a scale-down that nobody has seen yet binds nobody.)
+our own writes in it (read-your-writes), and after a write without a response the object is read
+before the next reconcile. All pods that the set gains are gained by our own writes: creates and
+adoptions. So what the view lacks are only changes by others: deletions, pods that ended. Hence
+`active(view) >= active`, and by rule 1 a create never takes the set above N. A view that lags makes
+us create too few for a while, never too many. A crash changes nothing: the next process lists
+before it plans, and what the last one created is in the list. A leader that lost its Lease is
+fenced off before the next one starts. (N comes from the spec in the view: a scale-down applies only
+once it has been observed.)
 
 **Many writers with arbitrary views: at most N pods with a slot below N.** Names are locks. Two
 leaders that both scale 0 to 500 meet on the same 500 names, and half of their creates answer that
@@ -200,7 +201,7 @@ def build_desired(
         )
         raise TerminalError(Reason.INVALID_SPEC, message, field="spec.template.metadata.labels")
     if len(render_selector(blueprint.selector)) > SELECTOR_LIMIT:
-        # The API server would refuse each status, and nobody would ever be told anything.
+        # The API server would refuse each status, and nothing would ever be reported.
         message = (
             f"PodSet {podset.key}: spec.selector has more than {SELECTOR_LIMIT} characters as "
             "text, which autoscalers need; select by fewer labels"

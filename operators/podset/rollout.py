@@ -1,8 +1,8 @@
 """How pods of an older template are replaced, a few at a time.
 
-Budgets are those of a Deployment: at most `maxSurge` pods beyond the wanted number exist, at most
-`maxUnavailable` of the wanted number are missing. Pods of an older template that do not work anyway
-go first, and pods of the new template that do not come up stop the update.
+Budgets are the same as for a Deployment: at most `maxSurge` pods beyond the wanted number exist, at
+most `maxUnavailable` of the wanted number are missing. Pods of an older template that do not work
+anyway go first, and pods of the new template that do not come up stop the update.
 """
 
 from __future__ import annotations

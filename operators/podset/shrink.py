@@ -19,7 +19,7 @@ _READ_CONDITIONS: Final = frozenset({"Ready", "DisruptionTarget", "PodScheduled"
 def shrink_pod(manifest: Manifest) -> Manifest:
     """Keep of a pod what `parse_pod`, adoption and the runtime read.
 
-    A pod of a real cluster takes some 20 KiB of memory, a shrunk one about 2 KiB. Shrinking a
+    A pod of a real cluster takes about 20 KiB of memory, a reduced one about 2 KiB. Shrinking a
     shrunk pod changes nothing.
     """
     metadata, spec, status = manifest["metadata"], manifest.get("spec"), manifest.get("status")
@@ -106,7 +106,7 @@ def _shrink_status(status: Mapping[str, Any], sidecars: Collection[str]) -> Mani
 
 def _shrink_condition(condition: Mapping[str, Any]) -> Manifest:
     name = condition["type"]
-    # Why a pod is not scheduled is told to people; of the other conditions only times are read.
+    # The message of PodScheduled is shown to people; of the other conditions only times are read.
     reason = (condition.get("reason") or "") if name == "PodScheduled" else ""
     time = condition.get("lastTransitionTime") or ""
     return _share_condition(name, condition.get("status") or "", time, reason)

@@ -142,7 +142,7 @@ class Cluster:
         ]
 
     def active(self) -> list[str]:
-        """Return the names of the pods of the set that count, those of another `app` left out."""
+        """Return the names of the active pods of the set, without pods of another `app`."""
         return sorted(
             pod.name
             for pod in self.views()

@@ -1,7 +1,7 @@
 """Slots: the numbers in the names of pods, and who holds them.
 
-A slot is held by whatever pod has its name: one of ours in any state, also a terminating one, or
-one of somebody else.
+A slot is occupied by the pod with its name: one of ours in any state, including a terminating one,
+or somebody else's pod.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def list_conditions(podset: PodSet) -> list[Manifest]:
 def find_refusal(outcome: Outcome | None) -> Refusal | None:
     """Return the first step that the API server refused permanently reason; None for none.
 
-    What trying again settles is none: a lost connection, a conflict of versions.
+    Errors that a retry resolves do not count: a lost connection, a conflict of versions.
     """
     for failure in outcome.failures if outcome is not None else ():
         error, step = failure.error, failure.step
@@ -150,7 +150,7 @@ def find_refusal(outcome: Outcome | None) -> Refusal | None:
 
 
 def _is_refusal(error: ApiError) -> bool:
-    """Return whether an error is one for people: also that of a webhook which does not answer."""
+    """Return whether an error must be shown to people, such as a webhook without a response."""
     return error.status in _REFUSALS or _WEBHOOK_FAILED in error.message
 
 
@@ -242,13 +242,13 @@ def _state_stalled(facts: Assessment, progressing: Condition) -> Condition:
     if facts.vacancies.waiting:
         return Condition.true(ConditionType.STALLED, Reason.BACK_OFF, _describe_waiting(facts))
     if progressing.reason == _OVERDUE:
-        # Not a condition that people know from Deployment, but the one that tools take for failed.
+        # Deployments do not have this condition, but tools interpret it as a failure.
         return Condition.true(ConditionType.STALLED, _OVERDUE, progressing.message)
     return Condition.false(ConditionType.STALLED, Reason.AS_EXPECTED)
 
 
 def _state_conflict(desired: Desired, facts: Assessment) -> Condition:
-    # A pod that was let go on purpose is no conflict, but if it keeps a slot from being filled.
+    # A pod that was released on purpose is only a conflict if it blocks a slot.
     taken = facts.slots.conflicts(facts.window, released=desired.is_strict)
     if not taken:
         return Condition.false(ConditionType.CONFLICT, Reason.AS_EXPECTED)

@@ -1,7 +1,7 @@
-"""What the planner reads of a pod, and nothing else.
+"""A view of a pod with only the fields that the planner reads.
 
-Times stay text: those of the API all have the form `2026-01-31T12:00:00Z`, so they compare as text,
-and only the few that are ranked or added to are parsed.
+Times are kept as text: all times of the API have the form `2026-01-31T12:00:00Z`, so they can be
+compared as text; only a few are parsed, for arithmetic.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from operators.podset.naming import (
 )
 
 GRACE: Final = "deletionGracePeriodSeconds"
-"""Field of the metadata: seconds that a pod which is being deleted has left."""
+"""Field of the metadata: remaining seconds of a pod that is being deleted."""
 TROUBLE_LIMIT: Final = 120
-"""Most characters that are kept of what is wrong with a pod."""
+"""Maximum length of the text about a problem of a pod."""
 
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 _INACTIVE: Final = frozenset({"Succeeded", "Failed"})
@@ -39,25 +39,25 @@ _DIGITS: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """Show one pod to the planner.
+    """A pod as the planner sees it.
 
     Attributes:
         name: Name of the pod.
-        uid: Which incarnation.
-        slot: Number in its name; None for a pod that the set did not make.
-        is_deleting: Whether deletion has been asked for.
+        uid: UID of the pod.
+        slot: Number in its name; None for a pod that the set did not create.
+        is_deleting: Whether deletion was requested.
         phase: `status.phase`.
         node: Node that it is bound to; empty before it is scheduled.
         is_ready: Whether its condition Ready is True.
         ready_since: When that condition last changed.
         created: When the pod was created.
-        ended: When it ended, as far as anybody knows; empty for a pod that has not.
+        ended: When it ended, if known; empty for a pod that has not ended.
         restarts: Restarts of the container that was restarted most.
-        sidecar_restarts: The same among init containers that run beside the others.
-        deletion_cost: What the annotation of Kubernetes says; 0 without it.
-        template_hash: Hash of the template that it was made from; empty when unknown.
-        attempt: How many pods before it in a row failed soon after their start.
-        trouble: Why it does not run, in a few words; empty when nothing is known.
+        sidecar_restarts: The same for sidecars (restartable init containers).
+        deletion_cost: Value of the annotation of Kubernetes; 0 without it.
+        template_hash: Hash of the template from which it was created; empty if unknown.
+        attempt: Number of successive earlier pods that failed soon after their start.
+        trouble: Why it does not run, in a few words; empty if unknown.
     """
 
     name: str
@@ -192,7 +192,7 @@ def _parse_count(text: object) -> int:
 
 
 def sidecars_of(manifest: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of the init containers that continue running beside the others."""
+    """Return the names of the sidecars (restartable init containers)."""
     init = (manifest.get("spec") or {}).get("initContainers")
     if not init:
         return _NO_NAMES

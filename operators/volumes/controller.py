@@ -91,7 +91,7 @@ class Reconciler:
         self._settings = settings
 
     async def reconcile(self, ctx: Context) -> Result | None:
-        """Make one pass over a DemoVolume that is to be there."""
+        """Reconcile a DemoVolume that is not being deleted."""
         volume = DemoVolume.parse(ctx.primary)
         observed = observe(ctx, volume)
         plan = plan_volume(volume, observed)
@@ -112,7 +112,7 @@ class Reconciler:
         return Result.from_outcome(outcome, requeue_after=self._next_look(volume, observed))
 
     async def finalize(self, ctx: Context) -> Result | None:
-        """Make one pass over a DemoVolume that is being deleted; None lets it go."""
+        """Reconcile a DemoVolume that is being deleted; None removes the finalizer."""
         # One whose policy cannot be read stays: neither keeping nor deleting would be right.
         volume = DemoVolume.parse(ctx.primary)
         observed = await _observe_for_deletion(ctx, volume)
@@ -162,10 +162,10 @@ async def _may_take_over(ctx: Context, observed: Observed) -> bool:
 async def _observe_for_deletion(ctx: Context, volume: DemoVolume) -> Observed:
     """Look around, and at the claim itself at the API server.
 
-    Nothing that is done for a deletion can be taken back, and watches have no common order: the
-    cache may know that the finalizer `orphan` is gone from the DemoVolume and not yet that the
-    garbage collector took the owner reference off the claim before. Nor does anybody look again
-    once the DemoVolume is gone, so that there is no claim must be known, not believed.
+    A deletion cannot be undone, and watches of different kinds are not ordered: the cache may have
+    the removal of the finalizer `orphan` from the DemoVolume, but not yet the earlier removal of
+    the owner reference from the claim. And after the deletion of the DemoVolume nobody reconciles
+    again, so the absence of the claim must be certain.
     """
     observed = observe(ctx, volume)
     live = await ctx.live_get(PVC, Key(ctx.key.namespace, volume.claim_name))

@@ -4,9 +4,9 @@ What Kubernetes says about sizes, and what follows:
 
 * A claim that is not bound cannot change at all. It is grown once it is bound.
 * A bound claim may ask for more, if its class allows it.
-* It may ask for less only while it asks for more than it has, and then for more than it has: that
-  is how an infeasible growth is taken back. Asking for exactly the current state, as who reverts a
-  commit does, is refused; `SLACK` more is asked for then.
+* It may ask for less only while it asks for more than it has, and then for more than it has: this
+  reverts an infeasible expansion. A request for exactly the current size, as after reverting a
+  commit, is refused; the operator requests `SLACK` more then.
 * The capacity in the status is raised last, after the file system. No event and no condition is
   proof, the capacity is.
 """

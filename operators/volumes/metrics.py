@@ -1,4 +1,4 @@
-"""Metrics of the volumes operator, beside those that every operator has."""
+"""Metrics of the volumes operator, in addition to the common metrics."""
 
 from typing import Final
 

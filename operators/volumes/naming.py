@@ -9,7 +9,7 @@ claim: anyone who creates it has it, the other shows the condition Conflict.
 A claim says whose it is by UID, in one of two ways:
 
 * reclaimPolicy Delete: a controller reference. Kubernetes' garbage collector deletes the claim with
-  its owner, also where this operator is not there any more.
+  its owner, even if this operator is no longer installed.
 * reclaimPolicy Retain or Snapshot: the annotation `storage.slipway.dev/kept-for`, and *no* owner
   reference. A reference would put the data at the mercy of the garbage collector: a foreground
   deletion (the default of some GitOps tools) deletes what refers to an owner before a finalizer of
@@ -40,7 +40,7 @@ VOLUME_LABEL: Final = f"{GROUP}/demovolume"
 app.kubernetes.io/... are left to others: some GitOps tools take an object with the label `instance`
 and without an owner for a part of the application of that name, and delete it."""
 SYNC_OPTIONS: Final = "argocd.argoproj.io/sync-options"
-"""Annotation by which Argo CD is told what it may do with an object."""
+"""Annotation with the sync options of Argo CD."""
 NO_PRUNING: Final = "Prune=false"
 """Value of `SYNC_OPTIONS` on what is kept after its DemoVolume."""
 CLAIM_METADATA: Final = f"{GROUP}/claim-metadata"

@@ -1,4 +1,4 @@
-"""Look around a DemoVolume in the cache, and tell which DemoVolumes a change concerns."""
+"""Read the objects of a DemoVolume from the cache, and map changes to DemoVolumes."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def judge_conflict(volume: DemoVolume, observed: Observed, refusal: str = "") ->
 
     Args:
         volume: What is asked for.
-        observed: What there is.
+        observed: Observed objects.
         refusal: What the API server said to an adoption; empty for nothing.
     """
     standing = find_standing(volume, observed)

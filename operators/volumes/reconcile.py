@@ -49,7 +49,7 @@ _ORPHAN: Final = "orphan"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Say what to do for a DemoVolume that is to be there.
+    """The plan for a DemoVolume that is not being deleted.
 
     Attributes:
         actions: Taken one after the other.
@@ -85,7 +85,7 @@ def plan_volume(volume: DemoVolume, observed: Observed) -> Plan:
 def plan_finalize(volume: DemoVolume, observed: Observed) -> Ending:
     """Decide what has to happen before a DemoVolume may go.
 
-    The policy is that of this moment: it may be changed while the deletion waits.
+    The current policy applies: it can be changed while the deletion waits.
     """
     claim = observed.claim
     if claim is None:

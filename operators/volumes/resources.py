@@ -251,7 +251,7 @@ def render_size(volume: DemoVolume) -> str:
 
 
 def _set_references(claim: ClaimView, wanted: Sequence[Manifest], uid: str) -> list[Manifest]:
-    """Make `wanted` the references that have our UID, and leave those of others alone."""
+    """Replace the references with our UID by `wanted`, and keep the references of others."""
     held = [dict(reference) for reference in claim.owner_references]
     if [reference for reference in held if reference.get("uid") == uid] == list(wanted):
         return []

@@ -44,7 +44,7 @@ class World:
     # The API server.
 
     def take(self, step: Step) -> bool:
-        """Take one step as the API server would; tell whether it was accepted."""
+        """Execute one step as the API server would; return whether it was accepted."""
         match step:
             case Create() if step.kind.kind == "VolumeSnapshot":
                 self.snapshots.setdefault(step.key.name, copy.deepcopy(step.manifest))

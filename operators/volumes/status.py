@@ -75,11 +75,11 @@ def build_status(
     current: Iterable[Mapping[str, Any]],
     now: datetime,
 ) -> Manifest:
-    """Build the status of a DemoVolume that is to be there.
+    """Build the status of a DemoVolume that is not being deleted.
 
     Args:
         volume: What is asked for.
-        observed: What there is, after the steps of this reconcile.
+        observed: Observed objects after the steps of this reconcile.
         refusals: Steps of this reconcile that failed.
         current: Conditions as the object shows them.
         now: Time of the transitions that happen here.
@@ -147,7 +147,7 @@ def _show_claim(volume: DemoVolume, claim: ClaimView, observed: Observed) -> Dem
 
 
 def _judge(volume: DemoVolume, observed: Observed, refusals: Refusals) -> list[Condition]:
-    """State all conditions but those of a few policies; Ready comes first."""
+    """Build all conditions except those of a few policies; Ready comes first."""
     conflict = judge_conflict(volume, observed, refusals.get(Reason.ADOPTED, ""))
     claim = observed.claim
     if claim is None or find_standing(volume, observed) is not Standing.OURS:

@@ -1,4 +1,4 @@
-"""Sessions of kopf: what of its requests is changed, and what of the responses it is not told."""
+"""HTTP sessions for kopf, which change some of its requests and hide some responses from it."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from libs.common.runtime.streams import RECONNECT, Pace, choose_stream_seconds
 
 EXIT_SECONDS: Final = 5.0
 REFUSED: Final = "refused with"
-"""What the error says that kopf is given for a refusal."""
+"""Message of the error that kopf gets for a refusal."""
 _GOODBYE_SECONDS: Final = 0.1
 _NO_OBJECT: Final = "slipway.dev-lists-by-itself"
 _FOR_KOPF: Final = frozenset({401, 410, 429})
 _TEXT_BYTES: Final = 512
 
 type Pause = Callable[[float], Awaitable[object]]
-"""Wait for some seconds in the loop that calls."""
+"""Waits for some seconds in the calling loop."""
 
 
 class Listener(Protocol):
-    """Hear, in kopf's thread, of the lists and watches of what kopf should watch."""
+    """A listener, called in kopf's thread, for lists and watches of watched kinds."""
 
     def concerns(self, path: str) -> bool:
-        """Return whether a path is one of those."""
+        """Return whether a path belongs to a watched kind."""
 
     def succeeded(self, path: str, watching: bool) -> None:
-        """Take in that it was listed, or that a stream of it began."""
+        """Record that the path was listed, or that a watch of it began."""
 
     def failed(self, path: str, status: int, text: str) -> None:
-        """Take in that the API server refused it."""
+        """Record that the API server refused the request."""
 
 
 class Sessions:
-    """The sessions that kopf talks by.
+    """The HTTP sessions that kopf uses.
 
-    They are ours: a kopf that is stopped while it looks at what the server has opens others that it
-    never closes, and those of its own know neither our TLS context nor a proxy.
+    They replace kopf's own sessions, which support neither our TLS context nor a proxy, and which
+    kopf leaks if it is stopped during discovery.
 
     Args:
-        config: Where the API server is and how to log in.
-        listener: Told of each list and watch of what kopf should watch.
-        pause: Waits, in kopf's loop, before what is sent again.
+        config: Address of the API server and credentials.
+        listener: Called for each list and watch of a watched kind.
+        pause: Waits, in kopf's loop, before a request is sent again.
         rng: Source of jitter.
     """
 
@@ -61,7 +61,7 @@ class Sessions:
         pause: Pause,
         rng: Callable[[], float] = random.random,
     ) -> None:
-        """Open nothing yet."""
+        """Initialize without sessions."""
         self._config = config
         self._listener = listener
         self._pause = pause
@@ -82,11 +82,11 @@ class Sessions:
         for session in self._opened:
             await session.close()
         if self._config.server.startswith("https:"):
-            # The streams close politely, which takes a round trip that the loop must see.
+            # Streams close gracefully, which takes a round trip in the loop.
             await asyncio.sleep(_GOODBYE_SECONDS)
 
     async def login(self) -> kopf.AiohttpSession:
-        """Open a session with the credentials of now; kopf asks again when they are refused."""
+        """Open a session with the current credentials. After a refusal, kopf calls this again."""
         config = self._config
         authorization = await config.authorization()
         session = aiohttp.ClientSession(
@@ -96,7 +96,7 @@ class Sessions:
             trust_env=False,
             middlewares=(self._adapt,),
         )
-        # kopf closes those whose credentials were refused.
+        # kopf closes sessions whose credentials were refused.
         self._opened = [each for each in self._opened if not each.closed] + [session]
         return kopf.AiohttpSession(
             server=config.server, default_namespace=config.namespace, aiohttp_session=session
@@ -105,11 +105,11 @@ class Sessions:
     async def _adapt(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        """Send a request of kopf as it should have been sent, and keep refusals from it.
+        """Adapt and send a request of kopf, and hide refusals from it.
 
-        kopf ends on a refusal, for all namespaces: so it is told that the connection broke, which
-        it waits out, after a pause that grows. That its credentials were refused it has to know,
-        and that a version expired as well.
+        kopf exits on a refusal, for all namespaces. So it gets a connection error instead, which it
+        retries, after a growing pause. It has to know that its credentials were refused, or that a
+        version expired.
         """
         path = request.url.path
         if request.method != "GET" or not self._listener.concerns(path):
@@ -121,7 +121,7 @@ class Sessions:
         try:
             response = await handler(request)
         except (aiohttp.ClientError, TimeoutError):
-            # kopf would ask again immediately.
+            # kopf would retry immediately.
             await self._pause(self._choose_pause(path))
             raise
         if response.ok:
@@ -135,8 +135,8 @@ class Sessions:
         if watching:
             seconds = choose_stream_seconds(self._rng())
             return url.update_query(timeoutSeconds=str(seconds))
-        # Of its listing kopf only needs the version. The objects are listed by our own client,
-        # page by page; kopf asks for all at once and parses them while nobody else can work.
+        # kopf only needs the version of its listing. Our own client lists the objects page by page;
+        # kopf would request all of them in one response and block the loop while it parses them.
         return url.update_query(fieldSelector=f"metadata.name={_NO_OBJECT}")
 
     async def _refuse(self, response: aiohttp.ClientResponse, path: str) -> NoReturn:

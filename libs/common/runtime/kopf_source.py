@@ -1,25 +1,27 @@
 """kopf as a read-only event source.
 
-kopf brings watching, resumption, login and the handling of the API's oddities. It is kept from
-writing anything: raw event handlers that return None, storages that store nothing, no posting of
-events, no peering, and a finalizer name that nobody uses, since kopf takes its own finalizer off
-whatever it handles. What it lacks is added here and in `libs.common.runtime.kopf_sessions`:
+kopf provides watching, resumption, login and workarounds for peculiarities of the API. It must not
+write anything: this module uses raw event handlers that return None, storages that store nothing,
+no posting of events, no peering, and a finalizer name that nobody uses, because kopf removes its
+own finalizer from every object that it handles. The following is added here and in
+`libs.common.runtime.kopf_sessions`:
 
-* kopf lists all objects in one response, parses them in one go and hands them over one by one. So
-  its listing is made an empty one, of which it only learns the version to watch from; right after
-  it the objects are listed by our own client, page by page. Both together miss nothing: changes
-  between the two listings come by kopf's watch, and the store knows which version is newer;
-* a listing of kopf after the first means that there was a gap. Deletions in the gap come with no
-  event: our own listing finds them;
-* kopf ends, for all namespaces, on a refusal in one of them: it is not told of any;
-* kopf gives up on what a watcher should outlive: it is started again, after a while;
-* kopf looks once, at its start, what the server serves, and never watches what was not there: one
-  that does not list each kind is started again too;
-* kopf begins a stream at once where one has ended: a server that ends each is given a pause.
+* kopf lists all objects in one response, parses it in one step and yields the objects one by one.
+  So kopf gets an empty listing, from which it only learns the version for its watch; after that,
+  our own client lists the objects page by page. Nothing is missed: kopf's watch delivers changes
+  between the two listings, and the store keeps the newer version;
+* a further listing of kopf means that there was a gap. There are no events for deletions in the
+  gap: our own listing finds them;
+* kopf exits, for all namespaces, on a refusal in one of them: refusals are hidden from it;
+* kopf exits on errors that a watch should survive: it is restarted after a pause;
+* kopf runs discovery once, at its start, and never watches kinds that were missing then: it is
+  restarted if it does not list each kind;
+* kopf starts a new stream immediately after one has ended: there is a pause if the server ends each
+  stream.
 
-kopf runs in a thread of its own, with an event loop of its own: it ends by canceling every task of
-its loop that was created after it, and it installs signal handlers where it is in the main thread.
-Neither is for the loop that the workers drain in.
+kopf runs in a separate thread with its own event loop: on exit it cancels every task of its loop
+that was created after it, and in the main thread it would install signal handlers. Both would break
+the loop in which workers are drained.
 """
 
 from __future__ import annotations
@@ -51,22 +53,22 @@ from libs.common.runtime.waiting import wait_first
 log = structlog.get_logger(__name__)
 
 _LASTING_SECONDS: Final = 60.0
-"""A kopf that worked for so long failed for the first time when it ends."""
+"""If kopf ran for at least this long, its exit counts as a first failure."""
 _BEGIN_SECONDS: Final = 60.0
-"""Time for kopf to list each kind; it gives up on requests that fail sooner."""
+"""Time for kopf to list each kind; it gives up on failing requests sooner."""
 _UNUSED_FINALIZER: Final = "slipway.dev/kopf-unused"
 _NEW_NAMESPACES: Final = "the list of namespaces changed"
 
 
 class KopfSource:
-    """Feed informers by kopf's raw event handlers.
+    """An event source that uses kopf's raw event handlers.
 
     Args:
-        config: Where the API server is and how to log in.
-        client: Lists what kopf watches.
-        clock: Time source of the waits before kopf is started again.
+        config: Address of the API server and credentials.
+        client: Client that lists the objects of watched kinds.
+        clock: Time source of the waits before kopf is restarted.
         rng: Source of jitter.
-        pause: Waits, in kopf's thread, before what is sent again.
+        pause: Waits, in kopf's thread, before a request is sent again.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class KopfSource:
         rng: Callable[[], float] = random.random,
         pause: Pause = asyncio.sleep,
     ) -> None:
-        """Prepare; kopf starts in `run`."""
+        """Initialize; kopf starts in `run`."""
         self._config = config
         self._client = client
         self._clock = clock or SystemClock()
@@ -88,17 +90,18 @@ class KopfSource:
     async def run(self, informers: Sequence[Informer], stop: asyncio.Event) -> None:
         """Feed the informers until `stop` is set.
 
-        kopf ends on what a reflector waits out, such as an error in a stream other than an expired
-        version. It is ended if it continues without a kind that the server did not serve when
-        it looked, and where namespaces come or go. Its successor lists everything, so nothing is
-        lost by its end. Where it never gets far the watches fall silent, and the liveness probe
-        says so.
+        kopf exits on errors that a reflector retries, such as an error in a stream other than an
+        expired version. It is stopped if it runs without a kind that the server did not serve at
+        discovery, and if namespaces are added or removed. The next kopf lists everything, so
+        nothing is lost. If kopf repeatedly fails early, the watches deliver nothing and the
+        liveness probe fails.
         """
-        # It says that signals are left to the main thread, which is what we want.
+        # kopf warns that only the main thread can handle signals, which is intended.
         logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
-        # A line for each event, which says nothing that the lines of a reconcile do not.
+        # One line for each event, which adds nothing to the lines of a reconcile.
         logging.getLogger("kopf.objects").setLevel(logging.WARNING)
-        # Each refusal would be an error; a namespace that cannot be read is reported once.
+        # kopf would log each refusal as an error; a namespace that cannot be read is reported only
+        # once.
         logging.getLogger("kopf._cogs.clients.watching").addFilter(_is_news)
         async with asyncio.TaskGroup() as group:
             listing = [
@@ -129,7 +132,7 @@ class KopfSource:
                 return
 
     async def _list_when_told(self, informer: Informer, scope: Scope) -> None:
-        """List a scope each time that kopf has listed it."""
+        """List a scope each time after kopf has listed it."""
         failures = 0
         while True:
             await scope.relisted.wait()
@@ -152,7 +155,7 @@ class KopfSource:
                 scope.relisted.set()
 
     async def _run_once(self, informers: Sequence[Informer], stop: asyncio.Event) -> str:
-        """Run kopf until `stop` is set or it is of no use any more; return why it is not."""
+        """Run kopf until `stop` is set or kopf must be restarted; return the reason."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
         ready = threading.Event()
@@ -166,7 +169,7 @@ class KopfSource:
             except BaseException as err:  # noqa: BLE001 carried to the loop that waits
                 error = err
             ready.set()
-            # A loop that was closed meanwhile, by a crash, has nobody left to tell.
+            # A crash has closed the loop, so nobody needs the call.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(_finish, ended, error)
 
@@ -176,10 +179,10 @@ class KopfSource:
         try:
             why = await self._wait_ended(ended, stop, watched)
         finally:
-            # The flag lives in kopf's loop, which may still be starting.
+            # The flag belongs to kopf's loop, which may still be starting.
             await asyncio.to_thread(ready.wait, EXIT_SECONDS)
             for kopf_loop, flag in flags:
-                # A loop that has ended has nothing left to stop.
+                # The loop has ended, so there is nothing left to stop.
                 with contextlib.suppress(RuntimeError):
                     kopf_loop.call_soon_threadsafe(flag.set)
             await asyncio.wait({ended}, timeout=EXIT_SECONDS)
@@ -188,7 +191,7 @@ class KopfSource:
     async def _wait_ended(
         self, ended: asyncio.Future[None], stop: asyncio.Event, watched: _Watched
     ) -> str:
-        """Wait until kopf has ended or must end; return why it must, empty when it has ended."""
+        """Wait until kopf has exited or must exit; return why it must, or an empty text."""
         begun = asyncio.create_task(self._clock.sleep(_BEGIN_SECONDS))
         changes = [asyncio.create_task(each.wait_scopes_changed()) for each in watched.informers]
         others = {asyncio.create_task(stop.wait()), *changes}
@@ -230,7 +233,7 @@ class KopfSource:
 
 
 class _Watched:
-    """What one kopf should watch, and what was heard of it; a listener in kopf's thread."""
+    """The watched kinds of one kopf and what it has listed; a listener in kopf's thread."""
 
     def __init__(self, informers: Sequence[Informer], loop: asyncio.AbstractEventLoop) -> None:
         self.informers = informers
@@ -243,28 +246,28 @@ class _Watched:
         self._unlisted = set(self._paths)
 
     def find_unlisted(self) -> list[str]:
-        """Return what kopf has not listed though it can be read."""
+        """Return readable scopes that kopf has not listed."""
         return [path for path in self._unlisted if not self._paths[path][1].blocked]
 
     def concerns(self, path: str) -> bool:
-        """Return whether a path is that of a watched kind."""
+        """Return whether a path belongs to a watched kind."""
         return self._find(path) is not None
 
     def succeeded(self, path: str, watching: bool) -> None:
-        """Take in, in kopf's thread, that kopf listed something or began to watch it."""
+        """Record, in kopf's thread, that kopf listed a path or began to watch it."""
         self._call(self._note_read, path, watching)
 
     def failed(self, path: str, status: int, text: str) -> None:
-        """Take in, in kopf's thread, that something was refused."""
+        """Record, in kopf's thread, that a request was refused."""
         self._call(self._note_refusal, path, status, text)
 
     def _call[*Ts](self, work: Callable[[*Ts], None], *args: *Ts) -> None:
-        # A loop that was closed meanwhile, by a crash, has nobody left to tell.
+        # A crash has closed the loop, so nobody needs the call.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(work, *args)
 
     def _find(self, path: str) -> str | None:
-        # The URL of the API server may have a path of its own before those of Kubernetes.
+        # The URL of the API server may have a path prefix.
         return path if path in self._paths else next(filter(path.endswith, self._paths), None)
 
     def _note_read(self, path: str, watching: bool) -> None:
@@ -273,7 +276,8 @@ class _Watched:
             return
         informer, scope = self._paths[tail]
         if watching:
-            # Bookmarks stay with kopf; that a stream begins, every few minutes, is heard of it.
+            # kopf does not pass bookmarks on; the beginning of a stream, every few minutes, is the
+            # sign of life.
             informer.heard(scope.namespace)
             return
         self._unlisted.discard(tail)
@@ -301,7 +305,7 @@ def _build_registry(
 
     @kopf.on.cleanup(registry=registry)
     async def stop_waiting(**_: object) -> None:
-        # A kopf that gives up would wait five seconds for its own task that waits for the flag.
+        # On exit, kopf would wait five seconds for its own task that waits for the flag.
         flag.set()
 
     for informer in informers:
@@ -313,7 +317,7 @@ def _build_registry(
 
 
 class _NullDiffBase(kopf.DiffBaseStorage):
-    """Remember nothing: the runtime is level-triggered and needs no last-handled state."""
+    """A storage that stores nothing: the level-triggered runtime needs no last-handled state."""
 
     def build(self, **_: Any) -> Any:
         return {}
@@ -326,7 +330,7 @@ class _NullDiffBase(kopf.DiffBaseStorage):
 
 
 class _NullProgress(kopf.ProgressStorage):
-    """Remember nothing: raw event handlers make no progress."""
+    """A storage that stores nothing: raw event handlers have no progress."""
 
     def fetch(self, **_: Any) -> Any:
         return None
@@ -353,12 +357,12 @@ def _build_settings(informers: Sequence[Informer]) -> kopf.OperatorSettings:
     settings.persistence.diffbase_storage = _NullDiffBase()
     settings.persistence.progress_storage = _NullProgress()
     settings.watching.server_timeout = STREAM_SECONDS
-    # An expired continue token ends kopf's operator, and so does losing a streamed first listing.
+    # kopf exits on an expired continue token and on the loss of a streamed initial listing.
     settings.watching.chunk_size = None
     settings.watching.initial_streaming = False
     settings.queueing.worker_limit = None
     settings.networking.request_timeout = 30
-    # Our sessions pause after a failure, and kopf logs each try of its own as an error.
+    # Our sessions pause after a failure, and kopf would log each retry as an error.
     settings.networking.error_backoffs = ()
     # kopf would send SIGKILL to the process; the manager bounds the shutdown.
     settings.process.ultimate_exiting_timeout = None
@@ -376,8 +380,8 @@ def _build_settings(informers: Sequence[Informer]) -> kopf.OperatorSettings:
 
 def _build_handler(informer: Informer, loop: asyncio.AbstractEventLoop) -> Callable[..., Any]:
     async def deliver(event: Any, **_: object) -> None:
-        # The outermost dictionary is one of kopf's own. What is in it is shared with kopf, which
-        # only reads it: it has no handler that would make it write.
+        # Only the outermost dictionary is a copy. Its values are shared with kopf, which only reads
+        # them, because no handler makes it write.
         with contextlib.suppress(RuntimeError):  # As above.
             loop.call_soon_threadsafe(_deliver, informer, event["type"], dict(event["object"]))
 
@@ -392,7 +396,7 @@ def _deliver(informer: Informer, event_type: str | None, manifest: Manifest) -> 
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Return whether a log record of kopf is about something else than a refusal."""
+    """Return whether a log record of kopf is about anything other than a refusal."""
     return REFUSED not in record.getMessage()
 
 

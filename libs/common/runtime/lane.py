@@ -1,4 +1,4 @@
-"""Lane: the keys of one namespace that wait in a work queue, taken by priority."""
+"""Lane: the waiting keys of one namespace in a work queue, ordered by priority."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Final
 from libs.common.kinds import Key
 
 PRIORITY_LIVE: Final = 0
-"""Changes that were just seen."""
+"""Priority of live changes."""
 PRIORITY_RESYNC: Final = -100
-"""First listing and resync, as controller-runtime's `LowPriority`."""
+"""Priority of the first listing and of resyncs, like controller-runtime's `LowPriority`."""
 PRIORITY_EXPEDITE: Final = 100
-"""What somebody waits for, such as a deletion."""
+"""Priority of changes that somebody waits for, such as a deletion."""
 
 
 def _cost_of(priority: int) -> float:
-    """Return what one key costs its priority: of twelve keys, eight, three and one are taken."""
+    """Return the cost of a key: of twelve keys, the priorities get eight, three and one."""
     if priority >= PRIORITY_EXPEDITE:
         return 1 / 8
     return 1 / 3 if priority >= PRIORITY_LIVE else 1.0
@@ -26,23 +26,23 @@ def _cost_of(priority: int) -> float:
 class _Level:
     """The keys of one priority.
 
-    A key that was raised to another priority stays in the line as a stale entry, which is skipped
-    when its turn comes: finding it there would cost more the longer the line is.
+    If the priority of a key is raised, its entry remains in the line as a stale entry, which is
+    skipped later: removing it would take time proportional to the length of the line.
     """
 
     __slots__ = ("count", "line", "spent")
 
     def __init__(self, spent: float) -> None:
         self.line: deque[Key] = deque()
-        self.count = 0  # Entries that are not stale.
+        self.count = 0  # Number of entries that are not stale.
         self.spent = spent
 
 
 class Lane:
     """The waiting keys of one namespace.
 
-    Each priority pays for the keys that are taken of it, the less urgent more, and the one that
-    has paid least is next. A priority that had nothing to take saves nothing up.
+    Each priority accumulates a cost for its keys, which is higher for less urgent keys, and the
+    priority with the lowest cost is next. An empty priority gains no credit.
     """
 
     __slots__ = ("_levels", "_spent")
@@ -66,16 +66,16 @@ class Lane:
         level.count += 1
 
     def leave(self, priority: int) -> None:
-        """Note that a key does not wait at a priority any more; its entry is stale."""
+        """Mark the entry of a key at a priority as stale."""
         self._drop_one(priority)
 
     def take(self, waiting: Mapping[Key, int]) -> tuple[Key, int]:
         """Take the next key.
 
         Args:
-            waiting: The priority at which each key waits; an entry with another one is stale.
+            waiting: Current priority of each key; entries with another priority are stale.
         """
-        # Of equal ones the more urgent.
+        # Ties go to the more urgent priority.
         priority = min(self._levels, key=lambda each: (self._levels[each].spent, -each))
         level = self._levels[priority]
         key = level.line.popleft()

@@ -1,7 +1,8 @@
 """kopf, imported without the official client of Kubernetes.
 
-Where that is installed, kopf imports it for two classes that handlers may use as owners. None of
-ours does, and it takes 20 MiB. So it looks as if it was not installed while kopf is imported.
+If the official client is installed, kopf imports it for two classes that handlers can use as
+owners. Our handlers do not, and the client takes 20 MiB. So this module hides the client while kopf
+is imported.
 """
 
 import sys

@@ -12,35 +12,35 @@ from libs.common.runtime.informer import Informer
 class StorageRolledBack(Exception):
     """The storage of the API server was restored to an earlier state.
 
-    Versions order what a store takes in, so it would ignore all events until they are as high as
-    they were. Only a process that begins again sees the present state.
+    A store orders changes by version, so it would ignore all events until versions are as high as
+    before. Only a restarted process sees the current state.
     """
 
 
 class InformerListing:
-    """A listing of one scope that an informer takes in page by page, and tells its handlers of."""
+    """A listing of one scope that an informer processes page by page."""
 
     def __init__(self, informer: Informer, namespace: str) -> None:
-        """Begin; `list_scope` does."""
+        """Initialize; called by `list_scope`."""
         self._informer = informer
         self._namespace = namespace
         self._listing = informer.store.begin_listing(namespace or None)
         self._newest = informer.store.newest
 
     def restart(self) -> None:
-        """Forget which objects were listed, since the listing begins again."""
+        """Forget the listed objects, because the listing begins again."""
         self._listing.restart()
 
     def take(self, items: Iterable[Manifest]) -> None:
-        """Take in the objects of a page."""
+        """Process the objects of a page."""
         self._informer.heard(self._namespace)
         self._informer.tell(self._listing.take(items))
 
     def finish(self, version: int) -> None:
-        """Take out what no page had, and mark the scope synced.
+        """Remove objects that were on no page, and mark the scope as synced.
 
         Raises:
-            StorageRolledBack: The listing is older than what was seen before it began.
+            StorageRolledBack: The listing is older than the newest version seen before it began.
         """
         check_version(self._informer.kind, version, self._newest)
         self._informer.tell(self._listing.finish(version))
@@ -48,10 +48,10 @@ class InformerListing:
 
 
 def check_version(kind: Kind, version: int, newest: int) -> None:
-    """Compare the version of a listing with the newest one that was seen before it began.
+    """Compare the version of a listing with the newest version seen before it began.
 
     Raises:
-        StorageRolledBack: It is older.
+        StorageRolledBack: The listing is older.
     """
     if 0 < version < newest:
         raise StorageRolledBack(
@@ -61,16 +61,16 @@ def check_version(kind: Kind, version: int, newest: int) -> None:
 
 
 async def list_scope(client: Client, informer: Informer, namespace: str) -> str:
-    """List one scope of an informer into its store, and mark it synced.
+    """List one scope of an informer into its store, and mark the scope as synced.
 
-    Each page is reduced to what the store keeps before the next one is asked for, so a listing of
-    any size needs little more memory than what is kept of it.
+    Each page is reduced before the next one is requested, so a listing needs little more memory
+    than the reduced objects.
 
     Returns:
-        The version to watch from.
+        The version from which to watch.
 
     Raises:
-        StorageRolledBack: The listing is older than what was seen before.
+        StorageRolledBack: The listing is older than the newest version seen before.
     """
     listing = InformerListing(informer, namespace)
     version = ""

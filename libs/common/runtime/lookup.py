@@ -1,4 +1,4 @@
-"""Lookup: what is really there after a write whose answer was lost."""
+"""Lookup: the actual state of an object after a write whose response was lost."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from libs.common.runtime.cache import Cache
 
 
 async def look_up(client: Client, cache: Cache, kind: Kind, key: Key) -> None:
-    """Put into the cache what is really there after a write that got no response.
+    """Read an object after a write without a response, and update the cache.
 
     Raises:
-        ApiError: The server cannot be asked now.
+        ApiError: The server cannot be reached now.
     """
     informer = cache.find(kind)
     if informer is None:
         return
-    # Only what existed before the look can be missed by it: a write that is still on its way may
-    # make a new object meanwhile, and its event may be here before the response.
+    # Only an object that existed before the read can be missing afterwards: a delayed write may
+    # create a new object in the meantime, and its event may arrive before the response.
     held = informer.store.get(key)
     try:
         live = await client.get(kind, key)

@@ -1,10 +1,11 @@
-"""Manager: one process of an operator, from the first probe to the last drained pass.
+"""Manager: the process of an operator, from the first probe to the last drained reconcile.
 
-The order makes it safe. Probes answer first, so that the kubelet can tell waiting from hanging.
-Then the caches are filled, on every replica, so that a standby is hot. Only then is the Lease asked
-for. A new leader compares its caches with the API server again, since what the last leader
-wrote may still be on its way, and only then do its workers start. The end goes the other way: no
-new passes, the running ones to their end, and then the Lease is released.
+The order matters for safety. Probes respond first, so that the kubelet can distinguish a waiting
+process from a hanging one. Then the caches are filled on every replica, so that standbys are hot.
+Only then does the process try to acquire the Lease. A new leader first compares its caches with the
+API server, because events of the last leader's writes may still be on their way, and then starts
+its workers. The shutdown has the reverse order: no new reconciles, the running ones are completed,
+and then the Lease is released.
 """
 
 from __future__ import annotations
@@ -54,29 +55,30 @@ log = structlog.get_logger(__name__)
 
 _CLOSE_SECONDS: Final = 3.0
 _CANCEL_SECONDS: Final = 5.0
-"""The drain (20 s), this and the rest fit into the 60 s that the charts give a pod to end."""
+"""The drain (20 s), this and the rest of the shutdown fit into the 60 s grace period of the
+charts."""
 
 type Sources = Mapping[SourceName, EventSource]
 type Part = Callable[[Manager], Coroutine[Any, Any, None] | None]
-"""Build what runs beside the controllers, on standbys too; None if there is nothing to run."""
+"""Builds a task that runs next to the controllers, on standbys as well, or returns None."""
 
 
 class Manager:
-    """Run the controllers of one operator in one process.
+    """The process of an operator with its controllers.
 
     Args:
         operator_id: Id of the operator.
         settings: Settings of the process.
-        config: Connection to the API server.
-        controllers: What to run.
+        config: Client configuration of the API server.
+        controllers: Controllers to run.
         metrics: Metrics of the operator itself.
-        beside: What runs beside the controllers.
-        version: Version of the operator, for the metric of the build and for traces.
+        beside: Builders of further tasks.
+        version: Version of the operator, for the build metric and for traces.
         clock: Time source of the runtime.
         rng: Source of jitter.
-        telemetry: Where spans go; None builds it from the settings.
-        hard_exit: Ends the process when leadership was lost and it does not end by itself.
-        on_synced: Called once the caches are filled, such as `gc.freeze`.
+        telemetry: Telemetry; None builds it from the settings.
+        hard_exit: Ends the process if it lost the leadership and does not exit by itself.
+        on_synced: Called when the caches are filled, for example `gc.freeze`.
     """
 
     def __init__(
@@ -95,7 +97,7 @@ class Manager:
         hard_exit: Callable[[int], object] = os._exit,
         on_synced: Callable[[], object] = lambda: None,
     ) -> None:
-        """Build everything; nothing is sent before `run`."""
+        """Build all parts; nothing is sent before `run`."""
         self.id = operator_id
         self._on_synced = on_synced
         self._hard_exit = hard_exit
@@ -165,10 +167,10 @@ class Manager:
         self._add_checks()
 
     async def run(self, stop: asyncio.Event) -> bool:
-        """Run until told to stop, or until something that cannot be fixed happens.
+        """Run until a request to stop or a fatal error.
 
         Returns:
-            Whether the end was asked for.
+            Whether the stop was requested.
         """
         failed = asyncio.Event()
         tasks = self._tasks
@@ -192,35 +194,35 @@ class Manager:
         return not failed.is_set()
 
     def build_client(self, name: str) -> Client:
-        """Build a connection that a standby may write by as well; anyone who asks for it closes it.
+        """Build a client that can write on a standby as well; the caller must close it.
 
         Args:
-            name: What it is for, as audit logs show it.
+            name: Purpose of the client, which audit logs show.
         """
         return self._build_client(f"/{name}", None)
 
     def wake(self, kind: Kind, keys: Iterable[Key]) -> None:
-        """Ask for passes over primaries; for what runs beside the controllers.
+        """Trigger reconciles of primaries, for tasks that run next to the controllers.
 
-        A reconcile that nobody asked for must find the same: after a restart each object has one.
-        On a standby nothing happens.
+        Reconciles without such a trigger must have the same result: after a restart each object is
+        reconciled. This has no effect on a standby.
         """
         if self.working.is_set():
             self._services.wake(kind, keys)
 
     async def resweep(self) -> None:
-        """Hold all caches against the API server now."""
+        """Compare all caches with the API server now."""
         for informer in self.cache:
             if informer.served:
                 await self.sweeper.sweep(informer)
 
     async def abandon(self) -> None:
-        """Close the connections of a run that was canceled; for tests of crashes."""
+        """Close the connections of a cancelled run; for tests of crashes."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._close_controllers()
-        # One more Event would open the connections again.
+        # Another Event would open the connections again.
         await self.recorder.abandon()
         await self.health.close()
         await self.client.close()
@@ -267,7 +269,7 @@ class Manager:
     async def _catch_up(self) -> None:
         """Compare the caches with the API server before the first write.
 
-        The watch of a standby may be behind what the last leader wrote in its last moment.
+        The watch of a standby may not have received the last writes of the previous leader yet.
         """
         async with asyncio.TaskGroup() as group:
             for informer in self.cache:
@@ -292,16 +294,16 @@ class Manager:
         _, stuck = await asyncio.wait([*tasks, *drained], timeout=_CANCEL_SECONDS)
         await self._close_controllers()
         if asked and self.working.is_set():
-            # Nobody looks after namespaces that are being deleted any more.
+            # From here on, nobody finalizes objects in namespaces that are being deleted.
             await self.guard.leave(self.settings.pod_namespace)
         await self.recorder.close()
-        # Last of all writes: anyone who leads next must not meet one of ours.
+        # The last write: the next leader must not meet a later one.
         await self.elector.stop()
         await self.client.close()
         await self.telemetry.close()
         if stuck:
-            # Its writes are refused since the Lease was released. Waiting for it would end in a
-            # SIGKILL, which says nothing.
+            # The fence refuses its writes since the Lease was released. Waiting longer would end
+            # with a SIGKILL, which leaves no log line.
             names = sorted(task.get_name() for task in stuck & set(tasks))
             log.error("Exiting immediately: a reconcile ignores its cancellation", parts=names)
             self._hard_exit(1)
@@ -315,10 +317,10 @@ class Manager:
                 async with asyncio.timeout(_CLOSE_SECONDS):
                     await runner.controller.close()
             except Exception:
-                # The Lease is still to be released.
+                # The Lease must still be released.
                 log.exception("Cannot close a component", controller=runner.controller.name)
 
-    # What is watched.
+    # Watches.
 
     async def _select_namespaces(
         self, start: Callable[[str, Coroutine[Any, Any, None]], None]

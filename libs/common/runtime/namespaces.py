@@ -1,8 +1,8 @@
-"""Namespaces: which ones are watched, if a label selector chooses them.
+"""Namespaces: the watched namespaces, if a label selector chooses them.
 
-The selected namespaces are known before any other list begins, and from then on they come and go
-at run time. A namespace that loses its label is not watched any more: its objects leave the caches,
-and finalizers of the operator stay on them until the label is back.
+The selected namespaces are listed before any other kind, and change at run time. A namespace that
+loses its label is no longer watched: its objects are removed from the caches, and keep finalizers
+of the operator until the label is back.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ log = structlog.get_logger(__name__)
 
 
 class NamespaceSelection:
-    """Keep the scopes of a cache in line with a label selector on namespaces.
+    """Keeps the scopes of a cache in sync with a label selector on namespaces.
 
     Args:
-        client: Connection to the API server.
-        cache: What is watched in the selected namespaces.
+        client: Client of the API server.
+        cache: Cache whose kinds are watched in the selected namespaces.
         selector: Label selector.
         clock: Time source.
-        on_change: Called after namespaces came or went.
+        on_change: Called after namespaces were added or removed.
         rng: Source of jitter.
     """
 
@@ -45,7 +45,7 @@ class NamespaceSelection:
         on_change: Callable[[], object],
         rng: Callable[[], float],
     ) -> None:
-        """Prepare; nothing is watched before `run`."""
+        """Initialize; nothing is watched before `run`."""
         self._informer = Informer(
             NAMESPACE, label_selector=selector, source="reflector", clock=clock
         )
@@ -69,7 +69,8 @@ class NamespaceSelection:
                 await self._changed.wait()
 
     def _note(self, change: Change, _: Origin | None) -> None:
-        # A namespace that is being deleted stays until it is gone: its objects are finalized.
+        # A namespace that is being deleted is watched until it no longer exists, because its
+        # objects must be finalized.
         if change.old is None or change.new is None:
             self._changed.set()
 

@@ -1,4 +1,4 @@
-"""Objects: how many primaries are in which condition, for alerts on the objects themselves."""
+"""Objects: the number of primaries by condition, for alerts on objects."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ type _Series = tuple[str, str, str]
 """Type, status and reason of a condition."""
 
 _MAX_SERIES: Final = 200
-"""Reasons are few by design, but a tenant may write the status of its own objects."""
+"""There are few reasons by design, but tenants may write the status of their objects."""
 _OTHER: Final = "Other"
 _NO_STATUS: Final[_Series] = ("Ready", "Unknown", "NoStatus")
 
 
 class ObjectCounter:
-    """Count the primaries of a controller by condition, as their changes are told.
+    """Counts the primaries of a controller by condition, based on their changes.
 
     Args:
         controller: Name of the controller.
@@ -30,7 +30,7 @@ class ObjectCounter:
     """
 
     def __init__(self, controller: str, informer: Informer, metrics: Metrics) -> None:
-        """Count what the store holds, and listen."""
+        """Count the objects in the store, and register for changes."""
         self._controller = controller
         self._informer = informer
         self._gauge = metrics.gauge(OBJECTS)
@@ -52,7 +52,7 @@ class ObjectCounter:
 
     def _labels(self, series: _Series) -> Any:
         if series not in self._known and len(self._known) >= _MAX_SERIES:
-            # Whether objects are ready is still told right.
+            # The series of Ready remain exact.
             series = (series[0] if series[0] == "Ready" else _OTHER, series[1], _OTHER)
         self._known.add(series)
         return self._gauge.labels(self._controller, *series)

@@ -1,10 +1,10 @@
-"""Operator: what a package declares, and the process that it becomes.
+"""Operator: the declaration of an operator, and its main function.
 
 ```python
 OPERATOR = Operator("podset", Settings, (build_controller,), summary="Keeps a number of pods.")
 ```
 
-`libs.common.startup` runs it, so that signals are heeded while it is imported.
+`libs.common.startup` runs it, so that signals are handled during its import.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ from libs.common.settings import CommonSettings, parse_settings
 log = structlog.get_logger(__name__)
 
 type ControllerFactory = Callable[[Any], Controller | None]
-"""Build a controller from the settings of the operator; None if they turn it off."""
+"""Builds a controller from the settings of the operator, or returns None if they disable it."""
 
 _SWITCH_SECONDS: Final = 0.0005
-"""How long a thread keeps the interpreter when another waits. Event sources may have threads of
-their own; at Python's default of 5 ms, each of their events can hold a reconcile up that long."""
+"""Time for which a thread keeps the interpreter while another thread waits. Event sources may have
+their own threads; with Python's default of 5 ms, each of their events could delay a reconcile by
+that time."""
 _COMMANDS: Final = """
 Other commands:
   {0} release [--flag value ...]  remove the finalizers from all objects, and exit
@@ -60,20 +61,20 @@ def _find_version() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Declare an operator.
+    """The declaration of an operator.
 
     Attributes:
-        id: Its one word: package, image, release, Lease, settings prefix.
+        id: Id, which is the name of package, image, release and Lease, and the prefix of settings.
         settings: Its settings class.
-        controllers: Builders of its controllers; one that returns None is left out, as the settings
-            ask.
-        permissions: What it may do beyond what its controllers declare; see `rules`.
-        metrics: Metrics of its own, beside those of the runtime.
-        beside: What runs beside the controllers on every replica, such as webhooks.
-        summary: What it does, in one sentence.
-        gc_threshold: How the memory of this operator is collected: a generation-0 threshold; large
-            caches of long-lived objects make frequent full collections a waste.
-        version: Version of the build; OPERATOR_VERSION in the environment says it, else `dev`.
+        controllers: Builders of its controllers; a builder returns None if the settings disable the
+            controller.
+        permissions: Permissions in addition to the permissions of its controllers; see `rules`.
+        metrics: Its own metrics, in addition to the metrics of the runtime.
+        beside: Further tasks on every replica, such as webhooks.
+        summary: Purpose of the operator, in one sentence.
+        gc_threshold: Generation-0 threshold of the garbage collector; with large caches of
+            long-lived objects, frequent full collections waste time.
+        version: Version of the build, from OPERATOR_VERSION in the environment, else `dev`.
     """
 
     id: str
@@ -87,15 +88,15 @@ class Operator:
     version: str = field(default_factory=_find_version)
 
     def build_controllers(self, settings: CommonSettings) -> list[Controller]:
-        """Build the controllers for some settings."""
+        """Build the controllers for the given settings."""
         built = (build(settings) for build in self.controllers)
         return [controller for controller in built if controller is not None]
 
     def rules(self, settings: CommonSettings | None = None) -> tuple[PolicyRule, ...]:
-        """Return its permissions, without those of every operator.
+        """Return its permissions, without the common permissions of all operators.
 
         Args:
-            settings: Settings that decide which controllers there are; the defaults if None.
+            settings: Settings that select the controllers; None for the defaults.
         """
         controllers = self.build_controllers(settings or self.settings())
         return derive_rules(controllers, self.permissions)
@@ -108,7 +109,7 @@ class Operator:
         Args:
             settings: Settings of the process.
             config: Connection to the API server.
-            options: Passed on to the manager: clock, sources and hooks of tests.
+            options: Arguments of the manager: clock, sources and hooks for tests.
         """
         controllers = self.build_controllers(settings)
         return Manager(
@@ -126,12 +127,12 @@ class Operator:
 def main(operator: Operator, argv: Sequence[str] | None = None) -> int:
     """Run an operator as a process.
 
-    Without a command the operator runs until SIGTERM or SIGINT. `release` takes its finalizers
-    off all objects, for an uninstall that must not leave any behind; `check URL` asks a probe, for
-    images that have no shell and no curl.
+    Without a command, the operator runs until SIGTERM or SIGINT. `release` removes its finalizers
+    from all objects before an uninstall; `check URL` queries a probe, for images without a shell
+    and curl.
 
     Returns:
-        Exit status: 0 for an orderly end, 1 for a failure that a restart may fix.
+        Exit status: 0 for a normal exit, 1 for a failure that a restart may fix.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = arguments.pop(0) if arguments and arguments[0] in ("release", "check") else "run"
@@ -149,7 +150,7 @@ def main(operator: Operator, argv: Sequence[str] | None = None) -> int:
                 return loop.run(_release(operator, settings))
             return loop.run(_run(operator, settings))
         except (ConfigError, OSError) as err:
-            # An OSError that gets here is an address of ours that is taken.
+            # An OSError here means that a bind address is in use.
             print(f"{operator.id}: {err}", file=sys.stderr)
             return _FAILED
 
@@ -161,7 +162,8 @@ async def _run(operator: Operator, settings: CommonSettings) -> int:
         loop.add_signal_handler(number, stop.set)
     Diagnostics(settings).install(loop)
     config = await load_config(settings.kubeconfig, settings.context)
-    # Once the caches are filled: a full collection of 100,000 objects stops the loop for seconds.
+    # Called when the caches are filled: a full collection with 100,000 objects stops the loop for
+    # seconds.
     manager = operator.build_manager(settings, config, on_synced=gc.freeze)
     return _OK if await manager.run(stop) else _FAILED
 
@@ -186,7 +188,7 @@ def _check(arguments: Sequence[str]) -> int:
         print(f"{url}: not an HTTP URL", file=sys.stderr)
         return _FAILED
     try:
-        # The probe is in this very pod; a proxy of the environment is for the world outside.
+        # The probe is in the same pod, so proxies from the environment do not apply.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(url, timeout=_CHECK_SECONDS) as answer:
             print(f"{url}: {answer.status} {answer.read(256).decode(errors='replace').strip()}")
@@ -197,7 +199,7 @@ def _check(arguments: Sequence[str]) -> int:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's loop if there is one: requests cost a third less there."""
+    """Return uvloop's event loop if it is installed: requests take a third less time."""
     with contextlib.suppress(ImportError):
         import uvloop
 

@@ -1,4 +1,4 @@
-"""Permissions of an operator, derived from what its controllers declare.
+"""Permissions of an operator, derived from the declarations of its controllers.
 
 A controller reads its primary and every kind that it watches, and it writes the status of its
 primary. Writes of other objects are declared with the watch:
@@ -7,8 +7,8 @@ primary. Writes of other objects are declared with the watch:
 Controller("backup", primary=BACKUP, reconcile=reconcile).owns(JOB, writes=("create", "delete"))
 ```
 
-What no declaration can say, such as a subresource or a kind that is read without a cache, is passed
-to `Operator` as `permissions`.
+Further permissions, such as for a subresource or for a kind that is read without a cache, are
+passed to `Operator` as `permissions`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from libs.common.runtime.controller import Controller, Watch
 def derive_rules(
     controllers: Iterable[Controller], permissions: Iterable[PolicyRule] = ()
 ) -> tuple[PolicyRule, ...]:
-    """Return the rules that controllers need, without those of every operator.
+    """Return the rules that controllers need, without the common rules of all operators.
 
     Args:
         controllers: The controllers of an operator.
-        permissions: What the operator needs beyond their declarations.
+        permissions: Permissions that the operator needs in addition.
     """
     rules = [rule for controller in controllers for rule in _derive(controller)]
     return tuple(dict.fromkeys((*rules, *permissions)))
@@ -47,7 +47,7 @@ def _derive(controller: Controller) -> Iterator[PolicyRule]:
 
 
 def _group(controller: Controller) -> Iterator[list[Watch]]:
-    """Yield the watches of each kind: a kind may be watched for several reasons."""
+    """Yield the watches of each kind; a kind can have several watches."""
     found: dict[object, list[Watch]] = {}
     for watch in controller.watched:
         found.setdefault(watch.kind, []).append(watch)

@@ -1,17 +1,17 @@
-"""Work queue: each key once, namespaces in turns, the urgent first but never alone.
+"""Work queue: unique keys, fairness between namespaces, and priorities without starvation.
 
-The contract is that of client-go's queue. A key that is added while it waits is one entry; a key
-that is added while it is worked on is worked on again afterwards; so no two workers ever hold
-the same key, and no change is lost. On top of it:
+The contract is the same as for client-go's queue. A key that is added while it waits remains one
+entry; a key that is added while it is being processed is processed again afterwards. So no two
+workers ever process the same key, and no change is lost. In addition:
 
-* fairness: namespaces take turns, so a flood in one delays the others by at most one key a turn;
-* priorities within a namespace: a deletion goes before a live change, and that before the first
-  listing and a resync, but of many keys of each kind the less urgent ones get a share as well, so
-  nothing waits indefinitely;
-* the priority of a key stays with it when its pass fails or asks for another one;
-* delays: one timer a key, the earliest wish wins;
-* back-off a key, forgotten on success, a pause between passes that ask for the next immediately,
-  and a least time between the starts of two passes over a key.
+* fairness: namespaces take turns, so many keys in one namespace delay others by at most one key per
+  turn;
+* priorities within a namespace: deletions come before live changes, and these before the first
+  listing and resyncs; less urgent keys get a share as well, so no key waits indefinitely;
+* a key keeps its priority if its reconcile fails or requests another one;
+* delays: one timer for each key; the earliest time wins;
+* back-off for each key, which success resets; a pause between reconciles that request the next one
+  immediately; a minimum time between the starts of two reconciles of a key.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ __all__ = [
 
 
 class QueueClosed(Exception):
-    """The queue was closed and holds nothing more to do."""
+    """The queue was closed and is empty."""
 
 
 class WorkQueue:
-    """Hand keys to workers.
+    """A queue of keys for workers.
 
     Args:
         backoff: Delays of failing keys.
-        min_interval: Least seconds between the starts of two passes over one key; 0 for none.
+        min_interval: Minimum seconds between the starts of two reconciles of a key; 0 for no limit.
         clock: Time source.
         rng: Source of jitter.
-        metrics: Told what happens.
+        metrics: Metrics of the queue.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class WorkQueue:
         self._clock = clock or SystemClock()
         self._rng = rng
         self._metrics = metrics
-        self._lanes: OrderedDict[str, Lane] = OrderedDict()  # By namespace, in order of turns.
+        self._lanes: OrderedDict[str, Lane] = OrderedDict()  # By namespace, in turns.
         self._waiting: dict[Key, int] = {}  # Ready keys and their priority.
         self._again: dict[Key, int] = {}  # Keys that were added while a worker has them.
         self._working: dict[Key, int] = {}  # Keys that a worker has, as they were taken.
@@ -79,13 +79,13 @@ class WorkQueue:
         self._closed = False
 
     def add(self, key: Key, *, priority: int | None = None, after: float = 0.0) -> None:
-        """Ask for a pass over a key.
+        """Request a reconcile of a key.
 
         Args:
-            key: What to work on.
-            priority: Higher goes first; a key that waits already keeps the higher of the two. None
-                keeps the priority with which a worker took the key, and is a live change else.
-            after: Seconds to wait first. An earlier wish for the key is never put off.
+            key: Key to reconcile.
+            priority: Higher priorities come first; a waiting key keeps the higher of the two. None
+                keeps the priority with which a worker took the key, or stands for a live change.
+            after: Delay in seconds. An earlier request for the key is never postponed.
         """
         if self._closed:
             return
@@ -101,15 +101,15 @@ class WorkQueue:
             self._make_ready(key, priority)
 
     def retry(self, key: Key, *, after: float | None = None, at_least: float = 0.0) -> float:
-        """Ask for another reconcile after a failure.
+        """Request another reconcile after a failure.
 
         Args:
-            key: What failed.
+            key: Key whose reconcile failed.
             after: Seconds to wait; None for the back-off of the key.
-            at_least: Seconds that the back-off must not be shorter than.
+            at_least: Minimum back-off in seconds.
 
         Returns:
-            Seconds until the pass.
+            Seconds until the reconcile.
         """
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
@@ -122,12 +122,12 @@ class WorkQueue:
         return delay
 
     def requeue(self, key: Key) -> float:
-        """Ask for another reconcile immediately, after one that went well.
+        """Request another reconcile immediately after a successful one.
 
-        The first comes immediately; those that ask for the next one again and again are backed off.
+        The first one is immediate; keys that repeatedly request the next reconcile are backed off.
 
         Returns:
-            Seconds until the pass.
+            Seconds until the reconcile.
         """
         self._failures.pop(key, None)
         asked = self._requeues[key] = self._requeues.get(key, 0) + 1
@@ -136,18 +136,18 @@ class WorkQueue:
         return delay
 
     def forget(self, key: Key) -> None:
-        """Forget the failures of a key, after a reconcile that succeeded and asks for no other."""
+        """Reset the failures of a key after a successful reconcile that requests no other."""
         self._failures.pop(key, None)
         self._requeues.pop(key, None)
 
     def drop(self, key: Key) -> None:
-        """Forget everything about a key whose object is gone."""
+        """Remove all data of a key whose object no longer exists."""
         self.forget(key)
         self._last_pass.pop(key, None)
         self._cancel_timer(key)
 
     def failures(self, key: Key) -> int:
-        """Return how many passes over a key failed in a row."""
+        """Return the number of successive failed reconciles of a key."""
         return self._failures.get(key, 0)
 
     @property
@@ -156,7 +156,7 @@ class WorkQueue:
         return len(self._failures)
 
     async def get(self) -> Key:
-        """Take the next key; the caller gives it back with `done`.
+        """Take the next key; the caller must call `done` afterwards.
 
         Raises:
             QueueClosed: The queue was closed.
@@ -171,7 +171,7 @@ class WorkQueue:
             try:
                 await taker
             except BaseException:
-                # A taker that leaves after it was woken must wake another in its place.
+                # A cancelled waiter that was already woken must wake another waiter.
                 taker.cancel()
                 if taker in self._takers:
                     self._takers.remove(taker)
@@ -180,7 +180,7 @@ class WorkQueue:
                 raise
 
     def done(self, key: Key) -> None:
-        """Give a key back; it is ready again if it was added meanwhile."""
+        """Mark a key as processed; it is ready again if it was added in the meantime."""
         del self._working[key]
         if self._metrics is not None:
             self._metrics.done(key)
@@ -190,7 +190,7 @@ class WorkQueue:
         self._changed.set()
 
     def close(self) -> None:
-        """Hand out nothing more; keys in work are finished by their workers."""
+        """Close the queue; workers finish the keys that they have."""
         self._closed = True
         for _, _, timer in self._timers.values():
             timer.cancel()
@@ -208,27 +208,27 @@ class WorkQueue:
         self._changed.set()
 
     async def drained(self) -> None:
-        """Wait until no worker holds a key."""
+        """Wait until no worker has a key."""
         while self._working:
             self._changed.clear()
             await self._changed.wait()
 
     def __len__(self) -> int:
-        """Return how many keys are ready, as `workqueue_depth` counts them."""
+        """Return the number of ready keys, as in `workqueue_depth`."""
         return len(self._waiting)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is ready and nothing is being worked on; delayed keys do not count."""
+        """Whether no key is ready or being processed; delayed keys do not count."""
         return not self._waiting and not self._working and not self._again
 
     @property
     def delayed(self) -> int:
-        """Number of keys that wait for a time to come."""
+        """Number of delayed keys."""
         return len(self._timers)
 
     def is_due_within(self, seconds: float) -> bool:
-        """Return whether some delayed key is due in less than so many seconds."""
+        """Return whether a delayed key is due in less than the given number of seconds."""
         horizon = self._clock.monotonic() + seconds
         return any(due < horizon for due, _, _ in self._timers.values())
 

@@ -1,8 +1,8 @@
 """Reflector: list and watch, without anything between the API server and the store.
 
-It is the source for kinds that come by the thousand. It knows the boundaries of a listing, so a
-deletion in a gap is found by the next listing, and a store is synced the moment the first listing
-is in. What it costs beside kopf is measured by `./dev bench`.
+It is the source for kinds with thousands of objects. It knows when a listing is complete, so the
+next listing finds deletions in a gap, and a store is synced as soon as the first listing is
+complete. `./dev bench` compares its cost with kopf's.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from libs.common.runtime.streams import RECONNECT, SHORT_STREAM_SECONDS, choose_
 log = structlog.get_logger(__name__)
 
 _LIST_ANEW: Final = 5
-"""Failures in a row, a few seconds, after which it may be the version that no watch begins from."""
+"""Number of successive failures (a few seconds) after which the version may be the cause."""
 
 
 class Reflector:
-    """Feed informers by listing and watching.
+    """An event source that lists and watches.
 
     Args:
-        client: Connection to the API server.
+        client: Client of the API server.
         clock: Time source of the back-off.
         rng: Source of jitter.
     """
@@ -53,7 +53,7 @@ class Reflector:
         clock: Clock | None = None,
         rng: Callable[[], float] = random.random,
     ) -> None:
-        """Prepare; nothing is sent before `run`."""
+        """Initialize; nothing is sent before `run`."""
         self._client = client
         self._clock = clock or SystemClock()
         self._rng = rng
@@ -82,7 +82,7 @@ class Reflector:
                     async for seen in stream:
                         version, failures, heard = seen, 0, True
                 if not heard and self._clock.monotonic() - opened < SHORT_STREAM_SECONDS:
-                    # A server that ends each stream at once must not be asked without a pause.
+                    # There must be a pause if the server ends each stream immediately.
                     failures += 1
                     await self._clock.sleep(self._delay(failures))
             except Expired:
@@ -106,7 +106,7 @@ class Reflector:
             informer.mark_unserved()
 
     async def _is_missing(self, informer: Informer) -> bool:
-        """Ask discovery whether the kind is gone: one 404 proves nothing."""
+        """Check with discovery whether the kind was removed: one 404 proves nothing."""
         try:
             served = await self._client.serves(informer.kind)
         except SlipwayError:
@@ -117,7 +117,7 @@ class Reflector:
         return await list_scope(self._client, informer, scope)
 
     async def _watch(self, informer: Informer, scope: str, version: str) -> AsyncGenerator[str]:
-        """Follow one stream, yielding the version to resume from after each frame."""
+        """Follow one stream, and yield the version from which to resume after each event."""
         events = self._client.watch(
             informer.kind,
             scope,
@@ -141,7 +141,7 @@ class Reflector:
 
 
 def _asks_for_listing(err: SlipwayError, failures: int) -> bool:
-    """Return whether to list again; a server that is away or busy must not be asked."""
+    """Return whether to list again; an unavailable or busy server must not get a list request."""
     if isinstance(err, Forbidden | NotFound):
         return True
     refused = isinstance(err, ApiError) and not isinstance(err, TooManyRequests)
@@ -150,8 +150,8 @@ def _asks_for_listing(err: SlipwayError, failures: int) -> bool:
 
 def _report(informer: Informer, scope: Scope, err: SlipwayError, delay: float) -> None:
     if not informer.served or scope.blocked:
-        # The kind is not installed here, which is fine; it is asked for again in case it comes. Of
-        # a namespace that cannot be read people were told once, and metrics tell them since.
+        # The kind is not installed, which is not an error; retry in case it is installed later. A
+        # namespace that cannot be read was logged once, and a metric shows it from then on.
         return
     log.warning(
         "Watch failed, waiting to retry",

@@ -1,8 +1,8 @@
-"""Release: let all objects of an operator go, for an uninstall that leaves nothing stuck.
+"""Release: remove all finalizers of an operator, so that no object is stuck after an uninstall.
 
-An operator that is gone takes no finalizer off any more. Before it goes, its Lease is taken over,
-so that no replica that still runs puts a finalizer back; then the finalizers are taken off. Objects
-and children stay as they are.
+After an uninstall nobody removes finalizers any more. So this process first takes over the Lease,
+so that no running replica adds a finalizer again, and then removes the finalizers. Objects and
+children are not changed otherwise.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BINDING_FINALIZER: Final = "slipway.dev/permissions"
 
 _HOLDER: Final = "release"
 _HOLD_SECONDS: Final = 600
-"""How long the Lease stays held after the release; the uninstall removes it before."""
+"""Duration of the Lease after the release; the uninstall deletes the Lease before it expires."""
 _TRIES: Final = 5
 
 
@@ -39,15 +39,15 @@ async def release(
     config: ConnectionConfig,
     targets: Sequence[tuple[Kind, str]],
 ) -> int:
-    """Take the finalizers of an operator off all objects of the watched namespaces.
+    """Remove the finalizers of an operator from all objects in the watched namespaces.
 
-    Safe to repeat. A kind that is not served, or an object that is gone, has nothing to release.
+    This is safe to repeat. Kinds that are not served and objects that no longer exist are skipped.
 
     Returns:
-        Number of objects that were released.
+        Number of released objects.
 
     Raises:
-        ApiError: The API server refused; the message says what.
+        ApiError: The API server refused a request; the message names it.
     """
     released = 0
     async with Client(config, user_agent=f"slipway-{operator_id}/release") as client:
@@ -68,7 +68,7 @@ async def release(
 
 
 async def release_binding(client: Client, namespace: str, name: str) -> None:
-    """Remove the finalizer from the RoleBinding of the operator in a namespace, if it is there."""
+    """Remove the finalizer from the RoleBinding of the operator in a namespace, if it has one."""
     for attempt in range(_TRIES):
         try:
             live = await client.get(ROLE_BINDING, Key(namespace, name))
@@ -91,7 +91,8 @@ async def _list_namespaces(
     if not settings.watch_namespace_selector:
         return settings.namespaces(config.namespace)
     found = await client.list(NAMESPACE, label_selector=settings.watch_namespace_selector)
-    # Where none is selected there is nothing to release, and empty would mean all.
+    # If no namespace is selected there is nothing to release; an empty list would mean all
+    # namespaces.
     return tuple(key_of(each).name for each in found.items) or (config.namespace,)
 
 
@@ -106,7 +107,7 @@ async def _take_lease(client: Client, settings: CommonSettings, config: Connecti
         except NotFound:
             return
         except Conflict:
-            # The leader renewed it in between, which it does every other second.
+            # The leader renewed the Lease in the meantime, which it does every two seconds.
             if attempt == _TRIES - 1:
                 raise
             continue
@@ -114,7 +115,8 @@ async def _take_lease(client: Client, settings: CommonSettings, config: Connecti
     if not holder:
         return
     log.info("Waiting for the leader to stop", seconds=settings.renew_deadline_seconds)
-    # The leader finds the Lease taken at its next renewal, which is due within the deadline.
+    # The leader notices the loss of the Lease at its next renewal, which is due within the
+    # deadline.
     await asyncio.sleep(settings.renew_deadline_seconds)
 
 
@@ -135,7 +137,7 @@ async def _hold_lease(client: Client, lease: Manifest) -> None:
 
 
 async def release_one(client: Client, kind: Kind, manifest: Manifest, finalizer: str) -> int:
-    """Remove a finalizer from an object that others may write to; return how many were released.
+    """Remove a finalizer from an object that may change concurrently; return 1 if it was removed.
 
     Raises:
         ApiError: The API server refused.

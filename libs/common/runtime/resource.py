@@ -1,4 +1,4 @@
-"""Resource: how a process is named in traces."""
+"""Resource: the attributes that identify a process in traces."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from libs.common.settings import CommonSettings
 def build_resource(
     settings: CommonSettings, config: ConnectionConfig, version: str
 ) -> dict[str, str]:
-    """Name the process in traces."""
+    """Build the attributes that identify the process in traces."""
     resource = {
         "service.version": version,
         "k8s.pod.name": settings.pod_name,

@@ -1,8 +1,8 @@
-"""Runner: the workers of one controller, from a key in the queue to a reconcile that is done.
+"""Runner: the workers of a controller, from a key in the queue to a finished reconcile.
 
-For each key at most one worker is at it, for one reconcile at most so long. What a reconcile ends
-with decides when the next one comes: nothing more (until something changes), a wish
-(`requeue_after`), or the back-off of the key.
+At most one worker processes a key, and each reconcile has a time limit. The result of a reconcile
+decides about the next one: none (until something changes), after `requeue_after`, or after the
+back-off of the key.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ from libs.common.runtime.writer import Writer
 log = structlog.get_logger(__name__)
 
 _STALE_RETRY: Final = 0.2
-"""Seconds until a reconcile that met a newer version than it looked at is tried again; the new
-version is on its way already, so an exponential back-off would only make it late."""
+"""Seconds until the retry of a reconcile that used an outdated version; the event of the new
+version will arrive soon, so an exponential back-off would only delay it."""
 _UNKNOWN_RETRY: Final = 1.0
 
 type Ending = Literal["success", "error", "requeue", "requeue_after"]
 
 
 class Runner:
-    """Run the reconciles of one controller.
+    """The workers of a controller.
 
     Args:
-        controller: What is reconciled and how.
-        queue: Keys to work on.
-        services: Shared by all runners of the process.
+        controller: Declaration of the controller.
+        queue: Queue of keys.
+        services: Services that all runners of the process share.
         metrics: Metrics of the controller.
-        timeout: Seconds that one reconcile may take.
+        timeout: Maximum seconds of a reconcile.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Runner:
         *,
         timeout: float,
     ) -> None:
-        """Hook the controller up to the informers of what it watches."""
+        """Connect the controller to the informers of its watched kinds."""
         self.controller = controller
         self.queue = queue
         self._services = services
@@ -92,11 +92,11 @@ class Runner:
         self._unknown.pop(key, None)
 
     def begin(self) -> None:
-        """Ask for a pass over every primary, and from now on for those that a change concerns."""
+        """Request a reconcile of every primary, and from now on of those affected by changes."""
         self._triggers.begin()
 
     def resync(self) -> None:
-        """Ask for a pass over every primary."""
+        """Request a reconcile of every primary."""
         self._triggers.resync()
 
     # One worker, one reconcile.
@@ -116,7 +116,7 @@ class Runner:
                 self.queue.done(key)
 
     async def process(self, key: Key) -> None:
-        """Make one pass over a key and decide when the next one comes. Never raises an error."""
+        """Reconcile a key once and schedule the next reconcile. Never raises an error."""
         controller, started, reconcile_id = self.controller, time.monotonic(), str(uuid.uuid4())
         with (
             reconcile_context(controller.name, controller.primary, key, reconcile_id),
@@ -135,7 +135,7 @@ class Runner:
                 if _is_cancellation_requested(err):
                     raise
                 failure = err
-                # A TimeoutError of the reconciler's own is a bug like any other.
+                # A TimeoutError from the reconciler itself is a bug like any other.
                 if scope.expired() and isinstance(err, TimeoutError):
                     flags["timeout"] = True
                     log.error("Reconcile timed out", seconds=self._timeout)
@@ -155,7 +155,7 @@ class Runner:
             self._forget(key)
             return None
         if reason := self._triggers.find_blocked(key, primary):
-            # A plan that is made without all objects of a namespace would be a wrong one.
+            # Without all objects of a namespace, the plan would be wrong.
             log.warning("Namespace cannot be read, reconcile postponed", error=reason)
             return None
         if (primary["metadata"].get("annotations") or {}).get(PAUSED) == "true":
@@ -175,7 +175,7 @@ class Runner:
         if is_deleting(primary):
             return await self._finalize(context)
         if await self._keep_finalizer(context):
-            # The write comes back as a change of our own, which enqueues nothing: continue with it.
+            # The write is our own change, which enqueues nothing, so continue with the new version.
             held = self._store.get(key)
             if held is None or uid_of(held) != uid_of(primary):
                 return None
@@ -236,7 +236,7 @@ class Runner:
     # Finalizers.
 
     async def _keep_finalizer(self, context: Context) -> bool:
-        """Make the finalizer be there exactly if it is needed; tell whether it was written."""
+        """Add or remove the finalizer as needed; return whether the object was written."""
         finalizer, primary = self.controller.finalizer, context.primary
         if not finalizer:
             return False
@@ -264,7 +264,7 @@ class Runner:
             result = await controller.finalize(context)
             if result is not None:
                 return result
-        # The clean-up may have written the object, so the newest version is what is guarded.
+        # The clean-up may have changed the object, so the guard uses the newest version.
         held = self._store.get(context.key)
         if held is not None and uid_of(held) == uid_of(primary):
             patch = finalizers.build_remove_patch(held, controller.finalizer)
@@ -281,7 +281,7 @@ class Runner:
                 kind, context.key, operations, field_manager=self.controller.name
             )
         except NotFound:
-            # Without the finalizer nothing may be done that would be left to clean up.
+            # Without the finalizer, nothing must be done that requires a clean-up.
             raise PrimaryGone(str(context)) from None
         except Invalid as err:
             raise patch_error(err) from err
@@ -289,7 +289,7 @@ class Runner:
         if is_deleting(answer) and not finalizers.lingers(answer):
             informer.vanished(context.key, uid_of(answer))
         else:
-            # The patch tests the version, so the response holds nothing but our change.
+            # The patch tests the version, so the response contains only our change.
             informer.wrote(answer, self._origin(context.key))
         return True
 
@@ -331,7 +331,7 @@ class Runner:
             unknown.discard((kind, child))
 
     async def _show(self, key: Key, err: TerminalError) -> bool:
-        """State an error in the condition Ready, keeping the rest; tell whether it is stated."""
+        """Report an error in the condition Ready; return whether that succeeded."""
         primary = self._store.get(key)
         if primary is None:
             return True
@@ -343,7 +343,7 @@ class Runner:
             if await context.apply_status(status):
                 context.event("Warning", err.reason, str(err))
         except Exception as failure:
-            # A status that others wrote may make no sense; that must not end the worker either.
+            # A status written by others may be invalid; this must not end the worker either.
             defect = not isinstance(failure, SlipwayError)
             log.warning(
                 "Cannot report the state of the object, retrying",
@@ -355,6 +355,6 @@ class Runner:
 
 
 def _is_cancellation_requested(err: BaseException) -> bool:
-    """Tell a worker that is canceled from a reconcile that awaited what somebody else canceled."""
+    """Return whether the worker was cancelled, and not only a task that the reconcile awaited."""
     task = asyncio.current_task()
     return isinstance(err, asyncio.CancelledError) and task is not None and task.cancelling() > 0

@@ -1,9 +1,9 @@
 """Scope: one namespace of one kind, with its own synchronization, failures and liveness.
 
-An informer of some namespaces lists and watches each of them by requests of their own, and the
-permissions are those of a Role in each. So one of them can be unreadable while all others are
-fine: its Role was deleted with the namespace, or was never there. What is known about a scope is
-kept here, so that nothing that concerns one namespace is ever asked about all of them.
+An informer of several namespaces lists and watches each of them separately, with the permissions of
+a Role in each. So one namespace can be unreadable while the others are readable: its Role was
+deleted with the namespace, or never existed. This module keeps the state of each scope, so that a
+problem of one namespace does not affect the others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 PATIENCE_SECONDS: Final = 5.0
-"""Time for which a scope may fail before the others stop waiting for it. A Role that is created
+"""Time for which a scope can fail before the others stop waiting for it. A Role that is created
 together with the operator takes a moment to reach every API server."""
 
 
@@ -32,15 +32,15 @@ class Scope:
     """One namespace of one kind.
 
     Attributes:
-        namespace: Its name; empty for all namespaces.
-        synced: Whether the store has held a complete listing of it.
-        trouble: Why it cannot be read; empty while it can.
-        blocked: Whether it has been unreadable for so long that nothing waits for it any more.
-        relisted: Set when its source listed it again after a gap.
+        namespace: Name of the namespace; empty for all namespaces.
+        synced: Whether the store has received a complete listing of it.
+        trouble: Why it cannot be read; empty if it can.
+        blocked: Whether it has been unreadable for so long that nobody waits for it any more.
+        relisted: Set when the source listed it again after a gap.
     """
 
     def __init__(self, namespace: str, clock: Clock, patience: float = PATIENCE_SECONDS) -> None:
-        """Begin unsynced and without trouble."""
+        """Start unsynced and readable."""
         self.namespace = namespace
         self.synced = False
         self.trouble = ""
@@ -52,20 +52,20 @@ class Scope:
         self._alive_at = clock.monotonic()
 
     def __str__(self) -> str:
-        """Name it as logs do."""
+        """Return its name for logs."""
         return self.namespace or "*"
 
     @property
     def silence(self) -> float:
-        """Seconds since its source last gave a sign of life."""
+        """Seconds since the last event of its source."""
         return self._clock.monotonic() - self._alive_at
 
     def mark_alive(self) -> None:
-        """Note that its source is alive."""
+        """Record that its source is alive."""
         self._alive_at = self._clock.monotonic()
 
     def fail(self, err: SlipwayError) -> None:
-        """Note a refusal; after some seconds of refusals the scope is blocked."""
+        """Record a refusal; after some seconds of refusals the scope is blocked."""
         if not self._is_refusal(err):
             return
         now = self._clock.monotonic()
@@ -75,7 +75,7 @@ class Scope:
         self.blocked = self.blocked or now - self._failing_since >= self._patience
 
     def recover(self) -> None:
-        """Note that it can be read."""
+        """Record that it can be read."""
         self._failing_since = None
         self.trouble = ""
         self.blocked = False
@@ -83,8 +83,8 @@ class Scope:
     def _is_refusal(self, err: SlipwayError) -> bool:
         """Return whether an error concerns this scope, and not the API server as a whole.
 
-        A scope that was read before is only blocked by a lack of permissions: with any other error
-        its watch may still be alive, and the next try succeeds once the server is well.
+        A scope that was read before is only blocked by missing permissions: with any other error
+        its watch may still work, and a retry succeeds when the server has recovered.
         """
         if self.synced:
             return isinstance(err, Forbidden)
@@ -95,17 +95,17 @@ class ScopeSet:
     """The scopes of one informer.
 
     Args:
-        kind: What is watched.
-        names: Namespaces; an empty name stands for all.
+        kind: The watched kind.
+        names: Namespaces; the empty name stands for all.
         clock: Time source.
-        patience: Seconds after which a scope that cannot be read keeps nobody waiting.
+        patience: Seconds after which nobody waits any more for a scope that cannot be read.
 
     Attributes:
         synced: Set once each scope was listed or is blocked, and at least one was listed.
     """
 
     def __init__(self, kind: Kind, names: Iterable[str], clock: Clock, patience: float) -> None:
-        """Begin unsynced."""
+        """Start unsynced."""
         self.synced = asyncio.Event()
         self._kind = kind
         self._clock = clock
@@ -116,7 +116,7 @@ class ScopeSet:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Their namespaces."""
+        """Namespaces of the scopes."""
         return tuple(self._scopes)
 
     @property
@@ -125,11 +125,11 @@ class ScopeSet:
         return tuple(self._scopes.values())
 
     def find(self, namespace: str) -> Scope | None:
-        """Return the scope that a namespace belongs to, or None."""
+        """Return the scope of a namespace, or None."""
         return self._scopes.get(namespace) or self._scopes.get("")
 
     def replace(self, names: Iterable[str]) -> list[str]:
-        """Have exactly these scopes; return the names of those that went."""
+        """Replace the scopes; return the names of the removed ones."""
         wanted = set(names)
         gone = [name for name in self._scopes if name not in wanted]
         new = sorted(wanted - self._scopes.keys())
@@ -144,15 +144,15 @@ class ScopeSet:
         return gone
 
     async def wait_changed(self) -> None:
-        """Wait until scopes came or went."""
+        """Wait until scopes were added or removed."""
         await self._changed.wait()
 
     def add_handler(self, handler: Callable[[str], None]) -> None:
-        """Call a handler with each namespace that can be read now and could not before."""
+        """Add a handler that is called with each namespace that becomes readable."""
         self._handlers.append(handler)
 
     def mark_synced(self, namespace: str) -> None:
-        """Note that everything of one scope has been seen once."""
+        """Record that one scope was listed completely."""
         scope = self._scopes.get(namespace)
         if scope is None:
             return
@@ -167,7 +167,7 @@ class ScopeSet:
         self._check_synced()
 
     def note_failure(self, namespace: str, err: SlipwayError) -> bool:
-        """Note that a scope was refused; tell whether it is blocked."""
+        """Record that a scope was refused, and return whether it is blocked."""
         scope = self._scopes.get(namespace)
         if scope is None:
             return True
@@ -187,8 +187,8 @@ class ScopeSet:
 
     def _check_synced(self) -> None:
         ready = all(scope.synced or scope.blocked for scope in self.all)
-        # Where nothing at all can be read there is no work to do: waiting, and in the end the exit
-        # of the process, tells people more than a process that looks well.
+        # If nothing can be read there is no work: waiting and finally exiting is more visible to
+        # people than a process that looks healthy.
         if ready and (not self._scopes or any(scope.synced for scope in self.all)):
             self.synced.set()
 
@@ -196,7 +196,7 @@ class ScopeSet:
 async def run_in_scopes(
     informer: Informer, work: Callable[[Scope], Coroutine[Any, Any, None]]
 ) -> None:
-    """Run a task for each scope of an informer, as long as the scope is there."""
+    """Run a task for each scope of an informer for as long as the scope exists."""
     tasks: dict[Scope, asyncio.Task[None]] = {}
     async with asyncio.TaskGroup() as group:
         while True:

@@ -1,4 +1,4 @@
-"""Served: wait until the API server serves what an operator watches."""
+"""Served: wait until the API server serves the watched kinds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _POLL_SECONDS: Final = 2.0
 
 
 async def wait_served(client: Client, cache: Cache, clock: Clock) -> None:
-    """Wait until all kinds of a cache are served: the CRDs may come after the operator."""
+    """Wait until all kinds of a cache are served: CRDs may be installed after the operator."""
     waiting = False
     while True:
         missing = [each.kind for each in cache if not await _is_served(client, each)]

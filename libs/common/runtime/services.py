@@ -1,4 +1,4 @@
-"""Services: what the runners of one process share."""
+"""Services: the objects that the runners of a process share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from libs.common.telemetry import Telemetry
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Hold what the runners of one process share."""
+    """The objects that the runners of a process share."""
 
     client: Client
     cache: Cache
@@ -30,7 +30,7 @@ class Services:
     queues: list[tuple[Kind, WorkQueue]] = field(default_factory=list)
 
     def wake(self, kind: Kind, keys: Iterable[Key]) -> None:
-        """Enqueue primaries of a kind with anyone who reconciles it."""
+        """Enqueue primaries of a kind in every controller that reconciles it."""
         for key in keys:
             for primary, queue in self.queues:
                 if primary == kind:

@@ -1,4 +1,4 @@
-"""Statuses: whether one must be written, what of it is ours, and what an error states."""
+"""Statuses: comparison, conditions of other writers, and the status for an error."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from libs.common.errors import TerminalError
 from libs.common.kinds import Manifest, uid_of
 
 _REMEMBERED: Final = 10_000
-"""Most objects of which it is remembered what others keep in their status."""
+"""Maximum number of objects whose conditions of other writers are cached."""
 
 
 class ForeignConditions:
-    """Remember whose the conditions are that a status shows beside the stated ones.
+    """Knows which conditions of an object belong to other writers.
 
-    The cache has no managed fields, so a further condition is either that of somebody else, or one
-    that was stated before. An apply tells: what is still there in its response is not ours.
+    The cache has no managed fields, so an additional condition either belongs to another writer, or
+    was set by us before. An apply shows which: conditions that remain in its response are not ours.
     """
 
     def __init__(self) -> None:
-        """Begin with nothing known."""
+        """Start with no knowledge."""
         self._types: dict[tuple[str, str], frozenset[str]] = {}
 
     def explain(self, manager: str, held: Manifest, status: Mapping[str, Any]) -> bool:
-        """Return whether all further conditions of an object are known to be those of others."""
+        """Return whether all additional conditions of an object are known to belong to others."""
         return _list_further(held, status) == self.types_of(manager, held)
 
     def types_of(self, manager: str, held: Manifest) -> frozenset[str]:
-        """Return the types of conditions of an object that are known to be those of others."""
+        """Return the types of conditions of an object that are known to belong to others."""
         return self._types.get((manager, uid_of(held)), frozenset())
 
     def learn(self, manager: str, answer: Manifest, status: Mapping[str, Any]) -> None:
@@ -40,16 +40,16 @@ class ForeignConditions:
         if further:
             self._types[key] = further
         if len(self._types) > _REMEMBERED:
-            # Forgetting costs a request that changes nothing: the oldest goes.
+            # Drop the oldest entry; forgetting it costs one request without effect.
             del self._types[next(iter(self._types))]
 
 
 def drop_empty(status: Mapping[str, Any]) -> Manifest:
-    """Return a status without its lists and maps that are empty.
+    """Return a status without empty lists and maps.
 
-    People see an empty list as a field without a value. An empty map is worse: where the live
-    object has keys, the API server makes null of it, which no schema allows. What is left out goes
-    all the same, for an apply takes away what its manager stated before.
+    People see an empty list as a field without a value. An empty map is worse: if the live object
+    has keys, the API server turns it into null, which no schema allows. An omitted field is removed
+    as well, because an apply removes fields that its manager set before.
     """
     kept = {name: _without_empty(value) for name, value in status.items()}
     return {name: value for name, value in kept.items() if value not in ([], {})}
@@ -64,7 +64,7 @@ def _without_empty(value: object) -> object:
 
 
 def same_status(held: object, wanted: object) -> bool:
-    """Compare a status except for absent and empty members, and conditions of other writers."""
+    """Compare two statuses, ignoring empty members and conditions of other writers."""
     if isinstance(held, Mapping) and isinstance(wanted, Mapping):
         names = {*held, *wanted}
         return all(same_status(held.get(name), wanted.get(name)) for name in names)
@@ -83,14 +83,15 @@ def build_error_status(
     now: datetime,
     foreign: Collection[str] = (),
 ) -> Manifest:
-    """Build the status of an object that cannot be reconciled: as it is, but not Ready.
+    """Build the status of an object that cannot be reconciled: unchanged except for Ready.
 
     Args:
         primary: The object.
-        err: Why it cannot.
-        generation: Generation that was looked at.
+        err: Error of the reconcile.
+        generation: Observed generation.
         now: The time.
-        foreign: Types of conditions that others state; who states one keeps it from going.
+        foreign: Types of conditions of other writers, which are not included: an apply of them
+            would claim their ownership.
     """
     status = dict(primary.get("status") or {})
     current = conditions_of(primary)
@@ -98,14 +99,14 @@ def build_error_status(
         current, [Condition.false(READY, err.reason, str(err))], generation=generation, now=now
     )
     others = [each for each in current if each.get("type") not in (READY, *foreign)]
-    # The newest spec was looked at: without this, tools wait for it indefinitely (kstatus:
-    # InProgress). A kind whose status has no such field must not get one: it would be refused.
+    # The newest spec was observed: without this field, tools wait indefinitely (kstatus:
+    # InProgress). A kind without the field must not get it, because the server would refuse it.
     seen = {"observedGeneration": generation} if "observedGeneration" in status else {}
     return {**status, **seen, "conditions": [*ready, *others]}
 
 
 def _list_further(held: Manifest, status: Mapping[str, Any]) -> frozenset[str]:
-    """List the types of conditions that an object has and a status does not."""
+    """Return the types of conditions that an object has and a status does not."""
     wanted = {_type_of(condition) for condition in status.get("conditions") or ()}
     return frozenset(_type_of(condition) for condition in conditions_of(held)) - wanted
 

@@ -1,12 +1,11 @@
-"""Store: what is known of one kind, by key, by owner and by index, with our own writes in it.
+"""Store: the known objects of a kind by key, owner and index, including our own writes.
 
-The store is fed by a source (list and watch) and by the responses to our own writes. Both carry
-resource versions, so the newer of two always wins and a writer reads its own writes immediately.
-That is what lets a controller plan from the cache without counting expectations: a pod that was
-just created is there before the next line of code runs.
+The store is updated by a source (list and watch) and by the responses to our own writes. Both
+contain resource versions, so the newer one always wins and a writer reads its own writes
+immediately. So a controller can plan from the cache without tracking expectations: a pod that was
+just created is in the cache before the next line of code runs.
 
-An object that was deleted leaves a tombstone, so that an older event that is still on its way
-cannot bring it back.
+A deleted object leaves a tombstone, so that a delayed older event cannot restore it.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from libs.common.ownership import controller_uid
 log = structlog.get_logger(__name__)
 
 type Transform = Callable[[Manifest], Manifest]
-"""Keep of an object only what the operator reads; called once for each version."""
+"""Reduces an object to the fields that the operator reads; called once for each version."""
 type Objects = list[Manifest]
 type IndexFunction = Callable[[Manifest], Iterable[str]]
-"""Name the values under which an object is found."""
+"""Returns the index values of an object."""
 
 _TOMBSTONES: Final = 10_000
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -39,7 +38,7 @@ _NOTHING: Final[dict[Key, Manifest]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Return what happened to one object; None stands for absence."""
+    """A change of an object: the versions before and after it; None stands for absence."""
 
     kind: Kind
     old: Manifest | None
@@ -57,7 +56,7 @@ type Changes = list[Change]
 
 
 def strip_noise(manifest: Manifest) -> Manifest:
-    """Drop what no operator reads and what is large: managed fields, kubectl's copy."""
+    """Drop large fields that no operator reads: managed fields, kubectl's annotation."""
     metadata = dict(manifest["metadata"])
     metadata.pop("managedFields", None)
     annotations = metadata.get("annotations")
@@ -67,20 +66,20 @@ def strip_noise(manifest: Manifest) -> Manifest:
 
 
 class Store:
-    """Hold the objects of one kind.
+    """The objects of one kind.
 
-    Objects that it returns are shared: read them, never change them.
+    Returned objects are shared: never change them.
 
     Args:
-        kind: What is held.
-        transform: Applied to each object before it is kept.
+        kind: Kind of the objects.
+        transform: Applied to each object before it is stored.
     """
 
     def __init__(self, kind: Kind, transform: Transform = strip_noise) -> None:
         """Start empty."""
         self.kind = kind
         self.transform = transform
-        # By namespace, so that no list of one namespace walks through the others.
+        # By namespace, so that a list of one namespace does not iterate over the others.
         self._partitions: dict[str, dict[Key, Manifest]] = {}
         self._count = 0
         self._newest = 0
@@ -89,7 +88,7 @@ class Store:
         self._tombstones: OrderedDict[str, int] = OrderedDict()
 
     def add_index(self, name: str, function: IndexFunction) -> None:
-        """Keep an index; objects that are held already are indexed immediately."""
+        """Add an index; existing objects are indexed immediately."""
         index: dict[str, set[Key]] = {}
         self._indexes[name] = (function, index)
         for key, manifest in self._items():
@@ -101,14 +100,14 @@ class Store:
         return self._partitions.get(key.namespace, _NOTHING).get(key)
 
     def owned_by(self, uid: str) -> Objects:
-        """Return the objects that the owner of that UID controls, by name."""
+        """Return the objects that the owner with this UID controls, by name."""
         return self._sorted(self._by_owner.get(uid, ()))
 
     def indexed(self, name: str, value: str) -> Objects:
-        """Return the objects that an index has under a value, by name.
+        """Return the objects that an index has for a value, by name.
 
         Raises:
-            KeyError: There is no such index.
+            KeyError: The index does not exist.
         """
         return self._sorted(self._indexes[name][1].get(value, ()))
 
@@ -128,7 +127,7 @@ class Store:
         return self._count
 
     def __iter__(self) -> Iterator[Key]:
-        """Iterate over the keys, as they are now."""
+        """Iterate over a snapshot of the keys."""
         return iter([key for key, _ in self._items()])
 
     def keys(self, namespace: str | None = None) -> tuple[Key, ...]:
@@ -136,11 +135,11 @@ class Store:
         return tuple(key for key, _ in self._items(namespace))
 
     def put(self, manifest: Manifest) -> Change | None:
-        """Take in one version of an object.
+        """Store a version of an object.
 
         Returns:
-            What changed, or None when the version is not newer than the one held, or differs from
-            it in nothing that the transform keeps.
+            The change, or None if the version is not newer than the stored one, or differs only in
+            fields that the transform drops.
         """
         uid, version = uid_of(manifest), version_of(manifest)
         self._newest = max(self._newest, version)
@@ -157,13 +156,13 @@ class Store:
         return Change(self.kind, old, new)
 
     def remove(self, key: Key, uid: str, version: int | None = None) -> Change | None:
-        """Take out one incarnation of an object.
+        """Remove one incarnation of an object.
 
         Args:
-            key: Where it was.
-            uid: Which incarnation; another one under that key is left alone.
-            version: Resource version of the removal where known. Without it the incarnation is
-                taken as gone permanently.
+            key: Key of the object.
+            uid: UID of the object; another object with the key is kept.
+            version: Resource version of the removal, if known. Without it, the object counts as
+                deleted permanently.
         """
         self._bury(uid, _GONE_FOR_GOOD if version is None else version)
         self._newest = max(self._newest, version or 0)
@@ -171,14 +170,14 @@ class Store:
         if old is None or uid_of(old) != uid:
             return None
         if version is not None and version_of(old) > version:
-            # A write of ours that is newer than the event: an object that lost the selected
-            # label and got it back.
+            # Our own write is newer than the event: the object lost the selected label and got it
+            # back.
             return None
         self._drop(key, old)
         return Change(self.kind, old, None)
 
     def begin_listing(self, namespace: str | None = None) -> Listing:
-        """Begin to take in a listing page by page.
+        """Begin a listing that is processed page by page.
 
         Args:
             namespace: Namespace that is listed; None for all.
@@ -188,7 +187,7 @@ class Store:
     def replace(
         self, items: Iterable[Manifest], version: int, namespace: str | None = None
     ) -> Changes:
-        """Take in a whole listing: what it does not have, and is not newer than it, is gone.
+        """Process a complete listing: objects that it lacks and that are not newer were deleted.
 
         Args:
             items: All objects of the listing.
@@ -199,7 +198,7 @@ class Store:
         return [*listing.take(items), *listing.finish(version)]
 
     def clear(self, namespace: str | None = None) -> Changes:
-        """Take out everything, of one namespace or all, as if it had never been seen."""
+        """Remove all objects of one namespace or of all, as if they had never been seen."""
         changes: Changes = []
         for key, old in list(self._items(namespace)):
             self._drop(key, old)
@@ -207,12 +206,12 @@ class Store:
         return changes
 
     def uids(self, namespace: str | None = None) -> dict[str, Key]:
-        """Return the key of each UID held, of one namespace or all."""
+        """Return the key of each UID, in one namespace or in all."""
         return {uid_of(manifest): key for key, manifest in self._items(namespace)}
 
     @property
     def newest(self) -> int:
-        """Highest resource version that was ever taken in, 0 before the first."""
+        """Highest resource version seen so far, or 0."""
         return self._newest
 
     def _items(self, namespace: str | None = None) -> Iterable[tuple[Key, Manifest]]:
@@ -224,7 +223,7 @@ class Store:
         held = version_of(old)
         if uid_of(old) == uid:
             return held >= version
-        # Two incarnations of one name: the later one has the higher resource version.
+        # Of two incarnations with one name, the later one has the higher resource version.
         return held > version
 
     def _keep(self, key: Key, old: Manifest | None, new: Manifest) -> None:
@@ -243,11 +242,11 @@ class Store:
                 index.setdefault(value, set()).add(key)
 
     def reduce(self, manifest: Manifest) -> Manifest:
-        """Return what the store keeps of an object."""
+        """Return the reduced form of an object."""
         try:
             return self.transform(manifest)
         except Exception:
-            # One object of one tenant must not end the process for all of them.
+            # One object of one tenant must not end the process for everybody.
             log.exception(
                 "Transform failed, caching the whole object",
                 resource=str(self.kind),
@@ -289,24 +288,24 @@ class Store:
 
 
 class Listing:
-    """A listing of one namespace, or of all, that a store takes in page by page.
+    """A listing of one namespace, or of all, that a store processes page by page.
 
-    What a page has is in the store immediately. What no page had, and is not newer than the
-    listing, is taken out at the end: only then is it known to be gone.
+    Objects of a page are in the store immediately. Objects that are on no page and not newer than
+    the listing are removed at the end: only then is it certain that they were deleted.
     """
 
     def __init__(self, store: Store, namespace: str | None) -> None:
-        """Begin; `Store.begin_listing` does."""
+        """Initialize; called by `Store.begin_listing`."""
         self._store = store
         self._namespace = namespace
         self._seen: set[str] = set()
 
     def restart(self) -> None:
-        """Forget which objects were listed, since the listing begins again at a later version."""
+        """Forget the listed objects, because the listing begins again at a later version."""
         self._seen.clear()
 
     def take(self, items: Iterable[Manifest]) -> Changes:
-        """Take in the objects of a page."""
+        """Process the objects of a page."""
         changes: Changes = []
         for manifest in items:
             self._seen.add(uid_of(manifest))
@@ -316,7 +315,7 @@ class Listing:
         return changes
 
     def finish(self, version: int) -> Changes:
-        """Take out what no page had.
+        """Remove objects that were on no page.
 
         Args:
             version: Resource version of the listing.
@@ -329,7 +328,7 @@ class Listing:
         changes: Changes = []
         for key, uid in missing:
             held = self._store.get(key)
-            # What is newer than the listing was made after it, by a write of ours.
+            # An object that is newer than the listing was created after it, by our own write.
             if held is None or version_of(held) > version:
                 continue
             change = self._store.remove(key, uid, version)
@@ -339,7 +338,7 @@ class Listing:
 
 
 def _same(old: Manifest, new: Manifest) -> bool:
-    """Compare two versions except for the resource version, which always differs."""
+    """Compare two versions of an object, ignoring the resource version."""
     if old.keys() != new.keys():
         return False
     for name, value in new.items():

@@ -1,4 +1,4 @@
-"""Streams: how long a watch may last, and how long to wait before the next one."""
+"""Streams: the duration of watches, and the pause before the next one."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from typing import Final
 from libs.common.runtime.backoff import BackoffPolicy
 
 STREAM_SECONDS: Final = 300
-"""How long one stream lives at least. Streams end, so that load is spread again over the API
-servers."""
+"""Minimum duration of a stream. Streams end so that load is redistributed over the API servers."""
 SHORT_STREAM_SECONDS: Final = 1.0
 """A stream that ends sooner counts as a failure."""
 RECONNECT: Final = BackoffPolicy(0.2, 30.0, jitter=0.5)
-"""What a source waits that lost its connection again and again."""
+"""Back-off of a source that repeatedly loses its connection."""
 
 
 def choose_stream_seconds(chance: float) -> int:
-    """Return how long a stream may live: between the least time and twice that, as in client-go.
+    """Return the duration of a stream: between the minimum and twice the minimum, as in client-go.
 
-    Streams that begin in the same moment must not all end in the same moment. The number is whole,
-    since the API server refuses a fraction.
+    Streams that begin at the same time must not all end at the same time. The number is an integer,
+    because the API server refuses fractions.
 
     Args:
         chance: Random number in [0, 1).
@@ -29,18 +28,18 @@ def choose_stream_seconds(chance: float) -> int:
 
 
 class Pace:
-    """Say how long a stream has to wait that follows others which ended immediately."""
+    """The pause before a stream, if earlier streams ended immediately."""
 
     def __init__(self) -> None:
-        """Know of no stream yet."""
+        """Start without streams."""
         self._begun: dict[str, tuple[float, int]] = {}
 
     def begin(self, path: str, now: float) -> float:
-        """Note that a stream should begin, and return the seconds that it has to wait.
+        """Record that a stream begins, and return the seconds that it must wait first.
 
         Args:
-            path: What is watched.
-            now: Seconds on any clock that does not go back.
+            path: Path of the watch.
+            now: Seconds of a monotonic clock.
         """
         begun, short = self._begun.get(path, (-math.inf, 0))
         short = short + 1 if now - begun < SHORT_STREAM_SECONDS else 0

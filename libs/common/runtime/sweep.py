@@ -1,10 +1,10 @@
-"""Sweep: compare the stores with the API server, since a watch can lose what nobody knows of.
+"""Sweep: compare the stores with the API server, because a watch can lose events unnoticed.
 
-A sweep lists the metadata of one scope. What the store held before the listing and the listing does
-not have is gone, and the handlers are told so. What the listing has and the store has not, or has
-in an older version, is waited for a moment, then read and put in. Sweeps run when a process begins
-to lead, and from time to time. Each scope is swept on its own: one that cannot be read is tried
-again after growing pauses, and delays no other.
+A sweep lists the metadata of one scope. Objects that the store had before the listing and that the
+listing lacks were deleted; handlers are notified. For objects that the store lacks or has in an
+older version, the sweep waits a moment, then reads and stores them. Sweeps run when a process
+becomes the leader, and periodically. Each scope is swept separately: an unreadable scope is retried
+after growing pauses and does not delay others.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ log = structlog.get_logger(__name__)
 
 _SYNC_POLL: Final = 0.05
 _GRACE: Final = 2.0
-"""Seconds that a source has to deliver what the listing named, before it is read one by one."""
+"""Seconds that a source has to deliver the listed objects before they are read one by one."""
 _MANY: Final = 200
-"""So many objects behind are listed again, page by page, rather than read one by one."""
+"""Number of missing objects from which they are listed again, page by page, instead of read one by
+one."""
 _SIDE_BY_SIDE: Final = 8
-"""Scopes that are listed at a time, over all kinds."""
+"""Number of scopes that are listed concurrently, over all kinds."""
 _RETRY: Final = BackoffPolicy(5.0, 600.0)
 _CATCH_UP_RETRY: Final = 1.0
 
@@ -46,11 +47,11 @@ class _Listed(NamedTuple):
 
 
 class Sweeper:
-    """Compare stores with the API server.
+    """Compares stores with the API server.
 
     Args:
-        client: Connection to the API server.
-        period: Seconds between sweeps of one scope, give or take a tenth; 0 disables them.
+        client: Client of the API server.
+        period: Seconds between sweeps of one scope, with a jitter of 10 %; 0 disables sweeps.
         clock: Time source.
         rng: Source of jitter.
     """
@@ -63,7 +64,7 @@ class Sweeper:
         clock: Clock | None = None,
         rng: Callable[[], float] = random.random,
     ) -> None:
-        """Prepare; nothing is sent before `keep`."""
+        """Initialize; nothing is sent before `keep`."""
         self._client = client
         self._period = period
         self._clock = clock or SystemClock()
@@ -71,7 +72,7 @@ class Sweeper:
         self._places = asyncio.Semaphore(_SIDE_BY_SIDE)
 
     async def keep(self, informer: Informer) -> None:
-        """Sweep an informer from time to time, beginning a period after its first listing."""
+        """Sweep an informer periodically, beginning one period after its first listing."""
         await informer.wait_synced()
         await run_in_scopes(informer, partial(self._keep_scope, informer))
 
@@ -79,11 +80,11 @@ class Sweeper:
         """Sweep all scopes that can be read.
 
         Returns:
-            Number of changes that no event had told of.
+            Number of changes without an event.
 
         Raises:
             SlipwayError: A scope could not be swept; the others were.
-            StorageRolledBack: The listing is older than what was seen before it began.
+            StorageRolledBack: The listing is older than the newest version seen before it began.
         """
         readable = [scope for scope in informer.all_scopes if not scope.blocked]
         sweeps = (self.sweep_scope(informer, scope) for scope in readable)
@@ -94,10 +95,10 @@ class Sweeper:
         return sum(result for result in results if isinstance(result, int))
 
     async def catch_up(self, informer: Informer) -> None:
-        """Sweep each scope once, however often that takes, but for those that stay unreadable.
+        """Sweep each scope once, with retries, except scopes that stay unreadable.
 
         Raises:
-            StorageRolledBack: A listing is older than what was seen before it began.
+            StorageRolledBack: A listing is older than the newest version seen before it began.
         """
         async with asyncio.TaskGroup() as group:
             for scope in informer.all_scopes:
@@ -130,21 +131,22 @@ class Sweeper:
             if uid not in alive and informer.vanished(key, uid, version) is not None:
                 swept += 1
         fetched = await self._fetch_behind(informer, scope, alive)
-        # A source that fills the cache for the first time is late and has missed nothing.
+        # A source that is still filling the cache is late but has missed nothing.
         swept += fetched if filled else 0
         if swept:
             log.warning("Found missed changes", resource=informer.kind.resource, objects=swept)
             informer.swept(swept)
         if informer.source == "reflector":
-            # It never gives up, but not every server sends it bookmarks. kopf may have stopped to
-            # watch, which no sweep must hide: only its own streams tell that it is alive.
+            # A reflector never stops, but not every server sends bookmarks to it, so a sweep counts
+            # as a sign of life. kopf may have stopped watching, which a sweep must not hide: only
+            # its own streams prove that it is alive.
             informer.heard(namespace)
         return swept
 
     async def _keep_scope(self, informer: Informer, scope: Scope) -> None:
         failures = 0
         while True:
-            # What is blocked is tried again by its source as well, but its watch may be alive.
+            # The source retries a blocked scope as well, but its watch may still work.
             if failures or scope.blocked:
                 await self._clock.sleep(_RETRY.delay(failures or 1, self._rng()))
             elif self._period:
@@ -187,7 +189,7 @@ class Sweeper:
     async def _fetch_behind(
         self, informer: Informer, scope: Scope, alive: dict[str, _Listed]
     ) -> int:
-        """Read what the source does not deliver in time; return how much of it was news."""
+        """Read objects that the source does not deliver in time; return the number of changes."""
         fetched = 0
         behind = await self._wait_for_source(informer, alive)
         if not behind:
@@ -198,7 +200,7 @@ class Sweeper:
                 return len(behind)
             for uid, listed in behind.items():
                 if _shows(informer, uid, listed):
-                    continue  # It came while the others were read.
+                    continue  # The source delivered it while the others were read.
                 with contextlib.suppress(NotFound):
                     manifest = await self._client.get(informer.kind, listed.key)
                     if uid_of(manifest) == uid and informer.wrote(manifest) is not None:
@@ -208,7 +210,7 @@ class Sweeper:
     async def _wait_for_source(
         self, informer: Informer, alive: dict[str, _Listed]
     ) -> dict[str, _Listed]:
-        """Wait as long as the source delivers, and a moment longer; return what it did not."""
+        """Wait while the source delivers, and a moment longer; return the missing objects."""
         behind = _behind(informer, alive)
         waited = 0.0
         while behind and waited < _GRACE:
@@ -219,7 +221,7 @@ class Sweeper:
 
 
 def _behind(informer: Informer, listed: dict[str, _Listed]) -> dict[str, _Listed]:
-    """Return what the store does not have, or has in an older version than was listed."""
+    """Return objects that the store lacks or has in an older version than listed."""
     return {uid: entry for uid, entry in listed.items() if not _shows(informer, uid, entry)}
 
 
@@ -227,5 +229,5 @@ def _shows(informer: Informer, uid: str, listed: _Listed) -> bool:
     held = informer.store.get(listed.key)
     if held is None:
         return False
-    # Another incarnation under the same key is newer than the listing.
+    # Another object with the same key is newer than the listing.
     return uid_of(held) != uid or version_of(held) >= listed.version

@@ -1,4 +1,4 @@
-"""Triggers: which changes ask for passes over which primaries of one controller."""
+"""Triggers: the changes that trigger reconciles of a controller."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from libs.common.runtime.store import Change
 
 
 class Triggers:
-    """Fill the queue of one controller from the changes of what it watches.
+    """Fills the queue of a controller from the changes of its watched kinds.
 
     Args:
-        controller: What is reconciled, and what it watches.
-        queue: Where keys go.
-        cache: Informers that tell of changes.
-        forget: Called with the key of a primary that is gone.
+        controller: Declaration of the controller.
+        queue: Queue of the controller.
+        cache: Informers of the watched kinds.
+        forget: Called with the key of a primary that no longer exists.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Triggers:
         *,
         forget: Callable[[Key], None],
     ) -> None:
-        """Listen to the informers; nothing is enqueued before `begin`."""
+        """Register with the informers; nothing is enqueued before `begin`."""
         self._controller = controller
         self._queue = queue
         self._cache = cache
@@ -55,23 +55,24 @@ class Triggers:
             cache.informer(kind).add_scope_handler(self._resync_namespace)
 
     def begin(self) -> None:
-        """Ask for a pass over every primary, and from now on for those that a change concerns.
+        """Request a reconcile of every primary, and from now on of those affected by changes.
 
-        A standby fills its caches and no queue: nobody would take from it what is gone, and keys
-        that wait for days would tell of workers that are stuck.
+        A standby fills its caches but no queue: nobody would remove keys of deleted objects, and
+        keys that wait for days would look like stuck workers.
         """
         self._begun = True
         self.resync()
 
     def resync(self) -> None:
-        """Ask for a pass over every primary."""
+        """Request a reconcile of every primary."""
         self._resync_keys(self._store)
 
     def find_blocked(self, key: Key, primary: Manifest) -> str:
-        """Tell why no reconcile can be made over a primary; empty when one can.
+        """Return why a primary cannot be reconciled, or an empty text.
 
-        A namespace is only worked on when all kinds in it can be read. What belongs to no
-        namespace may be used from any: it is not let go before all of them can be read.
+        Primaries in a namespace are only reconciled if all kinds in it can be read. A
+        cluster-scoped primary can be used from any namespace: it is not finalized before all
+        namespaces can be read.
         """
         if key.namespace:
             return self._cache.find_blocked(self._kinds, key.namespace)
@@ -90,13 +91,13 @@ class Triggers:
     def _primary_changed(self, change: Change, origin: Origin | None) -> None:
         key, old, new = change.key, change.old, change.new
         if old is not None and (new is None or uid_of(new) != uid_of(old)):
-            # Nothing is left to do for it, and what comes after it has done no harm yet.
+            # The object no longer exists, so there is nothing left to do for it.
             self._queue.drop(key)
             self._forget(key)
         if new is None or self._is_own(origin, key):
             return
         predicate = self._controller.predicate
-        # A namesake is another object.
+        # A new object with the same name is another object.
         before = old if old is not None and uid_of(old) == uid_of(new) else None
         if predicate is None or predicate(before, new):
             self._enqueue(key, PRIORITY_EXPEDITE if is_deleting(new) else PRIORITY_LIVE)
@@ -111,7 +112,7 @@ class Triggers:
             for manifest in (change.old, change.new):
                 if manifest is None:
                     continue
-                # An old version that the mapper cannot read must not hide the new one.
+                # If the mapper fails on the old version, the new version must still be mapped.
                 try:
                     keys = list(mapper(manifest, self._cache) if mapper else self._owners(manifest))
                 except Exception as err:  # noqa: BLE001 raised below
@@ -121,7 +122,7 @@ class Triggers:
                     if not self._is_own(origin, key):
                         self._enqueue(key, PRIORITY_LIVE)
             if errors:
-                # Which primaries it concerns is unknown, so the informer asks for all of them.
+                # The affected primaries are unknown, so the informer requests a reconcile of all.
                 raise errors[0]
 
         return handle
@@ -134,7 +135,7 @@ class Triggers:
             self._queue.add(key, priority=priority)
 
     def _owners(self, manifest: Manifest) -> list[Key]:
-        """Return the primary that controls an object, if it is the one that is named, by UID."""
+        """Return the primary that controls an object, if its UID matches."""
         reference = controller_of(manifest)
         primary = self._controller.primary
         if reference is None or not primary.matches(reference):
@@ -143,6 +144,6 @@ class Triggers:
         key = Key(namespace, reference["name"])
         held = self._store.get(key)
         if held is not None and uid_of(held) != reference["uid"]:
-            # Left over from an earlier incarnation: the garbage collector's business.
+            # The owner was an earlier incarnation: the garbage collector deletes the object.
             return []
         return [key]

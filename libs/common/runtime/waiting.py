@@ -1,4 +1,4 @@
-"""Waiting for one of several things."""
+"""Waiting for the first of several tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 async def wait_first(*waits: Coroutine[Any, Any, object]) -> None:
-    """Wait for the first of several, and end the others."""
+    """Wait for the first of several tasks, and cancel the others."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

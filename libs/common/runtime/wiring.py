@@ -1,4 +1,4 @@
-"""Wiring: from the watches that controllers declare to one informer a kind."""
+"""Wiring: build one informer for each kind from the declared watches."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def build_cache(
     patience: float = PATIENCE_SECONDS,
     dynamic: bool = False,
 ) -> Cache:
-    """Build the informers of all that some controllers watch, each kind once.
+    """Build the informers for the watches of all controllers, one for each kind.
 
     Args:
-        controllers: What declares the watches.
-        namespaces: Where to watch; empty for the whole cluster.
+        controllers: Controllers that declare the watches.
+        namespaces: Namespaces to watch; empty for the whole cluster.
         clock: Time source.
         metrics: Metrics of the process.
-        patience: Seconds after which a namespace that cannot be read keeps nobody waiting.
-        dynamic: Whether namespaces come and go. kopf would begin again at each of these changes,
-            so reflectors watch all kinds then.
+        patience: Seconds after which nobody waits any more for a namespace that cannot be read.
+        dynamic: Whether the namespaces change at run time. kopf would restart at each change, so
+            reflectors watch all kinds then.
 
     Raises:
-        ValueError: Two watches of a kind want it in different ways.
+        ValueError: Two watches of a kind have different options.
     """
     wanted: dict[tuple[str, str], list[Watch]] = {}
     for controller in controllers:
@@ -51,7 +51,7 @@ def build_cache(
     cache = Cache()
     for watches in wanted.values():
         cache.add(_build_informer(watches, namespaces, clock, metrics, patience, dynamic))
-    # Before any controller listens: a mapper may ask a projection.
+    # Before any controller registers: a mapper may read a projection.
     cache.keep_projections(each for controller in controllers for each in controller.projections)
     return cache
 
@@ -66,12 +66,12 @@ def _build_informer(
 ) -> Informer:
     kind = watches[0].kind
     if others := {watch.kind for watch in watches} - {kind}:
-        # Versions of one kind are views of the same objects, and the cache holds one view.
+        # The versions of a kind are views of the same objects, and the cache holds one view.
         raise ValueError(f"{kind} is watched as {', '.join(map(str, others))} too; use one")
     optional = all(watch.optional for watch in watches)
     source = _agree(kind, "source", {w.source for w in watches if w.source})
     if optional and source == "kopf":
-        # kopf ends the process over a kind that is not there; the reflector waits for it.
+        # kopf exits if a kind is missing; the reflector waits for it.
         raise ValueError(f"{kind} is optional, which kopf cannot watch; omit the source")
     transform = _agree(kind, "transform", {w.transform for w in watches if w.transform})
     informer = Informer(
@@ -93,10 +93,10 @@ def _build_informer(
 
 
 def _agree[T](kind: Kind, what: str, wishes: set[T]) -> T | None:
-    """Return the one wish that all watches of a kind have.
+    """Return the common option of all watches of a kind.
 
     Raises:
-        ValueError: They differ: a kind is watched once, for all.
+        ValueError: The options differ; a kind is watched once for all controllers.
     """
     if len(wishes) > 1:
         raise ValueError(f"{kind} is watched with different {what} values; use one")

@@ -1,9 +1,9 @@
-"""Writer: takes the steps of a plan against the API server and the cache.
+"""Writer: executes the steps of a plan, and updates the cache.
 
-Three rules make a step safe to repeat. Anyone who creates meets a lock: the name. Anyone who
-changes or deletes names the incarnation: the UID. Anyone who gets a response puts it into the cache
-before the next line runs, so that the next look sees it; and anyone who gets no response looks
-before the next pass, so that nothing is ever counted that may or may not be there.
+Three rules make a step safe to repeat. A create is guarded by the name. A change or deletion is
+guarded by the UID. Each response is stored in the cache before the next line of code runs, so that
+the next read sees it; an object whose response was lost is read again before the next reconcile, so
+that no plan is based on an unknown state.
 """
 
 from __future__ import annotations
@@ -47,23 +47,22 @@ from libs.common.runtime.informer import Origin
 log = structlog.get_logger(__name__)
 
 _WORKERS: Final = 32
-"""Steps of one batch that run at the same time at most; the client bounds all requests."""
+"""Maximum number of concurrent steps of a batch; the client limits all requests."""
 
 _REMEMBERED: Final = 10_000
-"""No-op applies that are remembered."""
+"""Number of cached no-op applies."""
 
 
 class Writer:
-    """Take steps for one primary.
+    """Executes steps for one primary.
 
     Args:
-        client: Connection to the API server.
-        cache: Stores that are given the responses.
-        origin: The pass; its controller names the field manager.
-        owner_uid: UID of the primary; its children carry it.
-        unknown: Objects of which a write got no response, to be looked up before the next
-        reconcile. settled: Applies that changed nothing, by UID: resource version and hash at that
-        time.
+        client: Client of the API server.
+        cache: Cache that is updated with the responses.
+        origin: The reconcile; its controller is the field manager.
+        owner_uid: UID of the primary, which its children refer to.
+        unknown: Objects whose write got no response; they are read before the next reconcile.
+        settled: Applies that changed nothing, by UID: resource version and hash at that time.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class Writer:
         unknown: set[tuple[Kind, Key]],
         settled: dict[str, tuple[str, str]],
     ) -> None:
-        """Prepare for one reconcile."""
+        """Initialize for one reconcile."""
         self._client = client
         self._cache = cache
         self._origin = origin
@@ -86,7 +85,7 @@ class Writer:
         self._settled = settled
 
     async def execute(self, batches: Sequence[Sequence[Step]]) -> Outcome:
-        """Take batches one after the other; a failure skips the batches after it."""
+        """Execute batches one after the other; a failure skips the following batches."""
         done: list[Step] = []
         failures: list[StepFailure] = []
         skipped: list[Step] = []
@@ -103,10 +102,10 @@ class Writer:
         return Outcome(tuple(done), tuple(failures), tuple(skipped), changed)
 
     async def _take_all(self, batch: Sequence[Step]) -> list[bool | Exception]:
-        """Take steps side by side; return the results of those taken, which come first.
+        """Execute steps concurrently; return the results of the executed steps, which come first.
 
-        Slow start: the first step goes alone, and each success lets two more go. When the quota is
-        used up, one create fails, not five hundred. Deletions need none, they cannot be too many.
+        Slow start: the first step runs alone, and each success starts two more. If a quota is
+        exhausted, one create fails instead of five hundred. Deletions need no slow start.
         """
         results: dict[int, bool | Exception] = {}
         ahead = iter(enumerate(batch))
@@ -137,7 +136,7 @@ class Writer:
             self._unknown.add((step.kind, step.key))
             return err
         except asyncio.CancelledError:
-            # The time of the pass is up; what was sent may happen all the same.
+            # The reconcile timed out; a request that was sent may still be executed.
             self._unknown.add((step.kind, step.key))
             raise
         except SlipwayError as err:
@@ -161,7 +160,7 @@ class Writer:
         answer = await self._claim_name(step)
         if answer is None:
             return False
-        # A new object holds nothing that others did, so the pass knows all of it.
+        # A new object contains no changes of others, so this reconcile knows all of it.
         self._wrote(step.kind, answer, self._origin)
         objection = step.objection(answer) if step.objection is not None else ""
         if objection:
@@ -170,9 +169,9 @@ class Writer:
         return True
 
     async def _claim_name(self, step: Create) -> Manifest | None:
-        """Create an object; None where one of that name is there already and is ours.
+        """Create an object; None if an object with the name exists and is ours.
 
-        A deletion without grace shows an object as deleted a moment before its name is free.
+        After a deletion without grace period, the name becomes free a moment after the event.
         """
         for attempts_left in (2, 1, 0):
             try:
@@ -186,7 +185,7 @@ class Writer:
                 try:
                     live = await self._client.get(step.kind, step.key)
                 except NotFound:
-                    # Anyone who had the name was on the way out.
+                    # The object with the name was being deleted.
                     if not attempts_left:
                         raise
                     continue
@@ -196,7 +195,7 @@ class Writer:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _is_going(self, step: Create) -> bool:
-        """Return whether the cache shows an object of the name that may be gone by now."""
+        """Return whether the object with this name in the cache may have been deleted by now."""
         informer = self._cache.find(step.kind)
         held = informer.store.get(step.key) if informer is not None else None
         return held is not None and is_deleting(held) and not finalizers.lingers(held)
@@ -205,15 +204,15 @@ class Writer:
         desired = build_desired(step.manifest)
         informer = self._cache.find(step.kind)
         held = informer.store.get(step.key) if informer is not None else None
-        # That somebody else has the name is for the server to say: of an object that its selector
-        # leaves out a watch never tells that it is gone.
+        # Only the server knows whether another object has the name: a watch does not report the
+        # deletion of objects that its selector excludes.
         if held is not None and self._is_ours(step, held) and self._is_settled(held, desired):
             return False
         try:
             live = await self._client.get(step.kind, step.key)
         except NotFound:
-            # A create, not an apply: the name is the lock, and an apply would take over what
-            # somebody else created since the look.
+            # A create, not an apply: the name is the lock, and an apply would take over an object
+            # that somebody else created in the meantime.
             return await self._create(Create(step.kind, desired, step.ours))
         self._refuse_foreign(step, live)
         if self._is_settled(live, desired):
@@ -225,8 +224,8 @@ class Writer:
         self._wrote(step.kind, answer)
         version = answer["metadata"]["resourceVersion"]
         if version == live["metadata"]["resourceVersion"]:
-            # The server normalizes something that the comparison cannot know, such as a field
-            # that it drops. Remembered, so that it is not sent again before something changes.
+            # The server normalizes something that the comparison does not know, such as a field
+            # that it drops. Cached, so that the apply is not sent again before something changes.
             self._remember(uid_of(live), version, desired)
             return False
         return True
@@ -235,14 +234,14 @@ class Writer:
         self._settled.pop(uid, None)
         self._settled[uid] = (version, _hash_of(desired))
         if len(self._settled) > _REMEMBERED:
-            # The oldest; at worst it is sent again.
+            # Drop the oldest entry; in the worst case the apply is sent again.
             del self._settled[next(iter(self._settled))]
 
     async def _own_fields(self, kind: Kind, key: Key, live: Manifest) -> None:
-        """Make the fields of our create fields of our applies, so that applies can drop them.
+        """Move ownership of the fields of our create to our applies. Applies can then prune them.
 
-        The server books a create under the operation Update; fields booked there are never pruned
-        by an apply of the same manager.
+        The server records a create as operation Update; an apply of the same manager never prunes
+        such fields.
         """
         entries = live["metadata"].get("managedFields") or []
         ours = [
@@ -290,8 +289,8 @@ class Writer:
             self._gone(step.kind, step.key, step.uid)
             return False
         except Conflict:
-            # Most likely another incarnation has the name. A webhook may have said it too, and
-            # then the object lives on: only a look tells.
+            # Probably another object has the name now. A webhook may have refused as well, and then
+            # the object still exists: read it to be sure.
             if await self._is_alive(step):
                 raise
             self._gone(step.kind, step.key, step.uid)

@@ -89,7 +89,7 @@ class InstanceReconciler:
         self._settings = settings
 
     async def reconcile(self, ctx: Context) -> Result | None:
-        """Make one pass over an Instance that is to be there."""
+        """Reconcile an Instance that is not being deleted."""
         instance = Instance.parse(ctx.primary)
         observed = observe(ctx, instance)
         actions = plan_instance(instance, observed, ctx.now())
@@ -115,7 +115,7 @@ class InstanceReconciler:
         return Result.from_outcome(outcome, requeue_after=again)
 
     async def finalize(self, ctx: Context) -> Result | None:
-        """Make one pass over an Instance that is being deleted; None lets it go."""
+        """Reconcile an Instance that is being deleted; None removes the finalizer."""
         # One whose policy cannot be read stays: neither keeping nor deleting would be right.
         instance = Instance.parse(ctx.primary)
         observed = observe(ctx, instance)

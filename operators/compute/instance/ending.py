@@ -23,8 +23,9 @@ _ORPHAN: Final = "orphan"
 def plan_ending(instance: Instance, observed: Observed) -> Ending:
     """Decide what has to happen before an Instance may go.
 
-    The address is released first and the disk last: nothing is sent to a machine that goes, and
-    no disk is taken from one that runs. The policy is that of this moment.
+    The address is released first and the disk is deleted last: no traffic is routed to a machine
+    that is being deleted, and no running machine loses its disk. The current deletion policy
+    applies.
     """
     if _ORPHAN in instance.metadata.finalizers:
         # Anyone who deletes with --cascade=orphan wants everything to stay as it is.

@@ -186,7 +186,7 @@ def judge_running(instance: Instance, observed: Observed) -> Condition:
 
 
 def judge_extras(instance: Instance, observed: Observed) -> list[Condition]:
-    """State what is told only where it applies."""
+    """Build the conditions that are only present if they apply."""
     found = []
     run, machine = observed.run, observed.machine
     if run is not None and run.view.running:
@@ -258,7 +258,7 @@ def _judge_migratable(observed: Observed) -> Condition:
 
 
 def _find_trouble(observed: Observed) -> str:
-    """Find what KubeVirt says is wrong with a machine that is to run."""
+    """Return what KubeVirt reports as wrong with a machine that should run."""
     machine = observed.machine
     if machine is None or machine.view.printable_status not in _TROUBLE:
         return ""

@@ -1,4 +1,4 @@
-"""Look around an Instance in the cache, and tell which Instances a change concerns."""
+"""Read the objects of an Instance from the cache, and map changes to Instances."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def _find_firewall(ctx: Context, instance: Instance) -> FirewallView | None:
 
 
 def _find_claim(ctx: Context, instance: Instance) -> Manifest | None:
-    """Find the claim of the public address: that of the user, or our own."""
+    """Find the claim of the public address: the user's claim or our own."""
     public = instance.spec.public_ip
     if public.mode is PublicIPMode.CLAIM:
         return _get(ctx, IP_CLAIM, public.claim_name or "")
@@ -166,7 +166,7 @@ def _find_private_claim(ctx: Context) -> IpClaimView | None:
 
 
 def _find_own_claim(ctx: Context, claim: Manifest | None) -> Manifest | None:
-    """Find the claim that mode Auto made, also where the mode is another by now."""
+    """Find the claim that mode Auto created, even if the mode has changed."""
     if claim is not None and is_ours(claim, ctx.uid):
         return claim
     held = _get(ctx, IP_CLAIM, public_claim_name(ctx.key.name))
@@ -311,7 +311,7 @@ def index_by_run(pod: Manifest) -> Iterable[str]:
 
 
 def index_by_target(operation: Manifest) -> Iterable[str]:
-    """Index an Operation by the Instance that it is for."""
+    """Index an Operation by its Instance."""
     return (str(Key(key_of(operation).namespace, text_at(operation, "spec", "targetRef", "name"))),)
 
 
@@ -353,7 +353,7 @@ def map_named(manifest: Manifest, cache: Cache) -> Iterable[Key]:
 
 
 def map_disk(kind: Kind) -> Mapper:
-    """Return a mapper that names the Instances that use a disk, and the one that it is of."""
+    """Return a mapper from a disk to the Instances that use or own it."""
     map_named_disk = map_used(kind)
 
     def map_object(disk: Manifest, cache: Cache) -> Iterable[Key]:

@@ -254,10 +254,10 @@ class Observed:
 def find_current_disk(instance: Instance, observed: Observed) -> str:
     """Find the root disk that the machine boots from, or would.
 
-    The machine itself is asked first. Where there is none, such as while its first disk cannot be
-    filled, it begins with the disk that a directive names; else it is asked of the status. Where
-    that is lost too, as after a restore from a backup, it is a disk that there is, and only then a
-    new one.
+    The machine itself has precedence. If it does not exist, for example because its first disk
+    cannot be filled, the disk of a directive is used, else the disk in the status. If the status is
+    lost as well, for example after a restore from a backup, an existing disk is used, and only then
+    a new one.
     """
     if observed.machine is not None and observed.machine.disk:
         return observed.machine.disk

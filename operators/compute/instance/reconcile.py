@@ -53,7 +53,7 @@ from operators.compute.naming import public_claim_name
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Say what the machine is to be.
+    """The desired state of the machine.
 
     Attributes:
         disk: Root disk of its template.
@@ -84,8 +84,8 @@ def plan_instance(instance: Instance, observed: Observed, now: datetime) -> tupl
 def decide_machine(instance: Instance, observed: Observed) -> Decision:
     """Decide what the machine should boot from, and whether it should run.
 
-    A machine that runs is never stopped for what it should have waited for: that is told by
-    conditions, and counts again at its next start.
+    A running machine is never stopped because of a missing prerequisite: conditions report it, and
+    it applies again at the next start.
     """
     current, wanted = (
         find_current_disk(instance, observed),
@@ -135,7 +135,7 @@ def _replace_refused(disk: DiskView, wanted: Manifest) -> list[Action]:
 
 
 def _plan_disks(instance: Instance, observed: Observed) -> list[Action]:
-    """Make the disk that the machine boots from, and the one that a directive asks for."""
+    """Create the boot disk of the machine, and the disk that a directive requests."""
     actions = []
     wanted = {find_current_disk(instance, observed): instance.spec.image}
     directive = instance.spec.directive(DirectiveKind.ROOT_DISK)
@@ -229,7 +229,7 @@ def _plan_restart(instance: Instance, observed: Observed) -> list[Action]:
     if directive is None or run is None or run.view.deleting:
         return []
     if run.view.uid != directive.vmi_uid:
-        # Another run than the one that was to end: done already, perhaps before a crash.
+        # The current run is not the run to end: the directive was executed, perhaps before a crash.
         return []
     # The UID makes it happen once: a restart that KubeVirt is asked for by name would end
     # whatever runs when the request arrives, a second time after a lost answer.

@@ -55,11 +55,11 @@ _FAILURES: Final = frozenset({Reason.CRASH_LOOP, Reason.START_FAILED, Reason.IMP
 def build_status(
     instance: Instance, observed: Observed, refusals: Refusals, *, now: datetime
 ) -> Manifest:
-    """Build the status of an Instance that is to be there.
+    """Build the status of an Instance that is not being deleted.
 
     Args:
         instance: What is asked for.
-        observed: What there is, after the steps of this reconcile.
+        observed: Observed objects after the steps of this reconcile.
         refusals: Steps of this reconcile that failed.
         now: Time of the transitions that happen here.
     """
@@ -131,7 +131,7 @@ def _judge(instance: Instance, observed: Observed) -> list[Condition]:
 def _judge_ready(
     instance: Instance, observed: Observed, states: list[Condition], refusals: Refusals
 ) -> Condition:
-    """Sum up; the first thing that is amiss gives the reason."""
+    """Summarize the conditions; the first problem determines the reason."""
     problem = _find_problem(instance, observed, refusals)
     if problem is not None:
         return problem

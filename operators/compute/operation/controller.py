@@ -100,14 +100,14 @@ class OperationReconciler:
         self._settings = settings
 
     async def reconcile(self, ctx: Context) -> Result | None:
-        """Make one pass over an Operation."""
+        """Reconcile an Operation."""
         operation = Operation.parse(ctx.primary)
         if operation.finished:
             return await self._tidy(ctx, operation)
         return await _advance(ctx)
 
     async def finalize(self, ctx: Context) -> Result | None:
-        """Make one pass over an Operation that is being deleted; None lets it go."""
+        """Reconcile an Operation that is being deleted; None removes the finalizer."""
         if Operation.parse(ctx.primary).finished:
             return None
         result = await _advance(ctx)
@@ -149,7 +149,7 @@ async def _advance(ctx: Context) -> Result | None:
 async def _ask_guest(ctx: Context, operation: Operation, turn: Turn) -> None:
     """Write down that the guest is asked to reboot, then ask it.
 
-    Whether the wish arrived is told by what the guest does; only a plain refusal ends the wait.
+    Whether the request arrived shows in the behaviour of the guest; only a refusal ends the wait.
     """
     if not await ctx.apply_status(build_operation_status(operation, turn, now=ctx.now())):
         return
@@ -173,7 +173,10 @@ async def _ask_guest(ctx: Context, operation: Operation, turn: Turn) -> None:
 
 
 async def _observe(ctx: Context, operation: Operation) -> Observed:
-    """Look around; at the run itself where it is about to be written down permanently."""
+    """Observe the Instance.
+
+    Before the UID of a run is recorded, read the run from the API server.
+    """
     observed = observe_operation(ctx, operation)
     if await is_behind(ctx, operation, observed):
         raise TransientError(

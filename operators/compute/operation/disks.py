@@ -66,7 +66,7 @@ def restore(operation: Operation, target: Target, observed: Observed, now: datet
 
 
 def rescue(operation: Operation, target: Target, observed: Observed, now: datetime) -> Turn:
-    """Boot from another disk for a while, with the root disk beside it to be repaired."""
+    """Boot from another disk for a time, with the root disk attached for repair."""
     facts = operation.observed.facts
     match operation.observed.step:
         case "Baseline":

@@ -1,4 +1,4 @@
-"""Look around an Operation in the cache, and tell which Operations a change concerns."""
+"""Read the objects of an Operation from the cache, and map changes to Operations."""
 
 from __future__ import annotations
 

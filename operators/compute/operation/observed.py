@@ -58,7 +58,7 @@ class Target:
 
     @property
     def settled(self) -> bool:
-        """Whether the status is about the spec as it is now."""
+        """Whether the status is about the current spec."""
         return self.instance.observed.observed_generation >= self.instance.metadata.generation
 
     @property
@@ -212,7 +212,7 @@ def wait(message: str, *actions: Action) -> Turn:
 
 
 def proceed(step: str, message: str = "", **changes: Any) -> Turn:
-    """Go on to a step."""
+    """Continue with a step."""
     return Turn({"step": step, **changes}, message=message, again=True)
 
 

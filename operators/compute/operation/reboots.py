@@ -72,7 +72,7 @@ def soft_reboot(operation: Operation, target: Target, observed: Observed, now: d
 
 
 def refuse_reboot(message: str) -> Turn:
-    """Write down that KubeVirt does not pass the wish on."""
+    """Record that KubeVirt refused the request."""
     return fail(
         OperationReason.NOT_REBOOTED,
         f"KubeVirt rejected the request to reboot the guest: {message}",

@@ -11,7 +11,7 @@ from operators.compute.api.reasons import ConditionType
 from operators.compute.operation.observed import Target, Turn, fail
 
 BASELINE: Final = "Baseline"
-"""What there is at the beginning is written down."""
+"""Record the initial state."""
 SET_POWER: Final = "SetPower"
 WAIT_RUNNING: Final = "WaitRunning"
 WAIT_STOPPED: Final = "WaitStopped"

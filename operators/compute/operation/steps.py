@@ -166,7 +166,7 @@ def _migrate(operation: Operation, target: Target, observed: Observed, now: date
         return fail(OperationReason.MIGRATION_FAILED, "the machine stopped during its migration")
     migration = observed.migration
     moved = target.running and node is not None and node != facts.node_name
-    # A migration that is collected, or not seen any more, is told by where the guest is.
+    # If the migration object no longer exists, the node of the guest shows the result.
     if moved and (migration is None or migration.final):
         return succeed(f"the machine moved from {facts.node_name} to {node}")
     if migration is None:

@@ -67,7 +67,7 @@ async def reconcile(ctx: Context) -> Result | None:
         now=ctx.now(),
     )
     if plan.move is Move.KEEP:
-        # A terminating condition of a deletion cannot be taken back, so there is none to clear.
+        # A deletion cannot be undone, so the condition Terminating is never cleared.
         return None
     if plan.move is Move.RETURN:
         outcome = await ctx.execute([Delete.of(IP_ALLOCATION, ctx.primary)])

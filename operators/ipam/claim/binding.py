@@ -1,9 +1,9 @@
 """Where an address leads: follow a machine without ever leading to two places; pure.
 
 During a live migration two launcher pods of one machine exist, and both or neither may be ready.
-Readiness tells nothing then. What tells is the instance itself: the guest runs on the source until
-the migration has completed, and on the target from then on. So the address stays at the source, and
-moves once. Whenever what is seen does not add up, the address stays where it is.
+Readiness is no evidence then. The instance itself is: the guest runs on the source until the
+migration has completed, and on the target from then on. So the address stays at the source, and
+moves once. If observations are inconsistent, the address does not move.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from operators.ipam.api.v1alpha1.claims import BindingState, ClaimReason
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Show one place that an address leads to; a machine with two families is two places.
+    """An endpoint to which an address routes traffic; a machine with two families has two.
 
     Attributes:
         address: IP address.
@@ -37,14 +37,15 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Show what an address leads to, as it is or as it is to be.
+    """The observed or desired binding of an address.
 
     Attributes:
-        target: What it leads to, such as `Instance/web`; empty for nothing.
+        target: Target such as `Instance/web`; empty for none.
         target_uid: Which incarnation of that; empty if it has none.
         vmi_uid: Run of the machine; empty where the target is none.
         vmi_created: When that run began, as it is written.
-        places: Where traffic goes: none, one a family, or those of a Service; sorted.
+        places: Endpoints of the traffic, sorted: none, one for each family, or the endpoints of a
+            Service.
         epoch: How many times the places changed.
     """
 
@@ -56,7 +57,7 @@ class Binding:
     epoch: int = 0
 
     def is_at(self, other: Binding) -> bool:
-        """Return whether another binding leads to the same places of the same target."""
+        """Return whether another binding has the same target and endpoints."""
         return replace(self, epoch=0) == replace(other, epoch=0)
 
 
@@ -74,7 +75,7 @@ class Finding:
 
     Attributes:
         sight: THERE with a binding, NOWHERE for certain, or UNCLEAR, so that nothing is moved.
-        binding: Where it is; for NOWHERE and UNCLEAR without places.
+        binding: The binding; without endpoints for NOWHERE and UNCLEAR.
         reason: Reason of the condition Bound.
         message: The same for people.
     """
@@ -152,7 +153,7 @@ def plan_binding(current: Binding, found: Finding | None) -> BindingPlan:
     """Decide where an address should lead.
 
     Args:
-        current: Where it leads now.
+        current: Current binding.
         found: Where its target is; None when it has no target.
     """
     if found is None:
@@ -160,7 +161,7 @@ def plan_binding(current: Binding, found: Finding | None) -> BindingPlan:
         return BindingPlan(empty, BindingState.UNBOUND, ClaimReason.NO_TARGET)
     wanted = found.binding
     if current.places and _is_other_target(current, wanted):
-        # Both steps can be seen: taken off the one, then led to the other.
+        # Two visible steps: traffic to the old endpoint stops, then traffic to the new one starts.
         off = replace(current, places=(), epoch=current.epoch + 1)
         message = f"no longer routed to {current.target}"
         return BindingPlan(off, BindingState.MOVING, ClaimReason.MOVING, message, again=True)

@@ -155,7 +155,7 @@ class Reconciler:
         self._settings = settings
 
     async def reconcile(self, ctx: Context) -> Result | None:
-        """Make one pass over a claim that is to be there."""
+        """Reconcile a claim that is not being deleted."""
         claim = IPClaim.parse(ctx.primary)
         grips = _take_grips(ctx, claim)
         if not all(grip.settled for grip in grips):
@@ -164,7 +164,7 @@ class Reconciler:
         plan, target = self._plan(ctx, claim, grips)
         outcome = await self._publish(ctx, claim, grips, plan, target)
         if isinstance(outcome.first_error(), _PASSING):
-            # What became of it is told by the next reconcile, which looks.
+            # The next reconcile reports the result.
             return Result.from_outcome(outcome)
         if not outcome.ok:
             plan = _explain(observe_binding(ctx, claim), outcome)
@@ -358,7 +358,7 @@ def _explain(held: Binding, outcome: Outcome) -> BindingPlan:
 
 
 def _report_move(ctx: Context, claim: IPClaim, plan: BindingPlan) -> None:
-    """Report that an address changed places; its first place is told by the condition alone."""
+    """Record an Event if an address moved; the condition reports its first endpoint."""
     before = claim.status
     shown = before.binding if before is not None else None
     epoch = shown.epoch if shown is not None else 0

@@ -1,4 +1,4 @@
-"""Look for what an address leads to, and tell which claims a change concerns."""
+"""Find the target of an address, and map changes to claims."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from operators.ipam.claim.binding import (
 from operators.ipam.claim.resources import SERVICE_OF, PortMap, parse_binding, parse_place
 
 BY_TARGET: Final = "target"
-"""Index of claims by what they lead to: `Instance default/web`."""
+"""Index of claims by target: `Instance default/web`."""
 BY_RUN: Final = "run"
 """Index of launcher pods by the UID of the machine's run."""
 BY_SERVICE: Final = "service"
@@ -54,10 +54,10 @@ _ENDPOINTS_LIMIT: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Show what a claim leads to.
+    """The target of a claim.
 
     Attributes:
-        finding: Where it is; None when the claim leads to nothing.
+        finding: Location of the target; None if the claim has no target.
         ports: Ports that the target has of itself.
         ports_at: Ports of places that differ from these.
     """
@@ -89,7 +89,7 @@ def observe_target(ctx: Context, claim: IPClaim, families: Collection[bool]) -> 
 
 
 async def has_target(ctx: Context, claim: IPClaim) -> bool:
-    """Return whether a claim leads to something that is there, by asking the API server.
+    """Return whether the target of a claim exists, according to the API server.
 
     A target that is gone holds no claim: a namespace that is deleted with both would never go.
     """
@@ -138,7 +138,7 @@ def narrow_unserved(claim: IPClaim, finding: Finding, *, v6: bool) -> Finding:
         v6: The family of its first address.
     """
     is_machine = claim.spec.target is not None and claim.spec.target.kind is TargetKind.INSTANCE
-    # Operators that read the claim of a machine see where it runs; other targets do not move.
+    # Operators that read the claim of a machine see its location; other targets do not move.
     places = tuple(each for each in finding.binding.places if (":" in each.address) == v6)
     kept = places[:1] if is_machine else ()
     return replace(finding, binding=replace(finding.binding, places=kept))
@@ -240,7 +240,7 @@ def read_ports(service: Manifest, slices: Sequence[Manifest]) -> tuple[PortMap, 
 
 
 def index_claim_by_target(claim: Manifest) -> Iterable[str]:
-    """Index a claim by what it leads to."""
+    """Index a claim by its target."""
     kind, name = text_at(claim, "spec", "target", "kind"), text_at(claim, "spec", "target", "name")
     if name:
         yield f"{kind} {Key(key_of(claim).namespace, name)}"
@@ -261,12 +261,12 @@ def index_slice_by_service(endpoint_slice: Manifest) -> Iterable[str]:
 
 
 def map_machine(machine: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the claims that lead to an Instance or to a run of its machine."""
+    """Return the claims with an Instance, or a run of its machine, as target."""
     return _map_target(TargetKind.INSTANCE, key_of(machine), cache)
 
 
 def map_launcher(pod: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the claims that lead to the machine of a launcher pod."""
+    """Return the claims with the machine of a launcher pod as target."""
     owners = maps_at(pod, "metadata", "ownerReferences")
     for owner in owners:
         key = Key(key_of(pod).namespace, text_at(owner, "name"))
@@ -274,12 +274,12 @@ def map_launcher(pod: Manifest, cache: Cache) -> Iterable[Key]:
 
 
 def map_service(service: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the claims that lead to a Service."""
+    """Return the claims with a Service as target."""
     return _map_target(TargetKind.SERVICE, key_of(service), cache)
 
 
 def map_slice(endpoint_slice: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the claims that lead to the Service of an EndpointSlice."""
+    """Return the claims with the Service of an EndpointSlice as target."""
     name = text_map_at(endpoint_slice, "metadata", "labels").get(SERVICE_OF, "")
     return _map_target(TargetKind.SERVICE, Key(key_of(endpoint_slice).namespace, name), cache)
 

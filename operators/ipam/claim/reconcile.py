@@ -1,4 +1,4 @@
-"""What a claim has, what it is told, and what its status says; pure."""
+"""The addresses and the status of a claim; pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Grip:
     Attributes:
         pool: Name of the pool.
         address: Its address; empty for none.
-        entry: Entry of that address; None where it was lost, or if there is no address.
+        entry: Entry of that address; None if it was lost, or if there is no address.
         verdict: Why there is no address, or no entry; None while nobody said.
     """
 
@@ -41,12 +41,12 @@ class Grip:
 
     @property
     def settled(self) -> bool:
-        """Whether there is something to say."""
+        """Whether the state is known."""
         return bool(self.address) or self.verdict is not None
 
     @property
     def lost(self) -> bool:
-        """Whether the claim was told an address that the ledger does not know any more."""
+        """Whether the status of the claim has an address that is no longer in the ledger."""
         return bool(self.address) and self.entry is None
 
 

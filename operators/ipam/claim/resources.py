@@ -60,10 +60,10 @@ class Publication:
 
     Attributes:
         addresses: The addresses of the claim.
-        binding: Where they lead.
+        binding: Binding of the address.
         ports: Ports of the Service.
-        ports_at: Ports of places that differ from these, as those of a Service may whose pods name
-            a port differently.
+        ports_at: Ports of endpoints that differ from these, for example if pods of a Service give a
+            named port different numbers.
         announcement: How the Service makes them known.
         load_balancer_class: Class of the load balancer; empty for the default.
     """

@@ -154,7 +154,7 @@ def build_status(
     Args:
         claim: The IPAddressClaim.
         pool: The IPPool that it names.
-        observed: What there is, after the step of this reconciliation.
+        observed: Observed objects after the step of this reconcile.
         current: Conditions as the claim shows them.
         now: Time of the transitions that happen here.
     """

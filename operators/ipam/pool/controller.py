@@ -37,9 +37,10 @@ from operators.ipam.settings import Settings
 _BATCH: Final = 256
 """Entries that are made before the plan is compared with what came in meanwhile."""
 _STATES: Final = ("free", "allocated", "quarantined", "outOfRange")
-"""Fields of status.capacity that are told by the metric of addresses, each as its state."""
+"""Fields of status.capacity that the metric of addresses exports, with the label value for each."""
 _REFUSALS: Final = 3
-"""Refusals in a row after which the fault is taken to be ours and not that of the claims."""
+"""Number of successive refusals after which the operator, and not the claims, counts as the
+cause."""
 _REFUSED: Final = (BadRequest, Forbidden, Invalid)
 
 
@@ -201,7 +202,7 @@ class _Serving:
     async def _reclaim(self, tombstone: Entry) -> Outcome:
         """End the rest of an address early, for the claim that had it before.
 
-        Whether this succeeds is told by the create that follows.
+        The following create shows whether this succeeded.
         """
         key = Key("", tombstone.name)
         free = {"op": "replace", "path": "/metadata/finalizers", "value": []}
@@ -215,7 +216,7 @@ class _Serving:
 
 
 def map_pool(pool: Manifest, cache: Cache) -> Iterable[Key]:
-    """Name the pools that share addresses with a pool, or serve second addresses beside it."""
+    """Return pools that share addresses with a pool, or serve second addresses of its claims."""
     name, ledger = key_of(pool).name, cache.projection(Book).ledger
     return [Key("", other) for other in {*ledger.list_sharers(name), *ledger.list_beside(name)}]
 
@@ -227,7 +228,7 @@ def map_claim(claim: Manifest, cache: Cache) -> Iterable[Key]:
     gone = held is None or uid_of(held) != uid_of(claim)
     for request in book.list_requests(claim):
         waits = request.uid in book.ledger.open.get(request.pool, {})
-        # Anyone who has an entry is told by that.
+        # The entry itself triggers a reconcile of its claim.
         if waits or (gone and not request.held) or text_at(claim, "metadata", "deletionTimestamp"):
             yield Key("", request.pool)
 
@@ -251,7 +252,8 @@ def _judge(ctx: Context, pool: IPPool, request: Request) -> Verdict | None:
     name, namespace = pool.metadata.name, request.claim.namespace
     beside = ctx.projection(Book).ledger.ranges.get(request.beside)
     if request.beside and beside is None:
-        # Its family is not known: two addresses of one could not be told apart later.
+        # Its family is unknown, so the addresses of a dual-stack claim could not be distinguished
+        # later.
         message = f"spec.secondary waits for IPPool {request.beside}, to be of another family"
         return Verdict(ClaimReason.POOL_NOT_READY, message)
     if beside is not None and beside.v6 == (pool.spec.family is Family.IPV6):

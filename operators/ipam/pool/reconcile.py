@@ -65,7 +65,7 @@ class PoolView:
         strategy: Which of the free addresses is next.
         last: The number that was given last; None for none.
         refusal: Why nobody is served; None when claims are.
-        judge: Tells why a request is not for this pool; None where it is.
+        judge: Returns why this pool cannot serve a request; None if it can.
         quota: Most addresses that the claims of a namespace can have; None for no limit.
         max_priority: Highest priority that counts; None for no limit.
     """
@@ -82,7 +82,7 @@ class PoolView:
 
 @dataclass(frozen=True, slots=True)
 class PoolPlan:
-    """Say who gets what, and what the others are told.
+    """The allocations, and the verdicts for claims without an address.
 
     Attributes:
         grants: In the order of the queue.
@@ -113,8 +113,8 @@ def plan_pool(
     behind it from being served: only those that any free address would do for wait in a queue.
 
     Args:
-        pool: What there is to give.
-        ledger: Who has what, and who waits.
+        pool: Addresses of the pool.
+        ledger: Ledger of allocated addresses and waiting claims.
         refused: Claims that the API server refused an entry in this reconcile, with what it said.
     """
     return _Planner(pool, ledger, refused or {}).plan()
@@ -143,7 +143,7 @@ class _Planner:
 
     def plan(self) -> PoolPlan:
         requests = self._ledger.list_open(self._pool.name, self._pool.max_priority)
-        # What a claim was told that it has comes before what anybody wants for.
+        # Addresses in the status of claims have precedence over requests.
         for request in requests:
             if request.held:
                 self._restore(request)
@@ -153,7 +153,7 @@ class _Planner:
         return PoolPlan(tuple(self._grants), self._place())
 
     def _restore(self, request: Request) -> None:
-        """Make the lost entry of an address again, if the address can be that of the claim.
+        """Recreate the lost entry of an address, if the address can belong to the claim.
 
         A status alone proves nothing: a restore from a backup may bring any. The address must be
         one of the pool, or have an entry that an earlier claim of this name left behind.

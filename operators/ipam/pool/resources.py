@@ -20,8 +20,8 @@ from operators.ipam.naming import (
 def build_allocation(pool: IPPool, request: Request, address: str) -> Manifest:
     """Build the entry of the ledger for an address that a claim gets.
 
-    It has no owner: a cluster-scoped object cannot be owned by a claim, and must outlive it to
-    keep its address until that is taken off everything it led to.
+    It has no owner: a cluster-scoped object cannot be owned by a claim, and the entry must outlive
+    the claim, to reserve the address until no traffic is routed any more.
     """
     labels = {
         MANAGED_BY: OPERATOR,

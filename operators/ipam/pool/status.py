@@ -51,8 +51,8 @@ def build_status(
     Args:
         pool: The pool.
         view: The same as the plan saw it, after its grants.
-        ledger: Who has what, and who waits.
-        verdicts: What claims that have no address are told.
+        ledger: Ledger of allocated addresses and waiting claims.
+        verdicts: Verdicts for claims without an address.
         current: Conditions as the object shows them.
         now: Time of the transitions that happen here.
     """

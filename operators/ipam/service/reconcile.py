@@ -19,7 +19,7 @@ _SUFFIX: Final = "lb"
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a Service asks for.
+    """The address that a Service requests.
 
     Attributes:
         pool: Name of the IPPool; empty if nothing names one.

@@ -1,4 +1,4 @@
-"""Who may read the metrics of an endpoint, and by which key its guard knows the operator.
+"""Access to the metrics of an endpoint, and the key with which its guard verifies the operator.
 
 All of it comes by the environment of the injector, which the kubelet fills in from Secrets of the
 pod's namespace. The operator itself reads none of them.
@@ -47,7 +47,7 @@ class Access:
         return "; ".join(missing)
 
     def render(self, request: Request) -> dict[str, str]:
-        """Return what the guard is told, as properties.
+        """Return the settings of the guard, as properties.
 
         The password is hashed: anyone who reads the memory of the JVM does not learn it.
         """

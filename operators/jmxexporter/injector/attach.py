@@ -1,7 +1,7 @@
 """The attach protocol of HotSpot, spoken by hand: no JDK, no shell, no tool is needed.
 
 A JVM that catches SIGQUIT and finds the file `.attach_pid<pid>` opens the socket `.java_pid<pid>`
-in /tmp; there it loads an agent when it is told to. Both files are reached through /proc/<pid>.
+in /tmp; a command on this socket loads an agent. Both files are reached through /proc/<pid>.
 """
 
 from __future__ import annotations

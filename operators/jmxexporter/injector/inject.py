@@ -83,7 +83,7 @@ class Material:
     Attributes:
         config: Configuration of the exporter.
         kit: What there should load.
-        access: Who may use the endpoint.
+        access: Access control of the endpoint.
     """
 
     config: str
@@ -124,7 +124,7 @@ def run(request: Request, config: str, kit: Kit, access: Access = Access()) -> R
 
 
 def find_candidates(request: Request, proc: Path) -> list[Process]:
-    """Find the JVMs of the container; those of other users count, their maps being closed to us."""
+    """Find the JVMs of the container, including JVMs of other users, whose maps cannot be read."""
     found = []
     for process in find_processes(proc):
         try:
@@ -345,7 +345,7 @@ class Job:
         )
 
     def _address(self, record: Record) -> Address:
-        # The guard says what it serves without a login, too.
+        # The guard reports what it serves even without a login.
         path = CONTROL_PATH if record.closed else record.path
         return Address(self._target, record.port, path, encrypted=record.encrypted)
 

@@ -155,7 +155,7 @@ def _check_name(attachment: Attachment) -> Refusal | None:
 def check_memory(process: Process, request: Request) -> Refusal | None:
     """Refuse a container that is near its memory limit: the kernel would kill the application.
 
-    An endpoint takes up to 50 MiB of resident memory, and the injector 22 MiB beside it.
+    An endpoint takes up to 50 MiB of resident memory, and the injector 22 MiB in addition.
     """
     free = read_free_memory(process)
     if free is None or free >= request.memory_bytes:

@@ -123,7 +123,7 @@ class Process:
 
     @cached_property
     def options(self) -> Sequence[str]:
-        """Return the options of the JVM, those of the environment included."""
+        """Return the options of the JVM, including options from the environment."""
         return [*self._variable_options(), *self.arguments[1 : self._main_index()]]
 
     def _variable_options(self) -> Iterable[str]:

@@ -52,7 +52,7 @@ class Address:
 
 
 def parse_scrape(text: str) -> Scrape | None:
-    """Read metrics; None when they are not those of an exporter."""
+    """Parse metrics; None if they are not from an exporter."""
     version = _VERSION.search(text)
     if version is None:
         return None
@@ -88,7 +88,7 @@ def scrape(address: Address, timeout: float) -> Scrape | None:
 def _connect(address: Address, timeout: float) -> http.client.HTTPConnection:
     if not address.encrypted:
         return http.client.HTTPConnection(address.host, address.port, timeout=timeout)
-    import ssl  # It takes memory beside the application, so only where it is needed.
+    import ssl  # Imported only if needed, because it takes memory next to the application.
 
     context = ssl.create_default_context()
     # It is asked for what it serves, in the pod itself, and its certificate names a Service.

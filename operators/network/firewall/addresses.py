@@ -14,7 +14,7 @@ from typing import Final, Self
 from operators.network.api.v1alpha1.fields import parse_block
 
 type Span = tuple[int, int]
-"""First address, and the one after the last, as numbers."""
+"""First address, and the address after the last one, as numbers."""
 type Spans = tuple[Span, ...]
 
 BITS: Final = {4: 32, 6: 128}

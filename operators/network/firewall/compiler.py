@@ -156,7 +156,7 @@ def compile_open_egress(protected: AddressSet) -> tuple[Opening, ...]:
 
 @lru_cache(maxsize=1024)
 def _compile(ruleset: Ruleset, limit: int, protected: AddressSet) -> _Part:
-    """Compile one direction; remembered, since each pass over a firewall asks for it."""
+    """Compile one direction; cached, because each reconcile of a firewall needs it."""
     kept = ruleset
     if not _fits(_protect(ruleset, protected), limit):
         kept = _shrink(ruleset, lambda each: _fits(_protect(each, protected), limit))
@@ -280,7 +280,8 @@ def _find_ports(stretches: Iterable[Stretch]) -> Iterable[PortRange]:
         spans.setdefault(stretch.protocol, []).append(stretch.ports)
     for protocol, parts in spans.items():
         for first, end in join(parts):
-            # Port 0 has no name in a policy; it goes with all the others or not at all.
+            # A policy cannot name port 0; it is allowed together with all other ports or not at
+            # all.
             whole = (first, end) == ALL_PORTS
             yield PortRange(protocol, None if whole else (max(first, 1), end - 1))
 

@@ -101,7 +101,7 @@ class Reconciler:
         self._protected = AddressSet.of(settings.protected_blocks)
 
     async def reconcile(self, ctx: Context) -> Result | None:
-        """Make one pass over a Firewall, which may be in use while it is being deleted."""
+        """Reconcile a Firewall, which may be in use while it is being deleted."""
         firewall = Firewall.parse(ctx.primary)
         compiled = await self._compile(ctx, firewall)
         outcome = await take_steps(

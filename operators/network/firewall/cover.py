@@ -24,7 +24,7 @@ type _Piece = tuple[Span, Wish]
 
 
 class Wish(Enum):
-    """Say what should become of an address."""
+    """The desired treatment of an address."""
 
     HELD = auto()
     FREE = auto()
@@ -55,7 +55,7 @@ class _Part:
 
     Attributes:
         cost: Number of blocks and exceptions.
-        block: Prefix of a block that begins here; its exceptions are those of `below`.
+        block: Prefix of a block that begins here; `below` has its exceptions.
         taken: Prefix that is taken out of the block above; what follows stands alone.
         below: Parts of it.
     """

@@ -67,7 +67,7 @@ def is_allowed(
     Args:
         spec: The rules.
         packet: The packet.
-        belongs: Tells which peers its other end is.
+        belongs: Returns whether a peer matches the other end.
         protected: Addresses that nothing may be sent to.
     """
     sent = packet.direction is Direction.EGRESS
@@ -127,7 +127,7 @@ def _is_about(rule: FirewallRule, packet: Packet) -> bool:
 
 
 def find_decider(spec: FirewallSpec, packet: Packet) -> tuple[bool, str]:
-    """Walk the rules about addresses; tell whether a packet passes, and who says so."""
+    """Evaluate the rules about addresses; return the verdict and the deciding rule."""
     for rule in _in_order(spec):
         about_addresses = bool(rule.cidrs) or not rule.peers
         everyone = not rule.cidrs
@@ -139,7 +139,7 @@ def find_decider(spec: FirewallSpec, packet: Packet) -> tuple[bool, str]:
 
 
 def passes_policy(policy: Mapping[str, Any], packet: Packet) -> bool:
-    """Read a NetworkPolicy; tell whether a packet to or from a selected pod passes."""
+    """Evaluate a NetworkPolicy; return whether a packet to or from a selected pod passes."""
     spec = policy["spec"]
     if str(packet.direction) not in spec["policyTypes"]:
         return True

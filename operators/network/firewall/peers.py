@@ -1,7 +1,7 @@
 """Peers of rules as pod selectors; pure.
 
-A peer is resolved to the UIDs of instances where pods carry no label for it: which firewall an
-instance names can change while its pod runs, and its own labels are not those of its pod.
+A peer is resolved to the UIDs of instances if pods have no label for it: an instance can change its
+firewall while its pod runs, and the labels of an instance are not copied to its pod.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CLUSTER_DNS: Final = {"kubernetes.io/metadata.name": "kube-system"}
 
 
 class PeerSort(StrEnum):
-    """Say how a peer is told from other pods."""
+    """How a peer is distinguished from other pods."""
 
     INSTANCES = "instances"
     FIREWALL = "firewallRef"
@@ -39,7 +39,7 @@ class Peer:
     """Name pods at the other end.
 
     Attributes:
-        sort: How they are told from other pods.
+        sort: How they are distinguished from other pods.
         value: Name of the firewall or network, or the selector as JSON.
     """
 

@@ -93,8 +93,8 @@ def find_carrier(observed: Observed) -> Carrier | None:
 def is_reached(firewall: Firewall, observed: Observed, member: InstanceView) -> bool:
     """Return whether the policy reaches the interface of an instance, whatever its network.
 
-    A NetworkPolicy reaches all that is on the network of pods, and a MultiNetworkPolicy the one
-    network that it is for.
+    A NetworkPolicy applies to all interfaces on the pod network, and a MultiNetworkPolicy to the
+    networks in its annotation.
     """
     if member.network == firewall.spec.network_ref.name:
         return True
@@ -178,7 +178,7 @@ def build_status(
     Args:
         firewall: What is asked for.
         compiled: Its rules as the backend can say them.
-        observed: What there is, after the steps of this reconcile.
+        observed: Observed objects after the steps of this reconcile.
         refusal: Why a step of this reconcile failed.
         current: Conditions as the object shows them.
         now: Time of the transitions that happen here.

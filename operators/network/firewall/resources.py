@@ -29,7 +29,7 @@ def build_firewall_policy(
     Args:
         firewall: Whose policy it is.
         compiled: Its rules.
-        members: UIDs of the instances that it is for.
+        members: UIDs of the covered instances.
         carrier: Kind of policy.
         around: Instances that the peers of rules may be.
     """

@@ -106,7 +106,7 @@ class Reconciler:
         self._protected = AddressSet.of(settings.protected_blocks)
 
     async def reconcile(self, ctx: Context) -> Result | None:
-        """Make one pass over a Network, which may be in use while it is being deleted."""
+        """Reconcile a Network, which may be in use while it is being deleted."""
         network = Network.parse(ctx.primary)
         outcome = await take_steps(
             ctx,

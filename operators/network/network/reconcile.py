@@ -154,7 +154,7 @@ def build_status(
 
     Args:
         network: What is asked for.
-        observed: What there is, after the steps of this reconcile.
+        observed: Observed objects after the steps of this reconcile.
         refusal: Why a step of this reconcile failed.
         current: Conditions as the object shows them.
         now: Time of the transitions that happen here.

@@ -27,7 +27,7 @@ def resolve_routes(network: Network, instances: Mapping[str, InstanceView]) -> l
 
 
 def list_hops(network: Network) -> list[str]:
-    """List the names of the instances that routes lead to."""
+    """List the names of the instances that are next hops of routes."""
     hops = (route.next_hop.instance_ref for route in network.spec.routes)
     return sorted({hop.name for hop in hops if hop is not None})
 
