@@ -44,11 +44,13 @@ _REASONS: Final[Mapping[type[Exception], tuple[Reason, str]]] = {
     ),
     errors.AdminUnauthorized: (
         Reason.AUTHENTICATION_FAILED,
-        "the broker does not accept the credentials of spec.authentication",
+        "the broker does not accept the credentials of spec.adminAuthentication or, without it, of"
+        " spec.authentication",
     ),
     errors.AdminForbidden: (
         Reason.AUTHORIZATION_FAILED,
-        "spec.authentication lacks permission: its role must be allowed to consume the topic",
+        "spec.adminAuthentication or, without it, spec.authentication lacks permission: its role must"
+        " be allowed to consume the topic",
     ),
     errors.AdminNotFound: (
         Reason.BROKER_ERROR,
@@ -129,8 +131,10 @@ async def read_login(consumer: PulsarConsumer, client: Client) -> Login:
     """
     secrets = Secrets(client, consumer.metadata.namespace)
     found: dict[str, Any] = {}
-    if consumer.spec.authentication is not None:
-        found |= await _read_authentication(consumer.spec.authentication, secrets)
+    if consumer.admin_login is not None:
+        separate = consumer.spec.admin_authentication is not None
+        where = "spec.adminAuthentication" if separate else "spec.authentication"
+        found |= await _read_authentication(consumer.admin_login, secrets, where)
     tls = consumer.spec.tls
     if tls is not None:
         found["verify_hostname"] = tls.hostname_verification is Switch.ENABLED
@@ -141,8 +145,9 @@ async def read_login(consumer: PulsarConsumer, client: Client) -> Login:
     return Login(**found)
 
 
-async def _read_authentication(login: Authentication, secrets: Secrets) -> dict[str, Any]:
-    where = "spec.authentication"
+async def _read_authentication(
+    login: Authentication, secrets: Secrets, where: str
+) -> dict[str, Any]:
     if login.token is not None:
         return {"token": await secrets.refer(login.token.secret_key_ref, f"{where}.token")}
     if login.basic is not None:
@@ -217,7 +222,7 @@ def build_fingerprint(consumer: PulsarConsumer, address: str, question: Question
         consumer.metadata.uid,
         address,
         repr(question),
-        repr(spec.authentication),
+        repr(consumer.admin_login),
         repr(spec.tls),
     )
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -241,12 +246,12 @@ async def delete_subscriptions(
 def judge(err: Exception) -> Trouble:
     """Tell people what an error means, without what the other side said."""
     if isinstance(err, _OURS):
-        message = "the API server did not return the Secret of spec.authentication"
+        message = "the API server did not return a Secret with credentials for the admin API"
         return Trouble(Reason.SECRET_MISSING, message, passing=True, ours=True)
     if isinstance(err, SecretMissing):
         return Trouble(Reason.SECRET_MISSING, str(err))
     if isinstance(err, LoginInvalid):
-        return Trouble(Reason.SECRET_MISSING, f"spec.authentication: the Secret {err}")
+        return Trouble(Reason.SECRET_MISSING, f"the Secret with credentials for the admin API {err}")
     if isinstance(err, errors.AdminAddressRefused):
         return Trouble(Reason.REFUSED_ADDRESS, f"spec.adminAddress: {err}")
     if isinstance(err, errors.AdminRedirected):

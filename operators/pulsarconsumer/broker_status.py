@@ -274,7 +274,7 @@ def _judge_scaling(
     if observed.survey.report is not None and observed.survey.report.retry_hidden:
         message = (
             f"statistics of the retry topic {retry_topic(consumer)} cannot be read, so the last "
-            "consumer keeps running; allow the role of spec.authentication to consume it"
+            "consumer keeps running; allow the role of the operator to consume it"
         )
     elif consumer.spec.replicas not in (None, decision.replicas):
         message = (

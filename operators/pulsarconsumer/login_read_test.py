@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from typing import Any
 
 import pytest
@@ -42,6 +43,13 @@ CASES: dict[str, tuple[dict[str, Any], Login]] = {
         {"authentication": {"type": "OAuth2", "oauth2": {**OAUTH2, "audience": "c", "scope": "d"}}},
         Login(key_file=KeyFile("https://i", "a", "b", "c", "d")),
     ),
+    "separate": (
+        {
+            "authentication": {"type": "TLS", "tls": {"secretName": "own"}},
+            "adminAuthentication": {"type": "Basic", "basic": {"secretName": "own"}},
+        },
+        Login(username="shop", password="correct horse"),
+    ),
     "own authority": ({"tls": {"trustedCASecretRef": KEY}}, Login(trusted="text")),
     "any host": ({"tls": {"hostnameVerification": "Disabled"}}, Login(verify_hostname=False)),
     "anybody": ({"tls": {"certificateVerification": "Disabled"}}, Login(verify_certificate=False)),
@@ -61,11 +69,23 @@ async def test_spec_becomes_a_login(fake_api: FakeApi, fake_client: Client, name
     assert await read_login(parse_consumer(**spec), fake_client) == expected
 
 
-@pytest.mark.parametrize("name", ["token", "basic", "mtls", "oauth2", "own authority"])
-async def test_missing_key_is_named(fake_api: FakeApi, fake_client: Client, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("token", "spec.authentication.token"),
+        ("basic", "spec.authentication.basic"),
+        ("mtls", "spec.authentication.tls"),
+        ("oauth2", "spec.authentication.oauth2"),
+        ("separate", "spec.adminAuthentication.basic"),
+        ("own authority", "spec.tls.trustedCASecretRef"),
+    ],
+)
+async def test_missing_key_is_named(
+    fake_api: FakeApi, fake_client: Client, name: str, field: str
+) -> None:
     fake_api.create(build_object(SECRET, "own", "default", data={}))
 
-    with pytest.raises(SecretMissing, match=r"^spec\.\S+: Secret own has no key "):
+    with pytest.raises(SecretMissing, match=f"^{re.escape(field)}: Secret own has no key "):
         await read_login(parse_consumer(**CASES[name][0]), fake_client)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import uuid
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pulsar
 import pytest
 
 from libs.common.conditions import find_condition
@@ -187,7 +189,7 @@ async def test_handler_from_a_config_map_handles_messages(
 async def test_token_is_rotated_and_the_broker_restarted(
     api: FakeApi, harness: OperatorHarness, guarded: Broker
 ) -> None:
-    login = {"type": "Token", "token": {"secretKeyRef": {"name": "login", "key": "token"}}}
+    login = by_token("login")
     subscription = {"create": "Operator", "deletionPolicy": "Delete"}
     api.create(build_secret(guarded.token(seconds=-60)))
     topic = new_topic()
@@ -218,7 +220,60 @@ async def test_token_is_rotated_and_the_broker_restarted(
     assert guarded.subscription(topic, "orders") == {}
 
 
-def build_secret(token: str) -> Manifest:
-    """Build the Secret of the login."""
+async def test_operator_and_consumers_have_credentials_of_their_own(
+    api: FakeApi, harness: OperatorHarness, guarded: Broker, tmp_path: Path
+) -> None:
+    topic = new_topic()
+    guarded.request("PUT", f"persistent/public/default/{topic}")
+    grant(guarded, topic, "shop")
+    api.create(build_secret(guarded.token("shop"), "shop"))
+    api.create(build_secret(guarded.token("watcher"), "watcher"))
+    logins = {"authentication": by_token("shop"), "adminAuthentication": by_token("watcher")}
+    api.create(build(guarded, topic, replicas=1, **logins))
+    peer = Peer(guarded.service_url, authentication=pulsar.AuthenticationToken(guarded.token()))
+    async with playing(api, tmp_path) as nodes:
+        await harness.eventually(
+            lambda: condition(api, "Ready") == ("True", Reason.ALL_READY), timeout=_SECONDS
+        )
+        await asyncio.to_thread(peer.send, topic, [b"hello"])
+        await harness.eventually(lambda: nodes.payloads == ["hello"], timeout=_SECONDS)
+        # Nobody gave the role watcher any right yet: the operator does not fall back to shop.
+        await harness.eventually(
+            lambda: (
+                condition(api, "AuthenticationValid") == ("False", Reason.AUTHORIZATION_FAILED)
+            ),
+            timeout=_SECONDS,
+        )
+
+        await asyncio.to_thread(grant, guarded, topic, "watcher")
+
+        await harness.eventually(
+            lambda: condition(api, "SubscriptionReady") == ("True", Reason.EXISTS),
+            timeout=_SECONDS,
+        )
+        assert condition(api, "AuthenticationValid")[0] == "True"
+        mounted = [path for path in tmp_path.rglob("token") if path.is_file()]
+        assert {read_role(path.read_text()) for path in mounted} == {"shop"}
+    await asyncio.to_thread(peer.close)
+
+
+def grant(broker: Broker, topic: str, role: str) -> None:
+    """Let a role consume a topic."""
+    broker.request("POST", f"persistent/public/default/{topic}/permissions/{role}", ["consume"])
+
+
+def read_role(token: str) -> str:
+    """Return the role that a token is for."""
+    claims = token.split(".")[1]
+    return str(json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["sub"])
+
+
+def by_token(secret: str) -> Manifest:
+    """Build a login with the token in a Secret."""
+    return {"type": "Token", "token": {"secretKeyRef": {"name": secret, "key": "token"}}}
+
+
+def build_secret(token: str, name: str = "login") -> Manifest:
+    """Build the Secret of a login."""
     data = {"token": base64.b64encode(token.encode()).decode()}
-    return build_object(SECRET, "login", "default", data=data)
+    return build_object(SECRET, name, "default", data=data)

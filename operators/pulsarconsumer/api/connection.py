@@ -138,7 +138,7 @@ class Authentication(
         _only_for("tls", "TLS"),
     ),
 ):
-    """Authentication configures how consumers and the operator authenticate to the broker.
+    """Authentication configures how consumers, or the operator, authenticate to the broker.
 
     Consumers read Secrets from files, which are updated when the Secret is rotated.
     """

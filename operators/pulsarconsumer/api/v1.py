@@ -224,14 +224,15 @@ class PulsarConsumerSpec(
         ),
         Rule(
             "!has(self.autoscaling) || self.autoscaling.engine != 'KEDA' || "
-            "!has(self.authentication) || self.authentication.type != 'OAuth2'",
+            "(has(self.adminAuthentication) ? self.adminAuthentication.type != 'OAuth2' : "
+            "!has(self.authentication) || self.authentication.type != 'OAuth2')",
             "engine KEDA cannot log in by OAuth2 key files; use engine Native",
             field_path=".autoscaling",
         ),
         Rule(
             "!has(self.autoscaling) || self.autoscaling.engine != 'KEDA' || "
             "!has(self.tls) || !has(self.tls.trustedCASecretRef) || has(self.authentication) || "
-            "(has(self.adminAddress) && self.adminAddress.startsWith('http:'))",
+            "has(self.adminAuthentication) || (has(self.adminAddress) && self.adminAddress.startsWith('http:'))",
             "engine KEDA reads tls.trustedCASecretRef only with an authentication; "
             "use engine Native",
             field_path=".autoscaling",
@@ -301,8 +302,11 @@ class PulsarConsumerSpec(
     """listenerName is the advertised listener of the brokers that consumers connect to
     (listenerName of Pulsar's clients). Defaults to the default listener of the brokers."""
     authentication: Authentication | None = None
-    """authentication configures the credentials of the consumers and the operator. Defaults to
-    none."""
+    """authentication configures the credentials of the consumers and, without adminAuthentication,
+    of the operator. Defaults to none."""
+    admin_authentication: Authentication | None = None
+    """adminAuthentication configures the credentials for the broker's admin API, which the operator
+    calls, or KEDA with engine KEDA. Consumers cannot read them. Defaults to authentication."""
     tls: TransportSecurity | None = None
     """tls configures how the certificate of the broker is verified."""
     subscription: Annotated[Subscription, UNSTORED] = Subscription()
@@ -389,6 +393,11 @@ class PulsarConsumer(
         if self.spec.topics is not None:
             return tuple(self.spec.topics)
         return () if self.spec.topic is None else (self.spec.topic,)
+
+    @property
+    def admin_login(self) -> Authentication | None:
+        """Credentials for the admin API; None for none."""
+        return self.spec.admin_authentication or self.spec.authentication
 
 
 PULSAR_CONSUMER: Final[Kind] = kind_of(PulsarConsumer)

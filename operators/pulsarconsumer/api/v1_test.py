@@ -16,6 +16,10 @@ from operators.pulsarconsumer.samples import build_manifest, parse_consumer
 
 AUTOSCALING: dict[str, Any] = {"maxReplicas": 3}
 SECRET = {"name": "login", "key": "token"}
+KEY_FILE: dict[str, Any] = {
+    "type": "OAuth2",
+    "oauth2": {"issuerURL": "https://issuer", "credentialsSecretRef": SECRET},
+}
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no topic": ({"topic": None}, "exactly one of topic, topics and topicPattern"),
@@ -51,10 +55,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "keda with a key file": (
         {
             "autoscaling": {**AUTOSCALING, "engine": "KEDA"},
-            "authentication": {
-                "type": "OAuth2",
-                "oauth2": {"issuerURL": "https://issuer", "credentialsSecretRef": SECRET},
-            },
+            "authentication": KEY_FILE,
+        },
+        "engine KEDA cannot log in",
+    ),
+    "keda with a key file of its own": (
+        {
+            "autoscaling": {**AUTOSCALING, "engine": "KEDA"},
+            "authentication": {"type": "Token", "token": {"secretKeyRef": SECRET}},
+            "adminAuthentication": KEY_FILE,
         },
         "engine KEDA cannot log in",
     ),
@@ -174,6 +183,12 @@ async def test_server_stores_the_kept_manifest_as_it_was_written(
         {"replicas": None, "autoscaling": {"targets": {"drainTimeSeconds": 60}}},
         {"subscription": {"type": "Exclusive"}, "replicas": 1},
         {"consumption": {"batch": {}}},
+        {
+            "autoscaling": {**AUTOSCALING, "engine": "KEDA"},
+            "authentication": KEY_FILE,
+            "adminAuthentication": {"type": "Token", "token": {"secretKeyRef": SECRET}},
+            "tls": {"trustedCASecretRef": SECRET},
+        },
     ],
     ids=str,
 )

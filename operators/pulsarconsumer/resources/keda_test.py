@@ -49,6 +49,14 @@ LOGINS: dict[str, tuple[dict[str, Any], str, set[str]]] = {
         "basic",
         {"username", "password"},
     ),
+    "separate": (
+        {
+            "authentication": {"type": "TLS", "tls": {"secretName": "other"}},
+            "adminAuthentication": {"type": "Token", "token": {"secretKeyRef": SECRET}},
+        },
+        "bearer",
+        {"bearerToken"},
+    ),
     "mtls": (
         {"authentication": {"type": "TLS", "tls": {"secretName": "own"}}, **TRUST},
         "tls",

@@ -105,6 +105,12 @@ def test_secrets_are_files_and_never_variables() -> None:
     assert all(m["readOnly"] for m in container(**spec)["volumeMounts"] if m["name"] != "tmp")
 
 
+def test_credentials_of_the_operator_do_not_reach_the_pods() -> None:
+    login = {"type": "Token", "token": {"secretKeyRef": {"name": "operator", "key": "jwt"}}}
+
+    assert build(adminAuthentication=login) == build()
+
+
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [

@@ -135,7 +135,7 @@ def _build_trigger(
         "activationMsgBacklogThreshold": str(scaling.activation_backlog),
         "isPartitionedTopic": "true" if partitioned else "false",
     }
-    login = consumer.spec.authentication
+    login = consumer.admin_login
     if login is not None:
         metadata["authModes"] = _MODES[login.type]
     return metadata
@@ -143,13 +143,13 @@ def _build_trigger(
 
 def _needs_secrets(consumer: PulsarConsumer) -> bool:
     # Without a mode the scaler looks at no parameter, not even at the certificates to trust.
-    return consumer.spec.authentication is not None
+    return consumer.admin_login is not None
 
 
 def _find_parameters(consumer: PulsarConsumer) -> dict[str, tuple[str, str]]:
     """Return the Secret and key of each parameter, by the names of KEDA's scaler for Pulsar."""
     found: dict[str, tuple[str, str]] = {}
-    login, tls = consumer.spec.authentication, consumer.spec.tls
+    login, tls = consumer.admin_login, consumer.spec.tls
     if login is not None and login.token is not None:
         reference = login.token.secret_key_ref
         found["bearerToken"] = (reference.name, reference.key)

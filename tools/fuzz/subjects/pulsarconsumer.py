@@ -93,7 +93,7 @@ SUBJECTS: Final = (
         ),
         render,
         passthrough=("spec.template",),
-        alternatives=("spec.authentication.oauth2.",),
+        alternatives=("spec.authentication.oauth2.", "spec.adminAuthentication.oauth2."),
         pinned=(build_spec(),),  # What the kind always had.
         live=replace(
             TestEndingConsumerConformance.subject,
@@ -108,7 +108,7 @@ SUBJECTS: Final = (
             },
             horizon=_SOON,
         ),
-        ruled=("spec.authentication.",),
+        ruled=("spec.authentication.", "spec.adminAuthentication."),
         beside=run_broker,
     ),
 )
