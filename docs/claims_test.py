@@ -41,6 +41,7 @@ _OTHERS: Final = frozenset(
         *("holderIdentity", "allowVolumeExpansion", "vmRolloutStrategy", "managedFields"),
         *("CAP_SYS_PTRACE", "snapshotInProgress", "namePrefix"),
         *("GitRepository", "dependsOn"),
+        *("AuthenticationProviderOpenID", "openIDAllowedTokenIssuers", "openIDAllowedAudiences"),
     }
 )
 

@@ -44,13 +44,11 @@ _REASONS: Final[Mapping[type[Exception], tuple[Reason, str]]] = {
     ),
     errors.AdminUnauthorized: (
         Reason.AUTHENTICATION_FAILED,
-        "the broker does not accept the credentials of spec.adminAuthentication or, without it, of"
-        " spec.authentication",
+        "the broker does not accept the credentials for the admin API, see spec.authentication",
     ),
     errors.AdminForbidden: (
         Reason.AUTHORIZATION_FAILED,
-        "spec.adminAuthentication or, without it, spec.authentication lacks permission: its role must"
-        " be allowed to consume the topic",
+        "the role of the credentials for the admin API must be allowed to consume the topic",
     ),
     errors.AdminNotFound: (
         Reason.BROKER_ERROR,
@@ -162,6 +160,8 @@ async def _read_authentication(
             "certificate": await secrets.read(name, "tls.crt", where),
             "key": await secrets.read(name, "tls.key", where),
         }
+    if login.service_account_token is not None:
+        raise SecretMissing("spec.adminAuthentication: is required with a ServiceAccountToken")
     if login.oauth2 is not None:
         oauth = login.oauth2
         raw = await secrets.refer(oauth.credentials_secret_ref, f"{where}.oauth2")
@@ -251,7 +251,9 @@ def judge(err: Exception) -> Trouble:
     if isinstance(err, SecretMissing):
         return Trouble(Reason.SECRET_MISSING, str(err))
     if isinstance(err, LoginInvalid):
-        return Trouble(Reason.SECRET_MISSING, f"the Secret with credentials for the admin API {err}")
+        return Trouble(
+            Reason.SECRET_MISSING, f"the Secret with credentials for the admin API {err}"
+        )
     if isinstance(err, errors.AdminAddressRefused):
         return Trouble(Reason.REFUSED_ADDRESS, f"spec.adminAddress: {err}")
     if isinstance(err, errors.AdminRedirected):

@@ -47,6 +47,15 @@ _SHOWN_FIELDS: Final = (
     "abandonedSubscriptions",
 )
 _NOT_ASKED: Final = "the broker is not polled"
+_NO_LOGIN: Final = (
+    "the broker is not polled: only consumers have the token of type ServiceAccountToken; set"
+    " spec.adminAuthentication"
+)
+_ABOUT_BROKER: Final = (
+    ConditionType.BROKER_REACHABLE,
+    ConditionType.SUBSCRIPTION_READY,
+    ConditionType.AUTHENTICATION_VALID,
+)
 _QUOTED: Final = 500
 """Characters of a message of others that are repeated."""
 _ENGINES: Final = {
@@ -60,7 +69,8 @@ def show_broker(consumer: PulsarConsumer, observed: Observed, now: datetime) -> 
     """Build the part of the status that reports the backlog."""
     report = observed.survey.report
     if report is None:
-        return {**_show_on(consumer.status), **show_subscriptions(consumer, None)}
+        shown_on = _show_on(consumer.status) if consumer.can_call_admin else {}
+        return {**shown_on, **show_subscriptions(consumer, None)}
     shown = PulsarConsumerStatus(
         backlog=_build_backlog(report),
         oldest_message_time=_round_time(report.oldest, now),
@@ -102,16 +112,13 @@ def judge_broker(
             _judge_subscription(consumer, survey.fresh),
             _judge_login(survey.trouble),
         ]
+    elif not consumer.can_call_admin:
+        conditions = [
+            Condition.unknown(kind, Reason.NOT_ASKED, _NO_LOGIN) for kind in _ABOUT_BROKER
+        ]
     else:
         before = {condition.type: condition for condition in current}
-        conditions = [
-            _keep(before.get(kind), kind)
-            for kind in (
-                ConditionType.BROKER_REACHABLE,
-                ConditionType.SUBSCRIPTION_READY,
-                ConditionType.AUTHENTICATION_VALID,
-            )
-        ]
+        conditions = [_keep(before.get(kind), kind) for kind in _ABOUT_BROKER]
     scaling = consumer.spec.autoscaling
     if scaling is not None:
         conditions.append(_judge_scaling(consumer, scaling, observed, plan, current))

@@ -218,7 +218,7 @@ class Reconciler:
         period = float(scaling.poll_seconds) if scaling else self._settings.poll_seconds
         if needs_answers(consumer) and not period:
             period = type(self._settings)().poll_seconds
-        if not consumer.topics or not period:
+        if not consumer.topics or not period or not consumer.can_call_admin:
             return _NOTHING_KNOWN
         address, question = admin_address(consumer), build_question(consumer)
         abandoned = find_abandoned(consumer)

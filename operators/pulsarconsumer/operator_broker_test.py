@@ -25,6 +25,8 @@ from operators.pulsarconsumer.samples import build_manifest
 from operators.pulsarconsumer.testing.broker import Broker, PulsarMissing
 
 ORDERS = Key("default", "orders")
+SHOP = "system:serviceaccount:default:shop"
+"""What Kubernetes names as the subject of the tokens of the ServiceAccount shop."""
 HANDLERS = """
 import os
 
@@ -254,6 +256,37 @@ async def test_operator_and_consumers_have_credentials_of_their_own(
         assert condition(api, "AuthenticationValid")[0] == "True"
         mounted = [path for path in tmp_path.rglob("token") if path.is_file()]
         assert {read_role(path.read_text()) for path in mounted} == {"shop"}
+    await asyncio.to_thread(peer.close)
+
+
+async def test_consumers_use_the_service_account_token_and_read_the_renewed_one(
+    api: FakeApi, harness: OperatorHarness, guarded: Broker, tmp_path: Path
+) -> None:
+    """The broker takes tokens with a key of its own in place of those of a cluster."""
+    topic = new_topic()
+    guarded.request("PUT", f"persistent/public/default/{topic}")
+    grant(guarded, topic, SHOP)
+    login = {"type": "ServiceAccountToken", "serviceAccountToken": {"audience": "pulsar"}}
+    pod = {"serviceAccountName": "shop"}
+    api.create(build(guarded, topic, replicas=1, authentication=login, template={"spec": pod}))
+    peer = Peer(guarded.service_url, authentication=pulsar.AuthenticationToken(guarded.token()))
+    async with playing(api, tmp_path) as nodes:
+        # The broker refuses this one immediately, so that the app must read the next one.
+        nodes.service_account_token = guarded.token("system:serviceaccount:default:other")
+        await harness.eventually(lambda: bool(nodes.running), timeout=_SECONDS)
+        assert condition(api, "AuthenticationValid") == ("Unknown", Reason.NOT_ASKED)
+        (process,) = nodes.running
+        await harness.eventually(
+            lambda: "not subscribed: " in process.get("/readyz")[1], timeout=_SECONDS
+        )
+        nodes.service_account_token = guarded.token(SHOP)
+
+        await harness.eventually(
+            lambda: condition(api, "Ready") == ("True", Reason.ALL_READY), timeout=_SECONDS
+        )
+        await asyncio.to_thread(peer.send, topic, [b"hello"])
+        await harness.eventually(lambda: nodes.payloads == ["hello"], timeout=_SECONDS)
+        assert nodes.running == [process]
     await asyncio.to_thread(peer.close)
 
 

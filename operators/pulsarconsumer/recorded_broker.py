@@ -110,7 +110,7 @@ class RecordedBroker:
             held[words[1]] = 0
             return 204, None
         if name in self.forbidden:
-            return 403, {"reason": "Unauthorized to validateTopicOperation"}
+            return 401, {"reason": "Unauthorized to validateTopicOperation"}
         topic = self.topics.get(name)
         if topic is None:
             return 404, {"reason": f"Topic persistent://public/default/{name} not found"}

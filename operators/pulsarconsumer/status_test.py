@@ -106,6 +106,19 @@ def test_restart_shows_on_what_was_shown() -> None:
     assert first["backlog"]["messagesEstimate"] == 99_000
 
 
+def test_nothing_is_shown_of_a_broker_that_the_operator_cannot_log_in_to_any_more() -> None:
+    first = show(parse_consumer(), Observed(deployment=view(), survey=SUBSCRIBED))
+    token = {"type": "ServiceAccountToken", "serviceAccountToken": {"audience": "pulsar"}}
+    changed = PulsarConsumer.parse({**build_consumer(authentication=token), "status": first})
+
+    status = show(changed, Observed(deployment=view()))
+
+    assert "backlog" in first
+    assert "backlog" not in status
+    for name in ("BrokerReachable", "SubscriptionReady", "AuthenticationValid"):
+        assert reasons(status)[name] == ("Unknown", Reason.NOT_ASKED)
+
+
 def test_small_changes_of_a_busy_topic_change_no_status() -> None:
     other = Survey(Report((TopicReport("my-topic", entries=1187, messages=98_801),)))
 

@@ -76,6 +76,7 @@ class AuthenticationType(StrEnum):
     OAUTH2 = "OAuth2"
     BASIC = "Basic"
     TLS = "TLS"
+    SERVICE_ACCOUNT_TOKEN = "ServiceAccountToken"  # noqa: S105 the name of a type, no password
 
 
 class KeyReference(KubernetesModel):
@@ -121,6 +122,17 @@ class TLSAuthentication(KubernetesModel):
     """secretName is a Secret with the keys tls.crt and tls.key."""
 
 
+class ServiceAccountTokenAuthentication(KubernetesModel):
+    """ServiceAccountTokenAuthentication logs in by a token of the pods' ServiceAccount."""
+
+    audience: Annotated[ShortText, Field(min_length=1)]
+    """audience is the audience of the token, which the brokers must accept. Use one that other
+    services, such as the Kubernetes API server, do not accept."""
+    expiration_seconds: Annotated[int, Field(ge=600, le=86_400)] = 3600
+    """expirationSeconds is the requested lifetime of the token. The kubelet renews the token before
+    it expires."""
+
+
 def _only_for(name: str, of: str) -> Rule:
     return Rule(
         f"has(self.{name}) == (self.type == '{of}')",
@@ -136,6 +148,7 @@ class Authentication(
         _only_for("oauth2", "OAuth2"),
         _only_for("basic", "Basic"),
         _only_for("tls", "TLS"),
+        _only_for("serviceAccountToken", "ServiceAccountToken"),
     ),
 ):
     """Authentication configures how consumers, or the operator, authenticate to the broker.
@@ -144,7 +157,7 @@ class Authentication(
     """
 
     type: AuthenticationType
-    """type is Token, OAuth2, Basic or TLS."""
+    """type is Token, OAuth2, Basic, TLS or ServiceAccountToken."""
     token: TokenAuthentication | None = None
     """token is for type Token."""
     oauth2: OAuth2Authentication | None = None
@@ -153,6 +166,8 @@ class Authentication(
     """basic is for type Basic."""
     tls: TLSAuthentication | None = None
     """tls is for type TLS."""
+    service_account_token: ServiceAccountTokenAuthentication | None = None
+    """serviceAccountToken is for type ServiceAccountToken, which only consumers can use."""
 
 
 class TransportSecurity(KubernetesModel):

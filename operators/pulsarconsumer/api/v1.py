@@ -232,10 +232,28 @@ class PulsarConsumerSpec(
         Rule(
             "!has(self.autoscaling) || self.autoscaling.engine != 'KEDA' || "
             "!has(self.tls) || !has(self.tls.trustedCASecretRef) || has(self.authentication) || "
-            "has(self.adminAuthentication) || (has(self.adminAddress) && self.adminAddress.startsWith('http:'))",
+            "has(self.adminAuthentication) || "
+            "(has(self.adminAddress) && self.adminAddress.startsWith('http:'))",
             "engine KEDA reads tls.trustedCASecretRef only with an authentication; "
             "use engine Native",
             field_path=".autoscaling",
+        ),
+        Rule(
+            "!has(self.adminAuthentication) || "
+            "self.adminAuthentication.type != 'ServiceAccountToken'",
+            "adminAuthentication cannot be a ServiceAccountToken: only pods of consumers have it",
+            field_path=".adminAuthentication",
+        ),
+        Rule(
+            "!has(self.authentication) || self.authentication.type != 'ServiceAccountToken' || "
+            "has(self.adminAuthentication) || "
+            "((!has(self.autoscaling) || self.autoscaling.engine == 'HPA') && "
+            "(!has(self.subscription) || (self.subscription.create == 'Consumer' && "
+            "self.subscription.deletionPolicy == 'Retain' && !has(self.subscription.seek))))",
+            "adminAuthentication is required with a ServiceAccountToken for autoscaling by backlog,"
+            " and to create, delete or seek subscriptions: the operator has no such token",
+            field_path=".adminAuthentication",
+            reason="FieldValueRequired",
         ),
         Rule(
             "!has(self.autoscaling) || self.autoscaling.engine == 'HPA' || "
@@ -306,7 +324,8 @@ class PulsarConsumerSpec(
     of the operator. Defaults to none."""
     admin_authentication: Authentication | None = None
     """adminAuthentication configures the credentials for the broker's admin API, which the operator
-    calls, or KEDA with engine KEDA. Consumers cannot read them. Defaults to authentication."""
+    calls, or KEDA with engine KEDA. Consumers cannot read them. Defaults to authentication, except
+    for type ServiceAccountToken: then the admin API is not called."""
     tls: TransportSecurity | None = None
     """tls configures how the certificate of the broker is verified."""
     subscription: Annotated[Subscription, UNSTORED] = Subscription()
@@ -398,6 +417,12 @@ class PulsarConsumer(
     def admin_login(self) -> Authentication | None:
         """Credentials for the admin API; None for none."""
         return self.spec.admin_authentication or self.spec.authentication
+
+    @property
+    def can_call_admin(self) -> bool:
+        """Whether the operator has what the spec names to log in to the admin API."""
+        login = self.admin_login
+        return login is None or login.service_account_token is None
 
 
 PULSAR_CONSUMER: Final[Kind] = kind_of(PulsarConsumer)

@@ -20,6 +20,10 @@ KEY_FILE: dict[str, Any] = {
     "type": "OAuth2",
     "oauth2": {"issuerURL": "https://issuer", "credentialsSecretRef": SECRET},
 }
+SERVICE_ACCOUNT: dict[str, Any] = {
+    "type": "ServiceAccountToken",
+    "serviceAccountToken": {"audience": "pulsar"},
+}
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no topic": ({"topic": None}, "exactly one of topic, topics and topicPattern"),
@@ -66,6 +70,22 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             "adminAuthentication": KEY_FILE,
         },
         "engine KEDA cannot log in",
+    ),
+    "service account of the operator": (
+        {"adminAuthentication": SERVICE_ACCOUNT},
+        "only pods of consumers have it",
+    ),
+    "service account and backlog": (
+        {"authentication": SERVICE_ACCOUNT, "autoscaling": AUTOSCALING},
+        "adminAuthentication is required with a ServiceAccountToken",
+    ),
+    "service account and deletion": (
+        {"authentication": SERVICE_ACCOUNT, "subscription": {"deletionPolicy": "Delete"}},
+        "adminAuthentication is required with a ServiceAccountToken",
+    ),
+    "service account for anything": (
+        {"authentication": {"type": "ServiceAccountToken", "serviceAccountToken": {}}},
+        "audience",
     ),
     "keda with a certificate alone": (
         {
@@ -183,6 +203,12 @@ async def test_server_stores_the_kept_manifest_as_it_was_written(
         {"replicas": None, "autoscaling": {"targets": {"drainTimeSeconds": 60}}},
         {"subscription": {"type": "Exclusive"}, "replicas": 1},
         {"consumption": {"batch": {}}},
+        {"authentication": SERVICE_ACCOUNT, "subscription": {"type": "Failover"}},
+        {
+            "autoscaling": AUTOSCALING,
+            "authentication": SERVICE_ACCOUNT,
+            "adminAuthentication": KEY_FILE,
+        },
         {
             "autoscaling": {**AUTOSCALING, "engine": "KEDA"},
             "authentication": KEY_FILE,

@@ -44,6 +44,9 @@ _REDIRECTS: Final = 3
 _REDIRECTING: Final = frozenset({307, 308})
 _FIRST_FAILURE: Final = 300
 _UNAUTHORIZED: Final = 401
+_FORBIDDEN: Final = 403
+_DENIED: Final = b"Unauthorized to validate"
+"""What brokers respond with status 401 to a role that they know and that lacks a permission."""
 _BODY_LIMIT: Final = 16 * 2**20
 """Longest response in bytes: a consumer takes about 900 bytes in each partition."""
 _EARLIEST: Final = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
@@ -226,6 +229,8 @@ class PulsarAdmin:
                     raise AdminRedirected(f"{operation}: more than {_REDIRECTS} redirects")
         except (AddressRefused, aiohttp.ClientError, TimeoutError, OSError) as err:
             raise _explain(operation, err) from err
+        if status == _UNAUTHORIZED and _DENIED in content:
+            status = _FORBIDDEN
         if status == _UNAUTHORIZED and self._login.key_file is not None:
             forget_token(self._login.key_file)
         if status >= _FIRST_FAILURE:

@@ -47,6 +47,12 @@ EVERYTHING: dict[str, dict[str, Any]] = {
         }
     },
     "basic": {"authentication": {"type": "Basic", "basic": {"secretName": "own"}}},
+    "service account": {
+        "authentication": {
+            "type": "ServiceAccountToken",
+            "serviceAccountToken": {"audience": "pulsar"},
+        }
+    },
     "mtls": {
         "serverAddress": "pulsar+ssl://pulsar:6651",
         "authentication": {"type": "TLS", "tls": {"secretName": "own"}},

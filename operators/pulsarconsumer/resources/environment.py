@@ -11,7 +11,11 @@ from typing import Final
 
 from libs.common.crd import KubernetesModel
 from libs.common.kinds import Manifest
-from operators.pulsarconsumer.api.connection import Authentication, Switch
+from operators.pulsarconsumer.api.connection import (
+    Authentication,
+    AuthenticationType,
+    Switch,
+)
 from operators.pulsarconsumer.api.consuming import BatchDelivery, KeyOrder, RetryStrategy
 from operators.pulsarconsumer.api.v1 import PulsarConsumer
 from operators.pulsarconsumer.resources.files import (
@@ -105,8 +109,10 @@ def _subscription(consumer: PulsarConsumer) -> Variables:
 
 
 def _authentication(login: Authentication) -> Variables:
-    yield "AUTH_TYPE", str(login.type)
-    if login.token is not None:
+    by_service_account = login.service_account_token is not None
+    # For the broker, the token of a ServiceAccount is a token as any other.
+    yield "AUTH_TYPE", str(AuthenticationType.TOKEN if by_service_account else login.type)
+    if login.token is not None or by_service_account:
         yield "TOKEN_FILE", f"{AUTH_DIRECTORY}/token"
     if login.oauth2 is not None:
         yield "OAUTH2_CREDENTIALS_FILE", f"{AUTH_DIRECTORY}/credentials.json"

@@ -10,7 +10,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from libs.common.kinds import Manifest
-from operators.pulsarconsumer.api.connection import Authentication
+from operators.pulsarconsumer.api.connection import (
+    Authentication,
+    ServiceAccountTokenAuthentication,
+)
 from operators.pulsarconsumer.api.consuming import Encryption
 from operators.pulsarconsumer.api.v1 import PulsarConsumer
 
@@ -71,6 +74,8 @@ def _login(login: Authentication) -> Iterator[Mounted]:
     if login.token is not None:
         reference = login.token.secret_key_ref
         yield _secret("auth", reference.name, {reference.key: "token"}), AUTH_DIRECTORY
+    if login.service_account_token is not None:
+        yield _project(login.service_account_token), AUTH_DIRECTORY
     if login.oauth2 is not None:
         reference = login.oauth2.credentials_secret_ref
         items = {reference.key: "credentials.json"}
@@ -93,6 +98,19 @@ def _keys(encryption: Encryption) -> Manifest:
     ]
     projected = {"defaultMode": _GROUP_READABLE, "sources": sources}
     return {"name": "encryption", "projected": projected}
+
+
+def _project(token: ServiceAccountTokenAuthentication) -> Manifest:
+    source = {
+        "audience": token.audience,
+        "expirationSeconds": token.expiration_seconds,
+        "path": "token",
+    }
+    projected = {
+        "defaultMode": _GROUP_READABLE,
+        "sources": [{"serviceAccountToken": source}],
+    }
+    return {"name": "auth", "projected": projected}
 
 
 def _secret(name: str, secret: str, items: Mapping[str, str]) -> Manifest:

@@ -105,6 +105,22 @@ def test_secrets_are_files_and_never_variables() -> None:
     assert all(m["readOnly"] for m in container(**spec)["volumeMounts"] if m["name"] != "tmp")
 
 
+def test_token_of_the_service_account_is_projected_for_its_audience() -> None:
+    token = {"audience": "pulsar", "expirationSeconds": 900}
+    login = {"type": "ServiceAccountToken", "serviceAccountToken": token}
+    spec = {"authentication": login, "template": {"spec": {"serviceAccountName": "shop"}}}
+
+    held = {volume["name"]: volume for volume in pod(**spec)["volumes"]}
+
+    (source,) = held["auth"]["projected"]["sources"]
+    assert source == {"serviceAccountToken": {**token, "path": "token"}}
+    assert variables(**spec)["AUTH_TYPE"] == "Token"
+    assert variables(**spec)["TOKEN_FILE"] == "/etc/pulsar/auth/token"
+    assert pod(**spec)["serviceAccountName"] == "shop"
+    # The token for the API server itself stays out of the pod.
+    assert pod(**spec)["automountServiceAccountToken"] is False
+
+
 def test_credentials_of_the_operator_do_not_reach_the_pods() -> None:
     login = {"type": "Token", "token": {"secretKeyRef": {"name": "operator", "key": "jwt"}}}
 

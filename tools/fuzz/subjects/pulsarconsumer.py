@@ -93,7 +93,12 @@ SUBJECTS: Final = (
         ),
         render,
         passthrough=("spec.template",),
-        alternatives=("spec.authentication.oauth2.", "spec.adminAuthentication.oauth2."),
+        alternatives=(
+            "spec.authentication.oauth2.",
+            "spec.authentication.serviceAccountToken.",
+            "spec.adminAuthentication.oauth2.",
+            "spec.adminAuthentication.serviceAccountToken.",
+        ),
         pinned=(build_spec(),),  # What the kind always had.
         live=replace(
             TestEndingConsumerConformance.subject,
