@@ -124,8 +124,8 @@ async def read_login(consumer: PulsarConsumer, client: Client) -> Login:
     """Read what the spec says of logging in.
 
     Raises:
-        SecretMissing: A Secret is not as it is to be.
-        LoginInvalid: What it holds has not the form that it should have.
+        SecretMissing: A Secret or a key in it does not exist.
+        LoginInvalid: The content of the Secret is malformed.
     """
     secrets = Secrets(client, consumer.metadata.namespace)
     found: dict[str, Any] = {}
@@ -182,8 +182,8 @@ async def open_admin(
     """Build the client of the admin API with the credentials as they are now.
 
     Raises:
-        SecretMissing: A Secret is not as it is to be.
-        LoginInvalid: What it holds has not the form that it should have.
+        SecretMissing: A Secret or a key in it does not exist.
+        LoginInvalid: The content of the Secret is malformed.
     """
     return PulsarAdmin(
         address,

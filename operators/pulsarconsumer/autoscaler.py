@@ -121,7 +121,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """How many consumers there are to be.
+    """The desired number of consumers.
 
     Attributes:
         replicas: The number.
@@ -152,7 +152,7 @@ class Scaler:
         """Decide by what the broker reported.
 
         Args:
-            current: Number of consumers that there are to be now.
+            current: Current desired number of consumers.
             report: What the broker reported.
             now: Time in seconds; may jump.
         """
@@ -190,7 +190,7 @@ class Scaler:
         """Decide while the broker cannot be queried: keep the number, or raise it; never lower it.
 
         Args:
-            current: Number of consumers that there are to be now.
+            current: Current desired number of consumers.
             failures: How many looks failed in a row.
         """
         fallback = self.policy.fallback
@@ -327,6 +327,6 @@ class Scaler:
 
 
 def _trim(needs: tuple[Need, ...], now: float, horizon: float) -> tuple[Need, ...]:
-    """Drop needs that no window reaches, and those of a clock that was ahead."""
+    """Drop needs outside of all windows, and needs from a clock that was ahead."""
     kept = [need for need in needs if need.time <= now and now - need.time <= horizon]
     return tuple(kept[-_REMEMBERED:])

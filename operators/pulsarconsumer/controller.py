@@ -128,7 +128,7 @@ class Reconciler:
         await self._connections.close()
 
     async def reconcile(self, ctx: Context) -> Result | None:
-        """Make one pass over a PulsarConsumer that is to be there."""
+        """Reconcile a PulsarConsumer that is not being deleted."""
         consumer = PulsarConsumer.parse(ctx.primary)
         self._gauges.use(ctx)
         self._forget_gone(ctx)
@@ -157,7 +157,7 @@ class Reconciler:
         return Result.from_outcome(outcome, requeue_after=min(waits, default=None))
 
     async def finalize(self, ctx: Context) -> Result | None:
-        """Make one pass over a PulsarConsumer that is being deleted; None lets it go."""
+        """Reconcile a PulsarConsumer that is being deleted; None removes the finalizer."""
         consumer = PulsarConsumer.parse(ctx.primary)
         if consumer.spec.subscription.deletion_policy is not DeletionPolicy.DELETE:
             return None
@@ -303,7 +303,8 @@ class Reconciler:
             return noted, 0.0
         name = f"seek {noted.id}"
         if held is None or held.id != noted.id:
-            # The note first: the next reconcile moves. An id may have been that of an earlier seek.
+            # Record the seek first: the next reconcile executes it. An earlier seek may have had
+            # the same id.
             self._desk.drop(ctx.key, name)
             return noted, 0.01
 

@@ -1,10 +1,11 @@
-"""Metrics of the pulsarconsumer operator, beside those that every operator has."""
+"""Metrics of the pulsarconsumer operator, in addition to the common metrics."""
 
 from typing import Final
 
 from libs.common.metric_specs import MetricKind, MetricSpec
 
-# A scrape adds that of the operator as `namespace`, so that of the object has another name.
+# A scrape adds the namespace of the operator as `namespace`, so the label of the object has another
+# name.
 _OBJECT: Final = ("object_namespace", "object")
 
 LOOKS: Final = MetricSpec(

@@ -48,7 +48,7 @@ class DeploymentView:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What there is.
+    """The observed objects of a PulsarConsumer.
 
     Attributes:
         deployment: The Deployment that belongs to the PulsarConsumer; None when there is none.

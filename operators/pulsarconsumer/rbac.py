@@ -27,4 +27,4 @@ RULES: tuple[PolicyRule, ...] = (
     # One by one, by name: there is no list and no watch, so no Secret is held that nobody names.
     grant(SECRET, "get", why="read the credentials for brokers"),
 )
-"""Rules of the operator itself; those of the framework are added by the generator."""
+"""Rules of the operator itself; the generator adds the rules of the framework."""

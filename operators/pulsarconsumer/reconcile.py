@@ -40,7 +40,7 @@ class Plan:
 
     Attributes:
         batches: Steps, in batches that follow each other.
-        replicas: Number of consumers that there are to be.
+        replicas: Desired number of consumers.
         held: Whether the Deployment waits for the subscription.
         missing: Kinds that the spec needs and the cluster does not have.
         fault: Why the consumers would refuse to start with the spec; empty if they would not. The
@@ -66,7 +66,7 @@ def plan_consumer(
 
     Args:
         consumer: What is asked for.
-        observed: What there is.
+        observed: Observed objects.
         image: Image where the spec names none.
         owner: Controller reference.
         user_ids: Whether pods have a fixed user and group.
@@ -109,7 +109,7 @@ def choose_replicas(consumer: PulsarConsumer, observed: Observed) -> int:
 
 
 def current_replicas(consumer: PulsarConsumer, observed: Observed) -> int:
-    """Return the number of consumers that there are to be now, as a basis for the next decision."""
+    """Return the current desired number of consumers, as a basis for the next decision."""
     spec = consumer.spec
     if observed.deployment is not None:
         return observed.deployment.wanted
@@ -122,7 +122,8 @@ def current_replicas(consumer: PulsarConsumer, observed: Observed) -> int:
 def is_held(consumer: PulsarConsumer, observed: Observed) -> bool:
     """Return whether pods of the present spec have to wait for the subscription.
 
-    Those of the spec before continue meanwhile. A broker that is down later holds nothing up.
+    Consumers of the previous spec continue in the meantime. A broker that is down later blocks
+    nothing.
     """
     if consumer.spec.subscription.create is not SubscriptionCreator.OPERATOR:
         return False
@@ -164,7 +165,7 @@ def admin_address(consumer: PulsarConsumer) -> str:
 def _build_sides(
     consumer: PulsarConsumer, observed: Observed, owner: Manifest
 ) -> dict[Kind, Manifest]:
-    """Build the objects beside the Deployment that the spec asks for."""
+    """Build the objects other than the Deployment."""
     built: dict[Kind, Manifest | None] = {
         POD_DISRUPTION_BUDGET: build_disruption_budget(consumer, owner),
         POD_MONITOR: build_pod_monitor(consumer, owner),

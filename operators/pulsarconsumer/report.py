@@ -174,7 +174,7 @@ class Report:
 
     @property
     def consumed(self) -> tuple[TopicReport, ...]:
-        """All topics that the consumers read: those of the spec and the retry topic."""
+        """All topics that the consumers read: the topics of the spec and the retry topic."""
         return self.topics if self.retry is None else (*self.topics, self.retry)
 
     @property
@@ -189,7 +189,7 @@ class Report:
 
     @property
     def consumers(self) -> int:
-        """Consumers that are connected, those of the topic that has most."""
+        """Number of connected consumers, of the topic with most consumers."""
         return max((topic.consumers for topic in self.topics), default=0)
 
     @property

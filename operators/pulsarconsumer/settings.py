@@ -22,15 +22,15 @@ class Settings(CommonSettings):
     template."""
 
     poll_seconds: float = Field(default=30, ge=0, le=3600)
-    """poll_seconds is the time between two looks at the broker for the status of a PulsarConsumer
-    without autoscaling; 0 asks only where the spec needs an answer."""
+    """poll_seconds is the time between two queries of the broker for the status of a PulsarConsumer
+    without autoscaling; with 0, the broker is only queried if the spec requires it."""
 
     broker_timeout_seconds: float = Field(default=5, gt=0, le=60)
     """broker_timeout_seconds is the time that one request to a broker may take."""
 
     broker_patience_seconds: float = Field(default=0.25, ge=0, le=5)
-    """broker_patience_seconds is the time that a reconcile waits for a broker that answered last
-    time; the answer of a slower one is picked up later."""
+    """broker_patience_seconds is the time that a reconcile waits for a broker that responded last
+    time; the response of a slower broker is used later."""
 
     max_broker_looks: int = Field(default=16, ge=1, le=1000)
     """max_broker_looks is the number of PulsarConsumers for which brokers are asked at a time."""

@@ -33,14 +33,14 @@ def build_status(
     seek: SeekStatus | None,
     now: datetime,
 ) -> Manifest:
-    """Build the status that is to be there.
+    """Build the desired status.
 
     Args:
         consumer: What is asked for.
-        observed: What there is, after the steps of this reconcile.
+        observed: Observed objects after the steps of this reconcile.
         plan: What was planned.
         outcome: What became of it.
-        seek: What to tell of the last seek.
+        seek: Status of the last seek.
         now: Time of the transitions that happen here.
     """
     broker = _judge_broker(consumer, observed, plan)
@@ -77,7 +77,7 @@ def build_final_status(
 
 
 def plan_seek(consumer: PulsarConsumer, now: datetime) -> SeekStatus | None:
-    """Return what the status is to tell of a seek: a new one with the time that it moves to.
+    """Return the status of a seek; for a new one, with the time to which it moves.
 
     The time is noted before anything is moved, so that moving again after a crash moves to the same
     place and no message that came meanwhile is skipped.
@@ -102,7 +102,7 @@ def judge_deployment(
 
     Args:
         consumer: What is asked for.
-        observed: What there is.
+        observed: Observed objects.
         plan: What was planned.
         outcome: What became of it.
         cause: Why consumers may not be ready, as far as the broker says; empty for nothing.

@@ -1,1 +1,1 @@
-"""Benchmarks beside peers: each figure is measured with its peer in one run, on one machine."""
+"""Benchmarks with peers: each figure and its peer are measured in one run, on one machine."""

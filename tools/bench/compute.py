@@ -1,7 +1,7 @@
 """Time Instances and their Operations in the simulator of KubeVirt: `./dev bench compute`.
 
-Compute and ipam are processes of their own beside a real kube-apiserver; the simulator runs in this
-process and does each thing in no time, so that what is measured is what the operators add.
+Compute and ipam are separate processes with a real kube-apiserver; the simulator runs in this
+process and acts without delay, so that only the time of the operators is measured.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ async def wait_for(
 
 
 def is_running(instance: Manifest) -> bool:
-    """Return whether an Instance runs and its address leads to it."""
+    """Return whether an Instance runs and its address is routed to it."""
     conditions = (instance.get("status") or {}).get("conditions") or ()
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 

@@ -117,7 +117,7 @@ class AppCost:
         name: Which one.
         loop: The loop that it is compared with; itself for a loop.
         rate: Messages a second.
-        ratio: Its rate beside that of the loop.
+        ratio: Rate relative to the rate of the bare loop.
         cpu_us: Microseconds of CPU a message.
         memory_mib: Most resident memory.
     """
@@ -179,7 +179,7 @@ def _produce(
 
 
 def _java_command(broker: Broker, topic: str, subscription: str, messages: int) -> list[str]:
-    # The client is that of the broker, and the source is compiled when it is run.
+    # The client library comes from the broker, and the source is compiled at run time.
     assets = find_pulsar()
     source = Path(__file__).with_name("Consumer.java")
     classpath = f"{assets / 'lib'}/*"
@@ -269,7 +269,7 @@ def _build_work(word: str, client: pulsar.Client, copies: str) -> Callable[[Any]
     if word == "wait":
         return _wait
     if word == "retry":
-        # Its subscription keeps the copies, as that of the app does.
+        # Its subscription keeps the copies, like the subscription of the app.
         client.subscribe(copies, SUBSCRIPTION).close()
         producer = client.create_producer(copies)
         return lambda message: producer.send(message.data(), properties=message.properties())

@@ -1,8 +1,7 @@
 """What many PulsarConsumers cost the operator that keeps them, from nothing and at rest.
 
-The operator is a process of its own beside a real kube-apiserver without kubelets; the broker is
-the recorded one of the tests, which answers immediately and costs the operator what a real one
-does.
+The operator is a separate process with a real kube-apiserver without kubelets; the broker is the
+recorded one of the tests, which answers immediately and costs the operator what a real one does.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ SCENARIOS: Final[Mapping[str, Mapping[str, Any]]] = {
     "status alone, a look each 30 s": {},
     "autoscaling, a look each 15 s": {"replicas": None, "autoscaling": {"maxReplicas": _MOST}},
 }
-"""What each PulsarConsumer has beside the fields that the kind always had."""
+"""Fields of each PulsarConsumer in addition to the original fields of the kind."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Time how claims get their addresses: `./dev bench ipam`.
 
-The operator is a process of its own beside a real kube-apiserver; claims come from one client, 64
-at a time. A claim is timed from the response to its create until a watch shows its address.
+The operator is a separate process with a real kube-apiserver; claims come from one client, 64 at a
+time. A claim is timed from the response to its create until a watch shows its address.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Sizes:
     Attributes:
         claims: Of the empty and of the nearly full pool.
         growth: Of each growing pool.
-        beside: Of ipam and of its peer, beside each other.
+        beside: Results of ipam and of its peer.
     """
 
     claims: int

@@ -1,8 +1,8 @@
 """What jmxexporter costs: `./dev bench jmxexporter`, with --fleet on the kind cluster too.
 
-Beside each other: the guard and the agent of the jmx_exporter project, in JVMs of their own; the
+Compared are: the guard and the agent of the jmx_exporter project, in JVMs of their own; the
 operator at 2,000 pods of which 5 match, on an API server without kubelets; and, with --fleet, the
-time from a pod's Ready to its first scrape, and that of so many pods in one go.
+time from a pod's Ready to its first scrape, for one pod and for many pods together.
 """
 
 from __future__ import annotations

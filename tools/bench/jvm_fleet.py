@@ -65,7 +65,7 @@ class Fleet:
 
     Args:
         client: Connection with all rights.
-        namespace: Where they are; the operator works there.
+        namespace: Namespace of the pods, which the operator watches.
     """
 
     def __init__(self, client: Client, namespace: str) -> None:
@@ -133,8 +133,8 @@ class Fleet:
     async def time_new_pod(self) -> float:
         """Time a pod that comes while the exporter is there, from its Ready to a good scrape.
 
-        The operator annotates a pod after an injector has scraped it, so the time has its two
-        turns over the API server in it, too.
+        The operator annotates a pod after an injector has scraped it, so the time includes two
+        round trips to the API server.
         """
         await self.ask()
         await self.add(_name_pod(0))

@@ -48,7 +48,7 @@ def build_pod_spec() -> Manifest:
 
 
 def build_replica_set(namespace: str, name: str, replicas: int) -> Manifest:
-    """Build a ReplicaSet whose pod is that of the default PodSet."""
+    """Build a ReplicaSet with the pod template of the default PodSet."""
     labels = {"app": name, "version": "v0.1"}
     spec = {
         "replicas": replicas,
@@ -66,7 +66,7 @@ async def make_namespace(client: Client, name: str) -> str:
 
 
 class PodCounter:
-    """Count the pods of a namespace where they are stored.
+    """Counts the pods of a namespace in etcd.
 
     A list of the API server costs it a millisecond or more: asked each hundredth of a second it
     would slow down what is measured. A count of etcd is a look into its index.

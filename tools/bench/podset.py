@@ -1,4 +1,4 @@
-"""PodSet beside the ReplicaSet controller: `./dev bench podset`."""
+"""PodSet compared with the ReplicaSet controller: `./dev bench podset`."""
 
 from __future__ import annotations
 

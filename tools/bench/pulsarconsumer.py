@@ -1,4 +1,4 @@
-"""What pulsarconsumer costs: `./dev bench pulsarconsumer`, its app beside a bare loop, and itself.
+"""Cost of pulsarconsumer and its app, compared with a bare loop: `./dev bench pulsarconsumer`.
 
 The app and the loops share a broker on this machine; the operator has an API server of its own, and
 a thousand PulsarConsumers.

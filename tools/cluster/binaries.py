@@ -55,7 +55,7 @@ def ensure_assets(
 ) -> Path:
     """Return a directory with etcd, kube-apiserver, kubectl and the other components.
 
-    KUBEBUILDER_ASSETS is respected where it is set.
+    KUBEBUILDER_ASSETS is used if it is set.
 
     Raises:
         ToolError: KUBEBUILDER_ASSETS lacks a program, or the build failed.
@@ -82,7 +82,7 @@ def ensure_assets(
 def ensure_tool(name: str, progress: Progress | None = None, cache: Cache | None = None) -> Path:
     """Return the program `name` at its pinned version, built when it is missing.
 
-    The names are those of `TOOL_MODULES` and `TOOL_DIRECTORIES`: helm, kind, kustomize, kwok ...
+    The names are the keys of `TOOL_MODULES` and `TOOL_DIRECTORIES`: helm, kind, kustomize, kwok ...
 
     Raises:
         ToolError: The name is unknown, or the build failed.

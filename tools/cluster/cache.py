@@ -1,8 +1,8 @@
 """The user cache: results kept by the hash of what makes them, made once, whole or not at all.
 
-A result is built in a directory beside its place and renamed into it. So what is found under its
-name is complete, an interruption leaves only a building directory that the next run clears, and
-two runs at once wait for each other instead of colliding.
+A result is built in a temporary directory and then renamed. So a result with its final name is
+complete, an interruption only leaves a temporary directory that the next run removes, and two
+concurrent runs wait for each other.
 """
 
 from __future__ import annotations

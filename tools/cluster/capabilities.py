@@ -11,12 +11,12 @@ _SYS_RESOURCE: Final = 24
 
 
 def parse_bounding_set(status: str) -> int:
-    """Return the bounding set of a `/proc/<pid>/status` text; all where it names none."""
+    """Return the bounding set in a `/proc/<pid>/status` text, or all capabilities."""
     match = re.search(r"^CapBnd:\s*([0-9a-f]+)$", status, re.MULTILINE)
     return int(match[1], 16) if match else -1
 
 
 def lacks_sys_resource(status: str | None = None) -> bool:
-    """Tell whether CAP_SYS_RESOURCE can never be had here, which stock runc takes for granted."""
+    """Return whether CAP_SYS_RESOURCE, which stock runc requires, is not available here."""
     text = Path("/proc/self/status").read_text() if status is None else status
     return not parse_bounding_set(text) >> _SYS_RESOURCE & 1

@@ -1,4 +1,4 @@
-"""Short commands whose output is the answer; long ones go through `Progress.run`."""
+"""Short commands whose output is the result; long ones use `Progress.run`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read(
 
     Args:
         command: The program and its arguments.
-        env: Variables set on top of those of this process.
+        env: Variables in addition to the environment of this process.
         stdin: Text given to the command.
         seconds: How long it may take.
 
@@ -53,7 +53,7 @@ def read(
 def succeeds(
     command: Sequence[str | Path], *, env: Mapping[str, str] | None = None, seconds: float = 20.0
 ) -> bool:
-    """Tell whether a command runs and exits with 0 in time."""
+    """Return whether a command exits with 0 in time."""
     try:
         read(command, env=env, seconds=seconds)
     except ToolError:

@@ -14,7 +14,7 @@ from tools.cluster.progress import Progress
 
 
 def is_debian_root() -> bool:
-    """Tell whether packages can be installed here: Debian or a kin of it, and root."""
+    """Return whether packages can be installed: on Debian or a derivative, as root."""
     return shutil.which("apt-get") is not None and os.geteuid() == 0
 
 
@@ -64,7 +64,7 @@ def find_mirror(root: Path = Path("/etc/apt")) -> str | None:
 
 
 def list_sources(suite: str, *, security: bool = False) -> list[str]:
-    """Return the sources of a suite for mmdebstrap, which has a default where there are none."""
+    """Return the sources of a suite for mmdebstrap; empty for its default."""
     mirror = find_mirror()
     if mirror is None:
         return []

@@ -1,4 +1,4 @@
-"""A docker that answers: the user's own, else a private daemon where one can be started.
+"""A working docker: the user's own, or a private daemon if one can be started.
 
 The private daemon keeps its images, containers and socket under the cache, leaves the firewall of
 the machine alone and ends with `./dev down --all`.
@@ -55,11 +55,11 @@ class Docker:
         return commands.read(command, env=self.environment(), stdin=stdin, seconds=seconds)
 
     def has_image(self, image: str) -> bool:
-        """Tell whether the daemon holds the image."""
+        """Return whether the daemon has the image."""
         return commands.succeeds(["docker", "image", "inspect", image], env=self.environment())
 
     def uses_cgroup_v1(self) -> bool:
-        """Tell whether containers run on the first version of cgroups."""
+        """Return whether containers use cgroups v1."""
         return self.read("info", "--format", "{{.CgroupVersion}}").strip() == "1"
 
 
@@ -89,7 +89,7 @@ def ensure_docker(progress: Progress, cache: Cache | None = None) -> Docker:
         raise ToolError(f"{_NO_DOCKER}{_explain_silence()}")
     with cache.lock("docker"):
         debian.install_packages(_PACKAGES, progress)
-        # Where there is a service manager, installing docker has just started it.
+        # If there is a service manager, the installation has just started docker.
         if docker := find_docker(cache):
             return docker
         return _start(progress, cache)
@@ -122,7 +122,7 @@ def own_daemon_pid(cache: Cache | None = None) -> int | None:
 
 
 def stop_docker(cache: Cache | None = None) -> bool:
-    """Stop the private daemon and all that runs in it; tell whether there was one.
+    """Stop the private daemon and its containers; return whether it was running.
 
     Raises:
         ToolError: The daemon does not exit.
@@ -146,8 +146,8 @@ def build_daemon_command(home: Path, runtime: Path, wrapper: Path | None) -> lis
     """Return the command line of a private daemon.
 
     Args:
-        home: Where it keeps everything that outlives it.
-        runtime: Where it keeps sockets and state that do not.
+        home: Directory of persistent data.
+        runtime: Directory of sockets and temporary state.
         wrapper: The runc to use in place of the stock one.
     """
     command = ["dockerd", "--data-root", home / "data", "--exec-root", runtime]

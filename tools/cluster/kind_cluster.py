@@ -96,7 +96,7 @@ class KindCluster:
         return docker_module.list_containers(docker, f"{_LABEL}={self.name}")
 
     def is_up(self) -> bool:
-        """Tell whether the cluster answers now; nothing is started."""
+        """Return whether the cluster responds; nothing is started."""
         return self.kubeconfig.exists() and self.kubectl().answers()
 
     def up(self, progress: Progress, workers: int | None = None) -> None:

@@ -51,11 +51,11 @@ class Kubectl:
         return found
 
     def answers(self) -> bool:
-        """Tell whether the API server is ready."""
+        """Return whether the API server is ready."""
         return self.find_problem() is None
 
     def find_problem(self) -> str | None:
-        """Return why the API server cannot be used, in kubectl's words; None where it can."""
+        """Return the error of kubectl if the API server cannot be used, or None."""
         command = self.command("get", "--raw", "/readyz", "--request-timeout", "5s")
         try:
             commands.read(command, seconds=_ANSWER_SECONDS)
@@ -68,13 +68,13 @@ class Kubectl:
 
 
 def is_condition_true(item: Mapping[str, Any], condition: str = "Ready") -> bool:
-    """Tell whether an object reports the condition as True."""
+    """Return whether an object reports the condition as True."""
     found = item.get("status", {}).get("conditions", [])
     return any(one["type"] == condition and one["status"] == "True" for one in found)
 
 
 def is_ready(item: Mapping[str, Any]) -> bool:
-    """Tell whether a node, pod or Deployment is ready, or has done its work."""
+    """Return whether a node, pod or Deployment is ready, or a pod has succeeded."""
     if item["kind"] == "Deployment":
         return is_condition_true(item, "Available")
     ended: bool = item.get("status", {}).get("phase") == "Succeeded"

@@ -74,7 +74,7 @@ def ensure_node_image(docker: Docker, progress: Progress, cache: Cache | None = 
 
 
 def refused_recently(cache: Cache, now: float) -> bool:
-    """Tell whether the registry refused the image within the last day; `now` in seconds."""
+    """Return whether the registry refused the image within the last day; `now` in seconds."""
     try:
         return now - float(cache.path("node-image-refused").read_text()) < _REFUSAL_SECONDS
     except (OSError, ValueError):
@@ -104,7 +104,7 @@ def _pull(docker: Docker, progress: Progress) -> bool:
 
 
 def registry_answers(url: str = "https://registry-1.docker.io/v2/", seconds: float = 8.0) -> bool:
-    """Tell whether the registry is there; it answers 401 to those without a token."""
+    """Return whether the registry responds; without a token, the response is 401."""
     try:
         with urllib.request.urlopen(url, timeout=seconds):
             return True
@@ -142,7 +142,7 @@ def ensure_programs(progress: Progress, cache: Cache) -> Programs:
         return ensure_tool(name, progress, cache)
 
     return Programs(
-        # Our own multi-call binary, also where KUBEBUILDER_ASSETS names another directory.
+        # Our own multi-call binary, even if KUBEBUILDER_ASSETS names another directory.
         kube=ensure_assets(progress, cache, environ={}) / "kube",
         coredns=tool("coredns"),
         crictl=tool("crictl"),

@@ -65,7 +65,7 @@ def install_rootfs(directory: Path, progress: Progress) -> None:
 
 
 def run_in_rootfs(rootfs: Path, script: str, progress: Progress) -> str:
-    """Run a shell script inside the root; its mounts end with it, also when it is killed."""
+    """Run a shell script in the root; its mounts end with it, even if it is killed."""
     enter = 'mount -t proc proc "$0/proc" && exec chroot "$0" /bin/sh -euc "$1"'
     return progress.run(["unshare", "--mount", "sh", "-euc", enter, str(rootfs), script])
 

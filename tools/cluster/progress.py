@@ -1,4 +1,4 @@
-"""What a person sees while long work runs: steps, times, what goes on now, where the log is."""
+"""Progress of long work on the terminal: steps, times, current activity, path of the log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tools.cluster.cache import Cache
 from tools.cluster.errors import CommandFailed
 
 _HEARTBEAT: Final = 30.0
-"""Seconds between the lines that say that a step still runs, where there is no terminal."""
+"""Seconds between lines about a running step, if there is no terminal."""
 _NOTE_WIDTH: Final = 100
 
 type Started = Callable[[subprocess.Popen[bytes]], None]
@@ -166,7 +166,7 @@ class Progress:
                         live.refresh()
                         self._live = None
             finally:
-                # Not before the display has ended: it draws the steps once more when it does.
+                # Only after the display has ended, because it draws the steps again at its end.
                 self._steps.clear()
 
     @contextlib.contextmanager

@@ -42,7 +42,7 @@ class CloudDemo:
     Args:
         target: Cluster with the operators.
         namespace: Where everything is made.
-        console: Where it is shown.
+        console: Console for the output.
     """
 
     def __init__(self, target: Target, namespace: str, console: Console) -> None:

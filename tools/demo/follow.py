@@ -16,7 +16,7 @@ from tools.cluster.kubectl import Kubectl
 _POLL_SECONDS: Final = 0.7
 
 type Probe = Callable[[], bool]
-"""Tell whether it is done."""
+"""Returns whether the step is done."""
 
 
 class Follower:
@@ -25,7 +25,7 @@ class Follower:
     Args:
         kubectl: Asks the cluster.
         namespace: Where the objects are.
-        console: Where it is shown: on a terminal the table moves, elsewhere each change is a line.
+        console: Console for the output: a live table on a terminal, else one line for each change.
     """
 
     def __init__(self, kubectl: Kubectl, namespace: str, console: Console) -> None:
@@ -48,7 +48,7 @@ class Follower:
 
         Args:
             what: Arguments of `kubectl get`.
-            probe: Tells whether it holds.
+            probe: Returns whether the condition is met.
             seconds: How long that may take.
 
         Raises:

@@ -39,7 +39,7 @@ class KubeVirtDemo:
     Args:
         cluster: Cluster with KubeVirt, the operators and the guest image.
         namespace: Where the objects are created.
-        console: Where it is shown.
+        console: Console for the output.
     """
 
     def __init__(self, cluster: KindCluster, namespace: str, console: Console) -> None:

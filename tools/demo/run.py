@@ -1,4 +1,4 @@
-"""From a bare machine to running operators: each step can be run again, and goes on."""
+"""From a bare machine to running operators: each step can be repeated, and continues."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run_demo(
     started = time.monotonic()
     progress = open_progress("demo")
     console = Console(highlight=False)
-    # What is wrong without a cluster is told before one is made, which takes minutes.
+    # Report errors that need no cluster before creating one, which takes minutes.
     examples = find_all_examples(operators)
     if not (kubeconfig or context):
         if build:

@@ -121,7 +121,8 @@ class Arena:
         if not is_of_the_operator(request) or self.harness is None or self.harness.restarting:
             return False
         self.harness.restarting = True
-        # A request is served in the context of the server; what is beside was set in that of users.
+        # A request is served in the context of the server; other state was set in the context of
+        # users.
         restart = self.harness.restart(crash=True)
         self._crash = asyncio.create_task(restart, context=self._context)
         return True
@@ -149,7 +150,7 @@ class Arena:
     # What must hold.
 
     async def settle(self) -> None:
-        """Let operator and cluster react to each other to the end."""
+        """Run operator and cluster until they converge."""
         harness = self.harness
         assert harness is not None
         async with asyncio.timeout(_SECONDS):
@@ -166,7 +167,7 @@ class Arena:
                 await asyncio.sleep(_POLL)
 
     async def find_problems(self) -> list[str]:
-        """List what does not hold of a settled operator."""
+        """List violated invariants of a converged operator."""
         assert self.harness is not None
         mark = self.api.mark()
         await self.settle()

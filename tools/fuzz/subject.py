@@ -29,13 +29,13 @@ NAMESPACE: Final = "default"
 UID: Final = "11111111-1111-4111-8111-111111111111"
 
 type Beside = Callable[[FakeApi], AbstractContextManager[Mapping[str, Any]]]
-"""Runs what an operator reaches beside the API server; yields the fields that lead there."""
+"""Runs the external systems of an operator; yields the fields that name them."""
 type Render = Callable[[Manifest], Sequence[Manifest]]
 """Make children of an object, as a first reconcile does; raises TerminalError for a bad spec."""
 
 
 def run_nothing(_: FakeApi) -> AbstractContextManager[Mapping[str, Any]]:
-    """Run nothing beside the API server."""
+    """Run no external system."""
     return nullcontext({})
 
 
@@ -79,8 +79,8 @@ class FuzzSubject:
             fields alone is never let in, for the rest of them is missing.
         ruled: Fields that rules in CEL bind to others. The fake API server does not know the rules,
             so the state machine leaves these fields as they are.
-        beside: Runs what the operator reaches beside the API server, for the state machine. The
-            fields of the spec that it yields are in every object there, whatever was generated.
+        beside: Runs the external systems of the operator, for the state machine. Every generated
+            object gets the fields of the spec that it yields.
     """
 
     operator: str

@@ -47,8 +47,8 @@ class Step:
         environment: Variables added to the environment of the gate.
         needs: Prerequisites to prepare: `assets`, `helm`, `jvm`, `pulsar`, `images`,
             `cluster`.
-        beside: Whether it runs in the background of later steps, because it mostly waits or has
-            only one process.
+        beside: Whether it runs in the background of later steps, because it mostly waits or uses
+            one process.
         optional: Whether it runs only if `--only` names it.
     """
 
@@ -66,7 +66,7 @@ def build_steps(python: str) -> tuple[Step, ...]:
     """Build the steps.
 
     Args:
-        python: Interpreter with the locked packages: the one that runs the gate.
+        python: Interpreter with the locked packages, which runs the gate.
     """
     return (
         # In the background of the static checks, each of which has only one process.

@@ -80,7 +80,7 @@ def _check(root: Path, ids: list[str] | None, helm: Path | None) -> int:
 
 
 def _find_helm() -> Path | None:
-    """Find or build helm; None, with a line that says so, where it cannot be had."""
+    """Find or build helm; None, with a message, if that is not possible."""
     if chosen := os.environ.get(HELM_VARIABLE):
         return Path(chosen)
     try:

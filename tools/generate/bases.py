@@ -124,7 +124,7 @@ def drop_helm_labels(manifest: Manifest) -> Manifest:
 
 
 def is_hook(manifest: Manifest) -> bool:
-    """Tell whether Helm runs an object instead of installing it."""
+    """Return whether an object is a hook of Helm."""
     return _HOOK in (manifest["metadata"].get("annotations") or {})
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 MEND: Final = "./dev generate"
-"""The command that writes what is generated."""
+"""The command that writes the generated files."""
 
 OWNED: Final = (
     "helm/*/files/crds/*",
@@ -35,7 +35,7 @@ class Drift:
 
     Attributes:
         path: Path from the root.
-        cause: `missing` and `changed` files are mended by writing, an `orphan` by deleting.
+        cause: `missing` and `changed` files must be written, an `orphan` must be deleted.
         diff: Unified diff from the tree to what it should be; empty for orphans.
     """
 
@@ -99,7 +99,7 @@ def write_files(
 
 
 def render_report(drifts: Iterable[Drift]) -> str:
-    """Render all drifts, ending with the command that mends them; empty when there are none."""
+    """Render all drifts and the command that fixes them; empty if there are none."""
     lines = [str(drift) for drift in drifts]
     return "\n".join([*lines, "", f"Run `{MEND}` and commit the result."]) if lines else ""
 

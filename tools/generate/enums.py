@@ -11,7 +11,7 @@ from libs.common.crd.schema import reflow
 
 
 def member_docs(enum: type[StrEnum]) -> dict[str, str]:
-    """Return the docstring of each member by its value; empty where there is none."""
+    """Return the docstring of each member by its value; empty if it has none."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(enum)))
     body = next(node for node in tree.body if isinstance(node, ast.ClassDef)).body
     docs = {member.value: "" for member in enum}

@@ -31,7 +31,7 @@ class GuestImage:
     """The files of a built guest.
 
     Attributes:
-        folder: Where they are.
+        folder: Folder of the files.
         key: What they were built from.
     """
 

@@ -29,7 +29,7 @@ _DEPENDS: Final = b"\0depends="
 
 
 def is_module(name: str) -> bool:
-    """Tell whether a path is that of a compressed module."""
+    """Return whether a path is a compressed module."""
     return name.endswith(_SUFFIX)
 
 

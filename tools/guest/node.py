@@ -71,7 +71,7 @@ class NodeGuest:
     """The files of a built node.
 
     Attributes:
-        folder: Where they are.
+        folder: Folder of the files.
         key: What they were built from.
     """
 

@@ -133,7 +133,7 @@ def list_own_entries() -> Iterator[Entry]:
 
 
 def is_kept(name: str) -> bool:
-    """Tell whether the guest takes a file of the packages as it is."""
+    """Return whether a file of the packages is copied to the guest unchanged."""
     if name in _PROGRAMS:
         return True
     folder, _, file = name.rpartition("/")
@@ -143,7 +143,7 @@ def is_kept(name: str) -> bool:
 
 
 def is_python(name: str) -> bool:
-    """Tell whether the guest takes a Python module of the packages, compiled."""
+    """Return whether a Python module of the packages is compiled for the guest."""
     for root in (_PYTHON, _YAML):
         if name.startswith(root) and name.endswith(".py"):
             top, _, rest = name.removeprefix(root).partition("/")

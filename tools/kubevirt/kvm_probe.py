@@ -1,4 +1,4 @@
-"""Tells whether hardware virtualization works, by running a few instructions in a guest.
+"""Checks whether hardware virtualization works, by running a few instructions in a guest.
 
 The device /dev/kvm proves little: on some virtual machines it exists, and guests still die on an
 instruction that the host emulates instead of running it. So the probe computes with the x87 unit,
@@ -61,7 +61,7 @@ _PROTECTED: Final = 1
 
 
 def kvm_works() -> bool:
-    """Tell whether a guest runs under KVM on this machine.
+    """Return whether a guest runs under KVM on this machine.
 
     On processors other than x86-64 a usable device counts as working. The trial runs in a process
     of its own, because a broken KVM may kill it or never return.
@@ -81,7 +81,7 @@ def kvm_works() -> bool:
 
 
 def run_guest() -> bool:
-    """Run the program in a virtual machine, and tell whether it computed the sum.
+    """Run the program in a virtual machine, and return whether it computed the sum.
 
     Raises:
         OSError: KVM refused a step.
@@ -117,7 +117,7 @@ def enter_protected_mode(special: bytearray) -> bytearray:
 
 
 def is_sum(state: mmap.mmap | bytes) -> bool:
-    """Tell whether the state of a virtual processor says that it wrote the sum to the port."""
+    """Return whether a virtual processor wrote the sum to the port."""
     (reason,) = struct.unpack_from("<I", state, 8)
     if reason != _EXIT_IO:
         return False

@@ -56,7 +56,7 @@ def build_installation(texts: Iterable[str], surroundings: Surroundings) -> Inst
 
 
 def has_image_volumes(runtime: str) -> bool:
-    """Tell whether a container runtime mounts images as volumes; unknown ones are taken to do."""
+    """Return whether a container runtime mounts images as volumes, or is unknown."""
     found = re.fullmatch(r"containerd://v?(\d+)\.(\d+)\..*", runtime)
     return found is None or (int(found[1]), int(found[2])) >= _IMAGE_VOLUMES
 

@@ -54,12 +54,12 @@ class State:
 
     @property
     def installed(self) -> bool:
-        """Tell whether the real KubeVirt or CDI is there, available or not."""
+        """Return whether the real KubeVirt or CDI is installed, available or not."""
         return any(part.phase for part in self.parts)
 
     @property
     def ready(self) -> bool:
-        """Tell whether both are available."""
+        """Return whether both are available."""
         return all(part.available for part in self.parts)
 
     def describe(self) -> str:
@@ -99,7 +99,7 @@ def build_part(title: str, version: str, items: Sequence[Mapping[str, Any]]) -> 
 
 
 def is_emulated(kubevirt: Mapping[str, Any]) -> bool:
-    """Tell whether a KubeVirt resource asks for software emulation."""
+    """Return whether a KubeVirt resource requests software emulation."""
     configuration = kubevirt.get("spec", {}).get("configuration") or {}
     return bool((configuration.get("developerConfiguration") or {}).get("useEmulation"))
 

@@ -1,4 +1,4 @@
-"""Run the simulator beside an API server: `python -m tools.kubevirt_sim --kubeconfig FILE`."""
+"""Run the simulator for an API server: `python -m tools.kubevirt_sim --kubeconfig FILE`."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """Describe how the import of a disk goes.
+    """The course of the import of a disk.
 
     Attributes:
         seconds: How long it takes (`import-seconds`).

@@ -22,7 +22,7 @@ class Member:
         begins: Whether it begins the cluster (`kubeadm init`), or joins one (`kubeadm join`).
         ca: Certificate of the authority of the cluster, as PEM.
         ca_key: Its key, where the guest has it: on nodes of the control plane.
-        hosts: Names and addresses that the certificate of the API is to be for.
+        hosts: Names and addresses for the certificate of the API.
         labels: Labels that the node registers with.
         taints: Taints that the node registers with.
         version: Version of the cluster that it begins; empty for one that joins.

@@ -1,7 +1,7 @@
 """Defaults that KubeVirt's webhook gives to an instance. Pure.
 
 `pkg/defaults/defaults.go`: the CPU topology, room for hot-plug (four times the sockets and the
-memory), and the status from which hot-plug is told. Memory can be hot-plugged from 1 GiB on.
+memory), and the status that shows a hot-plug. Memory can be hot-plugged from 1 GiB on.
 """
 
 from __future__ import annotations

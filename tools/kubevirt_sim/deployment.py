@@ -138,7 +138,7 @@ def _build_role() -> Manifest:
                 "verbs": ["get", "create", "patch"],
             },
             {
-                # Who may clone disks of another namespace.
+                # Permission to clone disks of another namespace.
                 "apiGroups": ["authorization.k8s.io"],
                 "resources": ["subjectaccessreviews"],
                 "verbs": ["create"],

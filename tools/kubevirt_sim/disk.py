@@ -46,7 +46,7 @@ class Site:
         storage: Storage that the cluster offers.
         bind: Seconds until a volume is bound on a class that waits for the first consumer.
         order: How the import goes.
-        left: Tells how much of a step is left.
+        left: Returns the remaining time of a step.
         now: Time.
     """
 
@@ -64,7 +64,7 @@ class DiskPlan:
 
     Attributes:
         create: Claim to create.
-        bind: Whether the claim is to be bound to a volume.
+        bind: Whether the claim should be bound to a volume.
         status: Status from now on; None to leave it.
         collect: Whether it is deleted, and its claim kept.
         wait: Seconds until another look; None for none.

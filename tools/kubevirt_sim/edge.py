@@ -25,7 +25,7 @@ class Stage:
 
     Attributes:
         timing: How long things take.
-        watches: How long things have been going on.
+        watches: Duration of running steps.
         mode: Who runs pods and binds claims.
         image: Image of launcher pods.
         heartbeats: Whether nodes renew their Leases.

@@ -1,13 +1,13 @@
 """Guests that run kubeadm, simulated: a fake API for each cluster, whose Nodes guests register.
 
-Nothing of Kubernetes runs in these clusters. What is there is what others see of them: an
-API over HTTPS with the certificates that the guest was given, which keeps objects as the real one
-does, and a Node for each guest that has booted with the data to join. A Node is ready for as long
-as its guest runs; the API answers for as long as a guest of the control plane does. There is no
-etcd, so no node of a control plane can be replaced. The image of a guest counts as one of the
+No component of Kubernetes runs in these clusters. The simulator only provides what other programs
+see: an API over HTTPS with the certificates that the guest was given, which keeps objects as the
+real one does, and a Node for each guest that has booted with the data to join. A Node is ready for
+as long as its guest runs; the API responds for as long as a guest of the control plane runs. There
+is no etcd, so no node of a control plane can be replaced. The image of a guest counts as one of the
 version that `kubeadm-config` has when the guest joins with its disk. The state of a cluster
-survives reboots of its guests. Of the end of the simulator it survives that there is such a
-cluster, for which the claims of the disks of its control plane have a mark: guests join it again.
+survives reboots of its guests. After a restart of the simulator only the existence of a cluster is
+known, from a mark on the claims of the disks of its control plane: guests join it again.
 
 All clusters are behind one address. Which one is meant, the name in the TLS handshake says.
 """
@@ -77,7 +77,7 @@ class GuestCluster:
     """One simulated cluster.
 
     Attributes:
-        ca: Certificate of its authority; clusters are told apart by it.
+        ca: Certificate of its authority, which identifies the cluster.
         hosts: Names that its API is asked for by.
         api: Its API.
         tls: TLS of its API.

@@ -55,7 +55,7 @@ class World:
         guest: How the guest behaves.
         boots: Whether its disk can be booted from. QEMU runs all the same, and the instance is
             ready: only an agent never connects (recording `7-noboot`).
-        left: Tells how much of a step is left.
+        left: Returns the remaining time of a step.
         silent: Whether the node of the guest has stopped.
         lost: Whether it has been silent for longer than KubeVirt waits.
         now: Time.

@@ -191,8 +191,8 @@ def _build_steps(ctx: Context, vmi: Manifest, plan: InstancePlan, stage: Stage) 
 def end_pod(pod: Manifest, stage: Stage, ctx: Context, *, well: bool) -> Step:
     """Build the step that ends the containers of a launcher.
 
-    A pod on a kubelet of the cluster cannot be told to end by itself, and one that never got a node
-    has none to end: they are deleted.
+    A pod on a real kubelet cannot be stopped in another way, and a pod without a node has nothing
+    to stop: they are deleted.
     """
     if not stage.simulated or not text_at(pod, "spec", "nodeName"):
         return Delete.of(POD, pod)
@@ -231,7 +231,7 @@ def _plan_gates(ctx: Context, vmi: Manifest, pods: Sequence[Manifest], stage: St
     paused = holds(vmi, "Paused")
     for pod in pods:
         if text_at(pod, "status", "phase") != "Running" or is_deleting(pod):
-            # Before that the kubelet writes, and two writers at once would be in each other's way.
+            # Before that the kubelet writes the status, and two concurrent writers would conflict.
             continue
         target = pod["metadata"]["name"] == text_at(state, "targetPod")
         closed = moving and (window == "none-ready" or (window == "source-ready" and target))

@@ -65,7 +65,7 @@ def plan_pod(
         pods: All pods of the simulator's scheduler on the node.
         guest: How the guest behaves that it holds.
         timing: How long things take.
-        left: Tells how much of a step is left.
+        left: Returns the remaining time of a step.
         now: Time.
     """
     if is_silent(node):
@@ -141,7 +141,7 @@ def plan_placement(
         pods: All pods of the simulator's scheduler.
         guest: How the guest behaves that it holds.
         timing: How long things take.
-        left: Tells how much of a step is left.
+        left: Returns the remaining time of a step.
         now: Time.
     """
     wait = left("schedule", timing.schedule)

@@ -27,7 +27,7 @@ def short_hash(*parts: str) -> str:
 
 
 def launcher_name(vmi: Mapping[str, Any], migration_uid: str = "") -> str:
-    """Return the name of the launcher of an instance, or of the one that a migration goes to."""
+    """Return the name of the launcher of an instance, or of the target launcher of a migration."""
     name = key_of(vmi).name
     suffix = short_hash(uid_of(vmi), migration_uid)
     return f"virt-launcher-{name}"[:57].rstrip("-.") + f"-{suffix}"
@@ -156,7 +156,7 @@ def find_launcher(
 
 
 def _is_old(pod: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
-    """Return whether a pod came by a migration before the one that is under way."""
+    """Return whether a pod was created by a migration before the current one."""
     job = text_map_at(pod, "metadata", "labels").get(MIGRATION_JOB, "")
     return job != text_at(state, "migrationUid")
 

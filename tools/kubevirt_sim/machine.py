@@ -54,7 +54,7 @@ class MachinePlan:
 
 
 def strategy_of(vm: Mapping[str, Any]) -> str:
-    """Return the run strategy, also where the old field `running` says it."""
+    """Return the run strategy, including from the old field `running`."""
     spec = map_at(vm, "spec")
     if strategy := text_at(spec, "runStrategy"):
         return strategy

@@ -42,7 +42,7 @@ class Scene:
         pods: Launcher pods of the instance.
         others: Other migrations that are under way.
         copy: How the copy goes.
-        left: Tells how much of a step is left.
+        left: Returns the remaining time of a step.
         pending_limit: Seconds that it waits for a node.
         silent: Whether one of the two nodes has stopped.
         now: Time.
@@ -85,7 +85,7 @@ _NOTHING: Final = MigrationPlan()
 
 
 def plan_migration(migration: Manifest, scene: Scene) -> MigrationPlan:
-    """Plan one step of a migration, also of one that is being deleted: that aborts it."""
+    """Plan one step of a migration. The deletion of a migration aborts it."""
     phase = text_at(migration, "status", "phase")
     if phase in FINAL:
         return _finish(migration, scene)
@@ -288,7 +288,7 @@ def _holds_guest(vmi: Manifest | None, target: Manifest) -> bool:
 def _fail(
     migration: Manifest, scene: Scene, reason: str, *, aborted: bool = False
 ) -> MigrationPlan:
-    """Plan the end of a migration without a move; the instance is told first."""
+    """Plan the failure of a migration; the status of the instance is written first."""
     vmi = scene.vmi
     held = map_at(vmi or {}, "status", "migrationState")
     ours = text_at(held, "migrationUid") == uid_of(migration)

@@ -1,7 +1,7 @@
 """`printableStatus` of a machine: the first word of KubeVirt's own list that fits.
 
-The order is that of `setPrintableStatus` in KubeVirt's VM controller and is part of what the
-simulator promises: `printable_test.py` has it as a table.
+The order is the same as in `setPrintableStatus` of KubeVirt's VM controller, and is part of the
+contract of the simulator: `printable_test.py` has it as a table.
 """
 
 from __future__ import annotations

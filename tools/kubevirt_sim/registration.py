@@ -78,7 +78,7 @@ def _build_webhooks(namespace: str, port: int, bundle: str) -> Manifest:
         "expression": 'object.metadata.name.startsWith("virt-launcher")',
     }
     # As with KubeVirt and CDI, nobody changes machines and disks, or evicts a launcher, while they
-    # are down. Evictions of other pods must go on.
+    # are down. Evictions of other pods must remain possible.
     return build_object(
         WEBHOOKS,
         NAME,

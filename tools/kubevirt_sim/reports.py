@@ -41,7 +41,7 @@ def build_running_status(
     Args:
         vmi: The instance, in phase Running.
         pods: Its launcher pods.
-        pod: The one that holds the guest.
+        pod: Pod that runs the guest.
         claims: Claims of its disks, by name.
         guest: How the guest behaves.
         agent: Whether the guest agent is connected.

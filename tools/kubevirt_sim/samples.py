@@ -94,7 +94,7 @@ def build_migration(
     guest: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Manifest:
-    """Build the wish to move an instance."""
+    """Build a migration of an instance."""
     notes = {PREFIX + each: value for each, value in (guest or {}).items()}
     kind = VIRTUAL_MACHINE_INSTANCE_MIGRATION
     return build_object(

@@ -1,4 +1,4 @@
-"""Settings of the simulator as a process; the runtime's own are those of every operator."""
+"""Settings of the simulator as a process, in addition to the settings of the runtime."""
 
 from __future__ import annotations
 

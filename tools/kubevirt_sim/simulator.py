@@ -1,4 +1,4 @@
-"""`KubeVirtSim`: the simulator as a library, beside any API server."""
+"""`KubeVirtSim`: the simulator as a library, for any API server."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class KubeVirtSim:
         await self.client.close()
 
     async def start(self) -> None:
-        """Start the controllers, also again after `stop`: then as a new process with no memory."""
+        """Start the controllers; after `stop`, they start like a new process without memory."""
         await self.install()
         self.stage.watches = Stopwatches(self.clock)
         self.stage.placements.clear()
@@ -183,7 +183,7 @@ class KubeVirtSim:
     # The world.
 
     async def install(self) -> None:
-        """Install the CRDs, and the nodes where they are played.
+        """Install the CRDs, and simulated nodes if requested.
 
         Raises:
             SimulatorConflict: The cluster has CRDs of the real thing.

@@ -162,7 +162,7 @@ def _finish(ctx: Context, snapshot: Manifest, machine: Manifest, included: Seque
             build_condition("Progressing", False, "Operation complete"),
             build_condition("Ready", True, "Ready"),
         ],
-        # A snapshot that holds nothing is ready, too.
+        # An empty snapshot is ready as well.
         readyToUse=True,
         sourceUID=uid_of(machine),
         creationTime=render_time(ctx.now()),

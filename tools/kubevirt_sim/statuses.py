@@ -47,7 +47,7 @@ def build_condition(
 def merge_conditions(
     held: Iterable[Mapping[str, Any]], wanted: Iterable[Mapping[str, Any]], now: datetime
 ) -> list[Manifest]:
-    """Give conditions their times: that of a status which has not changed is kept."""
+    """Set the times of conditions; the time is kept if the status has not changed."""
     before = {condition.get("type"): condition for condition in held}
     merged = []
     for condition in wanted:

@@ -95,7 +95,7 @@ class ScaledClock:
 
 
 class Stopwatches:
-    """Measure for how long something of an object has been going on.
+    """Measures the duration of steps of objects.
 
     What is measured lives in memory alone: a simulator that is restarted begins each wait again.
 
@@ -104,7 +104,7 @@ class Stopwatches:
     """
 
     def __init__(self, clock: Clock) -> None:
-        """Start with nothing going on."""
+        """Start without running steps."""
         self.clock = clock
         self._began: dict[str, dict[str, float]] = {}
 
@@ -120,7 +120,7 @@ class Stopwatches:
         return rest if rest > 1e-6 else 0.0
 
     def elapsed(self, uid: str, step: str) -> float:
-        """Return the seconds that a step has been going on; the first question begins it."""
+        """Return the seconds since a step began; the first call begins the step."""
         now = self.clock.monotonic()
         return now - self._began.setdefault(uid, {}).setdefault(step, now)
 

@@ -42,10 +42,11 @@ def operator_visibility():
 
 
 def app_visibility(operator):
-    # What an operator runs in its pods, an image of its own beside that of the operator. Neither imports
-    # the other, so that neither's packages get into the other's image; they meet in the environment of
-    # the container. Tests of the operator may hold what it renders against what the app takes; that no
-    # more than tests do is import-linter's business, since Pants does not tell them apart here.
+    # What an operator runs in its pods, an image of its own beside that of the operator. Neither
+    # imports the other, so that neither's packages get into the other's image; their interface is
+    # the environment of the container. Tests of the operator can check its output with the parser
+    # of the app; import-linter checks that only tests do so, because Pants cannot distinguish them
+    # here.
     __dependencies_rules__(
         (
             "*",

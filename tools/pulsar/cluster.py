@@ -50,7 +50,7 @@ def ensure_image(progress: Progress, cache: Cache) -> str:
         ToolError: The jars, the packages or docker cannot be had.
     """
     jars = ensure_pulsar(progress, cache) / "lib"
-    # What was built from other files has the one name, too.
+    # Images that were built from other files have the same name.
     exact = f"{IMAGE}-{image_key()}"
 
     def build(folder: Path) -> None:

@@ -36,10 +36,10 @@ def ensure_pulsar(
 ) -> Path:
     """Return a folder with `lib/*.jar` and `java`, fetched when it is missing.
 
-    SLIPWAY_PULSAR is respected where it is set.
+    SLIPWAY_PULSAR is used if it is set.
 
     Raises:
-        ToolError: Java or Maven cannot be had, or a jar is not the one that is locked.
+        ToolError: Java or Maven is not available, or a jar does not match its locked hash.
     """
     if chosen := environ.get(ASSETS_VARIABLE):
         return Path(chosen)
@@ -84,7 +84,7 @@ def find_java(progress: Progress) -> Path:
 
 
 def java_version(java: Path) -> int:
-    """Return the major version of a Java; 0 where it says none, as Java 8 does."""
+    """Return the major version of a Java; 0 if it prints none, like Java 8."""
     try:
         return parse_java_version(commands.read([java, "--version"]))
     except ToolError:
@@ -92,7 +92,7 @@ def java_version(java: Path) -> int:
 
 
 def parse_java_version(text: str) -> int:
-    """Return the major version from what `java --version` prints; 0 where it names none."""
+    """Return the major version in the output of `java --version`, or 0."""
     match = re.search(r"^\w+ (\d+)", text, re.MULTILINE)
     return int(match[1]) if match else 0
 

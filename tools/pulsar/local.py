@@ -39,7 +39,7 @@ def up(progress: Progress, cache: Cache, ports: tuple[int, int] = (PORT, HTTP_PO
 
 
 def check_ports(ports: tuple[int, int]) -> None:
-    """Check that both ports are free: that of clients, and that of the admin API.
+    """Check that both ports are free: the port for clients and the port of the admin API.
 
     Raises:
         ToolError: One is taken.
@@ -54,7 +54,7 @@ def check_ports(ports: tuple[int, int]) -> None:
 
 
 def down(cache: Cache) -> bool:
-    """Stop the broker and tell whether one ran; its data stays."""
+    """Stop the broker and return whether it was running; its data is kept."""
     folder = cache.path("pulsar-data", "broker.pid").parent
     pid = find_pid(folder)
     if pid is None:
@@ -73,7 +73,7 @@ def find_pid(folder: Path) -> int | None:
     """Return the process id of the broker that was started for a folder, or None."""
     with contextlib.suppress(OSError, ValueError):
         pid = int((folder / "broker.pid").read_text())
-        # The number may be that of another process by now.
+        # Another process may have the number by now.
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
         return pid if str(folder).encode() in command else None
     return None

@@ -172,7 +172,7 @@ def write_files(
 
 
 def push_chart(chart: Path, options: argparse.Namespace, progress: Progress) -> None:
-    """Push a chart beside the images, into the folder `charts` of the registry.
+    """Push a chart into the folder `charts` of the registry that has the images.
 
     Raises:
         CommandFailed: The registry refused it.

@@ -48,7 +48,7 @@ def build_chart(source: Path, target: Path, image: Image | None, app: Image | No
 
     Args:
         source: Folder of the chart in the checkout.
-        target: Folder to make; its name is that of the chart.
+        target: Folder to create; its name is the name of the chart.
         image: Image of the operator; None leaves the one of the checkout's values.
         app: Image of its app, if it has one.
 

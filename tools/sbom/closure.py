@@ -103,7 +103,7 @@ def _requirements(name: str) -> Iterator[str]:
 
 
 def find_modules(start: str) -> set[Path]:
-    """Return the files of ours that a module leads to, itself among them."""
+    """Return the files of ours that a module imports directly or indirectly, including itself."""
     seen: set[Path] = set()
     todo = [path for path in [_path_of(start)] if path]
     while todo:
@@ -118,7 +118,7 @@ def find_modules(start: str) -> set[Path]:
 
 
 def _find_imports(start: str) -> set[str]:
-    """Return the top-level modules of others that a module of ours leads to."""
+    """Return the top-level third-party modules that a module imports directly or indirectly."""
     tops = {
         module.partition(".")[0] for path in find_modules(start) for module in _imports_of(path)
     }

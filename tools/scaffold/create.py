@@ -77,7 +77,7 @@ def _write_draft(root: Path, draft: Path, names: Names) -> None:
 
 
 def _take_over(draft: Path, root: Path) -> list[Path]:
-    """Copy what is new or other in the draft; links are new where they are not there."""
+    """Copy new and changed files of the draft, and links that do not exist yet."""
     taken = []
     for source in sorted(draft.rglob("*")):
         target = root / source.relative_to(draft)

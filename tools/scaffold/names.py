@@ -1,4 +1,4 @@
-"""Names of a new operator of this repository, in place of those of the tutorial."""
+"""Names of a new operator of this repository, which replace the names of the tutorial."""
 
 from __future__ import annotations
 

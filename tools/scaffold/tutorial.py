@@ -32,7 +32,7 @@ def follow(root: Path, names: Names, page: str) -> None:
 
     Args:
         root: The checkout; it has the `SOURCES`.
-        names: Names in the place of those of the tutorial.
+        names: Names that replace the names of the tutorial.
         page: Text of the tutorial.
     """
     files = read_files(page)

@@ -149,7 +149,7 @@ class Pods:
         return AppProcess({**environ, **own}, folder)
 
     def kill_one(self, dice: random.Random) -> bool:
-        """Kill a process without warning, and tell whether there was one."""
+        """Kill a process without warning, and return whether there was one."""
         running = [pod for pod in self.pods if pod.process.process.poll() is None]
         if running:
             dice.choice(running).process.process.send_signal(signal.SIGKILL)
@@ -290,7 +290,7 @@ def judge(
 
 
 def _count_disorder(kind: str, calls: list[Call]) -> int:
-    """Count messages whose first call began after that of a later message of their key."""
+    """Count messages whose first call began after that call of a later message with their key."""
     if kind == "Shared":
         return 0
     newest: dict[str, int] = {}
@@ -436,7 +436,7 @@ async def _disturb(
 
 
 def _start_again(broker: Broker) -> None:
-    # A port of the broker may be that of an outgoing connection of another process by now.
+    # An outgoing connection of another process may use a port of the broker by now.
     for left in range(4, -1, -1):
         try:
             broker.start()

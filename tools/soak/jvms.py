@@ -75,7 +75,7 @@ async def _remove_exporter(fleet: Fleet) -> None:
 
 
 async def _check_served(fleet: Fleet) -> list[str]:
-    """Wait until all pods are served, and tell of those that are not or were harmed."""
+    """Wait until all pods are served, and report pods that are not served or were harmed."""
     deadline = time.monotonic() + _SETTLE
     while True:
         pods = await fleet.list_pods()

@@ -14,7 +14,7 @@ _DEPTH: Final = re.compile(r"^workqueue_depth(?:\{[^}]*\})? ([0-9.e+]+)$", re.MU
 _GROWTH: Final = 1.10
 """Growth from the second quarter to the last that counts as flat: 10 percent."""
 _FEWEST: Final = 4
-"""Samples without which nothing can be told."""
+"""Minimum number of samples for a result."""
 _FEW: Final = 4
 """Descriptors that may come and go."""
 

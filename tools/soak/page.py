@@ -1,4 +1,4 @@
-"""Page: what soaks showed, in tables of the page on reliability, beside those of earlier runs."""
+"""Page: results of soak tests, added to the tables of the page on reliability."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def tabulate_churn(operator: str, samples: Sequence[Sample], changes: int) -> di
 
 
 def write_rows(name: str, columns: Sequence[str], rows: Rows, path: Path = PAGE) -> None:
-    """Put rows into a table of the page; those of other operators stay."""
+    """Put rows into a table of the page; rows of other operators are kept."""
     text = path.read_text()
     held = {cells[0]: cells for cells in parse_rows(read_block(text, name))}
     kept = {**held, **rows}

@@ -15,7 +15,7 @@ from operators.podset.api import PodSet
 from operators.volumes.api.v1alpha1 import DEMO_VOLUME
 
 _SHARED: Final = "soak-nodes"
-"""Name of what all objects of an operator need; that of a pool is seen by the whole cluster."""
+"""Name of the shared objects of an operator; a pool is visible in the whole cluster."""
 
 _POOL: Final = (IP_POOL, {"family": "IPv4", "addresses": ["198.51.100.0/26"]})
 _NETWORK: Final = (NETWORK, {"cidrs": ["10.10.0.0/16"], "gateway": "10.10.0.1", "binding": "Passt"})

@@ -1,9 +1,9 @@
-"""Belonging: which trial an object is of, also one that lives in no namespace. Pure.
+"""Belonging: the trial of an object, including cluster-scoped objects. Pure.
 
-Trials run side by side on one API server. An object in a namespace is of the trial of that name. A
-cluster-scoped one is of the trial whose name stands in its own, or in what it refers to: a workload
-gives such objects names by `User.scoped`, or by `User.nickname` where those are too long. The proxy
-shows an operator those of its trial alone.
+Trials run concurrently on one API server. An object in a namespace belongs to the trial with that
+name. A cluster-scoped object belongs to the trial whose name is in its own name, or in the name of
+an object to which it refers: a workload names such objects by `User.scoped`, or by `User.nickname`
+if the names are too long. The proxy shows an operator only the objects of its trial.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ def build_canary(trial: str, purpose: str = "token") -> str:
 
 
 def find_leaks(text: str, canaries: Iterable[str], where: str) -> list[str]:
-    """Say where a text shows a canary, be it as it is, quoted for a URL or in base64."""
+    """Find canaries in a text, whether plain, URL-encoded or in base64."""
     return [
         f"{where} shows {canary.partition('+')[0]} in the form {form}"
         for canary in canaries

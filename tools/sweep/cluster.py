@@ -142,8 +142,8 @@ def find_unused_rights(
 ) -> list[str]:
     """Return rights that nobody used, as `verb resource`, Leases and Events aside.
 
-    Rights to read a resource are one: who may list objects learns nothing more by getting one, nor
-    by reading a part of it such as its status.
+    Permissions to read a resource count as one: a client that can list objects learns nothing more
+    by getting one or a part of it, such as its status.
     """
     names = {kind.plural: kind.kind for kind in kinds}
     granted = {
@@ -159,7 +159,7 @@ def find_unused_rights(
 
 
 def _name_owner(resource: str, names: Mapping[str, str]) -> str:
-    """Name a resource by its kind where owner references tell of its use, which name the kind."""
+    """Return the resource of an owner reference, which names the kind."""
     plural, _, part = resource.partition("/")
     return f"{names.get(plural, plural)}/{part}" if part == "finalizers" else resource
 
@@ -199,8 +199,8 @@ async def install_crds(
     Args:
         client: Connection with all rights.
         workloads: Whose CRDs.
-        renew: Whether to put a CRD in the place of a different one of its name: what one operator
-            defines is to another a kind of others, which takes anything.
+        renew: Whether to replace a different CRD with the same name: for other operators, a
+            permissive CRD stands for a kind that one operator defines.
     """
     crds = {crd["metadata"]["name"]: crd for each in workloads for crd in each.crds}
     async with asyncio.timeout(_SERVED_SECONDS):

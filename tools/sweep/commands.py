@@ -47,7 +47,7 @@ class Swept:
     """Hold what the sweep of one operator found.
 
     Attributes:
-        results: What each workload led to.
+        results: Result of each workload.
         unused: Rights that nothing used.
     """
 
@@ -82,8 +82,8 @@ class Options:
 async def sweep_operators(options: Options, operators: Sequence[str], zygote: Zygote) -> int:
     """Sweep operators, two at a time; returns the exit status.
 
-    Each lane has an API server of its own: what one operator defines is to another a kind of
-    others, and while one is killed there the other lane continues.
+    Each lane has its own API server: operators need different CRDs of the same kinds, and while one
+    lane kills its API server, the other continues.
     """
     started = now()
     slots = asyncio.Semaphore(options.jobs)
@@ -174,7 +174,7 @@ async def _try_mutant(
     modes: Sequence[Mode],
     options: Options,
 ) -> report.Kill:
-    """Try a mutant without faults, then with those of its modes, until something is found."""
+    """Try a mutant without faults, then with the faults of its modes, until it is detected."""
     started, trials = now(), 0
     plain = Plan(reference.workload.operator.id, reference.workload.id, mutant=mutant)
     verdict = await runner.try_plan(reference, plain)

@@ -101,7 +101,7 @@ class Stream:
         return True
 
     async def break_event(self, line: bytes, manifest: Manifest) -> bool:
-        """Do to a frame what the mode says; tell whether the stream continues."""
+        """Apply the mode to a frame; return whether the stream continues."""
         session = self.exchange.session
         match session.mode:
             case Mode.DELAY:
@@ -147,7 +147,7 @@ async def _answer_and_kill(exchange: Exchange, call: Call, record: Record) -> we
 
 
 async def _lose(exchange: Exchange, call: Call, record: Record) -> web.StreamResponse:
-    # The event would tell what the response did not: it comes when the write was tried again.
+    # The event would reveal the lost response: it is delivered after the retry of the write.
     session = exchange.session
     session.delivering.clear()
     asyncio.get_running_loop().call_later(_LATE_SECONDS, session.delivering.set)

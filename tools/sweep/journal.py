@@ -1,4 +1,4 @@
-"""Journal: which trials passed, so that a sweep that was broken off continues where it was."""
+"""Journal: the passed trials, so that an interrupted sweep continues."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Journal:
     """Keep the trials of one operator that nothing objected to; failed ones are run again.
 
     Args:
-        path: Where it is kept, a trial a line.
+        path: Path of the file, with one trial per line.
         resume: Whether it continues with what an earlier run left there.
     """
 
@@ -32,7 +32,7 @@ class Journal:
             self._passed = {outcome.plan: outcome for outcome in outcomes}
 
     def recall(self, plan: Plan) -> Verdict | None:
-        """Return what is known of a trial that passed; None where it is to be run."""
+        """Return the result of a passed trial; None if it must be run."""
         outcome = self._passed.get(plan)
         return Verdict(outcome, []) if outcome else None
 

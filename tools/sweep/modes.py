@@ -90,7 +90,7 @@ ALIKE: Final = (
     (Mode.API, Mode.ETCD),
     (Mode.DELAY, Mode.DUPLICATE, Mode.CUT),
 )
-"""Modes that an operator meets in the same code, which is that of the runtime."""
+"""Modes that every operator handles in the same code of the runtime."""
 SLOW: Final = frozenset({*NEEDS_ELECTION, Mode.HANG, Mode.SILENT, Mode.E429})
 """Modes whose trials take the longest."""
 

@@ -229,8 +229,8 @@ def _check_hygiene(outcome: Outcome, workload: Workload) -> list[str]:
 def _is_repeated(record: Record, outcome: Outcome, workload: Workload) -> bool:
     """Return whether a write may change nothing.
 
-    It may be the one whose answer was lost, sent again to be sure; or be that of a leader that
-    was held back, before it learns that another one has done it.
+    It may be the retry of a write whose response was lost; or the write of a delayed leader that
+    does not know yet that another leader has done it.
     """
     trigger, call = outcome.plan.trigger, record.call
     name = workload.name_in_moments(call.name, outcome.namespace)

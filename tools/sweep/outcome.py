@@ -31,7 +31,7 @@ class Finding:
 
 @dataclass
 class Outcome:
-    """Hold what a trial led to.
+    """The outcome of a trial.
 
     Attributes:
         plan: What was tried.

@@ -1,4 +1,4 @@
-"""Outside systems: what an operator talks to beside the API server, behind the same proxy.
+"""External systems of an operator, behind the same proxy as the API server.
 
 A workload names its systems. One that an operator finds through its settings gets its address by
 `arguments`; one that an object names, such as a broker, by `User.outside`; one that is an extension
@@ -32,7 +32,7 @@ class Request:
         path: Path within the system, with a slash in front.
         query: Query.
         body: Body.
-        headers: Headers except for those of the connection.
+        headers: Headers without the headers of the connection.
     """
 
     method: str
@@ -76,7 +76,7 @@ class Outside:
         id: Its one word; names it in moments.
         build: Builds the system of one trial, which has the namespace for its name; it gets a
             connection with all rights, for what it does to objects of the trial.
-        arguments: Flags of the operator that say where it is.
+        arguments: Flags of the operator with its address.
         prefixes: Paths of the API server that it serves; empty for a system with an own address.
             The API server says who may ask there, as it does for its extensions.
         is_write: Says whether a request changes something.
@@ -93,7 +93,7 @@ class RealSystem:
     """Pass requests on to a system that runs somewhere.
 
     Args:
-        url: Where it is.
+        url: URL of the system.
         client: Connection, which the caller closes.
         look: Returns what exists.
     """
@@ -104,7 +104,7 @@ class RealSystem:
         client: aiohttp.ClientSession,
         look: Callable[[], Mapping[str, Manifest]] = dict,
     ) -> None:
-        """Keep where it is."""
+        """Store the URL."""
         self._url = url.rstrip("/")
         self._client = client
         self._look = look

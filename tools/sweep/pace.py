@@ -116,7 +116,7 @@ class Pace:
         return self._passed
 
     def pause(self) -> None:
-        """Let the time stand still, as while a fault keeps everybody from going on."""
+        """Stop the clock, for example while a fault blocks all processes."""
         self.now()
         self._paused += 1
 

@@ -42,7 +42,7 @@ class Plan:
         workload: Id of the workload.
         mode: What goes wrong.
         trigger: When; None for a fault-free run.
-        recovery: At which write of the recovery it goes wrong again; 0 for never.
+        recovery: Number of the write of the recovery that fails again; 0 for none.
         mutant: Mutant of the operator that is tried; empty for the operator as it is.
     """
 
@@ -102,8 +102,8 @@ def plan_trials(
         moments: Moments that all fault-free runs had, in order.
         tier: How much is tried; `choose_gate` and `choose_representatives` cut it down further.
         quiet: Phases that faults stay out of.
-        modes: Modes to confine the trials to; empty for those of the tier.
-        spares: Tells which are left out.
+        modes: Modes of the trials; empty for the modes of the tier.
+        spares: Returns whether a trial is skipped.
         seed: Seed of what is sampled.
     """
     wanted = _modes_of(tier)
@@ -156,7 +156,7 @@ def _modes_of(tier: Tier) -> tuple[Mode, ...]:
 
 
 def class_of(moment: Trigger) -> MomentClass:
-    """Return the sort of a moment: those of one sort run through the same code of an operator."""
+    """Return the class of a moment: moments of one class exercise the same code of an operator."""
     return moment.side, moment.action, moment.target
 
 

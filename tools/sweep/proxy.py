@@ -1,8 +1,8 @@
 """Fault proxy: plain HTTP between operators and the real API server, where things go wrong.
 
-An operator is told that its API server is `http://127.0.0.1:PORT/t/<trial>/<process>`. So one proxy
-serves all trials, and knows which process of which trial each request is from. It adds the token of
-the operator's service account, so that its rights are the real ones.
+The operator's configuration has `http://127.0.0.1:PORT/t/<trial>/<process>` as API server. So one
+proxy serves all trials, and knows the trial and the process of each request. It adds the token of
+the operator's service account, so that the real permissions apply.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class FaultProxy:
         admin: Token with all rights, for what a fault does in the world.
 
     Attributes:
-        port: Where it serves.
+        port: Port of the proxy.
         reachable: Whether requests get through to the API server; else connections break.
     """
 
@@ -158,7 +158,7 @@ class FaultProxy:
         return f"http://127.0.0.1:{self.port}/t/{session.namespace}/{process}"
 
     def outside_url(self, session: Session, system: str, process: int = -1) -> str:
-        """Return the URL of an outside system; for objects to name, that of the newest process."""
+        """Return the URL of an external system; objects name the URL of the newest process."""
         return f"http://127.0.0.1:{self.port}/x/{session.namespace}/{process}/{system}"
 
     def open(self, session: Session) -> None:
@@ -325,7 +325,7 @@ class FaultProxy:
         return response
 
     async def _deliver(self, stream: faults.Stream, line: bytes) -> bool:
-        """Pass a frame on; tell whether the stream continues."""
+        """Pass a frame on; return whether the stream continues."""
         session, call = stream.exchange.session, stream.call
         action, manifest = parse_frame(line)
         metadata = manifest.get("metadata") or {}

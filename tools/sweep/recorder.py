@@ -54,7 +54,7 @@ class Book:
 
     Attributes:
         history: Every version, in the order of its arrival.
-        live: What is there now.
+        live: Existing objects.
         names: Title of each UID that ever was.
         phase: Phase of the workload that new versions are booked under.
     """

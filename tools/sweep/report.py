@@ -153,7 +153,7 @@ def render_kills(kills: Sequence[Kill]) -> str:
 
 
 def keep_rows(path: Path, rows: Iterable[Row], tier: str) -> list[tuple[str, Row]]:
-    """Put rows beside those of earlier runs, for a full sweep takes longer than one sitting.
+    """Add rows to the rows of earlier runs, because a full sweep takes several runs.
 
     A row of a larger tier stays when a smaller one is run.
 

@@ -32,7 +32,8 @@ REFERENCES: Final = 2
 _APISERVER_ARGS: Final = ("--enable-admission-plugins=OwnerReferencesPermissionEnforcement",)
 """With it an owner reference that blocks a deletion takes a right, as on strict clusters."""
 _ATTEMPTS: Final = 3
-"""Runs of a trial whose moment did not come: a burst of events may lead to fewer status writes."""
+"""Maximum number of runs of a trial whose moment did not occur: a burst of events may cause fewer
+status writes."""
 
 
 @dataclass
@@ -71,8 +72,8 @@ class SweepRunner:
 
     Args:
         bench: What trials share.
-        slots: As many as there may be trials at a time, those of other runners too.
-        seed: Seed that replay files tell of.
+        slots: Maximum number of concurrent trials, including trials of other runners.
+        seed: Seed for replay files.
     """
 
     def __init__(self, bench: Bench, slots: asyncio.Semaphore, *, seed: int = 0) -> None:
@@ -205,7 +206,7 @@ class Crasher:
 
 @asynccontextmanager
 async def run_control_plane() -> AsyncIterator[ControlPlane]:
-    """Run an API server of our own, without keeping others from going on meanwhile."""
+    """Run a separate API server without blocking other tasks."""
     control_plane = ControlPlane(apiserver_args=_APISERVER_ARGS)
     try:
         await asyncio.to_thread(control_plane.start)

@@ -63,8 +63,8 @@ def build_arguments(
 
     Args:
         namespace: What it watches, and where its Lease is.
-        kubeconfig: Path of a kubeconfig that leads to the proxy.
-        port: Where it serves probes and metrics, on the loopback address.
+        kubeconfig: Path of a kubeconfig for the proxy.
+        port: Port of probes and metrics, on the loopback address.
         election: Whether it takes part in a leader election.
         sweeps: Whether it compares its caches with listings every moment; otherwise so rarely that
             a sweep never hides what the watches missed.
@@ -88,7 +88,7 @@ def run_child(request: dict[str, Any], working: Callable[[], None]) -> int:
     """Run an operator in a forked child.
 
     Args:
-        request: `operator`, `arguments`, `scaled` and, where one is tried, `mutant`.
+        request: `operator`, `arguments`, `scaled` and optionally `mutant`.
         working: To be called when the operator's workers have started.
     """
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):

@@ -185,7 +185,7 @@ class Session:
             self._asking -= 1
 
     def meets(self, moment: Trigger) -> bool:
-        """Note a moment; tell whether it is the one at which the fault is due."""
+        """Record a moment; return whether the fault is due."""
         if not self.armed:
             return False
         self.moments.append(moment)

@@ -4,9 +4,9 @@ The API server itself serves the past: a list at an exact resource version, and 
 that catches up. A client that asks for the newest list has no right to be treated so; an operator
 should do no harm even then.
 
-A process may list a resource more than once before it watches: kopf learns a version by a list
-that selects nothing, then the runtime lists the objects. All of these lists are of the same past,
-or the one that has the objects would be current.
+A process may list a resource more than once before it watches: kopf learns a version by a list that
+selects nothing, then the runtime lists the objects. All of these lists must be from the same past
+state; otherwise the list with the objects would be current.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ class Trial:
             self._pace.resume()
 
     def _list_pids(self) -> list[int]:
-        """List the processes that a trial waits for: ours, those of the API server, the newest."""
+        """List the processes a trial waits for: this one, the API server, the newest operator."""
         pids = [os.getpid(), *self._bench.list_parts()]
         return [*pids, self._children[-1].pid] if self._children else pids
 
@@ -268,7 +268,7 @@ class Trial:
     # Phases.
 
     async def _run_phase(self, phase: Phase) -> bool:
-        """Take one phase to its end; tell whether it got there."""
+        """Run one phase; return whether it was completed."""
         self._session.phase = self._book.phase = phase.name
         self._session.stir()
         await phase.act(self._user)

@@ -75,8 +75,8 @@ class Counters:
 def common_triggers(runs: Iterable[Sequence[Trigger]]) -> list[Trigger]:
     """Return the moments that every run had, in the order of the first run.
 
-    How many status writes a burst of events leads to is a matter of timing; those that only some
-    runs have cannot be aimed at.
+    The number of status writes after a burst of events depends on timing; a fault cannot be aimed
+    at writes that only some runs have.
     """
     lists = list(runs)
     if not lists:

@@ -1,4 +1,4 @@
-"""Virtualization: KubeVirt, CDI and the operators beside compute, each of which acts immediately.
+"""Virtualization: fakes of KubeVirt, CDI and the other operators, which act immediately.
 
 For workloads whose operator makes machines or asks for them. The simulator of KubeVirt
 (`tools/kubevirt_sim`) plays them with time.
@@ -43,7 +43,7 @@ _BOOTED: Final = "2026-01-31T12:00:00Z"
 _BACK: Final = "2026-01-31T12:01:00Z"
 
 type Expect = Callable[[Manifest, Book], Manifest]
-"""Say what the status of an object is to be."""
+"""Returns the desired status of an object."""
 
 
 class PlayedGuests:
@@ -75,12 +75,12 @@ class PlayedGuests:
         return Reply(202)
 
     def show(self) -> Mapping[str, Manifest]:
-        """Return nothing beside the machines."""
+        """Return no further objects."""
         return {}
 
 
 def show_status(kind: Kind, expect: Expect) -> Tender:
-    """Return a tender that brings the status of objects to what it is to be."""
+    """Return a tender that writes the desired status of objects."""
 
     def needs(manifest: Manifest, book: Book) -> bool:
         held = manifest.get("status") or {}

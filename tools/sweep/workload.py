@@ -167,7 +167,7 @@ class Workload:
     Attributes:
         id: Its one word.
         operator: The operator.
-        rules: Rights of its service account beside those of the framework.
+        rules: Permissions of its service account in addition to the rules of the framework.
         crds: CRDs to install.
         primary: Kind that users write.
         children: Kinds that the operator writes.
@@ -186,8 +186,8 @@ class Workload:
         estrange: Makes an object that a fault puts in the way one of somebody else, where that is
             said by more than labels and owners.
         scaled: Waits of the operator that are shorter in trials: seconds by name, by module.
-        spares: Tells which faults are left out, as another end than that of the fault-free run is
-            right after them: a task that is done once was refused permanently, data was lost.
+        spares: Returns whether a fault is skipped because a different final state is correct after
+            it, for example after a permanent refusal or a loss of data.
     """
 
     id: str

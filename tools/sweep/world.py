@@ -1,6 +1,7 @@
 """World: what the rest of a cluster does: kubelet, volume binder, garbage collector and others.
 
-It acts when it is told to, which is when the operator rests, so that runs of a workload are alike.
+It only acts when it is called, while the operator is idle, so that runs of a workload are
+reproducible.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ class World:
 
     Args:
         client: Connection with all rights.
-        book: What is there, kept by the recorder.
+        book: Existing objects, from the recorder.
         kinds: Kinds of the namespace whose garbage is collected.
-        tenders: Components beside the garbage collector.
+        tenders: Components other than the garbage collector.
         owners: Kinds that own objects of those.
     """
 
@@ -117,7 +118,7 @@ class World:
 async def delete_live(
     client: Client, kind: Kind, manifest: Manifest, *, resource_version: str = ""
 ) -> None:
-    """Delete an object as it is, or only that version of it; a pod goes immediately."""
+    """Delete an object, or only the given version of it; a pod is deleted without grace period."""
     grace = 0 if kind is POD else None
     await client.delete(
         kind,

@@ -120,7 +120,7 @@ def fork_zygote(body: Body) -> Zygote:
 
 
 class _Loop:
-    """Fork, and tell of children that work or ended, until the other side hangs up."""
+    """Fork, and report running and finished children, until the other side disconnects."""
 
     def __init__(self, connection: socket.socket, body: Body) -> None:
         self._connection = connection

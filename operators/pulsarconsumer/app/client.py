@@ -30,7 +30,7 @@ def build_client(settings: ConnectionSettings) -> pulsar.Client:
         operation_timeout_seconds=settings.operation_timeout_seconds,
         connection_timeout_ms=_CONNECT_MILLISECONDS,
         listener_name=settings.listener_name or None,
-        # The client says nothing if it would check nothing, so it is told always.
+        # The client does not warn if it checks nothing, so the option is always set.
         tls_validate_hostname=settings.tls_verify_hostname and not settings.tls_allow_insecure,
         tls_allow_insecure_connection=settings.tls_allow_insecure,
         tls_trust_certs_file_path=settings.tls_trusted_ca_file or None,

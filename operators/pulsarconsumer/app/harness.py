@@ -1,4 +1,4 @@
-"""Test kit of the app: a worker in a thread, the app as a process, a client beside it."""
+"""Test kit of the app: a worker in a thread, the app as a process, and a client."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class RunningWorker:
         return self.worker.sources
 
     def value(self, name: str, **labels: str) -> float:
-        """Return a metric without the prefix that all have; 0 where it is not there."""
+        """Return a metric, named without the common prefix; 0 if it does not exist."""
         return self.metrics.value(f"pulsar_consumer_{name}", **labels) or 0.0
 
     def handled(self, result: str) -> float:
@@ -248,7 +248,7 @@ class Notes:
 
 
 class Peer:
-    """A plain client beside the app: it sends, and looks into topics."""
+    """A plain client next to the app, which sends messages and reads topics."""
 
     def __init__(self, server: str, **options: object) -> None:
         """Connect with the first use."""

@@ -130,9 +130,9 @@ class Held:
     def watch_redeliveries(self, source: object, until: float) -> None:
         """Remember acknowledged messages: a source lost its connection, or has it again.
 
-        The broker sends what it does not know as acknowledged into the queue of the source, where
-        it may wait for as long as handlers are busy. So the watch ends after a time, and once the
-        source has found its queue empty after that time.
+        The broker redelivers messages whose acknowledgment it has not stored into the queue of the
+        source, where they may wait for as long as handlers are busy. So the watch ends when a time
+        has passed and the source has found its queue empty afterwards.
 
         Args:
             source: Whose messages may come again.
@@ -193,7 +193,7 @@ class Held:
         """Take note of the messages before one that failed in its batch: they were handled.
 
         Args:
-            message: The one that failed.
+            message: The failed message.
             pending: Messages that are still handled, or wait for it.
         """
         prefix, _, index = message.identity.rpartition(":")
@@ -232,7 +232,10 @@ class Held:
         return new, done
 
     def _is_second_copy(self, raw: RawMessage, identity: str) -> bool:
-        """Tell whether a copy was stored twice: a producer sends again what may not be stored."""
+        """Return whether a copy was stored twice.
+
+        Producers resend messages that may not be stored.
+        """
         copy_of = raw.properties().get(COPY_OF)
         if not copy_of:
             return False

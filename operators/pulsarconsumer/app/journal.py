@@ -36,7 +36,7 @@ class Journal:
     """Identities of messages that are being handled, in a file; threads may share it."""
 
     def __init__(self, folder: str) -> None:
-        """Read what the process before left, and begin anew.
+        """Read the journal of the previous process, and start a new one.
 
         Args:
             folder: Where the files are; empty to keep nothing.
@@ -98,7 +98,7 @@ class Journal:
             self.has_entries = bool(self._slots)
 
     def settle(self, identity: str) -> int:
-        """Return how often processes before this one crashed at a message; 0 the next time."""
+        """Return how often earlier processes crashed at a message; afterwards the count is 0."""
         if identity not in self.unsettled:
             return 0
         self.unsettled.discard(identity)
@@ -160,7 +160,7 @@ class Journal:
             self._write_attempts()
 
     def _write_attempts(self) -> None:
-        """Replace the file by the newest attempts, and go on at its end."""
+        """Replace the file by the newest attempts, and continue at its end."""
         self._known = dict(list(self._known.items())[-_REMEMBERED:])
         partial = self._attempts.with_suffix(".partial")
         partial.write_text(

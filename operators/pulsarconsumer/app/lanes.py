@@ -154,7 +154,7 @@ class Lanes[T]:
             self._room.notify_all()
 
     def wait_idle(self, seconds: float) -> bool:
-        """Wait until no item is worked on, and tell whether that was so in time.
+        """Wait until no item is being processed, and return whether that happened in time.
 
         Unless they are stopped, that is when no item is left.
         """
@@ -249,7 +249,7 @@ class Lanes[T]:
                 self._room.notify_all()
 
     def _follow(self, item: T, slot: Slot[T]) -> None:
-        """Work on an item of a group, and on those of it that came meanwhile."""
+        """Process an item of a group, and further items of the group that arrived meanwhile."""
         assert self._group_of is not None
         if self._count == 1 and not self._lines:
             # Nothing else is worked on, and no group waits.

@@ -47,11 +47,11 @@ type Unit = list[Received]
 
 
 class Fatal(Exception):
-    """The app has to end: going on would do what the settings forbid."""
+    """The app must exit: continuing would violate the settings."""
 
 
 class Processor:
-    """Log, handle and settle; threads may share it."""
+    """Logs, handles and finishes messages; thread-safe."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Processor:
         return taken
 
     def process(self, message: Received, slot: Slot[Any]) -> Blocked[Received] | None:
-        """Handle one message and settle it; return it if it waits for its next attempt.
+        """Handle one message and finish it; return it if it waits for its next attempt.
 
         Raises:
             Fatal: A payload is not what the schema says, and schema_on_mismatch is Fail.
@@ -129,7 +129,7 @@ class Processor:
         return None if waits is None else Blocked(waits)
 
     def process_list(self, unit: Unit, slot: Slot[Any]) -> Blocked[Unit] | None:
-        """Handle messages by one call of the handler and settle each of them; raises likewise."""
+        """Handle messages in one call of the handler and finish each of them; raises likewise."""
         if not (self._decodes or self._held.is_watching or self._journal.is_watching):
             fit, blocked = unit, None
         else:
@@ -146,7 +146,7 @@ class Processor:
         return Blocked([blocked], [found.owner, *found.rest] if found else ())
 
     def time_out(self, message: Received, seconds: float) -> Received | None:
-        """Settle a message whose handler does not end; return it if that was not possible now.
+        """Finish a message whose handler timed out; return it if that is not possible now.
 
         The process has to end soon.
         """
@@ -170,14 +170,14 @@ class Processor:
         return fit, blocked
 
     def _prepare(self, message: Received) -> tuple[bool, Received | None]:
-        """Return whether a message was settled without its handler, and what waits instead."""
+        """Return whether a message was finished without its handler, and what waits instead."""
         self._held.take(message)
         unsent = self._settler.take_unsent(message)
         if unsent is not None:
             return True, unsent()
         crashes = self._journal.settle(message.identity) if self._journal.unsettled else 0
         if crashes:
-            # The process ended at it before, which nobody could settle then.
+            # An earlier process crashed at this message before it could be finished.
             attempt = message.origin.attempt + crashes - 1
             if not message.source.is_retry:
                 # The broker may have counted the redelivery after a crash as well.
@@ -205,7 +205,7 @@ class Processor:
         self._stream.write(render_lines(options, taken, now))
 
     def _decode(self, message: Received) -> bool:
-        """Set the value of a message once, and tell whether it has one."""
+        """Decode the value of a message once, and return whether it has one."""
         if is_decoded(message):
             return not message.mismatch and message.error is None
         payloads = self._payloads
@@ -241,7 +241,7 @@ class Processor:
                 raise Fatal(f"Message {where}: is not {expected}: {error}")
 
     def _handle(self, argument: object, message: Received, slot: Slot[Any]) -> Received | None:
-        """Call the handler for a message, in a span if there are any, and settle the message."""
+        """Call the handler for a message, in a span if there are any, and finish the message."""
         error, headers = self._call(argument, message, slot)
         if self._timed_out and message.identity in self._timed_out:
             return None
@@ -253,7 +253,7 @@ class Processor:
     def _fail(
         self, message: Received, error: BaseException, headers: dict[str, str]
     ) -> Received | None:
-        """Settle a message whose handler raised, unless that was done when its time was over."""
+        """Finish a message whose handler raised, unless that was done at its time-out."""
         if self._timed_out and message.identity in self._timed_out:
             return None
         return self._settler.fail(message, error, headers)

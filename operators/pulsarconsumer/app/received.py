@@ -24,7 +24,7 @@ class Received(Message):
     Attributes:
         source: The consumer that received it.
         raw: The message of the client.
-        origin: Where it was first sent, and which attempt this is.
+        origin: Topic and id of the first publication, and the number of this attempt.
         identity: Publish time and id in the topic that it was received from. The id alone repeats
             if the service URL leads to another cluster, or to an emptied one.
         mismatch: Why it is not what the schema says; empty if it is.

@@ -1,7 +1,7 @@
 """Send dead letters back: `python -m operators.pulsarconsumer.app.redrive [--limit N]`.
 
-The variables are those of the app, so the command runs in the container of a consumer. With
-strategy RetryTopic, dead letters go to the retry topic, which only this subscription reads.
+The command uses the environment variables of the app, so it runs in the container of a consumer.
+With strategy RetryTopic, dead letters go to the retry topic, which only this subscription reads.
 Otherwise they go to the topic they came from, and all its subscriptions receive them.
 
 A dead letter is acknowledged after the broker has stored its copy. If the command is interrupted,

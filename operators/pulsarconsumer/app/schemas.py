@@ -73,7 +73,7 @@ class Payloads:
         self.decodes = self._type is not SchemaType.BYTES
         """Whether a value is anything but the payload itself."""
         self.needs_writer = self._type is SchemaType.AVRO
-        """Whether topic and version tell how a payload is read."""
+        """Whether the schema depends on topic and version."""
         self._definition = _read_definition(settings.schema_file) if settings.schema_file else None
         self.schema = _build_schema(self._type, self._definition)
 

@@ -111,7 +111,7 @@ class Settler:
             headers: Properties by which copies join the trace.
 
         Returns:
-            The message that waits in memory now, or None if it is settled.
+            The message that waits in memory now, or None if it is finished.
         """
         if isinstance(error, Pause):
             self._pause(error)
@@ -139,7 +139,7 @@ class Settler:
                 return self._keep(next_attempt(message), delay)
 
     def is_paused(self, now: float) -> bool:
-        """Tell whether a handler asked for a pause that lasts at a time of the monotonic clock."""
+        """Return whether a pause that a handler requested is in effect at a monotonic time."""
         return now < self.paused_until
 
     def postpone(self, message: Received) -> Received:

@@ -1,4 +1,4 @@
-"""Receives, has handled and settles messages, in threads, until it is told to stop.
+"""Receives, handles and finishes messages in threads until it is stopped.
 
 A thread for each topic subscribes and receives; lanes handle. A topic that cannot be reached does
 not stop the others. On `stop` nothing more is begun, what is begun is finished, and the rest is
@@ -311,7 +311,7 @@ class Worker:
             if unit is None or not began or now - began < _LONG_CALL_SECONDS:
                 continue
             if slot.item is not unit or slot.began != began:
-                continue  # It went on between the two.
+                continue  # It continued in the meantime.
             if not self._whole:
                 self._journal.begin(slot.thread, _head_of(unit).identity)
                 if slot.began != began:
@@ -321,7 +321,7 @@ class Worker:
                 self._give_up(unit, slot.thread, now - began)
 
     def _give_up(self, unit: Any, thread: int, seconds: float) -> None:
-        """Settle the messages of a call that does not end; only a restart ends it."""
+        """Finish the messages of a call that does not return; only a restart ends the call."""
         for message in unit if self._whole else (unit,):
             waits = self._processor.time_out(message, seconds)
             if waits and self._settings.retry_strategy is Strategy.RETRY_TOPIC:

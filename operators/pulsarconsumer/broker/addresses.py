@@ -1,10 +1,10 @@
 """Which hosts are talked to, and which of them get to see credentials.
 
-Who may write a PulsarConsumer names a host, and the operator sends requests there from where it
-stands in the network. Two rules confine that. Addresses that only the operator's own pod or node
-can reach (loopback, link-local: metadata services of clouds) are refused, whatever name leads
-there, even after a redirect. And credentials follow a redirect only to a neighbor of the host that
-they were meant for.
+Anyone who can write a PulsarConsumer can name a host, and the operator sends requests to it from
+its place in the network. Two rules restrict this. Addresses that only the operator's own pod or
+node can reach (loopback, link-local: metadata services of clouds) are refused, whatever name
+resolves to them, even after a redirect. And credentials follow a redirect only to hosts in the
+domain of the original host.
 """
 
 from __future__ import annotations

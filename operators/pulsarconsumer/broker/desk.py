@@ -1,7 +1,7 @@
-"""The desk: asks brokers beside the reconciles, each when it is due, and keeps what they told.
+"""Polls brokers in the background, each when it is due, and caches the results.
 
-A reconcile looks at what is known and continues. When an address gives no response at all, all that
-name it are told so, and it is left alone for a while.
+A reconcile reads the cached result and continues. If an address does not respond at all, all
+PulsarConsumers that name it get this result, and it is not queried for a while.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Desk:
     """Keep what brokers told, one entry a PulsarConsumer.
 
     Args:
-        judge: Tells what an error means.
+        judge: Classifies an error.
         patience: Seconds that a reconcile waits for a response.
         timeout: Seconds that all requests of a look may take together.
         limit: Looks at a time.
@@ -115,9 +115,9 @@ class Desk:
         """Return what is known, and have it asked again when it is due.
 
         Args:
-            key: Whom it is for.
-            fingerprint: Changes with the question; what was told to another is forgotten.
-            address: Where it is asked.
+            key: Key of the PulsarConsumer.
+            fingerprint: Changes with the query; results of an earlier query are dropped.
+            address: Address that is queried.
             ask: Asks.
             period: Seconds between two looks.
             wake: Called when a response comes for which nobody waits any more.
@@ -151,7 +151,7 @@ class Desk:
         """Have something changed at the broker, once; a failure is tried again at the next call.
 
         Args:
-            key: Whom it is for.
+            key: Key of the PulsarConsumer.
             name: What is done; the same name is not done twice at a time.
             act: Does it.
             wake: Called when it ends while nobody waits.

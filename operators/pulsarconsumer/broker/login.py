@@ -68,7 +68,7 @@ class Login:
         key_file: For an OAuth2 issuer; None for none.
         certificate: Certificate of the client as PEM; empty for none.
         key: Private key of the client as PEM.
-        trusted: Certificates to trust as PEM; empty for those of the system.
+        trusted: Trusted certificates as PEM; empty for the certificates of the system.
         verify_hostname: Whether the certificate must be for the host.
         verify_certificate: Whether the certificate must be signed by whom we trust.
     """

@@ -1,8 +1,8 @@
 """A thin client of the admin REST API of Pulsar: statistics and subscriptions of topics.
 
-Each request has a time, each response a size. Redirects, by which brokers send to the one that
-serves a topic, are followed by hand: the path must stay the same, encryption must not be lost, and
-credentials go to neighbors only (`broker/addresses.py`).
+Each request has a time-out, and each response a size limit. Redirects, with which a broker names
+the broker that serves a topic, are followed explicitly: the path must stay the same, encryption
+must not be lost, and credentials go to neighbors only (`broker/addresses.py`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class PulsarAdmin:
     """Ask one admin API.
 
     Args:
-        address: URL without a path, or with that of a proxy: `http://pulsar:8080`.
+        address: URL without a path, or with the path of a proxy: `http://pulsar:8080`.
         login: Who asks.
         timeout: Seconds for one request.
         allow_loopback: Whether this machine itself may be asked.
@@ -199,8 +199,8 @@ class PulsarAdmin:
             milliseconds: Time since 1970; 0 is the first message there is.
 
         Raises:
-            AdminNotFound: There is no such topic or subscription.
-            AdminError: It may be where it was.
+            AdminNotFound: The topic or subscription does not exist.
+            AdminError: The position may be unchanged.
         """
         await self._send("POST", f"{_path(topic, name)}/resetcursor/{milliseconds}")
 
@@ -294,7 +294,7 @@ def _flag(value: bool) -> str:
 
 
 def _path(topic: Topic, subscription: str) -> str:
-    # The broker decodes the names of subscriptions twice, those of topics once.
+    # The broker decodes names of subscriptions twice, and names of topics once.
     name = quote(quote(subscription, safe=""), safe="")
     return f"{topic.path}/subscription/{name}"
 

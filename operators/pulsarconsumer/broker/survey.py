@@ -362,7 +362,7 @@ def _estimate_batch(raw: Json, subscription: str, parts: Iterable[Any]) -> float
     if seen:
         size = sum(seen) / len(seen)
     elif entries and not _number(held, "nonContiguousDeletedMessagesRanges"):
-        # Nothing behind the first entry is acknowledged, so the size is that of what waits.
+        # Nothing after the first entry is acknowledged, so this is the size of the backlog.
         mean = _number(raw, "bytesInCounter") / max(1.0, _number(raw, "msgInCounter"))
         size = _number(held, "backlogSize") / mean / entries if mean else 1.0
     else:
@@ -371,7 +371,7 @@ def _estimate_batch(raw: Json, subscription: str, parts: Iterable[Any]) -> float
 
 
 def _count_consumers(parts: Iterable[Any], subscription: str) -> int:
-    """Count consumers, those of the partition that has most: each connects to all."""
+    """Return the maximum number of consumers of a partition: each consumer connects to all."""
     return max(
         (len(maps_at(part, "subscriptions", subscription, "consumers")) for part in parts),
         default=0,

@@ -15,7 +15,7 @@ from operators.pulsarconsumer.resources.files import build_volumes
 from operators.pulsarconsumer.resources.overlay import lay_over
 
 HEALTH_PORT: Final = 8081
-"""Port of the probes; that of the metrics is in the spec."""
+"""Port of the probes; the port of the metrics is in the spec."""
 _NOBODY: Final = 65532
 # Files of Secrets belong to fsGroup, which may read them.
 _USER_IDS: Final = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), _NOBODY)
@@ -54,7 +54,8 @@ def build_deployment(
 
 
 def _build_strategy(consumer: PulsarConsumer) -> Manifest:
-    # A new consumer of type Exclusive cannot connect, and so not become ready, beside an old one.
+    # A new consumer of type Exclusive cannot connect, and so not become ready, while an old one is
+    # connected.
     alone = consumer.spec.subscription.type is SubscriptionType.EXCLUSIVE
     bounds = {"maxSurge": 0, "maxUnavailable": 1} if alone else _SHARED_BOUNDS
     return {"type": "RollingUpdate", "rollingUpdate": dict(bounds)}

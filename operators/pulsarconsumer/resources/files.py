@@ -38,7 +38,7 @@ _SCRATCH: Final = "/tmp"  # noqa: S108 a volume of the pod's own
 _GROUP_READABLE: Final = 0o440
 
 type Mounted = tuple[Manifest, str]
-"""A volume and where it is mounted."""
+"""A volume and its mount."""
 
 
 def build_volumes(consumer: PulsarConsumer) -> tuple[list[Manifest], list[Manifest]]:

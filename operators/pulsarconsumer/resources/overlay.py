@@ -50,7 +50,7 @@ def _join_named(
     overlay: object,
     join: Callable[[Manifest, Mapping[str, Any]], Manifest],
 ) -> list[Any]:
-    """Join lists by name, those of the base first; what is no list of maps is left out."""
+    """Merge lists by name, items of the base first; values other than lists of maps are dropped."""
     if not isinstance(overlay, Sequence) or isinstance(overlay, str):
         return list(base)
     items = [item for item in overlay if isinstance(item, Mapping)]

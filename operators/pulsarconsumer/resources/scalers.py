@@ -27,7 +27,7 @@ _MODES: Final[Mapping[AuthenticationType, str]] = {
     AuthenticationType.BASIC: "basic",
     AuthenticationType.TLS: "tls",
 }
-"""Modes of KEDA. It knows OAuth2, too, but not key files: the API refuses that."""
+"""Modes of KEDA. It supports OAuth2 as well, but not key files: the API refuses these."""
 HORIZONTAL_POD_AUTOSCALER: Final = Kind(
     "autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"
 )

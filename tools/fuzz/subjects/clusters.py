@@ -53,12 +53,13 @@ def render(manifest: Manifest) -> list[Manifest]:
     plan = plan_cluster(cluster, observed, SameIssuer(), NOW)
     steps = [action.step for action in plan.actions]
     made = [step.manifest for step in steps if isinstance(step, Apply | Create)]
-    # The one that a bare API server knows, and that says most, comes first: it is offered to it.
+    # The kind that a bare API server serves and that covers most comes first: it is offered to the
+    # server.
     return sorted(made, key=lambda child: child["kind"] != SERVICE.kind)
 
 
 class PretendFleet:
-    """Play the APIs of several clusters, each beside its own Instances.
+    """Fake APIs of several clusters, each with its own Instances.
 
     Args:
         api: Has the Instances.

@@ -30,7 +30,7 @@ def render_instance(manifest: Manifest) -> list[Manifest]:
             if isinstance(action.step, Apply | Create):
                 child = action.step.manifest
                 made.setdefault((child["kind"], key_of(child).name), child)
-    # The one that a bare API server knows comes first, to be offered to it.
+    # The kind that a bare API server serves comes first, to be offered to it.
     return sorted(made.values(), key=lambda child: child["kind"] != SECRET.kind)
 
 

@@ -28,7 +28,7 @@ def render_pool(manifest: Manifest) -> list[Manifest]:
 
 
 def render_claim(manifest: Manifest) -> list[Manifest]:
-    """Make the Service and the slices of a claim that has an address and a place to lead to."""
+    """Build the Service and the slices of a claim with an address and a target."""
     claim = IPClaim.parse(manifest)
     ports = tuple(PortMap.of(port) for port in claim.spec.ports)
     if claim.spec.target is None or not ports:

@@ -70,7 +70,7 @@ def _build_secret(name: str, key: str, value: str) -> Manifest:
 
 @contextmanager
 def run_broker(_: FakeApi) -> Iterator[Mapping[str, Any]]:
-    """Run an admin API that was recorded; whatever else a spec says leads to it."""
+    """Run a recorded admin API, to which every generated spec is redirected."""
     with RecordedBroker() as broker:
         broker.topics = {"my-topic": RecordedTopic(subscriptions={"my-subscription": 150})}
         broker.token = _PASS
@@ -108,7 +108,7 @@ SUBJECTS: Final = (
             settings={
                 "allow_loopback_brokers": True,
                 "poll_seconds": 3600,
-                # On a busy machine a response may be late, which the status would tell of.
+                # On a busy machine a response may be late, which would change the status.
                 "broker_patience_seconds": 5,
             },
             horizon=_SOON,

@@ -134,7 +134,7 @@ async def webhooks_fail_closed_and_only_for_launchers(site: Site) -> None:
 
 @case("clones", webhooks=True)
 async def clone_needs_a_right_in_the_namespace_of_its_source(site: Site) -> None:
-    """Who may create disks here may clone from elsewhere only with `datavolumes/source` there."""
+    """Cloning from another namespace requires the permission `datavolumes/source` there."""
     source = f"{site.namespace}-from"
     made = await site.client.create(NAMESPACE, build_object(NAMESPACE, source))
     try:

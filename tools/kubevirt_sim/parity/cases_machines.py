@@ -108,7 +108,7 @@ async def change_while_off_is_not_observed(site: Site) -> None:
 
 @case("restart required")
 async def change_waits_for_a_restart(site: Site) -> None:
-    """A change that is not live requires a restart, and no more once it is taken back."""
+    """A change that is not live requires a restart, until it is reverted."""
     await site.start_machine()
     await until_behind(site, (0, 0))
     await site.change(CORES)

@@ -95,7 +95,7 @@ def overwrite_foreign() -> None:
 
 
 def write_equal_status() -> None:
-    """Write the status in each reconcile, also where it is equal."""
+    """Write the status in each reconcile, even if it is equal."""
     swap(context, "same_status", lambda held, wanted: False)
 
 

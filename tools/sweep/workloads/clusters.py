@@ -1,6 +1,6 @@
 """Workloads of the clusters operator: a cluster that grows, has a node rebuilt, shrinks and goes.
 
-The operators beside and the API of the cluster are played, each immediately: a node joins as soon
+The other operators and the API of the cluster are fakes that act immediately: a node joins as soon
 as its machine runs, and its pods leave when they are evicted.
 `operators/clusters/apiserver_test.py` has the API of a real cluster.
 """

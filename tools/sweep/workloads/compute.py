@@ -1,7 +1,7 @@
 """Workloads of the compute operator: a machine with all it can have, and Operations on it.
 
-KubeVirt, CDI and the operators beside are played: each does at once what it would do next. The
-simulator of KubeVirt (`tools/kubevirt_sim`) plays them with time, in the tests of the operator.
+KubeVirt, CDI and the other operators are fakes that act immediately. The simulator of KubeVirt
+(`tools/kubevirt_sim`), which includes delays, is used in the tests of the operator.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def check_runs(history: Sequence[Version]) -> list[str]:
 
 
 def check_disks(history: Sequence[Version]) -> list[str]:
-    """Check that no disk goes while a run has it."""
+    """Check that no disk is deleted while a run uses it."""
     used: dict[str, str] = {}
     found = []
     for version in history:
@@ -217,7 +217,7 @@ def has_phase(phase: str, further: Callable[[Book], bool] = lambda _: True) -> A
 
 
 def _is_marked(book: Book) -> bool:
-    """Return whether disk and address are to outlive the Instance, and the machine has its size."""
+    """Return whether disk and address will outlive the Instance, and the machine has its size."""
     held = [*book.list(DATA_VOLUME), *book.list(IP_CLAIM)]
     machines = book.list(VIRTUAL_MACHINE)
     large = [each["spec"]["template"]["spec"]["domain"]["cpu"]["sockets"] == 4 for each in machines]

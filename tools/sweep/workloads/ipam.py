@@ -98,7 +98,7 @@ def check_entries(history: Sequence[Version]) -> list[str]:
 
 
 def check_places(history: Sequence[Version]) -> list[str]:
-    """Check that an address never leads to two places."""
+    """Check that an address is never routed to two endpoints."""
     return [
         f"{version.title} has {len(version.manifest['endpoints'])} places"
         for version in history
@@ -204,7 +204,7 @@ def _is_given(book: Book) -> bool:
 
 
 def leads(name: str, number: int) -> Any:
-    """Return a condition: the address of a claim leads to the launcher pod of that number."""
+    """Return a condition: the address of a claim is routed to the launcher pod with this number."""
 
     def check(book: Book) -> bool:
         held = book.get(ENDPOINT_SLICE, f"{name}-ip-v4")

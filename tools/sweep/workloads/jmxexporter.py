@@ -45,7 +45,7 @@ _LIMIT: Final = re.compile(r'(not_after\\+": ?)\d+')
 
 
 def check_pods(history: Sequence[Version]) -> list[str]:
-    """Check that of pods nothing changes but injectors, of which one is at work at a time."""
+    """Check that pods only change by added injectors, and that one injector runs at a time."""
     containers: dict[str, Any] = {}
     found = []
     for version in history:
@@ -113,7 +113,7 @@ def serves(port: int, *names: str, known: bool = True) -> Any:
     Args:
         port: The port.
         names: The pods.
-        known: Whether a Service and a ServiceMonitor lead to them.
+        known: Whether a Service and a ServiceMonitor select them.
     """
 
     def check(book: Book) -> bool:

@@ -168,7 +168,7 @@ async def _by_cpu(user: User) -> None:
 
 
 async def _tune(user: User) -> None:
-    """Change what every engine is told."""
+    """Change the configuration of every engine."""
     reference = {"name": "other-login", "key": "token"}
     await user.create_secret("other-login", token=user.canary)
     spec = {
@@ -188,11 +188,11 @@ async def _by_keda(user: User) -> None:
 
 
 def runs(replicas: int, *sides: Kind, waiting: int) -> Any:
-    """Return a condition: so many consumers are ready, with these objects beside, no others.
+    """Return a condition: this number of consumers is ready, with exactly these other objects.
 
     Args:
         replicas: Number of consumers.
-        sides: Kinds of the objects beside the Deployment.
+        sides: Kinds of the objects other than the Deployment.
         waiting: Entries that wait in the subscription, as the status tells.
     """
 
@@ -240,7 +240,7 @@ async def _run_pods(client: Client, deployment: Manifest, _: Book) -> None:
 _BROKER: Final = Outside(
     "pulsar",
     PlayedBroker,
-    # PulsarConsumers name the broker; that of a trial runs on the loopback address.
+    # PulsarConsumers name the broker, which runs on the loopback address in a trial.
     arguments=lambda _: (
         "--allow-loopback-brokers=true",
         "--poll-seconds=1",

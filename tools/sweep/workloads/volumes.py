@@ -1,4 +1,4 @@
-"""Workloads of the volumes operator: growth, lost claims, deletion, and data that is to be kept."""
+"""Workloads of the volumes operator: growth, lost claims, deletion, and retained data."""
 
 from __future__ import annotations
 

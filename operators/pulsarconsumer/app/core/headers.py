@@ -1,8 +1,8 @@
 """Properties of messages in the retry topic and the dead-letter topic.
 
-The names are those of the Java client, so its consumers and tools read them. The number of tries is
-in the message itself: it survives restarts of consumers and brokers, which the broker's own count
-does not.
+The names are those of the Java client, so its consumers and tools read them. The number of attempts
+is in the message itself: it survives restarts of consumers and brokers, unlike the count of the
+broker.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class Origin:
 def parse_origin(properties: Mapping[str, str], received: Origin) -> Origin:
     """Return the origin of a copy from the retry topic.
 
-    Only the retry topic is asked: who may write to the topic itself does not choose its tries.
+    Only messages of the retry topic are checked: a producer of the topic itself cannot choose the
+    number of attempts.
 
     Args:
         properties: Of the copy.
@@ -73,11 +74,11 @@ def parse_origin(properties: Mapping[str, str], received: Origin) -> Origin:
 def build_retry_properties(
     properties: Mapping[str, str], origin: Origin, subscription: str, delay: float
 ) -> dict[str, str]:
-    """Return the properties of the copy that comes back, from those of what failed.
+    """Return the properties of the copy in the retry topic, based on the failed message.
 
     Args:
         properties: Of the message that failed, in whichever topic.
-        origin: Where it was first sent, and the try that failed.
+        origin: Topic and id of the first publication, and the failed attempt.
         subscription: The subscription for which it failed.
         delay: Seconds before it comes back.
     """
@@ -94,7 +95,7 @@ def build_dead_letter_properties(
 
     Args:
         properties: Of the message that failed, in whichever topic.
-        origin: Where it was first sent, and the try that failed.
+        origin: Topic and id of the first publication, and the failed attempt.
         subscription: The subscription for which it failed.
         reason: Why no further try is made.
         error: What the last try failed with, free of secrets.
@@ -107,7 +108,7 @@ def build_dead_letter_properties(
 
 
 def build_redrive_properties(properties: Mapping[str, str], *, keep_origin: bool) -> dict[str, str]:
-    """Return the properties of a dead letter that is sent back; attempts are counted anew.
+    """Return the properties of a dead letter that is sent back; its attempts start from zero.
 
     Args:
         properties: Of the dead letter.

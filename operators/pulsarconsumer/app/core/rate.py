@@ -23,7 +23,7 @@ class RateLimit:
         self._last = now
 
     def reserve(self, now: float) -> float:
-        """Take a token and return the seconds to wait until it is there; 0 where it is."""
+        """Take a token and return the seconds until it is available, or 0."""
         passed = max(0.0, now - self._last)
         self._last = max(now, self._last)
         self._tokens = min(self._size, self._tokens + passed * self._rate) - 1.0

@@ -9,7 +9,7 @@ from typing import Final
 from slipway_handler import Reject, RetryLater
 
 _SPREAD: Final = 0.1
-"""Share by which a delay is moved, so that what failed at once does not come back immediately."""
+"""Random share of a delay, so that messages that failed together are not retried together."""
 _MAX_DELAY: Final = 10 * 86_400.0
 
 

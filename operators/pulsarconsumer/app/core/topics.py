@@ -36,7 +36,7 @@ def without_partition(topic: str) -> str:
 
 
 def base_of_pattern(pattern: str, subscription: str) -> str:
-    """Return the topic of which those of a pattern take their names: one of the namespace."""
+    """Return the topic name from which names of further topics of a pattern are derived."""
     namespace = full_name(pattern).rpartition("/")[0]
     return f"{namespace}/{subscription}"
 
