@@ -16,6 +16,7 @@ OWNED: Final = (
     "helm/*/files/rbac.yaml",
     "helm/*/files/settings.yaml",
     "helm/*/values.schema.json",
+    "deploy/gitops/*/*",
     "deploy/kube-state-metrics/*",
     "deploy/kustomize/crds/*/*",
     "docs/reference/README.md",

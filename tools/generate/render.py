@@ -16,6 +16,7 @@ from tools.generate.chart_metadata import render_chart_metadata
 from tools.generate.docs import build_blocks, render_index, render_reference
 from tools.generate.docs.consumer import render_consumer_contract
 from tools.generate.docs.library import render_library
+from tools.generate.gitops import render_gitops
 from tools.generate.kustomize_crds import render_kustomize_crds
 from tools.generate.plugin import render_plugin_kinds, render_plugin_reference
 from tools.generate.sources import LIBRARY_CHART, ROOT, find_operators, load_operators
@@ -65,6 +66,7 @@ def render_operator(operator: OperatorSource, root: Path) -> dict[Path, str]:
         **render_reference(operator, root),
         **_render_values(operator, root),
         **render_chart_metadata(operator, root),
+        **render_gitops(operator, root),
         **_render_readmes(operator, root),
     }
 
