@@ -165,6 +165,23 @@ class DeletionPolicy(KubernetesModel):
     """publicIP is Delete, or Retain to keep the IPClaim of mode Auto, and so the address."""
 
 
+class PreferenceKind(StrEnum):
+    """PreferenceKind is the scope of a preference."""
+
+    CLUSTER = "VirtualMachineClusterPreference"
+    NAMESPACE = "VirtualMachinePreference"
+
+
+class Preference(KubernetesModel):
+    """Preference names a preference of KubeVirt, which chooses devices for a guest."""
+
+    name: DnsSubdomain
+    """name is the name of the preference."""
+    kind: PreferenceKind = PreferenceKind.CLUSTER
+    """kind is VirtualMachineClusterPreference, or VirtualMachinePreference for one in the namespace
+    of the Instance. Defaults to VirtualMachineClusterPreference."""
+
+
 class InstanceSpec(
     KubernetesModel,
     rules=(
@@ -183,6 +200,10 @@ class InstanceSpec(
     """image is the image of the root disk. A change takes effect at the next Rebuild."""
     root_disk: RootDisk = RootDisk()
     """rootDisk describes the root disk. A change takes effect at a Rebuild."""
+    preference: Preference | None = None
+    """preference names a preference of KubeVirt, such as windows.11 of the common-instancetypes. It
+    chooses buses, firmware and features of the machine. Without it disks use virtio. A change takes
+    effect at the next start."""
     readiness_probe: ReadinessProbe | None = None
     """readinessProbe checks that the guest responds. Ready and all Operations wait for it. A change
     takes effect at the next start."""

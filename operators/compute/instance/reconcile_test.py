@@ -68,6 +68,23 @@ def test_disk_comes_first_and_the_machine_once_it_is_filled() -> None:
     assert made["template"]["spec"]["domain"]["features"] == {"acpi": {"enabled": True}}
 
 
+def test_preference_chooses_what_the_template_leaves_open() -> None:
+    observed = show_world(disks=[show_disk()])
+    plain = machine_of(parse_instance(), observed)
+    made = machine_of(parse_instance(preference={"name": "windows.11"}), observed)
+
+    assert plain is not None
+    assert made is not None
+    assert "preference" not in plain
+    assert made["preference"] == {
+        "kind": "VirtualMachineClusterPreference",
+        "name": "windows.11",
+    }
+    for spec, disk in ((plain, {"bus": "virtio"}), (made, {})):
+        disks = spec["template"]["spec"]["domain"]["devices"]["disks"]
+        assert [each["disk"] for each in disks] == [disk] * 2
+
+
 RESTARTED = "the importer was restarted 3 times"
 NOT_FOUND = "Unable to connect to http data source: expected status code 200, got 404"
 NO_MODE = "no accessMode specified in StorageProfile standard"

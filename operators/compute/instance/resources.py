@@ -181,7 +181,7 @@ def build_machine(
         run: Whether KubeVirt should keep it running.
         network_data: Whether the cloud-init Secret configures the network of the guest.
     """
-    spec = {
+    spec: Manifest = {
         "runStrategy": str(choose_strategy(instance) if run else RunStrategy.HALTED),
         "template": {
             "metadata": _build_pod_metadata(instance, network),
@@ -190,6 +190,9 @@ def build_machine(
             ),
         },
     }
+    preference = instance.spec.preference
+    if preference is not None:
+        spec["preference"] = {"kind": str(preference.kind), "name": preference.name}
     mark = {"ownerReferences": [build_reference(instance)]}
     return _build(instance, VIRTUAL_MACHINE, instance.metadata.name, mark, spec=spec)
 
@@ -215,6 +218,8 @@ def _build_template(
 ) -> Manifest:
     spec, uid = instance.spec, instance.metadata.uid
     names = [ROOT, CLOUD_INIT, *claims]
+    # A preference fills in only what a template leaves open.
+    bus = {"bus": "virtio"} if spec.preference is None else {}
     interface: Manifest = {"name": "default", "macAddress": mac_address(uid)}
     interface |= {_BINDINGS["Masquerade" if network is None else network.binding]: {}}
     attachment = "" if network is None else network.attachment
@@ -230,7 +235,7 @@ def _build_template(
             "firmware": {"uuid": firmware_uuid(uid)},
             "features": {"acpi": {"enabled": True}},
             "devices": {
-                "disks": [{"name": name, "disk": {"bus": "virtio"}} for name in names],
+                "disks": [{"name": name, "disk": dict(bus)} for name in names],
                 "interfaces": [interface],
                 "rng": {},
             },

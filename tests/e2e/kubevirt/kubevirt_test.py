@@ -6,7 +6,10 @@ guest serves, and how often the guest has booted from its disk.
 
 from __future__ import annotations
 
-from libs.common.kinds import Key, build_object
+import contextlib
+
+from libs.common.errors import AlreadyExists
+from libs.common.kinds import Key, Kind, build_object
 from libs.common.reading import text_at
 from libs.contracts.compute import INSTANCE
 from libs.contracts.ip_claims import IP_CLAIM, IP_POOL
@@ -15,6 +18,12 @@ from tests.e2e.kubevirt.machine import LARGER, NAMESPACE_NAME, SIZE, WEB, Machin
 from tools.guest.serve import MISSING_URL, UNBOOTABLE_URL, URL
 
 ADDRESS = "192.0.2.200"
+CLUSTER_PREFERENCE = Kind(
+    "instancetype.kubevirt.io",
+    "v1beta1",
+    "VirtualMachineClusterPreference",
+    "virtualmachineclusterpreferences",
+)
 
 
 async def test_guest_boots_from_its_image(web: Machine) -> None:
@@ -118,6 +127,24 @@ async def test_rebuild_after_a_change_that_waits_for_a_restart(web: Machine) -> 
     await eventually(web.boots, "the guest serves its page")
     assert await web.boots() == 1
     await web.change(evictionStrategy="LiveMigrateIfPossible")
+
+
+async def test_preference_chooses_the_devices_of_the_next_run(web: Machine) -> None:
+    preference = build_object(
+        CLUSTER_PREFERENCE, "e2e-sata", spec={"devices": {"preferredDiskBus": "sata"}}
+    )
+    with contextlib.suppress(AlreadyExists):
+        await web.cluster.client.create(CLUSTER_PREFERENCE, preference)
+    await web.change(preference={"name": "e2e-sata"})
+
+    await web.succeed("Reboot")
+
+    assert set(await web.buses()) == {"sata"}
+    await eventually(web.boots, "the guest serves its page")
+    await web.change(preference=None)
+    await web.succeed("Reboot")
+    assert set(await web.buses()) == {"virtio"}
+    await web.cluster.delete(CLUSTER_PREFERENCE, Key("", "e2e-sata"))
 
 
 async def test_rebuild_while_off_after_a_change_of_the_size(web: Machine) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from libs.common.errors import NotFound
 from libs.common.kinds import PVC, Key, Manifest
-from libs.common.reading import text_at
+from libs.common.reading import maps_at, text_at
 from libs.contracts.compute import INSTANCE, OPERATION
 from libs.contracts.kubevirt import (
     VIRTUAL_MACHINE,
@@ -99,6 +99,12 @@ class Machine:
     async def run(self) -> VmiView:
         """Return the run that there is."""
         return VmiView.parse(await self.cluster.client.get(VIRTUAL_MACHINE_INSTANCE, self.key))
+
+    async def buses(self) -> list[str]:
+        """Return the buses of the disks of the run."""
+        held = await self.cluster.client.get(VIRTUAL_MACHINE_INSTANCE, self.key)
+        disks = maps_at(held, "spec", "domain", "devices", "disks")
+        return [text_at(each, "disk", "bus") for each in disks]
 
     async def has_run(self) -> bool:
         """Tell whether there is a run."""
