@@ -147,14 +147,14 @@ class Jvm:
 def build_request(action: Action, config: str = CONFIG, **rest: Any) -> Request:
     """Build a request for a configuration."""
     digest = hashlib.sha256(config.encode()).hexdigest()
-    defaults: dict[str, Any] = {"min_uptime_seconds": 0, "timeout_seconds": 20, "host": "127.0.0.1"}
+    defaults: dict[str, Any] = {"min_uptime_seconds": 0, "timeout_seconds": 60, "host": "127.0.0.1"}
     if "port" in rest:
         defaults["last_port"] = rest["port"]
     fields = {"id": f"{os.getpid():08x}-test", "config_hash": digest, **defaults, **rest}
     return Request(action=action, **fields)
 
 
-def wait_until(probe: Callable[[], object], seconds: float = 20.0) -> None:
+def wait_until(probe: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait until a probe returns something true.
 
     Raises:

@@ -7,8 +7,9 @@ environment and its report in its termination message. So a restart of the opera
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 from libs.common.conditions import parse_time
@@ -29,6 +30,7 @@ from operators.jmxexporter.naming import (
 )
 from operators.jmxexporter.started import Started
 
+_TMP: Final = "/tmp"  # noqa: S108 - where HotSpot listens; it is only compared.
 _IDENTITY: Final = ("runAsUser", "runAsGroup", "runAsNonRoot")
 _GRACE: Final = timedelta(seconds=10)
 _ANNOTATIONS: Final = (SCRAPE, PORT, PATH, SCHEME, OWNER, MARK, STARTED, OPT_OUT, ENDPOINT)
@@ -94,6 +96,7 @@ class Container:
         non_root: Whether its specification rules out the user root.
         last_id: Id of the container before, which has ended.
         last_end: When that one ended.
+        tmp_neighbor: Name of a container that mounts the same directory as this one has at /tmp.
     """
 
     name: str
@@ -104,6 +107,7 @@ class Container:
     non_root: bool = False
     last_id: str = ""
     last_end: datetime | None = None
+    tmp_neighbor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +235,7 @@ def shrink_pod(pod: Manifest) -> Manifest:
     """Reduce a pod to the fields that the plan reads: about 600 bytes of 10,000."""
     metadata, spec, status = pod["metadata"], map_at(pod, "spec"), map_at(pod, "status")
     names = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp", "labels")
+    shown = {text_at(mount, "name") for each in _lasting(spec) if (mount := _tmp_mount(each))}
     kept: Manifest = {name: metadata[name] for name in names if name in metadata}
     if "annotations" in metadata:
         annotations = metadata["annotations"]
@@ -244,10 +249,14 @@ def shrink_pod(pod: Manifest) -> Manifest:
                 spec, "shareProcessNamespace", "hostPID", "hostNetwork", "os", "securityContext"
             ),
             "containers": [
-                _pick(each, "name", "securityContext") for each in maps_at(spec, "containers")
+                {**_pick(each, "name", "securityContext"), **_pick_mounts(each, shown)}
+                for each in maps_at(spec, "containers")
             ],
             "initContainers": [
-                _pick(each, "name", "securityContext", "restartPolicy")
+                {
+                    **_pick(each, "name", "securityContext", "restartPolicy"),
+                    **_pick_mounts(each, shown),
+                }
                 for each in _init_containers(spec)
                 if _is_sidecar(each)
             ],
@@ -289,13 +298,66 @@ def _pick(source: Mapping[str, Any], *names: str) -> Manifest:
     return {name: source[name] for name in names if name in source}
 
 
-def _parse_containers(spec: Mapping[str, Any], status: Mapping[str, Any]) -> list[Container]:
-    listed = (*maps_at(status, "containerStatuses"), *maps_at(status, "initContainerStatuses"))
-    statuses = {text_at(each, "name"): each for each in listed}
-    return [
-        _parse_container(each, map_at(spec, "securityContext"), statuses.get(each["name"], {}))
-        for each in (*maps_at(spec, "containers"), *filter(_is_sidecar, _init_containers(spec)))
+def _pick_mounts(container: Mapping[str, Any], volumes: set[str]) -> Manifest:
+    mounts = [
+        _pick(each, "name", "mountPath", "subPath", "subPathExpr")
+        for each in maps_at(container, "volumeMounts")
+        if text_at(each, "name") in volumes
     ]
+    return {"volumeMounts": mounts} if mounts else {}
+
+
+def _tmp_mount(container: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    mounts = maps_at(container, "volumeMounts")
+    return next((each for each in mounts if text_at(each, "mountPath").rstrip("/") == _TMP), None)
+
+
+def _find_tmp_neighbor(container: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> str:
+    """Return the first other container that mounts what a container has at /tmp.
+
+    A mount that is read-only counts: it does not keep anyone from connecting to a socket.
+    """
+    held = _tmp_mount(container)
+    if held is None:
+        return ""
+    return next(
+        (
+            text_at(other, "name")
+            for other in others
+            if text_at(other, "name") != text_at(container, "name")
+            and any(_overlap(held, mount) for mount in maps_at(other, "volumeMounts"))
+        ),
+        "",
+    )
+
+
+def _overlap(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+    """Return whether two mounts show a directory, or one below it, of the same volume."""
+    if text_at(left, "name") != text_at(right, "name"):
+        return False
+    first, second = (
+        PurePosixPath(text_at(each, "subPath") or text_at(each, "subPathExpr"))
+        for each in (left, right)
+    )
+    return first.is_relative_to(second) or second.is_relative_to(first)
+
+
+def _parse_containers(spec: Mapping[str, Any], status: Mapping[str, Any]) -> list[Container]:
+    told = (*maps_at(status, "containerStatuses"), *maps_at(status, "initContainerStatuses"))
+    statuses = {text_at(each, "name"): each for each in told}
+    context, listed = map_at(spec, "securityContext"), _lasting(spec)
+    return [
+        replace(
+            _parse_container(each, context, statuses.get(each["name"], {})),
+            tmp_neighbor=_find_tmp_neighbor(each, listed),
+        )
+        for each in listed
+    ]
+
+
+def _lasting(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the containers that run as long as the pod does."""
+    return [*maps_at(spec, "containers"), *filter(_is_sidecar, _init_containers(spec))]
 
 
 def _init_containers(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -157,6 +157,10 @@ def test_no_report_makes_an_injector_run_as_root(context: dict[str, Any]) -> Non
     assert 0 not in users
 
 
+def test_pod_of_windows_is_left_alone() -> None:
+    assert take(build_pod(os={"name": "windows"}), parse_exporter()) == 0
+
+
 def test_pod_on_the_network_of_its_node_is_served_only_if_asked_for() -> None:
     pod = build_pod(hostNetwork=True)
     observed = Observed(GOOD, [Pod.parse(pod)])
@@ -166,6 +170,39 @@ def test_pod_on_the_network_of_its_node_is_served_only_if_asked_for() -> None:
     assert not refused.actions
     assert [target.reason for target in refused.targets] == [Reason.HOST_NETWORK]
     assert take(pod, parse_exporter(hostNetwork="Allow")) == 1
+
+
+@pytest.mark.parametrize(
+    ("mount", "refused"),
+    [
+        ({"name": "shared", "mountPath": "/data"}, True),
+        ({"name": "shared", "mountPath": "/data", "readOnly": True}, True),
+        ({"name": "shared", "mountPath": "/data", "subPath": "app/logs"}, True),
+        ({"name": "shared", "mountPath": "/data", "subPath": "application"}, False),
+        ({"name": "other", "mountPath": "/tmp"}, False),
+    ],
+)
+@pytest.mark.parametrize("shrunk", [False, True])
+@pytest.mark.parametrize("sidecar", [False, True])
+def test_container_that_shares_its_tmp_with_a_neighbor_is_left_alone(
+    mount: dict[str, Any], refused: bool, shrunk: bool, sidecar: bool
+) -> None:
+    pod = build_pod("shop-0", *(("app",) if sidecar else ("app", "neighbor")))
+    app = {"name": "shared", "mountPath": "/tmp/", "subPath": "app"}
+    pod["spec"]["containers"][0]["volumeMounts"] = [app]
+    if sidecar:
+        neighbor: Manifest = {"name": "neighbor", "restartPolicy": "Always"}
+        pod["spec"]["initContainers"] = [neighbor]
+    else:
+        neighbor = pod["spec"]["containers"][1]
+    neighbor["volumeMounts"] = [mount]
+    observed = Observed(GOOD, [Pod.parse(shrink_pod(pod) if shrunk else pod)])
+    exporter = parse_exporter(containers={"include": ["app"]})
+
+    plan = plan_exporter(exporter, observed, NOW, LIMITS)
+
+    (target,) = plan.targets
+    assert (target.reason == Reason.SHARED_TMP, not plan.actions) == (refused, refused)
 
 
 def test_injector_that_does_not_start_is_given_up_and_told_to_do_nothing() -> None:

@@ -134,6 +134,12 @@ class Judge:
         if pod.host_network and refused and last is None:
             message = "the pod uses the network of its node; see spec.hostNetwork"
             return Target(pod, container, Phase.FAILED, Reason.HOST_NETWORK, message)
+        if container.tmp_neighbor and last is None:
+            message = (
+                f"container {container.tmp_neighbor} mounts the same volume as /tmp; mount an "
+                "emptyDir at /tmp that no other container mounts, or use spec.startup"
+            )
+            return Target(pod, container, Phase.FAILED, Reason.SHARED_TMP, message)
         if last is not None and last.is_pending(self.now):
             return self._await(pod, container, last, attempts)
         if last is not None and self._is_reachable(pod, last, request, endpoints):

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import urllib.error
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -33,8 +33,10 @@ def is_served(port: int, name: str) -> bool:
         return False
 
 
-def test_clients_that_send_half_a_request_do_not_silence_the_endpoint(start_jvm: Start) -> None:
-    jvm, port = start_jvm(), find_free_port()
+def test_clients_that_send_half_a_request_do_not_silence_the_endpoint(
+    start_jvm: Start, release: int
+) -> None:
+    jvm, port = start_jvm(release=release), find_free_port()
     jvm.inject_one(port=port)
     clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(8)]
     for client in clients:
@@ -69,10 +71,10 @@ def test_bean_that_hangs_is_refused_and_blocks_neither_jcmd_nor_the_next_request
 
 
 def test_bean_that_begins_to_hang_is_told_to_clients_until_it_returns(
-    start_jvm: Start, tmp_path: Path
+    start_jvm: Start, tmp_path: Path, release: int
 ) -> None:
     hang = tmp_path / "hang"
-    jvm, port = start_jvm(f"-Dshop.hang={hang}"), find_free_port()
+    jvm, port = start_jvm(f"-Dshop.hang={hang}", release=release), find_free_port()
     assert jvm.inject_one(config=ALL, port=port).state is State.SERVING
     hang.touch()
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -87,12 +89,12 @@ def test_bean_that_begins_to_hang_is_told_to_clients_until_it_returns(
 
 
 def test_full_heap_never_reaches_the_default_handler_by_a_thread_of_the_guard(
-    start_jvm: Start, tmp_path: Path
+    start_jvm: Start, tmp_path: Path, release: int
 ) -> None:
     """Applications end at an exception that nobody catches; ours must not be that exception."""
     fill = tmp_path / "fill"
     options = (f"-Dshop.fill={fill}", "-Dshop.halt=true", "-Xmx48m")
-    jvm, port = start_jvm(*options), find_free_port()
+    jvm, port = start_jvm(*options, release=release), find_free_port()
     assert jvm.inject_one(config=ALL, port=port).state is State.SERVING
     # The application itself may meet the full heap, and then ends by its own thread.
     jvm.may_end = True
@@ -114,20 +116,77 @@ def _use(jvm: Jvm) -> None:
         assert "UNCAUGHT in jmx-guard" not in jvm.read_output()
 
 
-@pytest.mark.parametrize("name", ["engine", "agent"])
 def test_jar_in_a_place_that_containers_share_is_not_loaded(
-    start_jvm: Start, name: str, jvm_kit: Path
+    start_jvm: Start, jvm_kit: Path, release: int
 ) -> None:
     """/dev/shm is shared by the containers of a pod; nothing of ours is there."""
-    jvm, port = start_jvm(), find_free_port()
+    jvm, port = start_jvm(release=release), find_free_port()
 
     jvm.inject_one(port=port)
 
-    digest = hashlib.sha256((jvm_kit / f"{name}.jar").read_bytes()).hexdigest()
     opened = _list_jars(jvm.process.pid)
     assert [path for path in opened if path.startswith("/dev/shm")] == []
-    (found,) = [path for path in opened if f"/{name}-" in path]
-    assert hashlib.sha256(Path(found).read_bytes()).hexdigest() == digest
+    for name in ("engine", "agent"):
+        digest = hashlib.sha256((jvm_kit / f"{name}.jar").read_bytes()).hexdigest()
+        (found,) = [path for path in opened if f"/{name}-" in path]
+        assert hashlib.sha256(Path(found).read_bytes()).hexdigest() == digest
+
+
+SEARCH = """
+cd "$1" && mount --bind "$1" /tmp || exit 77
+shift
+while [ ! -e stop ]; do
+  "$@" find /dev/shm /tmp /proc/[0-9]*/root/tmp -path '*slipway-jmx*' >> found 2> /dev/null
+  echo >> rounds
+  sleep 0.1
+done
+"""
+"""Search again and again what a neighbor sees, with a /tmp of its own as any container has one."""
+STRANGER = ("setpriv", "--reuid=4321", "--regid=4321", "--clear-groups", "--bounding-set=-all")
+
+
+@contextlib.contextmanager
+def run_neighbor(directory: Path, *options: str, user: Sequence[str]) -> Iterator[Path]:
+    """Run another container of the pod; in the directory it writes down what it finds of ours."""
+    directory.mkdir()
+    (directory / "rounds").touch()
+    command = ["unshare", "--mount", *options, "sh", "-c", SEARCH, "sh", str(directory), *user]
+    with subprocess.Popen(command) as process:
+        try:
+            yield directory
+        finally:
+            (directory / "stop").touch()
+        assert process.wait(60) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a mount namespace")
+@pytest.mark.parametrize(
+    ("options", "user"),
+    [(("--pid", "--fork", "--mount-proc"), ()), ((), STRANGER)],
+    ids=["same user", "shared process namespace"],
+)
+def test_other_container_of_the_pod_finds_nothing_that_the_jvm_loads(
+    start_jvm: Start, tmp_path: Path, release: int, options: Sequence[str], user: Sequence[str]
+) -> None:
+    """Containers of a pod have mounts of their own, and share /dev/shm."""
+    private = tmp_path / "private"
+    private.mkdir()
+    container = ("unshare", "--mount", "sh", "-c", f'mount --bind {private} /tmp; exec "$@"', "sh")
+    if subprocess.run([*container, "true"], check=False).returncode:
+        pytest.skip("no mount namespaces here")
+    jvm, port = start_jvm(release=release, prefix=container), find_free_port()
+    with run_neighbor(tmp_path / "neighbor", *options, user=user) as neighbor:
+        rounds = neighbor / "rounds"
+        wait_until(rounds.read_text)
+
+        report = jvm.inject_one(port=port)
+
+        before = len(rounds.read_text())
+        wait_until(lambda: len(rounds.read_text()) > before + 1)
+        found = (neighbor / "found").read_text()
+    assert report.state is State.SERVING, report
+    assert [path.name[:12] for path in private.glob("slipway-jmx-*")] == ["slipway-jmx-"]
+    assert found == ""
 
 
 def _list_jars(pid: int) -> list[str]:

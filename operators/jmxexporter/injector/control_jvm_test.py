@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -189,10 +190,10 @@ async def test_guard_with_another_key_or_none_is_given_up(
 
 
 async def test_bean_that_hangs_blocks_neither_the_operator_nor_a_stop(
-    start_jvm: Start, guards: Guards, key: SigningKey, tmp_path_factory: pytest.TempPathFactory
+    start_jvm: Start, guards: Guards, key: SigningKey, tmp_path: Path, release: int
 ) -> None:
-    hang = tmp_path_factory.mktemp("hang") / "hang"
-    jvm, port = start_jvm(f"-Dshop.hang={hang}"), find_free_port()
+    hang = tmp_path / "hang"
+    jvm, port = start_jvm(f"-Dshop.hang={hang}", release=release), find_free_port()
     inject(jvm, port, key)
     hang.touch()
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -198,6 +199,28 @@ def test_stopped_jvm_is_left_alone(start_jvm: Start) -> None:
         jvm.process.send_signal(signal.SIGCONT)
 
     assert (report.state, report.reason) == (State.REFUSED, Reason.NOT_READY), report
+
+
+def test_injector_that_starts_after_its_time_touches_nothing(start_jvm: Start) -> None:
+    """The exporter may be gone by then, and nothing would stop the endpoint."""
+    jvm = start_jvm()
+
+    report = jvm.inject(port=find_free_port(), not_after=time.time() - 1)
+
+    assert (report.reason, report.jvms) == (Reason.NOT_STARTED, ())
+    assert is_untouched(jvm)
+
+
+def test_jvms_beyond_the_limit_are_reported_and_not_touched(start_jvm: Start) -> None:
+    jvm, other, port = start_jvm(), start_jvm(), find_free_port()
+    (jvm.kit.proc / str(other.process.pid)).symlink_to(f"/proc/{other.process.pid}")
+
+    report = jvm.inject(port=port, last_port=port + 20, max_jvms=1)
+
+    assert report.reason == Reason.TOO_MANY_JVMS
+    assert "2 JVMs" in report.message
+    assert [each.state for each in report.jvms] == [State.SERVING], report
+    assert [is_untouched(each) for each in (jvm, other)].count(True) == 1
 
 
 def test_young_jvm_is_left_alone(start_jvm: Start) -> None:

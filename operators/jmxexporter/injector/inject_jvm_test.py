@@ -22,7 +22,15 @@ from operators.jmxexporter.injector.processes import Process
 from operators.jmxexporter.jvms import CONFIG, Jvm, scrape_metrics, wait_until
 
 type Start = Callable[..., Jvm]
-BAD_PATTERN = "rules:\n- pattern: '(['\n"
+BAD = (
+    "rules:\n- pattern: '(['\n",
+    "rules: [",
+    "jmxUrl: service:jmx:rmi:///jndi/rmi://other/jmxrmi",
+    "httpServer: {authentication: {}}",
+    "[" * 10_000,
+    "rules: {}",
+)
+"""Configurations that an endpoint refuses."""
 OTHER = "rules:\n- pattern: shop<type=Orders><>Count\n  name: shop_sales\n"
 
 
@@ -49,16 +57,18 @@ def test_second_injection_changes_nothing(start_jvm: Start, release: int) -> Non
     assert (report.state, report.port, report.changed) == (State.SERVING, port, False), report
 
 
-def test_log_of_the_application_stays_as_it_was(start_jvm: Start) -> None:
+def test_log_of_the_application_stays_as_it_was(start_jvm: Start, release: int) -> None:
     """The upstream collector changes the format of the root logger's handlers."""
-    jvm = start_jvm()
+    jvm = start_jvm(release=release)
 
     jvm.inject_one(port=find_free_port())
 
     classes = Attachment(Process(jvm.process.pid), 10).command("jcmd", "VM.class_hierarchy").text
     assert "slipway.jmx.engine.Engine" in classes, "the test looks at the wrong thing"
     assert "LoggerFormatter" not in classes
-    assert jvm.read_output().splitlines()[1:] == []
+    printed = jvm.read_output().splitlines()[1:]
+    # Java 21 and later warn of each agent that is loaded; nothing else is printed.
+    assert [line for line in printed if not line.startswith("WARNING: ")] == []
 
 
 def test_two_injectors_at_once_make_one_endpoint(start_jvm: Start) -> None:
@@ -84,29 +94,21 @@ def test_other_configuration_is_put_in_without_a_gap(start_jvm: Start, release: 
     assert metrics["jmx_guard_config_reloads"].samples[0].value == 1
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        BAD_PATTERN,
-        "rules: [",
-        "jmxUrl: service:jmx:rmi:///jndi/rmi://other/jmxrmi",
-        "httpServer: {authentication: {}}",
-        "[" * 10_000,
-        "rules: {}",
-    ],
-)
 def test_bad_configuration_is_refused_and_the_one_before_stays(
-    start_jvm: Start, config: str
+    start_jvm: Start, release: int
 ) -> None:
-    jvm, port = start_jvm(), find_free_port()
-    first = jvm.inject_one(config=config, port=port)
-    assert (first.state, first.reason) == (State.FAILED, Reason.CONFIG_INVALID), first
-    jvm.inject_one(port=port)
+    jvm, port = start_jvm(release=release), find_free_port()
+    for config in BAD:
+        first = jvm.inject_one(config=config, port=port)
+        assert (first.state, first.reason) == (State.FAILED, Reason.CONFIG_INVALID), first
+    served = jvm.inject_one(port=port)
 
-    second = jvm.inject_one(config=config, port=port)
+    for config in BAD:
+        second = jvm.inject_one(config=config, port=port)
 
-    assert (second.state, second.reason) == (State.FAILED, Reason.CONFIG_INVALID), second
-    assert "shop_orders" in scrape_metrics(port)
+        assert (second.state, second.reason) == (State.FAILED, Reason.CONFIG_INVALID), second
+        assert (second.port, second.config_hash) == (port, served.config_hash)
+        assert "shop_orders" in scrape_metrics(port)
 
 
 def test_stop_frees_the_port_and_leaves_no_class_behind(start_jvm: Start, release: int) -> None:
@@ -168,9 +170,9 @@ def test_newer_engine_takes_the_place_of_the_older(
 
 
 def test_broken_engine_leaves_the_one_before(
-    start_jvm: Start, jvm_kit: Path, tmp_path: Path
+    start_jvm: Start, jvm_kit: Path, tmp_path: Path, release: int
 ) -> None:
-    jvm, port = start_jvm(), find_free_port()
+    jvm, port = start_jvm(release=release), find_free_port()
     jvm.inject_one(port=port)
     broken = tmp_path / "kit"
     broken.mkdir()
@@ -213,10 +215,10 @@ def test_port_taken_in_the_last_moment_harms_nobody(
 
 @pytest.mark.parametrize("action", [Action.ENSURE, Action.STOP])
 def test_guard_that_answered_too_late_is_no_stranger(
-    start_jvm: Start, action: Action, monkeypatch: pytest.MonkeyPatch
+    start_jvm: Start, action: Action, release: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a crowded node a guard needs longer than anybody waits for it."""
-    jvm, port, wait = start_jvm(), find_free_port(), Job._await_answer
+    jvm, port, wait = start_jvm(release=release), find_free_port(), Job._await_answer
 
     def give_up(job: Job, path: Path) -> dict[str, str]:
         wait(job, path)

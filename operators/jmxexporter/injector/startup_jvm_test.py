@@ -77,11 +77,11 @@ def test_jvm_that_cannot_be_attached_to_serves_from_its_start(
 
 
 def test_configuration_is_followed_and_a_bad_one_left_out(
-    start_jvm: StartJvm, jvm_kit: Path, prepared: Path
+    start_jvm: StartJvm, jvm_kit: Path, prepared: Path, release: int
 ) -> None:
     port = find_free_port()
     variables = prepare(prepared, jvm_kit, port)
-    start_jvm(environ=variables)
+    start_jvm(release=release, environ=variables)
 
     # The ConfigMap may come after the pod.
     (prepared / "config.yaml").write_text(CONFIG)
@@ -90,19 +90,19 @@ def test_configuration_is_followed_and_a_bad_one_left_out(
     (prepared / "config.yaml").write_text("rules:\n- pattern: '(['\n")
     answer = prepared / "answer.properties"
     wait_until(lambda: parse_properties(answer.read_bytes()).get("reason") == "ConfigInvalid")
-    assert is_served(port, "shop_orders")
+    wait_until(lambda: is_served(port, "shop_orders"))
 
     (prepared / "config.yaml").write_text(CONFIG.replace("shop_orders", "shop_sales"))
     wait_until(lambda: is_served(port, "shop_sales"))
 
 
 def test_launcher_that_the_filters_leave_out_takes_no_port(
-    start_jvm: StartJvm, jvm_kit: Path, prepared: Path
+    start_jvm: StartJvm, jvm_kit: Path, prepared: Path, release: int
 ) -> None:
     first = find_free_port()
     filters: dict[str, Any] = {"main_class": r"sample\.", "exclude_main_class": "Other$"}
     variables = prepare(prepared, jvm_kit, first, config_text=CONFIG, **filters)
-    start_jvm(environ=variables)
+    start_jvm(release=release, environ=variables)
     # The one that is wanted serves; by then the other one has had as much time.
     wait_until(lambda: is_served(first, "shop_orders"), 60)
 
@@ -110,7 +110,7 @@ def test_launcher_that_the_filters_leave_out_takes_no_port(
     other.mkdir()
     port = find_free_port()
     launcher = prepare(other, jvm_kit, port, config_text=CONFIG, exclude_main_class=r"Shop$")
-    jvm = start_jvm(environ=launcher)
+    jvm = start_jvm(release=release, environ=launcher)
 
     wait_until(lambda: "jmx-guard-startup" not in jvm.list_threads(), 60)
     assert not is_served(port, "shop_orders")
