@@ -146,6 +146,11 @@ def observed_generation(manifest: Manifest) -> int:
     return int(status.get("observedGeneration") or (ready.generation if ready else 0))
 
 
+def is_unseen(manifest: Manifest) -> bool:
+    """Tell whether no operator has written a status: it is absent, or the default of the CRD."""
+    return manifest.get("status") in (None, {}, {"observedGeneration": 0})
+
+
 def is_stale(manifest: Manifest) -> bool:
     """Tell whether the status is about an older spec."""
     observed = observed_generation(manifest)

@@ -12,6 +12,7 @@ from kubectl_slipway.model import (
     is_deleting,
     is_paused,
     is_stale,
+    is_unseen,
     observed_generation,
     parse_time,
     render_age,
@@ -182,7 +183,7 @@ def _find_old_status(facts: Facts) -> Iterator[Finding]:
     logs = f"kubectl slipway logs {facts.operator_id} --object {meta['name']}"
     created = parse_time(meta.get("creationTimestamp") or "")
     fresh = created is not None and (facts.now - created).total_seconds() < _FRESH_SECONDS
-    if not manifest.get("status") and not fresh and _has_status(facts):
+    if is_unseen(manifest) and not fresh and _has_status(facts):
         yield Finding(
             "NotReconciled",
             title(manifest),

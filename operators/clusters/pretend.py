@@ -58,14 +58,19 @@ def drive(api: FakeApi) -> None:
             network = build_network(name)
             api.create({**network, "metadata": {"name": name, "namespace": space}})
     for firewall in api.objects(FIREWALL):
-        if not firewall.get("status"):
+        if is_unseen(firewall):
             api.patch_status(FIREWALL, key_of(firewall), {"conditions": READY})
     for number, instance in enumerate(api.objects(INSTANCE)):
-        if not instance.get("status"):
+        if is_unseen(instance):
             run_machine(api, key_of(instance), number)
     for operation in api.objects(OPERATION):
-        if not operation.get("status"):
+        if is_unseen(operation):
             rebuild(api, operation)
+
+
+def is_unseen(manifest: Manifest) -> bool:
+    """Return whether nobody has written a status but the default of the CRD."""
+    return manifest.get("status") in (None, {}, {"observedGeneration": 0})
 
 
 def rebuild(api: FakeApi, operation: Manifest) -> None:
@@ -73,7 +78,7 @@ def rebuild(api: FakeApi, operation: Manifest) -> None:
     key = key_of(operation)
     instance = Key(key.namespace, operation["spec"]["targetRef"]["name"])
     held = api.find(INSTANCE, instance)
-    if held is not None and held.get("status"):
+    if held is not None and not is_unseen(held):
         ready = [{**READY[0], "lastTransitionTime": render_time(datetime.now(UTC))}]
         disk = {"rootDisk": {"name": key.name}, "conditions": ready}
         api.patch_status(INSTANCE, instance, {**held["status"], **disk})

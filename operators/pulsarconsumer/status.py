@@ -53,7 +53,8 @@ def build_status(
     # A spec whose pods are still to come is not told as if it held.
     if (abandoned := judge_abandoned(consumer, show_broker(consumer, observed, now))) is not None:
         conditions.append(abandoned)
-    name_spec = not (plan.held or plan.fault) or consumer.status is None
+    unseen = consumer.status is None or not consumer.status.observed_generation
+    name_spec = not (plan.held or plan.fault) or unseen
     return _assemble(consumer, observed, conditions, seek, now, name_spec=name_spec)
 
 

@@ -32,7 +32,7 @@ def build_object_schema(model: type[CustomResource]) -> StructuralSchema:
         if name not in properties:
             properties[name] = _describe_field(model, name, field)
     if "status" in properties:
-        properties["status"] = _drop_defaults(properties["status"])
+        properties["status"] = _mark_unobserved(_drop_defaults(properties["status"]))
     schema["properties"] = properties
     return StructuralSchema(schema, built.waivers)
 
@@ -122,6 +122,17 @@ def _describe_field(model: type[CustomResource], name: str, field: Manifest) -> 
     if own or name not in usual:
         return field
     return {**field, "description": usual[name]}
+
+
+def _mark_unobserved(status: Manifest) -> Manifest:
+    """Give objects that no operator has seen a status that says so.
+
+    For kstatus, by which Flux and others wait, an object without a status is Current. A generation
+    is 1 or more, so an observed generation of 0 is of an older spec.
+    """
+    if "observedGeneration" in status["properties"] and not status.get("required"):
+        return {**status, "default": {"observedGeneration": 0}}
+    return status
 
 
 def _drop_defaults(node: Any) -> Any:

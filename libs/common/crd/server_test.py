@@ -24,6 +24,7 @@ from libs.common.crd import (
     ListMap,
     ListSet,
     MapAtomic,
+    ObservedGeneration,
     PodTemplate,
     Quantity,
     RawObject,
@@ -37,6 +38,7 @@ from libs.common.crd import (
 )
 from libs.common.errors import Invalid, NotFound
 from libs.common.kinds import CRD, Key, Manifest, build_object
+from libs.common.testing.kstatus import compute_status
 
 pytestmark = pytest.mark.apiserver
 
@@ -99,6 +101,8 @@ class GadgetStatus(KubernetesModel):
 
     conditions: Conditions = []
     """conditions tell how it is."""
+    observed_generation: ObservedGeneration = 0
+    """observedGeneration is the generation that was looked at."""
     replicas: Count = 0
     """replicas is a number."""
     selector: Selector = ""
@@ -175,6 +179,16 @@ async def test_server_fills_in_the_defaults_that_the_model_has(
         "surge": "25%",
     }
     assert Gadget.parse(created).spec == GadgetSpec()
+
+
+async def test_object_that_nobody_has_seen_is_not_current_for_kstatus(
+    kube_client: Client, namespace: str
+) -> None:
+    created = await kube_client.create(GADGET, build_gadget(namespace))
+    read = await kube_client.get(GADGET, Key(namespace, "one"))
+
+    assert created["status"] == read["status"] == {"observedGeneration": 0}
+    assert compute_status(read) == "InProgress"
 
 
 async def test_object_that_the_model_renders_is_taken_and_read_back(

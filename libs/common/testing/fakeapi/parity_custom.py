@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from libs.common.kinds import Manifest
@@ -12,6 +13,7 @@ from libs.common.testing.fakeapi.rest import APPLY, JSON_PATCH, MERGE_PATCH, STR
 GROUP = "parity.example.com"
 API = f"apis/{GROUP}/v1"
 _PLAIN_GROUP = "plain.example.com"
+_DEFAULTED_GROUP = "defaulted.example.com"
 _CONDITION: Manifest = {
     "type": "object",
     "required": ["type", "status"],
@@ -74,6 +76,7 @@ SCHEMA: Manifest = {
             "properties": {
                 "replicas": {"type": "integer"},
                 "selector": {"type": "string"},
+                "observedGeneration": {"type": "integer", "minimum": 0},
                 "conditions": {
                     "type": "array",
                     "items": _CONDITION,
@@ -86,13 +89,18 @@ SCHEMA: Manifest = {
 }
 
 
-def build_crd(plural: str, kind: str, group: str, subresources: Manifest) -> Manifest:
+def build_crd(
+    plural: str, kind: str, group: str, subresources: Manifest, status_default: Manifest | None
+) -> Manifest:
     """Build the CRD of a scenario."""
+    schema = copy.deepcopy(SCHEMA)
+    if status_default is not None:
+        schema["properties"]["status"]["default"] = status_default
     version = {
         "name": "v1",
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": SCHEMA},
+        "schema": {"openAPIV3Schema": schema},
         "subresources": subresources,
     }
     return {
@@ -122,9 +130,11 @@ async def serve(
     kind: str = "Gadget",
     group: str = GROUP,
     subresources: Manifest | None = None,
+    status_default: Manifest | None = None,
 ) -> str:
     """Serve the custom kind, which may be there already; return its collection."""
-    crd = build_crd(plural, kind, group, subresources or {"status": {}, "scale": SCALE})
+    subresources = subresources or {"status": {}, "scale": SCALE}
+    crd = build_crd(plural, kind, group, subresources, status_default)
     crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     await r.rest.send("POST", crds, crd)
     base = r.path(plural, api=f"apis/{group}/v1")
@@ -315,9 +325,38 @@ async def _no_status(r: Recorder) -> None:
     assert made.status == 201
 
 
+async def _status_default(r: Recorder) -> None:
+    """The default of a status; the first update stores it, which the fake does not repeat."""
+    base = await serve(
+        r,
+        plural="defaulteds",
+        kind="Defaulted",
+        group=_DEFAULTED_GROUP,
+        status_default={"observedGeneration": 0},
+    )
+
+    def build(name: str, **parts: Any) -> Manifest:
+        gadget = build_gadget(name, kind="Defaulted", **parts)
+        return {**gadget, "apiVersion": f"{_DEFAULTED_GROUP}/v1"}
+
+    options: Any = {"content_type": APPLY, "fieldManager": "alpha"}
+    await r.send("create", "POST", base, build("g", spec={"size": 1}, status={"replicas": 3}))
+    await r.send("apply", "PATCH", f"{base}/h", build("h", spec={"size": 1}), **options)
+    await r.send("list", "GET", base)
+    await r.send("edit", "PATCH", f"{base}/g", {"spec": {"size": 2}}, content_type=MERGE_PATCH)
+    seen = build("h", status={"observedGeneration": 1, "replicas": 1})
+    await r.send("status", "PATCH", f"{base}/h/status", seen, **options)
+    less = build("h", status={"replicas": 1})
+    await r.send("status less", "PATCH", f"{base}/h/status", less, **options)
+    removed = [{"op": "remove", "path": "/status"}]
+    await r.send("remove", "PATCH", f"{base}/g/status", removed, content_type=JSON_PATCH)
+    await r.send("removed", "GET", f"{base}/g")
+
+
 CUSTOM: dict[str, Scenario] = {
     "custom writes": _custom_writes,
     "validation": _validation,
     "custom appliers": _custom_appliers,
     "no status": _no_status,
+    "status default": _status_default,
 }

@@ -41,6 +41,7 @@ from libs.common.testing.fakeapi.statuses import (
     unversioned,
 )
 from libs.common.testing.fakeapi.store import Record, Store
+from libs.common.testing.fakeapi.validation import apply_defaults
 from libs.common.testing.fakeapi.views import to_core_event, to_event_v1
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -280,7 +281,7 @@ class Writer:
             obj.pop("status", None)
         check_valid(target, obj)
         self.review(target, obj)
-        initial = None if resource.custom else strategies.build_initial_status(resource, obj)
+        initial = _build_initial_status(target, obj)
         key = Key(metadata.get("namespace", ""), metadata["name"])
         if self.store.get(resource.table, key) is not None:
             raise already_exists(resource, key.name)
@@ -388,3 +389,11 @@ class Writer:
             self.store.delete(target.resource.table, key)
             return Record(obj, current.version)
         return self.store.put(target.resource.table, key, obj)
+
+
+def _build_initial_status(target: Target, obj: Manifest) -> Any:
+    """Build the status of a new object; None for no status."""
+    if not target.resource.custom:
+        return strategies.build_initial_status(target.resource, obj)
+    # A create drops the status; the default of the schema comes back with the first read.
+    return obj.get("status") or apply_defaults({}, target.version.schema).get("status")
