@@ -238,7 +238,8 @@ class Retry(
     """Retry configures further attempts at messages that failed."""
 
     strategy: RetryStrategy = RetryStrategy.RETRY_TOPIC
-    """strategy is RetryTopic or NegativeAck."""
+    """strategy is RetryTopic or NegativeAck. Defaults to RetryTopic. A PulsarConsumer without retry
+    uses NegativeAck, which needs no permission to publish."""
     max_attempts: Annotated[int, Field(ge=1, le=1000)] = 5
     """maxAttempts is the number of attempts for a message, including the first: one more than
     maxRedeliverCount of Pulsar's clients. Without deadLetter, attempts are not limited."""

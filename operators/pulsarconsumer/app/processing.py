@@ -87,6 +87,8 @@ class Processor:
         self._telemetry = telemetry
         self._lines = settings.line_options
         self._logs = self._lines.sample_ratio > 0
+        # Lines that hide fields of the payload need its value before the handler does.
+        self._decodes_early = self._decodes and self._logs and bool(self._lines.redacted)
         self._traced = telemetry.enabled
         self._time = time
         self._timed_out: set[str] = set()
@@ -198,15 +200,16 @@ class Processor:
         options = self._lines
         if options.sample_ratio < 1:
             taken = [one for one in taken if is_sampled(options, one.message_id)]
-        if self._decodes and options.redacted:
+        if self._decodes_early:
             for message in taken:
                 self._decode(message)
         read_for_log(source, taken)
         self._stream.write(render_lines(options, taken, now))
 
     def _decode(self, message: Received) -> bool:
-        """Decode the value of a message once, and return whether it has one."""
-        if is_decoded(message):
+        """Decode the value of a message, and return whether it has one."""
+        # For all other messages, finding out costs more than decoding.
+        if self._decodes_early and is_decoded(message):
             return not message.mismatch and message.error is None
         payloads = self._payloads
         try:

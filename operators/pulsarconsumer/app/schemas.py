@@ -75,6 +75,7 @@ class Payloads:
         self.needs_writer = self._type is SchemaType.AVRO
         """Whether the schema depends on topic and version."""
         self._definition = _read_definition(settings.schema_file) if settings.schema_file else None
+        self._parse = self._choose_parser()
         self.schema = _build_schema(self._type, self._definition)
 
     def decode(self, data: bytes, topic: str = "", version: int = -1) -> object:
@@ -90,23 +91,26 @@ class Payloads:
             SchemaUnavailable: The schema that it was written with cannot be read now.
         """
         writer = None
-        if self._type is SchemaType.AVRO and version >= 0:
+        if version >= 0 and self.needs_writer:
             writer = self._find_writer(topic, version)
         try:
-            match self._type:
-                case SchemaType.BYTES:
-                    return data
-                case SchemaType.STRING:
-                    return data.decode()
-                case SchemaType.JSON:
-                    return orjson.loads(data)
-                case SchemaType.AVRO:
-                    return self._decode_avro(data, writer)
+            return self._parse(data) if writer is None else self._decode_avro(data, writer)
         except Exception as err:  # noqa: BLE001  # Whatever a parser raises.
             # What a parser says may quote the payload, which may be secret.
             raise DecodeFailed(type(err).__name__) from None
 
-    def _decode_avro(self, data: bytes, writer: Any) -> object:
+    def _choose_parser(self) -> Callable[[bytes], object]:
+        match self._type:
+            case SchemaType.BYTES:
+                return bytes
+            case SchemaType.STRING:
+                return bytes.decode
+            case SchemaType.JSON:
+                return orjson.loads
+            case SchemaType.AVRO:
+                return self._decode_avro
+
+    def _decode_avro(self, data: bytes, writer: Any = None) -> object:
         reader: Any = self._definition
         # Records of other names do not match, and producers name theirs as they like.
         written = reader if writer is None else {**writer, "name": reader["name"]}

@@ -61,6 +61,8 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "delayedDeliveryTickTimeMillis": "100",
     # Topics of a test that nobody listens to yet must not go away.
     "brokerDeleteInactiveTopicsEnabled": "false",
+    # Disks of machines for development are often fuller than the 95 % at which a bookie stops.
+    "diskUsageThreshold": "0.999",
 }
 """Configuration that makes one process a whole cluster, and waits short."""
 
