@@ -1,9 +1,14 @@
-"""Build images of operators, or push them to a registry of your choice."""
+"""Build images of operators, push them to a registry of your choice, or update their base."""
 
 from __future__ import annotations
 
+from tools.cluster.cache import Cache
 from tools.cluster.command_line import Parser, run
+from tools.cluster.progress import open_progress
 from tools.images import build_together, list_all_images, push
+from tools.images.base import LOCK
+from tools.images.build import ROOT
+from tools.images.update import update_base
 
 
 def main() -> int:
@@ -17,7 +22,10 @@ def main() -> int:
         command.add_argument("operators", nargs="*", metavar="operator")
         command.add_argument("--all", action="store_true", help="all images of this checkout")
         command.add_argument("--tag", default="dev", help="tag of the image (default dev)")
+    commands.add_parser("update", help="update the Debian packages of the base image")
     options = parser.parse_args()
+    if options.command == "update":
+        return _update()
     chosen = list_all_images() if options.all else options.operators
     if not chosen:
         parser.error(f"{options.command}: name operators, or --all")
@@ -26,6 +34,14 @@ def main() -> int:
     else:
         for operator in chosen:
             print(push(operator, options.registry, options.tag))
+    return 0
+
+
+def _update() -> int:
+    changes = update_base(Cache(), open_progress("base-image"))
+    print("\n".join(changes) or "The base image has the newest packages.")
+    if changes:
+        print(f"Commit {LOCK.relative_to(ROOT)}, then build and release the images again.")
     return 0
 
 

@@ -31,6 +31,8 @@ PACKAGES: Final = (
     "tzdata",
 )
 """Packages named; the libraries they need come with them."""
+LOCK: Final = Path(__file__).with_name("base.lock")
+"""Versions of the packages when the base was last updated, see tools.images.update."""
 NAME: Final = "slipway/base"
 BASE_VARIABLE: Final = "SLIPWAY_BASE_IMAGE"
 """Names another base image; it must have /usr/bin/python3.13."""
@@ -76,8 +78,8 @@ _FILES: Final = {
 
 
 def base_tag() -> str:
-    """Return the tag of the base, which names how it is made."""
-    return f"py313-{digest_of(Path(__file__), Path(records.__file__))}"
+    """Return the tag of the base, which names how it is made and when it was last updated."""
+    return f"py313-{digest_of(Path(__file__), Path(records.__file__), LOCK)}"
 
 
 def build_archive(cache: Cache, progress: Progress) -> Path:
@@ -91,11 +93,20 @@ def build_archive(cache: Cache, progress: Progress) -> Path:
         with progress.step("Base image from Debian packages", "20 seconds, once"):
             root = directory / "root.tar"
             extract_packages(root, PACKAGES, progress, record=True)
-            tags = [f"{NAME}:{base_tag()}", f"{NAME}:py313"]
-            write_archive(directory / "base.tar", read_entries(root), tags)
+            _write(directory, root)
             root.unlink()
 
     return cache.ensure("base-image", base_tag(), build) / "base.tar"
+
+
+def store_archive(cache: Cache, root: Path) -> None:
+    """Keep the archive of the base, made from a root of mmdebstrap."""
+    cache.ensure("base-image", base_tag(), lambda directory: _write(directory, root))
+
+
+def _write(directory: Path, root: Path) -> None:
+    tags = [f"{NAME}:{base_tag()}", f"{NAME}:py313"]
+    write_archive(directory / "base.tar", read_entries(root), tags)
 
 
 def check_builders(cache: Cache) -> None:
