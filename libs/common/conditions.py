@@ -91,7 +91,7 @@ def find_condition(manifest: Mapping[str, Any], type: str) -> Mapping[str, Any] 
     return None
 
 
-def find_begun(
+def find_new_condition(
     before: Mapping[str, Any], after: Mapping[str, Any], type: str
 ) -> Mapping[str, Any] | None:
     """Return a condition that became True between two versions of an object."""
@@ -101,7 +101,7 @@ def find_begun(
     return None if was is not None and was.get("status") == "True" else now
 
 
-def find_turned(
+def find_new_reason(
     before: Mapping[str, Any], after: Mapping[str, Any], type: str, reasons: Container[str]
 ) -> Mapping[str, Any] | None:
     """Return a condition whose reason changed to one of the given reasons between two versions."""

@@ -14,7 +14,7 @@ from libs.common.conditions import (
     ConditionStatus,
     build_conditions,
     find_condition,
-    find_turned,
+    find_new_reason,
     is_true,
     parse_time,
     render_time,
@@ -121,7 +121,7 @@ def test_condition_turns_when_it_gets_a_reason(
         held = [] if reason is None else [{"type": "Ready", "status": "False", "reason": reason}]
         return {"status": {"conditions": held}}
 
-    found = find_turned(show(before), show(after), "Ready", {"Failed", "Broken"})
+    found = find_new_reason(show(before), show(after), "Ready", {"Failed", "Broken"})
     assert (found is not None) is turned
 
 

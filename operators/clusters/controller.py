@@ -305,7 +305,7 @@ def _explain(outcome: Outcome) -> Refusal | None:
 
 def _tell(ctx: Context, actions: Iterable[Action], outcome: Outcome) -> None:
     if outcome.changed:
-        for action in ctx.tell(actions, outcome):
+        for action in ctx.report(actions, outcome):
             ctx.metrics.counter(ACTIONS).labels(str(action.reason)).inc()
 
 

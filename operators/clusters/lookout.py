@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from libs.common.background import BackgroundQueries
 from libs.common.clock import Clock
-from libs.common.outside import Outside
 from operators.clusters.observed import Workload
 
 type Ask = Callable[[], Awaitable[Workload]]
@@ -32,7 +32,9 @@ class Lookout:
     def __init__(self, pause: float, clock: Clock | None = None) -> None:
         """Start without any response."""
         self._pause = pause
-        self._questions = Outside[str, Workload](lambda told: not told.reachable, clock=clock)
+        self._questions = BackgroundQueries[str, Workload](
+            lambda told: not told.reachable, clock=clock
+        )
         self._told: dict[str, Workload] = {}
         self._expired: set[str] = set()
 
@@ -54,7 +56,7 @@ class Lookout:
     def expire(self, uid: str) -> None:
         """Have the next reconcile ask a cluster again, because something was changed there."""
         self._questions.forget(uid)
-        self._questions.hear(uid)
+        self._questions.retry_address(uid)
         self._expired.add(uid)
 
     def forget(self, uid: str) -> None:

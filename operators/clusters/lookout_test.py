@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from libs.common.outside import PATIENCE
+from libs.common.background import PATIENCE
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.waiting import until
 from operators.clusters.lookout import Lookout

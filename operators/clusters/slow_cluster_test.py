@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from libs.common.background import PATIENCE
 from libs.common.client import Client
 from libs.common.conditions import is_true
 from libs.common.crd import build_crd
 from libs.common.kinds import Key
-from libs.common.outside import PATIENCE
 from libs.common.runtime import Operator
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness

@@ -47,7 +47,7 @@ class Book:
         else:
             self._claim_changed(change)
 
-    def tell(self, pool: str, verdicts: Mapping[str, Verdict]) -> list[Key]:
+    def set_verdicts(self, pool: str, verdicts: Mapping[str, Verdict]) -> list[Key]:
         """Leave what a pool says of its claims.
 
         Args:

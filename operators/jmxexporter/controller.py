@@ -205,7 +205,7 @@ def _seconds_until(moment: datetime | None, ctx: Context) -> float | None:
 
 
 def _tell(ctx: Context, actions: Iterable[PodAction], outcome: Outcome) -> None:
-    for action in ctx.tell(actions, outcome):
+    for action in ctx.report(actions, outcome):
         if action.job is not None:
             ctx.metrics.counter(INJECTORS).labels(action.job).inc()
 
@@ -215,7 +215,7 @@ OPERATOR: Final = Operator(
     Settings,
     (build_controller,),
     metrics=METRICS,
-    beside=(build_webhooks,),
+    runnables=(build_webhooks,),
     summary="Serves the metrics of running JVMs for Prometheus, without a restart.",
 )
 """The operator, as the process and the tests run it."""

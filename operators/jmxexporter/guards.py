@@ -16,7 +16,7 @@ from typing import Final
 
 import aiohttp
 
-from libs.common.outside import Outside
+from libs.common.background import BackgroundQueries
 from operators.jmxexporter.guard_calls import (
     ATTEMPTS,
     GuardCall,
@@ -41,7 +41,7 @@ class Guards:
     def __init__(self) -> None:
         """Begin knowing nothing."""
         self._states: dict[str, dict[GuardKey, GuardState]] = {}
-        self._calls = Outside[tuple[str, GuardKey], GuardState](lambda _: False)
+        self._calls = BackgroundQueries[tuple[str, GuardKey], GuardState](lambda _: False)
         self._session: aiohttp.ClientSession | None = None
 
     def states(self, uid: str) -> Mapping[GuardKey, GuardState]:

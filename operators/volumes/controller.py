@@ -107,7 +107,7 @@ class Reconciler:
             current=conditions_of(ctx.primary),
             now=ctx.now(),
         )
-        ctx.tell_turned(status, ConditionType.READY, TROUBLES)
+        ctx.warn_on_new_reason(status, ConditionType.READY, TROUBLES)
         await ctx.apply_status(status)
         return Result.from_outcome(outcome, requeue_after=self._next_look(volume, observed))
 
@@ -134,7 +134,7 @@ class Reconciler:
             current=conditions_of(ctx.primary),
             now=ctx.now(),
         )
-        ctx.tell_turned(status, ConditionType.TERMINATING, TROUBLES)
+        ctx.warn_on_new_reason(status, ConditionType.TERMINATING, TROUBLES)
         await ctx.apply_status(status)
         return Result.from_outcome(outcome, requeue_after=self._next_look(volume, observed))
 
@@ -173,7 +173,7 @@ async def _observe_for_deletion(ctx: Context, volume: DemoVolume) -> Observed:
 
 
 def _tell(ctx: Context, actions: Iterable[Action], outcome: Outcome) -> None:
-    for action in ctx.tell(actions, outcome):
+    for action in ctx.report(actions, outcome):
         ctx.metrics.counter(ACTIONS).labels(str(action.reason)).inc()
 
 

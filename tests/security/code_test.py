@@ -10,7 +10,7 @@ _REACHES = {
     "libs/common/runtime/kopf_sessions.py": "the API server of the configuration, for kopf",
     "libs/common/client.py": "the API server",
     "libs/common/transport.py": "the API server; follows no redirect",
-    "libs/common/election/seams.py": "nobody: it asks for the name of the host",
+    "libs/common/election/interfaces.py": "nobody: it asks for the name of the host",
     "libs/common/health.py": "nobody: it serves probes and metrics",
     "libs/common/webhooks/server.py": "nobody: it answers the API server",
     "libs/common/runtime/operator.py": "nobody: it looks for settings of a proxy",

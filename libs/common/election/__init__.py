@@ -2,8 +2,8 @@
 
 from libs.common.election.core import LeaseCore, Timing, Verdict, decide
 from libs.common.election.elector import LeaseElector
+from libs.common.election.interfaces import Elector, SoleLeader, build_identity
 from libs.common.election.lease import LeaseRecord
-from libs.common.election.seams import Elector, SoleLeader, build_identity
 
 __all__ = [
     "Elector",

@@ -16,8 +16,8 @@ from typing import Any, Final
 import structlog
 
 from libs.common.election.core import LeaseCore, Step, Timing, Verb
+from libs.common.election.interfaces import BootClock, ElectionClock, LeaseClient
 from libs.common.election.lease import LeaseRecord, build_lease, parse_lease
-from libs.common.election.seams import BootClock, ElectionClock, LeaseClient
 from libs.common.errors import AlreadyExists, Conflict, NotFound
 from libs.common.kinds import LEASE, Key, Manifest
 from libs.common.metrics import LeaderMetrics
@@ -83,7 +83,7 @@ class LeaseElector:
         self._announced = False
         self._beat = 0.0
         self._base: Manifest | None = None
-        self._trouble = ""
+        self._last_error = ""
 
     @property
     def identity(self) -> str:
@@ -209,10 +209,10 @@ class LeaseElector:
                 self._metrics.slow_path()
             self._core.failed(self._clock.monotonic(), self._chance(), conflict=True)
         except Exception as err:  # noqa: BLE001 whatever it is, the next try may succeed
-            self._note_trouble(err)
+            self._log_once(err)
             self._core.failed(self._clock.monotonic(), self._chance())
         else:
-            self._trouble = ""
+            self._last_error = ""
 
     async def _read(self, client: LeaseClient) -> None:
         before = self._core.record.holder
@@ -290,8 +290,8 @@ class LeaseElector:
         finally:
             self._hard_exit(1)
 
-    def _note_trouble(self, err: Exception) -> None:
+    def _log_once(self, err: Exception) -> None:
         # Log each kind of error once: attempts happen every two seconds.
-        if type(err).__name__ != self._trouble:
-            self._trouble = type(err).__name__
+        if type(err).__name__ != self._last_error:
+            self._last_error = type(err).__name__
             log.warning("Cannot reach the Lease", lease=str(self._key), error=repr(err))

@@ -82,7 +82,7 @@ class Cache:
             self._projections[type_] = type_()
             for kind in type_.kinds:
                 self.informer(kind).add_handler(
-                    self._build_teller(type_), partial(self._broken.add, type_)
+                    self._build_handler(type_), partial(self._broken.add, type_)
                 )
 
     def projection[P: Projection](self, type_: type[P]) -> P:
@@ -98,13 +98,13 @@ class Cache:
             raise KeyError(f"{type_.__name__} is not cached; name it in projects()")
         return found
 
-    def _build_teller(self, type_: type[Projection]) -> Handler:
-        def tell(change: Change, _: Origin | None) -> None:
+    def _build_handler(self, type_: type[Projection]) -> Handler:
+        def notify(change: Change, _: Origin | None) -> None:
             # A broken projection is rebuilt from the stores before it is read.
             if type_ not in self._broken:
                 self._projections[type_].changed(change)
 
-        return tell
+        return notify
 
     def _rebuild(self, type_: type[Projection]) -> None:
         """Rebuild a projection that raised an error for a change.
@@ -140,7 +140,7 @@ class Cache:
             scopes = informer.all_scopes if namespace is None else [scope] if scope else []
             for each in scopes:
                 if each.blocked or not each.synced:
-                    return f"{kind.resource} in {each}: {each.trouble or 'not listed yet'}"
+                    return f"{kind.resource} in {each}: {each.problem or 'not listed yet'}"
         return ""
 
     @property

@@ -12,7 +12,7 @@ import structlog
 from libs.common.actions import Action, done_of
 from libs.common.client import Client
 from libs.common.clock import Clock
-from libs.common.conditions import find_begun, find_turned
+from libs.common.conditions import find_new_condition, find_new_reason
 from libs.common.errors import Conflict, NotFound, SlipwayError
 from libs.common.kinds import Key, Kind, Manifest, build_object, describe, is_deleting, uid_of
 from libs.common.metrics import Metrics
@@ -260,7 +260,7 @@ class Context:
         informer = self._cache.informer(self.kind)
         live = await self.live_get(self.kind, self.key)
         if live is None or uid_of(live) != self.uid:
-            informer.vanished(self.key, self.uid)
+            informer.observe_deleted(self.key, self.uid)
         elif is_deleting(live) and not is_deleting(self.primary):
             informer.wrote(live)
         elif live["metadata"].get("generation", 0) != self.generation:
@@ -346,7 +346,7 @@ class Context:
             self.kind, self.primary, event_type, reason, note, action=action, related=related
         )
 
-    def tell[A: Action](self, actions: Iterable[A], outcome: Outcome) -> tuple[A, ...]:
+    def report[A: Action](self, actions: Iterable[A], outcome: Outcome) -> tuple[A, ...]:
         """Record Events and log lines for the actions that were taken.
 
         Returns:
@@ -366,13 +366,15 @@ class Context:
         """
         begun = []
         for type_ in types:
-            condition = find_begun(self.primary, {"status": status}, type_)
+            condition = find_new_condition(self.primary, {"status": status}, type_)
             if condition is not None:
                 self.event("Warning", condition["reason"], condition["message"])
                 begun.append(type_)
         return begun
 
-    def tell_turned(self, status: Mapping[str, Any], type: str, reasons: Container[str]) -> None:
+    def warn_on_new_reason(
+        self, status: Mapping[str, Any], type: str, reasons: Container[str]
+    ) -> None:
         """Record a warning if the reason of a condition changes to one of the given reasons.
 
         Args:
@@ -380,7 +382,7 @@ class Context:
             type: Type of the condition, such as `Ready`.
             reasons: Reasons that require action by a person.
         """
-        condition = find_turned(self.primary, {"status": status}, type, reasons)
+        condition = find_new_reason(self.primary, {"status": status}, type, reasons)
         if condition is not None:
             self.event("Warning", condition["reason"], condition["message"])
 

@@ -127,7 +127,7 @@ class Informer:
         removal.
         """
         for gone in self._scopes.replace(namespaces):
-            self.tell(self.store.clear(gone))
+            self.notify(self.store.clear(gone))
 
     async def wait_scopes_changed(self) -> None:
         """Wait until scopes were added or removed."""
@@ -186,7 +186,7 @@ class Informer:
         """
         self._served_handlers.append(handler)
 
-    def heard(self, namespace: str = "") -> None:
+    def mark_alive(self, namespace: str = "") -> None:
         """Record that the source is alive, after an event, a bookmark or a listing."""
         self._missing_since = None
         self._set_served(True)
@@ -200,7 +200,7 @@ class Informer:
             return None
         change = self.store.put(manifest)
         if change is not None:
-            self.tell([change], self._find_writer(change))
+            self.notify([change], self._find_writer(change))
         return change
 
     def remove(self, manifest: Manifest) -> Change | None:
@@ -209,7 +209,7 @@ class Informer:
             return None
         change = self.store.remove(key_of(manifest), uid_of(manifest), version_of(manifest))
         if change is not None:
-            self.tell([change], self._find_writer(change))
+            self.notify([change], self._find_writer(change))
         return change
 
     @contextmanager
@@ -254,7 +254,7 @@ class Informer:
         else:
             # No event will report its deletion, so it must not remain in the store.
             change = self.store.remove(key_of(manifest), uid_of(manifest), version_of(manifest))
-        self.tell([change] if change else [], origin)
+        self.notify([change] if change else [], origin)
         return change
 
     def _is_watched(self, manifest: Manifest) -> bool:
@@ -263,15 +263,15 @@ class Informer:
     def _is_expected(self, manifest: Manifest) -> bool:
         """Record that the source is alive; return whether the scope is still watched."""
         namespace = key_of(manifest).namespace
-        self.heard(namespace)
+        self.mark_alive(namespace)
         return self.scope_of(namespace) is not None
 
     def deleted(self, key: Key, uid: str, origin: Origin | None = None) -> None:
         """Process our own deletion that completed immediately."""
         change = self.store.remove(key, uid)
-        self.tell([change] if change else [], origin)
+        self.notify([change] if change else [], origin)
 
-    def vanished(self, key: Key, uid: str, version: int | None = None) -> Change | None:
+    def observe_deleted(self, key: Key, uid: str, version: int | None = None) -> Change | None:
         """Process the absence of an object, seen by a read or in a listing.
 
         Args:
@@ -281,13 +281,13 @@ class Informer:
                 only lost the selected label. None means that it was deleted.
         """
         change = self.store.remove(key, uid, version)
-        self.tell([change] if change else [])
+        self.notify([change] if change else [])
         return change
 
     def replace(self, items: Iterable[Manifest], version: int, namespace: str = "") -> None:
         """Process a complete listing of one scope and mark the scope as synced."""
-        self.heard(namespace)
-        self.tell(self.store.replace(items, version, namespace or None))
+        self.mark_alive(namespace)
+        self.notify(self.store.replace(items, version, namespace or None))
         self.mark_synced(namespace)
 
     def note_missing(self) -> bool:
@@ -307,7 +307,7 @@ class Informer:
     def mark_unserved(self) -> None:
         """Record that the API server does not serve the kind, and remove its objects."""
         self._set_served(False)
-        self.tell(self.store.clear())
+        self.notify(self.store.clear())
         for scope in self.scopes:
             self.mark_synced(scope)
 
@@ -323,7 +323,7 @@ class Informer:
         if self._metrics is not None:
             self._metrics.swept(objects)
 
-    def tell(self, changes: Sequence[Change], origin: Origin | None = None) -> None:
+    def notify(self, changes: Sequence[Change], origin: Origin | None = None) -> None:
         """Pass changes of the store to the handlers."""
         if self._metrics is not None and changes:
             self._metrics.set_objects(len(self.store))

@@ -102,10 +102,10 @@ class KopfSource:
         logging.getLogger("kopf.objects").setLevel(logging.WARNING)
         # kopf would log each refusal as an error; a namespace that cannot be read is reported only
         # once.
-        logging.getLogger("kopf._cogs.clients.watching").addFilter(_is_news)
+        logging.getLogger("kopf._cogs.clients.watching").addFilter(_is_relevant)
         async with asyncio.TaskGroup() as group:
             listing = [
-                group.create_task(run_in_scopes(informer, partial(self._list_when_told, informer)))
+                group.create_task(run_in_scopes(informer, partial(self._list_after_kopf, informer)))
                 for informer in informers
             ]
             try:
@@ -131,7 +131,7 @@ class KopfSource:
             if stop.is_set():
                 return
 
-    async def _list_when_told(self, informer: Informer, scope: Scope) -> None:
+    async def _list_after_kopf(self, informer: Informer, scope: Scope) -> None:
         """List a scope each time after kopf has listed it."""
         failures = 0
         while True:
@@ -278,7 +278,7 @@ class _Watched:
         if watching:
             # kopf does not pass bookmarks on; the beginning of a stream, every few minutes, is the
             # sign of life.
-            informer.heard(scope.namespace)
+            informer.mark_alive(scope.namespace)
             return
         self._unlisted.discard(tail)
         scope.relisted.set()
@@ -395,7 +395,7 @@ def _deliver(informer: Informer, event_type: str | None, manifest: Manifest) -> 
     informer.put(manifest)
 
 
-def _is_news(record: logging.LogRecord) -> bool:
+def _is_relevant(record: logging.LogRecord) -> bool:
     """Return whether a log record of kopf is about anything other than a refusal."""
     return REFUSED not in record.getMessage()
 

@@ -33,8 +33,8 @@ class InformerListing:
 
     def take(self, items: Iterable[Manifest]) -> None:
         """Process the objects of a page."""
-        self._informer.heard(self._namespace)
-        self._informer.tell(self._listing.take(items))
+        self._informer.mark_alive(self._namespace)
+        self._informer.notify(self._listing.take(items))
 
     def finish(self, version: int) -> None:
         """Remove objects that were on no page, and mark the scope as synced.
@@ -43,7 +43,7 @@ class InformerListing:
             StorageRolledBack: The listing is older than the newest version seen before it began.
         """
         check_version(self._informer.kind, version, self._newest)
-        self._informer.tell(self._listing.finish(version))
+        self._informer.notify(self._listing.finish(version))
         self._informer.mark_synced(self._namespace)
 
 

@@ -59,7 +59,7 @@ _CANCEL_SECONDS: Final = 5.0
 charts."""
 
 type Sources = Mapping[SourceName, EventSource]
-type Part = Callable[[Manager], Coroutine[Any, Any, None] | None]
+type RunnableBuilder = Callable[[Manager], Coroutine[Any, Any, None] | None]
 """Builds a task that runs next to the controllers, on standbys as well, or returns None."""
 
 
@@ -72,7 +72,7 @@ class Manager:
         config: Client configuration of the API server.
         controllers: Controllers to run.
         metrics: Metrics of the operator itself.
-        beside: Builders of further tasks.
+        runnables: Builders of further tasks.
         version: Version of the operator, for the build metric and for traces.
         clock: Time source of the runtime.
         rng: Source of jitter.
@@ -89,7 +89,7 @@ class Manager:
         controllers: Sequence[Controller],
         *,
         metrics: Sequence[MetricSpec] = (),
-        beside: Sequence[Part] = (),
+        runnables: Sequence[RunnableBuilder] = (),
         version: str = "dev",
         clock: Clock | None = None,
         rng: Callable[[], float] = random.random,
@@ -162,7 +162,7 @@ class Manager:
         self.working = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._rng = rng
-        self._beside = beside
+        self._runnables = runnables
         self._lag = LoopLagMonitor(self.metrics)
         self._add_checks()
 
@@ -184,9 +184,9 @@ class Manager:
             where = [f"({selector})"] if selector else list(self.namespaces) or ["*"]
             log.info("Starting operator", operator=self.id, namespaces=where)
             start("loop-lag", self._lag.run())
-            for number, part in enumerate(self._beside):
+            for number, part in enumerate(self._runnables):
                 if (work := part(self)) is not None:
-                    start(f"beside-{number}", work)
+                    start(f"runnable-{number}", work)
             start("main", self._lead(start, sources_stop, failed))
             await wait_first(stop.wait(), failed.wait())
             log.info("Stopping operator", operator=self.id, asked=stop.is_set())

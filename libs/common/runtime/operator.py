@@ -31,7 +31,7 @@ from libs.common.rbac import PolicyRule
 from libs.common.runtime.assembly import list_finalizers
 from libs.common.runtime.controller import Controller
 from libs.common.runtime.diagnostics import Diagnostics
-from libs.common.runtime.manager import Manager, Part
+from libs.common.runtime.manager import Manager, RunnableBuilder
 from libs.common.runtime.permissions import derive_rules
 from libs.common.runtime.release import release
 from libs.common.settings import CommonSettings, parse_settings
@@ -70,7 +70,7 @@ class Operator:
             controller.
         permissions: Permissions in addition to the permissions of its controllers; see `rules`.
         metrics: Its own metrics, in addition to the metrics of the runtime.
-        beside: Further tasks on every replica, such as webhooks.
+        runnables: Further tasks on every replica, such as webhooks.
         summary: Purpose of the operator, in one sentence.
         gc_threshold: Generation-0 threshold of the garbage collector; with large caches of
             long-lived objects, frequent full collections waste time.
@@ -82,7 +82,7 @@ class Operator:
     controllers: Sequence[ControllerFactory]
     permissions: Sequence[PolicyRule] = ()
     metrics: Sequence[MetricSpec] = ()
-    beside: Sequence[Part] = ()
+    runnables: Sequence[RunnableBuilder] = ()
     summary: str = ""
     gc_threshold: int = 50_000
     version: str = field(default_factory=_find_version)
@@ -118,7 +118,7 @@ class Operator:
             config,
             controllers,
             metrics=self.metrics,
-            beside=self.beside,
+            runnables=self.runnables,
             version=self.version,
             **options,
         )

@@ -76,12 +76,12 @@ class Reflector:
             try:
                 if not version:
                     version = await self._list(informer, scope.namespace)
-                opened, heard = self._clock.monotonic(), False
+                opened, mark_alive = self._clock.monotonic(), False
                 stream = self._watch(informer, scope.namespace, version)
                 async with contextlib.aclosing(stream):
                     async for seen in stream:
-                        version, failures, heard = seen, 0, True
-                if not heard and self._clock.monotonic() - opened < SHORT_STREAM_SECONDS:
+                        version, failures, mark_alive = seen, 0, True
+                if not mark_alive and self._clock.monotonic() - opened < SHORT_STREAM_SECONDS:
                     # There must be a pause if the server ends each stream immediately.
                     failures += 1
                     await self._clock.sleep(self._delay(failures))
@@ -129,7 +129,7 @@ class Reflector:
         async with contextlib.aclosing(events):
             async for event in events:
                 if event.type == "BOOKMARK":
-                    informer.heard(scope)
+                    informer.mark_alive(scope)
                 elif event.type == "DELETED":
                     informer.remove(event.object)
                 else:

@@ -287,7 +287,7 @@ class Runner:
             raise patch_error(err) from err
         informer = self._services.cache.informer(kind)
         if is_deleting(answer) and not finalizers.lingers(answer):
-            informer.vanished(context.key, uid_of(answer))
+            informer.observe_deleted(context.key, uid_of(answer))
         else:
             # The patch tests the version, so the response contains only our change.
             informer.wrote(answer, self._origin(context.key))

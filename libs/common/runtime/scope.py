@@ -34,7 +34,7 @@ class Scope:
     Attributes:
         namespace: Name of the namespace; empty for all namespaces.
         synced: Whether the store has received a complete listing of it.
-        trouble: Why it cannot be read; empty if it can.
+        problem: Why it cannot be read; empty if it can.
         blocked: Whether it has been unreadable for so long that nobody waits for it any more.
         relisted: Set when the source listed it again after a gap.
     """
@@ -43,7 +43,7 @@ class Scope:
         """Start unsynced and readable."""
         self.namespace = namespace
         self.synced = False
-        self.trouble = ""
+        self.problem = ""
         self.blocked = False
         self.relisted = asyncio.Event()
         self._clock = clock
@@ -71,13 +71,13 @@ class Scope:
         now = self._clock.monotonic()
         if self._failing_since is None:
             self._failing_since = now
-        self.trouble = str(err)
+        self.problem = str(err)
         self.blocked = self.blocked or now - self._failing_since >= self._patience
 
     def recover(self) -> None:
         """Record that it can be read."""
         self._failing_since = None
-        self.trouble = ""
+        self.problem = ""
         self.blocked = False
 
     def _is_refusal(self, err: SlipwayError) -> bool:

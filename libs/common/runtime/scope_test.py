@@ -104,8 +104,8 @@ def test_unreadable_scope_is_told_by_gauge_remark_and_reason_and_by_no_dead_watc
     informer.note_failure("b", REFUSED)
     clock.advance(2000)
     informer.note_failure("b", REFUSED)
-    informer.heard("a")
-    nodes.heard()
+    informer.mark_alive("a")
+    nodes.mark_alive()
 
     values = {
         name: metrics.value("operator_cache_scope_up", watched_namespace=name) for name in "ab*"
@@ -128,7 +128,7 @@ def test_kind_that_is_not_served_gets_no_older() -> None:
 
     age = "operator_watch_last_event_age_seconds"
     assert metrics.value(age, resource="configmaps") == 0
-    informer.heard()
+    informer.mark_alive()
     clock.advance(7)
     assert metrics.value(age, resource="configmaps") == 7
 

@@ -164,7 +164,7 @@ class Store:
             version: Resource version of the removal, if known. Without it, the object counts as
                 deleted permanently.
         """
-        self._bury(uid, _GONE_FOR_GOOD if version is None else version)
+        self._add_tombstone(uid, _GONE_FOR_GOOD if version is None else version)
         self._newest = max(self._newest, version or 0)
         old = self.get(key)
         if old is None or uid_of(old) != uid:
@@ -229,7 +229,7 @@ class Store:
     def _keep(self, key: Key, old: Manifest | None, new: Manifest) -> None:
         if old is not None:
             if uid_of(old) != uid_of(new):
-                self._bury(uid_of(old), _GONE_FOR_GOOD)
+                self._add_tombstone(uid_of(old), _GONE_FOR_GOOD)
             self._unlink(key, old)
         else:
             self._count += 1
@@ -278,7 +278,7 @@ class Store:
             for value in self._values(function, old):
                 _discard(index, value, key)
 
-    def _bury(self, uid: str, version: int) -> None:
+    def _add_tombstone(self, uid: str, version: int) -> None:
         self._tombstones[uid] = max(version, self._tombstones.pop(uid, 0))
         if len(self._tombstones) > _TOMBSTONES:
             self._tombstones.popitem(last=False)

@@ -128,7 +128,7 @@ class Sweeper:
         check_version(informer.kind, version, newest)
         swept = 0
         for uid, key in before.items():
-            if uid not in alive and informer.vanished(key, uid, version) is not None:
+            if uid not in alive and informer.observe_deleted(key, uid, version) is not None:
                 swept += 1
         fetched = await self._fetch_behind(informer, scope, alive)
         # A source that is still filling the cache is late but has missed nothing.
@@ -140,7 +140,7 @@ class Sweeper:
             # A reflector never stops, but not every server sends bookmarks to it, so a sweep counts
             # as a sign of life. kopf may have stopped watching, which a sweep must not hide: only
             # its own streams prove that it is alive.
-            informer.heard(namespace)
+            informer.mark_alive(namespace)
         return swept
 
     async def _keep_scope(self, informer: Informer, scope: Scope) -> None:

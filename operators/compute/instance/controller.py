@@ -97,7 +97,7 @@ class InstanceReconciler:
             # The mark of an owner that is gone already would hand a child to the garbage collector.
             return Result(requeue_after=_STALE_SECONDS)
         outcome = await ctx.execute(*batches_of(actions))
-        tell(ctx, actions, outcome)
+        report_actions(ctx, actions, outcome)
         observed = observe(ctx, instance)
         refusals = refusals_of(actions, outcome)
         status = build_status(instance, observed, refusals, now=ctx.now())
@@ -123,7 +123,7 @@ class InstanceReconciler:
         if ending.done:
             return None
         outcome = await ctx.execute(*batches_of(ending.actions))
-        tell(ctx, ending.actions, outcome)
+        report_actions(ctx, ending.actions, outcome)
         if ending.actions:
             observed = observe(ctx, instance)
         rest = plan_ending(instance, observed)
@@ -151,7 +151,7 @@ def _show_cloud_init(status: Manifest, actions: tuple[Action, ...], outcome: Out
         status.pop("cloudInitHash", None)
 
 
-def tell(ctx: Context, actions: tuple[Action, ...], outcome: Outcome) -> None:
+def report_actions(ctx: Context, actions: tuple[Action, ...], outcome: Outcome) -> None:
     """Tell people, logs and metrics of the steps that were taken."""
-    for action in ctx.tell(actions, outcome):
+    for action in ctx.report(actions, outcome):
         ctx.metrics.counter(ACTIONS).labels(str(action.reason)).inc()

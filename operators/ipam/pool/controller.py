@@ -69,7 +69,7 @@ async def reconcile(ctx: Context) -> Result | None:
     await serving.run()
     book = ctx.projection(Book)
     verdicts = serving.verdicts
-    ctx.wake(IP_CLAIM, book.tell(pool.metadata.name, verdicts))
+    ctx.wake(IP_CLAIM, book.set_verdicts(pool.metadata.name, verdicts))
     status = build_status(
         pool,
         serving.view,
@@ -99,7 +99,7 @@ async def finalize(ctx: Context) -> Result | None:
     refusal = _refuse(ClaimReason.POOL_NOT_READY, f"IPPool {name} is being deleted")
     view = replace(build_view(ctx, pool), refusal=refusal)
     verdicts = plan_pool(view, book.ledger).verdicts
-    ctx.wake(IP_CLAIM, book.tell(name, verdicts))
+    ctx.wake(IP_CLAIM, book.set_verdicts(name, verdicts))
     status = build_final_status(
         pool,
         view,

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from libs.common.background import MAX_CONCURRENT, PATIENCE, BackgroundQueries
 from libs.common.clock import Clock, SystemClock
 from libs.common.kinds import Key
-from libs.common.outside import AT_ONCE, PATIENCE, Outside
 from operators.pulsarconsumer.api.v1 import Reason
 from operators.pulsarconsumer.report import UNASKED, Report, Survey, Trouble
 
@@ -87,7 +87,7 @@ class Desk:
         *,
         patience: float = PATIENCE,
         timeout: float = 15.0,
-        limit: int = AT_ONCE,
+        limit: int = MAX_CONCURRENT,
         told: Told = lambda _trouble, _seconds: None,
         clock: Clock | None = None,
     ) -> None:
@@ -96,10 +96,10 @@ class Desk:
         self._timeout = timeout
         self._told = told
         self._clock = clock or SystemClock()
-        self._looks = Outside[Key, Report | Trouble](
+        self._looks = BackgroundQueries[Key, Report | Trouble](
             _is_silence, patience=patience, limit=limit, clock=self._clock
         )
-        self._acts = Outside[tuple[Key, str], Effect](lambda _: False, patience=patience)
+        self._acts = BackgroundQueries[tuple[Key, str], Effect](lambda _: False, patience=patience)
         self._entries: dict[Key, _Entry] = {}
 
     async def look(
@@ -126,7 +126,7 @@ class Desk:
         if entry is None or entry.fingerprint != fingerprint:
             self.forget(key)
             entry = self._entries[key] = _Entry(fingerprint)
-        if not self._looks.is_asked(key):
+        if not self._looks.is_pending(key):
             now = self._clock.monotonic()
             if now < entry.due:
                 return Look(entry.survey, entry.serial, max(0.01, entry.due - now))

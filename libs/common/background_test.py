@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from libs.common.outside import Outside
+from libs.common.background import BackgroundQueries
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.waiting import turns, until
 
@@ -28,7 +28,7 @@ class World:
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self.outside = Outside[str, str](
+        self.outside = BackgroundQueries[str, str](
             lambda answer: answer == SILENCE,
             patience=self.patience,
             limit=self.limit,
@@ -64,13 +64,13 @@ async def test_quick_answer_is_there_in_the_same_pass_and_each_pass_asks_anew() 
 
 async def test_slow_answer_holds_up_no_pass_wakes_one_and_is_taken_by_it(world: World) -> None:
     assert [await world.ask() for _ in range(3)] == [None] * 3
-    assert world.outside.is_asked("a")
+    assert world.outside.is_pending("a")
     world.gate.set()
     await until(lambda: world.woken > 0)
 
     assert await world.ask() == "yes"
     assert (world.asked, world.woken) == (1, 1)
-    assert not world.outside.is_asked("a")
+    assert not world.outside.is_pending("a")
 
 
 async def test_answer_that_is_needed_is_waited_for(world: World) -> None:
@@ -95,7 +95,7 @@ async def test_only_one_pass_waits_for_an_address_that_owes_an_answer() -> None:
 
 async def test_address_that_owes_another_answer_is_not_waited_for() -> None:
     gates = {key: asyncio.Event() for key in ("a", "b", "c")}
-    outside = Outside[str, str](lambda _: False, patience=60.0)
+    outside = BackgroundQueries[str, str](lambda _: False, patience=60.0)
 
     async def ask(key: str) -> str | None:
         async def answer() -> str:
@@ -105,7 +105,7 @@ async def test_address_that_owes_another_answer_is_not_waited_for() -> None:
         return await outside.ask(key, answer, address="slow", wake=lambda: None)
 
     first = asyncio.create_task(ask("a"))
-    await until(lambda: outside.is_asked("a"))
+    await until(lambda: outside.is_pending("a"))
     assert await ask("b") is None
     gates["a"].set()
     assert await first == "a"
@@ -133,7 +133,7 @@ async def test_silent_address_is_asked_when_it_is_to_be_heard(world: World) -> N
     world.answer = SILENCE
     await world.ask(wait=True)
     world.answer = "yes"
-    world.outside.hear("a")
+    world.outside.retry_address("a")
 
     assert await world.ask(wait=True) == "yes"
 
@@ -161,7 +161,7 @@ async def test_question_that_is_forgotten_ends_and_has_no_answer(
         end(world)
 
     assert await asked is None
-    assert not world.outside.is_asked("a")
+    assert not world.outside.is_pending("a")
 
 
 async def test_so_many_are_asked_at_a_time() -> None:
@@ -181,4 +181,4 @@ async def test_error_is_raised_to_the_pass_that_takes_it(world: World) -> None:
 
     with pytest.raises(OSError, match="gone"):
         await world.outside.ask("a", fail, wait=True, wake=lambda: None)
-    assert not world.outside.is_asked("a")
+    assert not world.outside.is_pending("a")

@@ -23,17 +23,17 @@ from libs.common.clock import Clock, SystemClock
 
 PATIENCE: Final = 0.25
 """Seconds that a reconcile waits for a response."""
-AT_ONCE: Final = 16
+MAX_CONCURRENT: Final = 16
 """Maximum number of concurrent queries."""
 
 
 @dataclass(slots=True)
-class _Question[A]:
+class _Query[A]:
     task: asyncio.Task[A]
     late: bool = False
 
 
-class Outside[K: Hashable, A]:
+class BackgroundQueries[K: Hashable, A]:
     """Runs queries, one at a time for each key, and keeps each response until a reconcile takes it.
 
     Args:
@@ -48,7 +48,7 @@ class Outside[K: Hashable, A]:
         is_silent: Callable[[A], bool],
         *,
         patience: float = PATIENCE,
-        limit: int = AT_ONCE,
+        limit: int = MAX_CONCURRENT,
         clock: Clock | None = None,
     ) -> None:
         """Start without queries."""
@@ -56,13 +56,13 @@ class Outside[K: Hashable, A]:
         self._patience = patience
         self._gate = asyncio.Semaphore(limit)
         self._clock = clock or SystemClock()
-        self._questions: dict[K, _Question[A]] = {}
+        self._queries: dict[K, _Query[A]] = {}
         self._owing: Counter[Hashable] = Counter()
         self._silent: dict[Hashable, tuple[float, A]] = {}
 
-    def is_asked(self, key: K) -> bool:
+    def is_pending(self, key: K) -> bool:
         """Return whether a key has a query whose response no reconcile has taken."""
-        return key in self._questions
+        return key in self._queries
 
     async def ask(
         self,
@@ -87,7 +87,7 @@ class Outside[K: Hashable, A]:
             wake: Called if the response arrives after the reconcile has stopped waiting.
         """
         where: Hashable = key if address is None else address
-        question, patience = self._questions.get(key), 0.0
+        question, patience = self._queries.get(key), 0.0
         if question is None:
             until, silence = self._silent.get(where, (0.0, None))
             if self._clock.monotonic() < until:
@@ -101,29 +101,29 @@ class Outside[K: Hashable, A]:
                 question.late = True
                 question.task.add_done_callback(lambda _: wake())
             return None
-        if self._questions.get(key) is question:
-            del self._questions[key]
+        if self._queries.get(key) is question:
+            del self._queries[key]
         return None if question.task.cancelled() else question.task.result()
 
-    def hear(self, address: Hashable) -> None:
+    def retry_address(self, address: Hashable) -> None:
         """Allow queries to an address that did not respond."""
         self._silent.pop(address, None)
 
     def forget(self, key: K) -> None:
         """Forget the query of a key and its response."""
-        question = self._questions.pop(key, None)
+        question = self._queries.pop(key, None)
         if question is not None:
             question.task.cancel()
 
     async def close(self) -> None:
         """Cancel all queries."""
-        tasks = [question.task for question in self._questions.values()]
-        for key in list(self._questions):
+        tasks = [question.task for question in self._queries.values()]
+        for key in list(self._queries):
             self.forget(key)
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _begin(self, key: K, where: Hashable, work: Coroutine[Any, Any, A]) -> _Question[A]:
-        question = self._questions[key] = _Question(asyncio.create_task(work))
+    def _begin(self, key: K, where: Hashable, work: Coroutine[Any, Any, A]) -> _Query[A]:
+        question = self._queries[key] = _Query(asyncio.create_task(work))
         self._owing[where] += 1
         question.task.add_done_callback(lambda _: self._settle(where))
         return question
