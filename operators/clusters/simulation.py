@@ -42,7 +42,7 @@ from operators.clusters.versions import is_older
 
 
 @dataclass
-class World:
+class Simulation:
     """Hold the current state.
 
     Attributes:
@@ -74,7 +74,7 @@ class World:
     images: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def build(cls, **options: Any) -> World:
+    def build(cls, **options: Any) -> Simulation:
         """Build a world with a new cluster in it."""
         return cls(build_cluster(**options))
 

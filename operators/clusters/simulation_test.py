@@ -16,7 +16,7 @@ from libs.contracts.compute import INSTANCE
 from operators.clusters.api.v1alpha1 import CONTROL_PLANE
 from operators.clusters.naming import user_data_name
 from operators.clusters.observed import read_data
-from operators.clusters.simulation import World
+from operators.clusters.simulation import Simulation
 
 NEXT = "v1.35.1"
 """Version that clusters are upgraded to."""
@@ -27,7 +27,7 @@ class ClusterMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World.build()
+        self.world = Simulation.build()
         self.stale: dict[Any, Any] = {}
 
     @initialize(
@@ -37,7 +37,7 @@ class ClusterMachine(RuleBasedStateMachine):
         settled=st.booleans(),
     )
     def begin(self, count: int, workers: int, budget: int, settled: bool) -> None:
-        self.world = World.build(
+        self.world = Simulation.build(
             count=count, workers=workers, health={"maxUnhealthy": budget, "unhealthySeconds": 60}
         )
         if settled:

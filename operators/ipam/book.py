@@ -177,10 +177,10 @@ def _read_request(
         uid=uid_of(claim),
         pool=pool,
         slot=slot,
-        beside=text_at(spec, "poolRef", "name") if slot is Slot.SECONDARY else "",
+        first_pool=text_at(spec, "poolRef", "name") if slot is Slot.SECONDARY else "",
         priority=priority if isinstance(priority, int) else 0,
         created=text_at(claim, "metadata", "creationTimestamp"),
-        wish=text_at(wanted, "address"),
+        requested=text_at(wanted, "address"),
         held=held,
         sticky=text_at(spec, "sticky") != Sticky.NEVER,
     )

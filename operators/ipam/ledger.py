@@ -81,8 +81,8 @@ class Request:
         slot: Which of its addresses this is.
         priority: Goes before age.
         created: Creation time of the claim as it is written, which sorts by time.
-        wish: Address that the spec requests; empty for any.
-        beside: Pool of the first address, if this is the second one; else empty.
+        requested: Address that the spec requests; empty for any.
+        first_pool: Pool of the first address, if this is the second one; else empty.
         held: Address that the status says the claim has; empty for none.
         sticky: Whether the address that a claim of this name had before is preferred.
     """
@@ -93,8 +93,8 @@ class Request:
     slot: Slot = Slot.PRIMARY
     priority: int = 0
     created: str = ""
-    beside: str = ""
-    wish: str = ""
+    first_pool: str = ""
+    requested: str = ""
     held: str = ""
     sticky: bool = True
 
@@ -276,7 +276,7 @@ class Ledger:
         return sorted(
             name
             for name, waiting in self.open.items()
-            if any(request.beside == pool for request in waiting.values())
+            if any(request.first_pool == pool for request in waiting.values())
         )
 
     def list_pools_with(self, entry: Entry) -> set[str]:

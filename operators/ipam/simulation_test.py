@@ -20,7 +20,7 @@ from libs.common.kinds import Key
 from operators.ipam.addresses import AddressSet, parse_address
 from operators.ipam.allocation.reconcile import Hold, Holder, judge_hold
 from operators.ipam.api.v1alpha1.pools import Strategy
-from operators.ipam.claim.reconcile import take_grip
+from operators.ipam.claim.reconcile import find_holding
 from operators.ipam.ledger import Entry, Ledger, Range, Request
 from operators.ipam.naming import allocation_name
 from operators.ipam.pool.reconcile import Grant, PoolView, plan_pool
@@ -132,10 +132,10 @@ class Leaders(RuleBasedStateMachine):
         for name, claim in self.world.claims.items():
             entries = self.views[leader].entries_of("p", claim.uid)
             # The status that is looked at may be older than what an earlier write says.
-            grip = take_grip("p", "", entries, None)
-            if not grip.address:
+            holding = find_holding("p", "", entries, None)
+            if not holding.address:
                 continue
-            self.writes.append(partial(self.world.tell, name, claim.uid, grip.address))
+            self.writes.append(partial(self.world.tell, name, claim.uid, holding.address))
 
     @rule(leader=LEADERS)
     def release(self, leader: int) -> None:

@@ -23,7 +23,7 @@ from operators.volumes.reconcile import plan_finalize, plan_volume
 from operators.volumes.samples import EXPANDABLE, RIGID
 
 
-class World:
+class Simulation:
     """Hold one DemoVolume, its claim and what is around them, and let the operator act."""
 
     def __init__(self) -> None:

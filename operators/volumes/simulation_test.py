@@ -22,19 +22,19 @@ from operators.volumes.samples import (
     build_statefulset_owner,
     build_volume,
 )
-from operators.volumes.simulation import World
+from operators.volumes.simulation import Simulation
 
 POLICIES = st.sampled_from(["Delete", "Retain", "Snapshot"])
 SIZES = st.sampled_from([5, 10, 20, "15675Mi", "16Gi", 1000])
 
 
-class VolumeWorld(World, RuleBasedStateMachine):
+class VolumeWorld(Simulation, RuleBasedStateMachine):
     """Do anything to a DemoVolume and its claim, in any order."""
 
     def __init__(self) -> None:
         """Begin with an empty namespace."""
         RuleBasedStateMachine.__init__(self)
-        World.__init__(self)
+        Simulation.__init__(self)
 
     # The operator.
 

@@ -16,7 +16,7 @@ def list_alone(subjects: Iterable[FuzzSubject]) -> list[Subject]:
     return [
         subject.live
         for subject in subjects
-        if subject.live is not None and subject.beside is run_nothing
+        if subject.live is not None and subject.run_external is run_nothing
     ]
 
 

@@ -59,7 +59,7 @@ class Arena:
             self.api.register(dict(crd))
         for manifest in self._live.world():
             self.api.create(manifest)
-        self._fixed = self._stack.enter_context(self._subject.beside(self.api))
+        self._fixed = self._stack.enter_context(self._subject.run_external(self.api))
         self._context = copy_context()
         settings: dict[str, Any] = {"watch_namespaces": (NAMESPACE,), "pod_namespace": NAMESPACE}
         settings |= dict(self._live.settings)

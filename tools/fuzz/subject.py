@@ -28,7 +28,7 @@ OPERATORS: Final = tuple(
 NAMESPACE: Final = "default"
 UID: Final = "11111111-1111-4111-8111-111111111111"
 
-type Beside = Callable[[FakeApi], AbstractContextManager[Mapping[str, Any]]]
+type ExternalSystems = Callable[[FakeApi], AbstractContextManager[Mapping[str, Any]]]
 """Runs the external systems of an operator; yields the fields that name them."""
 type Render = Callable[[Manifest], Sequence[Manifest]]
 """Make children of an object, as a first reconcile does; raises TerminalError for a bad spec."""
@@ -79,8 +79,8 @@ class FuzzSubject:
             fields alone is never let in, for the rest of them is missing.
         ruled: Fields that rules in CEL bind to others. The fake API server does not know the rules,
             so the state machine leaves these fields as they are.
-        beside: Runs the external systems of the operator, for the state machine. Every generated
-            object gets the fields of the spec that it yields.
+        run_external: Runs the external systems of the operator, for the state machine. Every
+            generated object gets the fields of the spec that it yields.
     """
 
     operator: str
@@ -93,7 +93,7 @@ class FuzzSubject:
     name: str = "data"
     alternatives: tuple[str, ...] = ()
     ruled: tuple[str, ...] = ()
-    beside: Beside = run_nothing
+    run_external: ExternalSystems = run_nothing
 
     @property
     def kind(self) -> Kind:

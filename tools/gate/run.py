@@ -73,7 +73,7 @@ class Run:
         self._prepare = prepare or prepare_need
         self._made: dict[str, Mapping[str, str]] = {}
         self._verdicts: list[Verdict] = []
-        self._beside: list[_Beside] = []
+        self._background: list[_BackgroundStep] = []
 
     def run(self, steps: Sequence[Step]) -> list[Verdict]:
         """Run steps in order; return the verdicts after the last one has ended."""
@@ -84,18 +84,18 @@ class Run:
             environment = self._make_ready(step)
             if environment is None:
                 self._judge(step, passed=False)
-            elif step.beside and step is not steps[-1]:
-                self._beside.append(_Beside(step, environment, self._progress))
+            elif step.in_background and step is not steps[-1]:
+                self._background.append(_BackgroundStep(step, environment, self._progress))
             else:
                 self._judge(step, passed=_execute(step, environment, self._progress))
             if self._is_over():
                 break
-        for beside in self._beside:
+        for background in self._background:
             if self._is_over():
-                beside.stop()
-            passed = beside.wait(self._progress)
+                background.stop()
+            passed = background.wait(self._progress)
             if passed is not None:
-                self._judge(beside.step, passed=passed)
+                self._judge(background.step, passed=passed)
         return self._verdicts
 
     def _is_over(self) -> bool:
@@ -122,7 +122,7 @@ class Run:
         self._verdicts.append(Verdict(step, passed, counts))
 
 
-class _Beside:
+class _BackgroundStep:
     """A step that runs in the background; its output is shown when it has ended.
 
     A failure must be reported immediately, so the remaining background steps are stopped after

@@ -27,14 +27,14 @@ while not other.exists():
 """
 
 
-def say(name: str, text: str, code: int = 0, *, beside: bool = False) -> Step:
+def say(name: str, text: str, code: int = 0, *, in_background: bool = False) -> Step:
     script = f"print({text!r}); raise SystemExit({code})"
-    return Step(name, name.title(), (sys.executable, "-c", script), beside=beside)
+    return Step(name, name.title(), (sys.executable, "-c", script), in_background=in_background)
 
 
-def meet(name: str, other: str, folder: Path, *, beside: bool = False) -> Step:
+def meet(name: str, other: str, folder: Path, *, in_background: bool = False) -> Step:
     command = (sys.executable, "-c", _MEET, str(folder / name), str(folder / other))
-    return Step(name, name.title(), command, beside=beside)
+    return Step(name, name.title(), command, in_background=in_background)
 
 
 def prepare(need: str, progress: Progress) -> Mapping[str, str]:
@@ -63,12 +63,12 @@ def gate(tmp_path: Path) -> Gate:
 
 
 def test_step_beside_runs_while_the_next_one_does(gate: Gate, tmp_path: Path) -> None:
-    first = meet("e2e", "unit", tmp_path, beside=True)
+    first = meet("e2e", "unit", tmp_path, in_background=True)
     assert gate.run(first, meet("unit", "e2e", tmp_path)) == {"unit": True, "e2e": True}
 
 
 def test_failure_beside_is_told_with_its_words(gate: Gate) -> None:
-    result = gate.run(say("e2e", "pod is lost", 1, beside=True), say("unit", "fine"))
+    result = gate.run(say("e2e", "pod is lost", 1, in_background=True), say("unit", "fine"))
     assert result == {"unit": True, "e2e": False}
     assert "pod is lost" in gate.words.getvalue()
 
@@ -82,7 +82,7 @@ try:
 except KeyboardInterrupt:
     pathlib.Path(sys.argv[1], "tidy").touch()
 """
-    endless = Step("e2e", "E2E", (sys.executable, "-c", script, str(tmp_path)), beside=True)
+    endless = Step("e2e", "E2E", (sys.executable, "-c", script, str(tmp_path)), in_background=True)
     begun = meet("lint", "e2e", tmp_path)
 
     assert gate.run(endless, begun, say("unit", "wrong", 1), say("plain", "")) == {
@@ -93,7 +93,7 @@ except KeyboardInterrupt:
 
 
 def test_failure_beside_is_known_without_a_failure_of_the_rest(gate: Gate) -> None:
-    steps = (say("e2e", "", beside=True), say("unit", "wrong", 1), say("plain", ""))
+    steps = (say("e2e", "", in_background=True), say("unit", "wrong", 1), say("plain", ""))
     assert gate.run(*steps, keep_going=True) == {"unit": False, "plain": True, "e2e": True}
 
 

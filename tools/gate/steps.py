@@ -47,7 +47,7 @@ class Step:
         environment: Variables added to the environment of the gate.
         needs: Prerequisites to prepare: `assets`, `helm`, `jvm`, `pulsar`, `images`,
             `cluster`.
-        beside: Whether it runs in the background of later steps, because it mostly waits or uses
+        in_background: Whether later steps run at the same time, because it mostly waits or uses
             one process.
         optional: Whether it runs only if `--only` names it.
     """
@@ -58,7 +58,7 @@ class Step:
     reports: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
-    beside: bool = False
+    in_background: bool = False
     optional: bool = False
 
 
@@ -76,7 +76,7 @@ def build_steps(python: str) -> tuple[Step, ...]:
             _pytest(python, "charts", *CHART_TESTS),
             reports=f"{REPORTS}/charts.xml",
             needs=("assets", "helm", "prometheus"),
-            beside=True,
+            in_background=True,
         ),
         Step(
             "broker",
@@ -84,7 +84,7 @@ def build_steps(python: str) -> tuple[Step, ...]:
             (*_pytest(python, "broker", *BROKER_TESTS), "-o", "python_files=*_broker_test.py"),
             reports=f"{REPORTS}/broker.xml",
             needs=("pulsar",),
-            beside=True,
+            in_background=True,
         ),
         Step(
             "generated",
@@ -132,7 +132,7 @@ def build_steps(python: str) -> tuple[Step, ...]:
             _pytest(python, "namespaces", NAMESPACE_TESTS),
             reports=f"{REPORTS}/namespaces.xml",
             needs=("assets", "helm"),
-            beside=True,
+            in_background=True,
         ),
         Step(
             "upgrade",
@@ -140,7 +140,7 @@ def build_steps(python: str) -> tuple[Step, ...]:
             _pytest(python, "upgrade", UPGRADE_TESTS),
             reports=f"{REPORTS}/upgrade.xml",
             needs=("assets",),
-            beside=True,
+            in_background=True,
         ),
         Step(
             "sweep",
@@ -192,7 +192,7 @@ def _build_end_to_end(python: str, name: str, title: str, *tests: str) -> Step:
         (*_pytest(python, name, *tests), "-vv"),
         reports=f"{REPORTS}/{name}.xml",
         needs=("helm", "images", "cluster"),
-        beside=True,
+        in_background=True,
     )
 
 

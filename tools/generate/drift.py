@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-MEND: Final = "./dev generate"
+FIX_COMMAND: Final = "./dev generate"
 """The command that writes the generated files."""
 
 OWNED: Final = (
@@ -102,7 +102,7 @@ def write_files(
 def render_report(drifts: Iterable[Drift]) -> str:
     """Render all drifts and the command that fixes them; empty if there are none."""
     lines = [str(drift) for drift in drifts]
-    return "\n".join([*lines, "", f"Run `{MEND}` and commit the result."]) if lines else ""
+    return "\n".join([*lines, "", f"Run `{FIX_COMMAND}` and commit the result."]) if lines else ""
 
 
 def _diff(found: str, text: str, path: Path) -> str:

@@ -15,7 +15,7 @@ import pytest
 
 from tools.generate.__main__ import main
 from tools.generate.drift import (
-    MEND,
+    FIX_COMMAND,
     OWNED,
     Drift,
     find_drift,
@@ -81,7 +81,7 @@ def test_drift_tells_missing_changed_and_orphan(tmp_path: Path) -> None:
     ]
     report = render_report(drifts)
     assert "-old\n+new\n" in report
-    assert report.endswith(f"Run `{MEND}` and commit the result.")
+    assert report.endswith(f"Run `{FIX_COMMAND}` and commit the result.")
 
 
 def test_write_mends_every_drift_and_is_idempotent(tmp_path: Path) -> None:

@@ -6,18 +6,18 @@ from libs.common.kinds import Key, Kind, Manifest
 from libs.contracts.cdi import DATA_VOLUME
 from libs.contracts.ip_claims import IP_CLAIM
 from operators.compute.api.instance import INSTANCE
-from operators.compute.life import WEB
 from operators.compute.naming import KEPT_FOR
 from operators.compute.samples import build_instance, build_size
-from operators.compute.world import World
+from operators.compute.scenario import WEB
+from operators.compute.simulation import Simulation
 
 DISK = Key("default", "web-root")
 ADDRESS = Key("default", "web-public")
 
 
-async def begin() -> World:
+async def begin() -> Simulation:
     """Run an Instance whose disk and address are deleted with it."""
-    world = World()
+    world = Simulation()
     world.api.create(build_size())
     ports = [{"name": "ssh", "port": 22}]
     public = {"mode": "Auto", "poolName": "public", "ports": ports}
@@ -26,12 +26,12 @@ async def begin() -> World:
     return world
 
 
-def owners(world: World, kind: Kind, key: Key) -> list[str]:
+def owners(world: Simulation, kind: Kind, key: Key) -> list[str]:
     held = world.api.get(kind, key)["metadata"].get("ownerReferences") or []
     return [reference["uid"] for reference in held]
 
 
-def kept_for(world: World, kind: Kind, key: Key) -> str | None:
+def kept_for(world: Simulation, kind: Kind, key: Key) -> str | None:
     notes: Manifest = world.api.get(kind, key)["metadata"].get("annotations") or {}
     return notes.get(KEPT_FOR)
 

@@ -19,10 +19,10 @@ from libs.contracts.kubevirt import VIRTUAL_MACHINE
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION, Operation
 from operators.compute.api.size import INSTANCE_SIZE
-from operators.compute.life import NEW, OP, WEB, Life
 from operators.compute.operation.observe import observe_operation
 from operators.compute.samples import build_operation
-from operators.compute.world import WorldContext
+from operators.compute.scenario import NEW, OP, WEB, Scenario
+from operators.compute.simulation import SimulatedContext
 
 BROKEN = {"url": "https://example.com/broken.qcow2"}
 STRIDES = {"Restore": 3, "Rescue": 2}
@@ -45,7 +45,7 @@ TYPES: list[tuple[str, dict[str, Any]]] = [
 async def test_operation_ends_the_same_whatever_write_its_process_dies_at(
     type_: str, spec: dict[str, Any]
 ) -> None:
-    calm = Life(build_operation(type_, **spec))
+    calm = Scenario(build_operation(type_, **spec))
     writes = await calm.live()
     expected = calm.end()
     assert expected["phase"] == "Succeeded"
@@ -55,13 +55,13 @@ async def test_operation_ends_the_same_whatever_write_its_process_dies_at(
     for index in range(0, len(writes), STRIDES.get(type_, 1)):
         # Both ways to die for the one that must never happen twice; by turns for the others.
         for lose in (False, True) if type_ in ("Reboot", "SoftReboot") else (index % 2 == 0,):
-            life = Life(build_operation(type_, **spec))
+            life = Scenario(build_operation(type_, **spec))
             await life.live(index, lose=lose)
             assert life.end() == expected, f"died at {index}: {writes[index]}, arrived: {lose}"
 
 
 async def test_reboot_is_one_new_run_and_nothing_else_changes() -> None:
-    life = Life(build_operation("Reboot"))
+    life = Scenario(build_operation("Reboot"))
     await life.live()
 
     assert life.end() | {"phase": ""} == {
@@ -85,7 +85,7 @@ async def test_reboot_is_one_new_run_and_nothing_else_changes() -> None:
 
 
 async def test_rebuild_changes_the_disk_and_keeps_the_identity() -> None:
-    life = Life(build_operation("Rebuild", rebuild={"image": NEW}))
+    life = Scenario(build_operation("Rebuild", rebuild={"image": NEW}))
     await life.begin()
     before = life.world.api.get(INSTANCE, WEB)["status"]
     life.world.api.create(life.operation)
@@ -103,7 +103,7 @@ async def test_rebuild_changes_the_disk_and_keeps_the_identity() -> None:
 @pytest.mark.parametrize("change", ["running", "stopped"])
 async def test_machine_whose_template_changed_gets_its_disk(type_: str, change: str) -> None:
     """The generation that KubeVirt reports stays behind that of such a machine permanently."""
-    life = Life(build_operation(type_, **dict(TYPES)[type_]))
+    life = Scenario(build_operation(type_, **dict(TYPES)[type_]))
     await life.begin()
     api = life.world.api
     if change == "running":
@@ -128,19 +128,19 @@ async def test_machine_whose_template_changed_gets_its_disk(type_: str, change: 
 
 
 async def test_rebuild_of_an_image_that_cannot_be_had_does_not_touch_the_machine() -> None:
-    calm = Life(build_operation("Rebuild", rebuild={"image": BROKEN}))
+    calm = Scenario(build_operation("Rebuild", rebuild={"image": BROKEN}))
     writes = await calm.live()
     expected = calm.end()
     assert (expected["phase"], expected["reason"]) == ("Failed", "DiskFailed")
     assert (expected["runs"], expected["disks"], expected["instance"]) == (1, 1, "Running")
 
     for index in range(len(writes)):
-        life = Life(build_operation("Rebuild", rebuild={"image": BROKEN}))
+        life = Scenario(build_operation("Rebuild", rebuild={"image": BROKEN}))
         await life.live(index, lose=index % 2 == 0)
         assert life.end() == expected, f"died at {index}: {writes[index]}"
 
 
-async def roll_back(life: Life, kill_at: int | None = None) -> list[str]:
+async def roll_back(life: Scenario, kill_at: int | None = None) -> list[str]:
     """Rebuild onto a disk that does not boot, and let the time run out."""
     await life.live(kill_at)
     for _ in range(3):
@@ -150,7 +150,7 @@ async def roll_back(life: Life, kill_at: int | None = None) -> list[str]:
 
 
 async def test_rebuild_that_does_not_boot_goes_back_to_the_old_disk() -> None:
-    calm = Life(build_operation("Rebuild", rebuild={"image": NEW}), dead_disks=True)
+    calm = Scenario(build_operation("Rebuild", rebuild={"image": NEW}), dead_disks=True)
     writes = await roll_back(calm)
     expected = calm.end()
     assert (expected["phase"], expected["reason"]) == ("Failed", "RolledBack")
@@ -158,7 +158,7 @@ async def test_rebuild_that_does_not_boot_goes_back_to_the_old_disk() -> None:
     assert calm.world.api.get(INSTANCE, WEB)["status"]["rootDisk"]["name"] == "web-root"
 
     for index in range(len(writes)):
-        life = Life(build_operation("Rebuild", rebuild={"image": NEW}), dead_disks=True)
+        life = Scenario(build_operation("Rebuild", rebuild={"image": NEW}), dead_disks=True)
         await roll_back(life, index)
         got = life.end()
         assert got == expected, f"died at {index}: {writes[index]}"
@@ -168,11 +168,11 @@ async def test_rebuild_that_does_not_boot_goes_back_to_the_old_disk() -> None:
 async def test_operation_that_is_cancelled_at_any_point_leaves_nothing_behind(
     type_: str, spec: dict[str, Any]
 ) -> None:
-    count = len(await Life(build_operation(type_, **spec)).live())
+    count = len(await Scenario(build_operation(type_, **spec)).live())
     for index in range(0, count, 3):
-        life = Life(build_operation(type_, **spec))
+        life = Scenario(build_operation(type_, **spec))
 
-        def cancel(api: FakeApi, life: Life = life, index: int = index) -> None:
+        def cancel(api: FakeApi, life: Scenario = life, index: int = index) -> None:
             if len(life.world.writes) >= index and api.find(OPERATION, OP) is not None:
                 api.patch(OPERATION, OP, {"spec": {"cancel": True}})
 
@@ -187,7 +187,7 @@ async def test_operation_that_is_cancelled_at_any_point_leaves_nothing_behind(
 
 
 async def test_operations_on_one_instance_take_turns_in_their_order() -> None:
-    life = Life(build_operation("Reboot"))
+    life = Scenario(build_operation("Reboot"))
     await life.begin()
     api = life.world.api
     names = ["c", "a", "b"]
@@ -204,7 +204,7 @@ async def test_operations_on_one_instance_take_turns_in_their_order() -> None:
 
 
 async def test_operation_that_does_not_want_to_wait_fails_while_another_is_at_work() -> None:
-    life = Life(build_operation("Rebuild", rebuild={"image": NEW}), dead_disks=True)
+    life = Scenario(build_operation("Rebuild", rebuild={"image": NEW}), dead_disks=True)
     await life.live()
     assert life.phase(OPERATION) == "Running"
     life.world.api.create(build_operation("Reboot", "hasty", queue="FailIfBusy"))
@@ -218,7 +218,7 @@ async def test_operation_that_does_not_want_to_wait_fails_while_another_is_at_wo
 
 
 async def test_lease_of_an_operation_that_is_gone_is_taken_over() -> None:
-    life = Life(build_operation("Rebuild", rebuild={"image": NEW}), dead_disks=True)
+    life = Scenario(build_operation("Rebuild", rebuild={"image": NEW}), dead_disks=True)
     await life.live()
     api = life.world.api
     api.vanish(OPERATION, OP)
@@ -233,7 +233,7 @@ async def test_lease_of_an_operation_that_is_gone_is_taken_over() -> None:
 
 
 async def test_deletion_of_a_running_operation_undoes_what_it_did() -> None:
-    life = Life(build_operation("Rebuild", rebuild={"image": NEW}), dead_disks=True)
+    life = Scenario(build_operation("Rebuild", rebuild={"image": NEW}), dead_disks=True)
     await life.live()
     life.world.api.patch(OPERATION, OP, {"metadata": {"finalizers": ["test/finalizer"]}})
     life.world.api.delete(OPERATION, OP)
@@ -246,7 +246,7 @@ async def test_deletion_of_a_running_operation_undoes_what_it_did() -> None:
 
 
 async def test_operation_on_an_instance_that_is_not_there_fails() -> None:
-    life = Life(build_operation("Reboot", "op", "nobody"))
+    life = Scenario(build_operation("Reboot", "op", "nobody"))
     await life.live()
 
     status = life.world.api.get(OPERATION, OP)["status"]
@@ -259,7 +259,7 @@ async def test_operation_names_both_uids_of_an_instance_that_is_not_the_one_it_w
     """The cause may be a wrong UID in the spec as well, so the message claims neither."""
     operation = build_operation("Reboot")
     operation["spec"]["targetRef"]["uid"] = "0000-wrong"
-    life = Life(operation)
+    life = Scenario(operation)
     await life.live()
 
     uid = life.world.api.get(INSTANCE, WEB)["metadata"]["uid"]
@@ -269,7 +269,7 @@ async def test_operation_names_both_uids_of_an_instance_that_is_not_the_one_it_w
 
 
 async def test_reboot_of_a_machine_that_is_off_fails() -> None:
-    life = Life(build_operation("Reboot"))
+    life = Scenario(build_operation("Reboot"))
     await life.begin()
     life.world.api.patch(INSTANCE, WEB, {"spec": {"power": "Stopped"}})
     await life.world.settle()
@@ -282,7 +282,7 @@ async def test_reboot_of_a_machine_that_is_off_fails() -> None:
 
 @pytest.mark.parametrize("unseen", [INSTANCE, INSTANCE_SIZE], ids=lambda kind: kind.kind)
 async def test_operation_does_not_fail_for_what_the_cache_does_not_show_yet(unseen: Kind) -> None:
-    life = Life(build_operation("Resize", resize={"size": "large"}))
+    life = Scenario(build_operation("Resize", resize={"size": "large"}))
     await life.begin()
     life.world.unseen = unseen
     life.world.api.create(life.operation)
@@ -296,7 +296,7 @@ async def test_operation_does_not_fail_for_what_the_cache_does_not_show_yet(unse
 
 async def test_lease_of_an_operation_that_has_ended_is_taken_over() -> None:
     """A create whose answer was lost may arrive when nobody waits for it any more."""
-    life = Life(build_operation("Reboot"))
+    life = Scenario(build_operation("Reboot"))
     await life.begin()
     api, ended = life.world.api, life.operation
     made: list[Manifest] = []
@@ -318,7 +318,7 @@ async def test_lease_of_an_operation_that_has_ended_is_taken_over() -> None:
 
 async def test_lease_of_an_operation_in_progress_is_not_taken_for_ownerless() -> None:
     """Others on the same Instance may have ended already."""
-    life = Life(build_operation("Reboot", "done"))
+    life = Scenario(build_operation("Reboot", "done"))
     await life.begin()
     api = life.world.api
     api.create(life.operation)
@@ -329,7 +329,7 @@ async def test_lease_of_an_operation_in_progress_is_not_taken_for_ownerless() ->
     assert life.phase(OPERATION) == "Running"
     waiting = api.create(build_operation("Reboot", "next"))
 
-    ctx = WorldContext(life.world, OPERATION, waiting)
+    ctx = SimulatedContext(life.world, OPERATION, waiting)
     observed = observe_operation(cast(Context, ctx), Operation.parse(waiting))
 
     assert observed.lock is not None

@@ -12,7 +12,6 @@ from libs.contracts.kubevirt import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from libs.contracts.machine_snapshots import MACHINE_SNAPSHOT
 from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
-from operators.compute.life import NEW, OP, WEB, Life
 from operators.compute.samples import (
     IMAGE,
     build_instance,
@@ -20,20 +19,21 @@ from operators.compute.samples import (
     build_size,
     build_snapshot,
 )
+from operators.compute.scenario import NEW, OP, WEB, Scenario
 
 
-def status_of(life: Life) -> dict[str, Any]:
+def status_of(life: Scenario) -> dict[str, Any]:
     status: dict[str, Any] = life.world.api.get(OPERATION, OP)["status"]
     return status
 
 
-def volumes_of(life: Life, kind: Any = VIRTUAL_MACHINE) -> dict[str, Any]:
+def volumes_of(life: Scenario, kind: Any = VIRTUAL_MACHINE) -> dict[str, Any]:
     manifest = life.world.api.get(kind, WEB)
     spec = manifest["spec"]["template"]["spec"] if kind == VIRTUAL_MACHINE else manifest["spec"]
     return {volume["name"]: volume for volume in spec["volumes"]}
 
 
-async def begin(life: Life, **annotations: str) -> Life:
+async def begin(life: Scenario, **annotations: str) -> Scenario:
     """Have an Instance whose run has some annotations, and then its Operation."""
     await life.begin()
     if annotations:
@@ -45,7 +45,7 @@ async def begin(life: Life, **annotations: str) -> Life:
     return life
 
 
-async def pass_time(life: Life, seconds: float, times: int = 1) -> None:
+async def pass_time(life: Scenario, seconds: float, times: int = 1) -> None:
     for _ in range(times):
         life.world.clock.advance(seconds)
         await life.world.settle()
@@ -55,14 +55,14 @@ async def pass_time(life: Life, seconds: float, times: int = 1) -> None:
 
 
 async def test_soft_reboot_keeps_the_run_and_is_told_by_the_agent() -> None:
-    life = await begin(Life(build_operation("SoftReboot")))
+    life = await begin(Scenario(build_operation("SoftReboot")))
 
     assert (status_of(life)["reason"], len(life.runs), life.reboots()) == ("Succeeded", 1, 1)
     assert life.world.writes.count("softreboot") == 1
 
 
 async def test_guest_that_does_not_listen_is_asked_twice_and_left_alone() -> None:
-    life = await begin(Life(build_operation("SoftReboot")), deaf="true")
+    life = await begin(Scenario(build_operation("SoftReboot")), deaf="true")
     await pass_time(life, 130, times=3)
 
     status = status_of(life)
@@ -72,14 +72,14 @@ async def test_guest_that_does_not_listen_is_asked_twice_and_left_alone() -> Non
 
 async def test_guest_that_does_not_listen_is_restarted_where_that_is_wanted() -> None:
     operation = build_operation("SoftReboot", softReboot={"onTimeout": "Reboot"})
-    life = await begin(Life(operation), deaf="true")
+    life = await begin(Scenario(operation), deaf="true")
     await pass_time(life, 130, times=3)
 
     assert (status_of(life)["phase"], len(life.runs)) == ("Succeeded", 2)
 
 
 async def test_soft_reboot_without_an_agent_says_that_nobody_can_tell() -> None:
-    life = Life(build_operation("SoftReboot"))
+    life = Scenario(build_operation("SoftReboot"))
     await life.begin()
     run = life.world.api.get(VIRTUAL_MACHINE_INSTANCE, WEB)
     kept = [each for each in run["status"]["conditions"] if each["type"] != "AgentConnected"]
@@ -93,7 +93,7 @@ async def test_soft_reboot_without_an_agent_says_that_nobody_can_tell() -> None:
 
 async def test_guest_is_not_asked_before_that_is_written_down() -> None:
     """A process that asks and dies would have the next one ask again."""
-    life = await begin(Life(build_operation("SoftReboot")), deaf="true")
+    life = await begin(Scenario(build_operation("SoftReboot")), deaf="true")
     life.world.writes.clear()
     life.world.writable = False
     await pass_time(life, 130)
@@ -108,7 +108,7 @@ async def test_guest_is_not_asked_before_that_is_written_down() -> None:
 
 
 async def test_snapshot_is_named_and_outlives_its_operation() -> None:
-    life = await begin(Life(build_operation("Snapshot", snapshot={"name": "before"})))
+    life = await begin(Scenario(build_operation("Snapshot", snapshot={"name": "before"})))
     life.world.api.delete(OPERATION, OP)
     await life.world.settle()
 
@@ -118,7 +118,7 @@ async def test_snapshot_is_named_and_outlives_its_operation() -> None:
 
 
 async def test_snapshot_that_cannot_be_taken_says_why() -> None:
-    life = await begin(Life(build_operation("Snapshot", snapshot={"name": "broken"})))
+    life = await begin(Scenario(build_operation("Snapshot", snapshot={"name": "broken"})))
 
     status = status_of(life)
     assert (status["phase"], status["reason"]) == ("Failed", "SnapshotFailed")
@@ -126,7 +126,7 @@ async def test_snapshot_that_cannot_be_taken_says_why() -> None:
 
 
 async def test_snapshot_without_the_disk_is_a_failure_though_kubevirt_calls_it_ready() -> None:
-    life = await begin(Life(build_operation("Snapshot", snapshot={"name": "partial"})))
+    life = await begin(Scenario(build_operation("Snapshot", snapshot={"name": "partial"})))
 
     status = status_of(life)
     assert (status["phase"], status["reason"]) == ("Failed", "SnapshotIncomplete")
@@ -134,7 +134,7 @@ async def test_snapshot_without_the_disk_is_a_failure_though_kubevirt_calls_it_r
 
 
 async def test_snapshot_that_kubevirt_cannot_take_is_not_asked_for() -> None:
-    life = Life(build_operation("Snapshot", snapshot={"name": "before"}))
+    life = Scenario(build_operation("Snapshot", snapshot={"name": "before"}))
     await life.begin()
     why = "No VolumeSnapshotClass: Volume snapshots are not configured for this StorageClass"
     states = [
@@ -153,7 +153,7 @@ async def test_snapshot_that_kubevirt_cannot_take_is_not_asked_for() -> None:
 
 
 async def test_snapshot_of_somebody_else_is_left_alone() -> None:
-    life = Life(build_operation("Snapshot", snapshot={"name": "theirs"}))
+    life = Scenario(build_operation("Snapshot", snapshot={"name": "theirs"}))
     await life.begin()
     theirs = life.world.api.create(build_snapshot("theirs"))
     life.world.api.create(life.operation)
@@ -166,7 +166,7 @@ async def test_snapshot_of_somebody_else_is_left_alone() -> None:
 
 
 async def test_restore_boots_from_a_disk_that_is_made_of_the_snapshot() -> None:
-    life = await begin(Life(build_operation("Restore", restore={"snapshot": "kept"})))
+    life = await begin(Scenario(build_operation("Restore", restore={"snapshot": "kept"})))
 
     assert status_of(life)["phase"] == "Succeeded"
     (disk,) = life.world.api.objects(DATA_VOLUME)
@@ -175,7 +175,7 @@ async def test_restore_boots_from_a_disk_that_is_made_of_the_snapshot() -> None:
 
 
 async def test_restore_of_a_snapshot_that_is_not_there_does_not_touch_the_machine() -> None:
-    life = await begin(Life(build_operation("Restore", restore={"snapshot": "nothing"})))
+    life = await begin(Scenario(build_operation("Restore", restore={"snapshot": "nothing"})))
 
     status = status_of(life)
     assert (status["phase"], status["reason"]) == ("Failed", "SnapshotNotFound")
@@ -191,7 +191,7 @@ def build_rescue() -> Manifest:
 
 
 async def test_rescue_has_the_own_disk_beside_another_and_goes_back_by_itself() -> None:
-    life = await begin(Life(build_rescue()))
+    life = await begin(Scenario(build_rescue()))
 
     assert (status_of(life)["step"], life.phase(INSTANCE)) == ("Hold", "Rescue")
     during = volumes_of(life, VIRTUAL_MACHINE_INSTANCE)
@@ -207,7 +207,7 @@ async def test_rescue_has_the_own_disk_beside_another_and_goes_back_by_itself() 
 
 
 async def test_rescue_ends_well_as_soon_as_somebody_says_so() -> None:
-    life = await begin(Life(build_rescue()))
+    life = await begin(Scenario(build_rescue()))
     life.world.api.patch(OPERATION, OP, {"spec": {"cancel": True}})
     await life.world.settle()
 
@@ -216,7 +216,7 @@ async def test_rescue_ends_well_as_soon_as_somebody_says_so() -> None:
 
 
 async def test_rescue_that_cannot_go_back_in_time_goes_back_later_and_loses_no_disk() -> None:
-    life = await begin(Life(build_rescue()))
+    life = await begin(Scenario(build_rescue()))
     notes = {"metadata": {"annotations": {"pretend/out-of-reach": "true"}}}
     life.world.api.patch(VIRTUAL_MACHINE_INSTANCE, WEB, notes)
     await pass_time(life, 4000, times=4)
@@ -232,7 +232,7 @@ async def test_rescue_that_cannot_go_back_in_time_goes_back_later_and_loses_no_d
 
 
 async def test_disk_that_is_repaired_stays_when_somebody_removes_the_directive() -> None:
-    life = await begin(Life(build_rescue()))
+    life = await begin(Scenario(build_rescue()))
     life.world.api.patch(INSTANCE, WEB, {"spec": {"directives": None}})
     await life.world.settle()
     assert Key("default", "web-root") in map(key_of, life.world.api.objects(DATA_VOLUME))
@@ -246,7 +246,7 @@ async def test_disk_that_is_repaired_stays_when_somebody_removes_the_directive()
 
 
 async def test_rebuild_mends_an_instance_whose_first_image_cannot_be_had() -> None:
-    life = Life(build_operation("Rebuild"))
+    life = Scenario(build_operation("Rebuild"))
     api = life.world.api
     api.create(build_size())
     api.create(build_instance("web", image={"url": "https://example.com/broken.qcow2"}))
@@ -269,7 +269,7 @@ async def test_rebuild_mends_an_instance_whose_first_image_cannot_be_had() -> No
 async def test_disk_of_an_agentless_guest_that_is_replaced_is_kept(type_: str) -> None:
     """The machine runs, which is all that can be seen: the guest may not boot."""
     spec: dict[str, Any] = {"restore": {"snapshot": "kept"}} if type_ == "Restore" else {}
-    life = Life(build_operation(type_, **spec), dead_disks=True)
+    life = Scenario(build_operation(type_, **spec), dead_disks=True)
     await life.begin()
     life.world.api.patch(INSTANCE, WEB, {"spec": {"bootCheck": "Running"}})
     life.world.api.create(life.operation)
@@ -289,7 +289,7 @@ async def test_disk_of_an_agentless_guest_that_is_replaced_is_kept(type_: str) -
 
 
 async def test_user_goes_back_to_a_kept_disk_by_a_directive() -> None:
-    life = Life(build_operation("Rebuild"), dead_disks=True)
+    life = Scenario(build_operation("Rebuild"), dead_disks=True)
     await life.begin()
     life.world.api.patch(INSTANCE, WEB, {"spec": {"bootCheck": "Running"}})
     life.world.api.create(life.operation)

@@ -61,26 +61,26 @@ class Binding:
         return replace(self, epoch=0) == replace(other, epoch=0)
 
 
-class Sight(Enum):
-    """Say what was seen of a target."""
+class Observation(Enum):
+    """The result of a search for a target."""
 
-    THERE = auto()
-    UNCLEAR = auto()
-    NOWHERE = auto()
+    FOUND = auto()
+    UNKNOWN = auto()
+    ABSENT = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Say where a target is.
+    """The location of a target.
 
     Attributes:
-        sight: THERE with a binding, NOWHERE for certain, or UNCLEAR, so that nothing is moved.
-        binding: The binding; without endpoints for NOWHERE and UNCLEAR.
+        observation: FOUND with a binding, ABSENT if that is certain, or UNKNOWN: nothing moves.
+        binding: The binding; without endpoints for ABSENT and UNKNOWN.
         reason: Reason of the condition Bound.
         message: The same for people.
     """
 
-    sight: Sight
+    observation: Observation
     binding: Binding
     reason: ClaimReason
     message: str = ""
@@ -125,28 +125,28 @@ def find_machine(
     off = ClaimReason.TARGET_NOT_RUNNING
     message = f"{target.target} is not running; the address waits for it"
     if vmi is None:
-        return Finding(Sight.NOWHERE, target, off, message)
+        return Finding(Observation.ABSENT, target, off, message)
     run = replace(target, vmi_uid=vmi.uid, vmi_created=vmi.created)
     own = [pod for pod in pods if pod.owner_uid == vmi.uid]
     if vmi.final or (vmi.deleting and not any(pod.live for pod in own)):
-        return Finding(Sight.NOWHERE, run, off, message)
+        return Finding(Observation.ABSENT, run, off, message)
     if not vmi.on_pod_network:
         message = (
             f"{target.target} has no interface on the pod network, so no Service can reach it; "
             "give the address to a machine on the pod network"
         )
-        return Finding(Sight.NOWHERE, run, ClaimReason.NO_POD_NETWORK, message)
+        return Finding(Observation.ABSENT, run, ClaimReason.NO_POD_NETWORK, message)
     if not vmi.running:
-        return Finding(Sight.UNCLEAR, run, off, message)
+        return Finding(Observation.UNKNOWN, run, off, message)
     pod = _find_pod(vmi, own, _find_node(vmi))
     places = () if pod is None else _list_places(pod, families)
     if pod is None or not places:
-        return Finding(Sight.UNCLEAR, run, off, message)
+        return Finding(Observation.UNKNOWN, run, off, message)
     there = replace(run, places=places)
     if vmi.migrating:
         message = f"{target.target} is migrating; the address stays on {pod.node_name} until then"
-        return Finding(Sight.THERE, there, ClaimReason.MIGRATING, message)
-    return Finding(Sight.THERE, there, ClaimReason.BOUND)
+        return Finding(Observation.FOUND, there, ClaimReason.MIGRATING, message)
+    return Finding(Observation.FOUND, there, ClaimReason.BOUND)
 
 
 def plan_binding(current: Binding, found: Finding | None) -> BindingPlan:
@@ -170,12 +170,12 @@ def plan_binding(current: Binding, found: Finding | None) -> BindingPlan:
             current, found, "only an earlier run of the machine was found; the address stays"
         )
     same_run = current.vmi_uid == wanted.vmi_uid
-    if found.sight is Sight.UNCLEAR and current.places and same_run:
+    if found.observation is Observation.UNKNOWN and current.places and same_run:
         return _stay(current, found, found.message)
-    if found.sight is Sight.THERE:
+    if found.observation is Observation.FOUND:
         return BindingPlan(_count(current, wanted), BindingState.BOUND, found.reason, found.message)
     # Told by what is kept, so that the next reconcile says the same: each place has been counted.
-    gone = found.sight is Sight.NOWHERE and current.epoch > 0
+    gone = found.observation is Observation.ABSENT and current.epoch > 0
     state = BindingState.WITHDRAWN if gone else BindingState.PENDING
     # The run is kept in mind, so that no earlier one is ever bound.
     off = replace(

@@ -16,8 +16,8 @@ from operators.ipam.api.v1alpha1.claims import BindingState, ClaimReason
 from operators.ipam.claim.binding import (
     Binding,
     Finding,
+    Observation,
     Place,
-    Sight,
     find_machine,
     plan_binding,
     sort_places,
@@ -143,7 +143,7 @@ def test_pod_that_only_claims_to_be_the_machines_is_not_believed() -> None:
     """A label can be written by anybody; the owner reference and activePods cannot."""
     forged = build_pod("p1", "n1", vmi="other")
 
-    assert find(build_vmi(**RUNNING), forged).sight is Sight.UNCLEAR
+    assert find(build_vmi(**RUNNING), forged).observation is Observation.UNKNOWN
 
 
 def test_machine_that_ends_takes_the_address_off_and_the_next_run_gets_it() -> None:
@@ -164,7 +164,7 @@ def test_machine_that_ends_takes_the_address_off_and_the_next_run_gets_it() -> N
 def test_address_that_was_taken_off_says_so_in_each_pass() -> None:
     """A Service has no run to be kept in mind: a restart must not make another state of it."""
     service = Binding(target="Service/web")
-    lost = Finding(Sight.NOWHERE, service, ClaimReason.TARGET_NOT_FOUND)
+    lost = Finding(Observation.ABSENT, service, ClaimReason.TARGET_NOT_FOUND)
     bound = replace(service, places=(Place("10.0.0.9"),), epoch=1)
 
     gone = plan_binding(bound, lost)
@@ -177,7 +177,7 @@ def test_address_that_was_taken_off_says_so_in_each_pass() -> None:
 
 def test_move_between_targets_is_seen_in_two_steps() -> None:
     other = Binding(target="Instance/db", target_uid="i2", places=(Place("10.0.0.9"),))
-    finding = Finding(Sight.THERE, other, ClaimReason.BOUND)
+    finding = Finding(Observation.FOUND, other, ClaimReason.BOUND)
 
     first = plan_binding(BOUND, finding)
     assert (first.state, first.binding.places, first.again) == (BindingState.MOVING, (), True)
@@ -233,8 +233,8 @@ def build_sight(draw: st.DrawFn) -> Finding:
 def test_history_of_a_binding_is_sound(sights: list[Finding]) -> None:
     """At most one place; the epoch grows with each change; no run gives way to an earlier one."""
     binding, newest = TARGET, ""
-    for sight in sights:
-        plan = plan_binding(binding, sight)
+    for observation in sights:
+        plan = plan_binding(binding, observation)
         after = plan.binding
         assert len(after.places) <= 1
         assert after.epoch - binding.epoch == int(after.places != binding.places) or (
@@ -244,7 +244,7 @@ def test_history_of_a_binding_is_sound(sights: list[Finding]) -> None:
             assert after.vmi_created >= newest, "an earlier run got the address"
             newest = after.vmi_created
         assert (plan.state is BindingState.BOUND) == bool(after.places)
-        assert plan_binding(after, sight).binding == after, "a second look changes nothing"
+        assert plan_binding(after, observation).binding == after, "a second look changes nothing"
         binding = after
 
 

@@ -63,14 +63,14 @@ from operators.ipam.claim.observe import (
     observe_target,
 )
 from operators.ipam.claim.reconcile import (
-    Grip,
+    Holding,
     build_status,
     check_reach,
+    find_holding,
     may_publish,
     plan_lingering,
     plan_unpublished,
     require_ports,
-    take_grip,
 )
 from operators.ipam.claim.resources import SERVICE_OF, PortMap, Publication, build_children
 from operators.ipam.naming import CLAIM_CONTROLLER, FINALIZER, service_name
@@ -121,7 +121,7 @@ def build_controller(settings: Settings) -> Controller:
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class AnnouncementState:
     """What was seen of the announcement of a Service.
 
     Attributes:
@@ -157,12 +157,12 @@ class Reconciler:
     async def reconcile(self, ctx: Context) -> Result | None:
         """Reconcile a claim that is not being deleted."""
         claim = IPClaim.parse(ctx.primary)
-        grips = _take_grips(ctx, claim)
-        if not all(grip.settled for grip in grips):
+        holdings = _take_grips(ctx, claim)
+        if not all(holding.settled for holding in holdings):
             # The pools have not looked yet, and wake this claim once they have.
             return None
-        plan, target = self._plan(ctx, claim, grips)
-        outcome = await self._publish(ctx, claim, grips, plan, target)
+        plan, target = self._plan(ctx, claim, holdings)
+        outcome = await self._publish(ctx, claim, holdings, plan, target)
         if isinstance(outcome.first_error(), _PASSING):
             # The next reconcile reports the result.
             return Result.from_outcome(outcome)
@@ -171,12 +171,12 @@ class Reconciler:
         elif claim.spec.target is None and (left := ctx.children(SERVICE)):
             # A load balancer may keep the Service until it has cleaned up, and this the finalizer.
             plan = plan_lingering(plan, key_of(left[0]).name)
-        sighting = await self._look(ctx, grips)
+        sighting = await self._look(ctx, holdings)
         if sighting.announced is not None:
             plan = require_announced(plan, sighting.announced)
         status = build_status(
             claim,
-            grips,
+            holdings,
             plan,
             current=conditions_of(ctx.primary),
             now=ctx.now(),
@@ -209,35 +209,35 @@ class Reconciler:
         return Result.from_outcome(outcome)
 
     def _plan(
-        self, ctx: Context, claim: IPClaim, grips: Sequence[Grip]
+        self, ctx: Context, claim: IPClaim, holdings: Sequence[Holding]
     ) -> tuple[BindingPlan, Target]:
-        families = {":" in grip.address for grip in grips if grip.address}
+        families = {":" in holding.address for holding in holdings if holding.address}
         target = observe_target(ctx, claim, families)
         ports = _choose_ports(claim, target)
         current = observe_binding(ctx, claim)
         finding = target.finding
         if finding is None:
             return plan_binding(current, None), target
-        if not may_publish(grips):
-            return plan_unpublished(current, grips), target
+        if not may_publish(holdings):
+            return plan_unpublished(current, holdings), target
         if not ports:
-            finding = narrow_unserved(claim, finding, v6=":" in grips[0].address)
+            finding = narrow_unserved(claim, finding, v6=":" in holdings[0].address)
             return require_ports(plan_binding(current, finding)), target
-        return check_reach(plan_binding(current, finding), grips[0].address), target
+        return check_reach(plan_binding(current, finding), holdings[0].address), target
 
     async def _publish(
         self,
         ctx: Context,
         claim: IPClaim,
-        grips: Sequence[Grip],
+        holdings: Sequence[Holding],
         plan: BindingPlan,
         target: Target,
     ) -> Outcome:
         ports = _choose_ports(claim, target)
-        if not may_publish(grips) or not ports or claim.spec.target is None:
+        if not may_publish(holdings) or not ports or claim.spec.target is None:
             return await ctx.execute(_plan_withdrawal(ctx))
         shown = Publication(
-            tuple(grip.address for grip in grips if grip.address),
+            tuple(holding.address for holding in holdings if holding.address),
             plan.binding,
             ports,
             self._settings.announcement,
@@ -252,24 +252,24 @@ class Reconciler:
             [Delete.of(ENDPOINT_SLICE, each) for each in surplus],
         )
 
-    async def _look(self, ctx: Context, grips: Sequence[Grip]) -> Sighting:
+    async def _look(self, ctx: Context, holdings: Sequence[Holding]) -> AnnouncementState:
         """Look whether the Service of a claim is announced, and when to look again."""
         name = service_name(ctx.key.name)
         service = ctx.get(SERVICE, Key(ctx.key.namespace, name))
-        if service is None or controller_uid(service) != ctx.uid or not may_publish(grips):
-            return Sighting()
-        addresses = [grip.address for grip in grips if grip.address]
+        if service is None or controller_uid(service) != ctx.uid or not may_publish(holdings):
+            return AnnouncementState()
+        addresses = [holding.address for holding in holdings if holding.address]
         judge = partial(judge_announced, self._settings.announcement, name, service, addresses)
         announced = judge()
         if announced.reason != ClaimReason.WAITING_FOR_LOAD_BALANCER:
             # Whatever changes this changes the Service, whose event asks for another reconcile.
             refused = announced.reason == ClaimReason.REFUSED
-            return Sighting(announced, _REFUSED_SECONDS if refused else None)
+            return AnnouncementState(announced, _REFUSED_SECONDS if refused else None)
         age = ctx.now() - (time_at(service, "metadata", "creationTimestamp") or ctx.now())
         if age < _PATIENCE:
-            return Sighting(announced, _PATIENCE.total_seconds())
+            return AnnouncementState(announced, _PATIENCE.total_seconds())
         refusal = await _read_refusal(ctx, ANNOUNCERS[self._settings.announcement], service)
-        return Sighting(judge(refusal), _REFUSED_SECONDS)
+        return AnnouncementState(judge(refusal), _REFUSED_SECONDS)
 
     async def _show_end(
         self, ctx: Context, claim: IPClaim, reason: ClaimReason, message: str
@@ -301,16 +301,16 @@ async def _read_refusal(ctx: Context, announcer: Announcer, service: Manifest) -
     return text_at(newest, "message")
 
 
-def _take_grips(ctx: Context, claim: IPClaim) -> list[Grip]:
+def _take_grips(ctx: Context, claim: IPClaim) -> list[Holding]:
     status, second = claim.status, claim.spec.secondary
     held = (status.address or "", status.secondary_address or "") if status else ("", "")
-    grips = [_take(ctx, claim.spec.pool_ref.name, held[0])]
+    holdings = [_take(ctx, claim.spec.pool_ref.name, held[0])]
     if second is not None:
-        grips.append(_take(ctx, second.pool_ref.name, held[1]))
-    return grips
+        holdings.append(_take(ctx, second.pool_ref.name, held[1]))
+    return holdings
 
 
-def _take(ctx: Context, pool: str, held: str) -> Grip:
+def _take(ctx: Context, pool: str, held: str) -> Holding:
     book = ctx.projection(Book)
     entries = book.ledger.entries_of(pool, ctx.uid)
     verdict = book.find_verdict(pool, ctx.uid)
@@ -319,7 +319,7 @@ def _take(ctx: Context, pool: str, held: str) -> Grip:
     elif pool not in book.ledger.ranges:
         message = f"IPPool {pool} cannot be read; see its condition Ready"
         verdict = Verdict(ClaimReason.POOL_NOT_READY, message)
-    return take_grip(pool, held, entries, verdict)
+    return find_holding(pool, held, entries, verdict)
 
 
 def _choose_ports(claim: IPClaim, target: Target) -> tuple[PortMap, ...]:

@@ -33,8 +33,8 @@ from operators.ipam.api.v1alpha1.pools import IP_POOL, AddressTargets
 from operators.ipam.claim.binding import (
     Binding,
     Finding,
+    Observation,
     Place,
-    Sight,
     find_machine,
     sort_places,
 )
@@ -152,7 +152,7 @@ def _observe_machine(
     instance = ctx.get(INSTANCE, key)
     if ctx.is_served(INSTANCE) and instance is None:
         message = f"spec.target: there is no {target} in namespace {key.namespace}"
-        return Finding(Sight.NOWHERE, named, ClaimReason.TARGET_NOT_FOUND, message)
+        return Finding(Observation.ABSENT, named, ClaimReason.TARGET_NOT_FOUND, message)
     vmi = None if held is None else VmiView.parse(held)
     if instance is not None:
         named = replace(named, target_uid=uid_of(instance))
@@ -172,7 +172,7 @@ def _observe_service(
     service = ctx.get(SERVICE, key)
     if service is None or is_deleting(service):
         message = f"spec.target: there is no {target} in namespace {key.namespace}"
-        return Target(Finding(Sight.NOWHERE, named, ClaimReason.TARGET_NOT_FOUND, message))
+        return Target(Finding(Observation.ABSENT, named, ClaimReason.TARGET_NOT_FOUND, message))
     named = replace(named, target_uid=uid_of(service))
     slices = [
         each
@@ -190,9 +190,9 @@ def _observe_service(
     ports = read_ports(service, slices)
     if not places:
         message = f"{target} has no ready endpoint"
-        finding = Finding(Sight.NOWHERE, named, ClaimReason.TARGET_NOT_RUNNING, message)
+        finding = Finding(Observation.ABSENT, named, ClaimReason.TARGET_NOT_RUNNING, message)
         return Target(finding, ports)
-    there = Finding(Sight.THERE, replace(named, places=places), ClaimReason.BOUND)
+    there = Finding(Observation.FOUND, replace(named, places=places), ClaimReason.BOUND)
     return Target(there, ports, {place: found[place] for place in places})
 
 
@@ -207,12 +207,12 @@ def _observe_address(
             f"spec.target: IPPool {claim.spec.pool_ref.name} does not allow a plain "
             "IP as the target of a claim; its spec.addressTargets is Deny"
         )
-        return Finding(Sight.NOWHERE, named, ClaimReason.TARGET_NOT_ALLOWED, message)
+        return Finding(Observation.ABSENT, named, ClaimReason.TARGET_NOT_ALLOWED, message)
     if (":" in address) not in families:
         message = f"spec.target: {address} is of another family than the address"
-        return Finding(Sight.NOWHERE, named, ClaimReason.TARGET_NOT_ALLOWED, message)
+        return Finding(Observation.ABSENT, named, ClaimReason.TARGET_NOT_ALLOWED, message)
     found = replace(named, places=(Place(address),))
-    return Finding(Sight.THERE, found, ClaimReason.BOUND)
+    return Finding(Observation.FOUND, found, ClaimReason.BOUND)
 
 
 def read_ports(service: Manifest, slices: Sequence[Manifest]) -> tuple[PortMap, ...]:

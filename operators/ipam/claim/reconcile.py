@@ -24,8 +24,8 @@ from operators.ipam.pool.reconcile import Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Grip:
-    """Say what a claim has of one pool.
+class Holding:
+    """The address that a claim has from one pool.
 
     Attributes:
         pool: Name of the pool.
@@ -50,8 +50,10 @@ class Grip:
         return bool(self.address) and self.entry is None
 
 
-def take_grip(pool: str, held: str, entries: Sequence[Entry], verdict: Verdict | None) -> Grip:
-    """Find out what a claim has of a pool.
+def find_holding(
+    pool: str, held: str, entries: Sequence[Entry], verdict: Verdict | None
+) -> Holding:
+    """Return the address that a claim has from a pool.
 
     Args:
         pool: Name of the pool.
@@ -61,25 +63,25 @@ def take_grip(pool: str, held: str, entries: Sequence[Entry], verdict: Verdict |
     """
     if held:
         entry = next((each for each in entries if each.address == held), None)
-        return Grip(pool, held, entry, verdict if entry is None else None)
+        return Holding(pool, held, entry, verdict if entry is None else None)
     if entries:
         # The lowest, if two leaders made one each; once it is in the status the other goes.
-        return Grip(pool, entries[0].address, entries[0])
-    return Grip(pool, verdict=verdict)
+        return Holding(pool, entries[0].address, entries[0])
+    return Holding(pool, verdict=verdict)
 
 
-def may_publish(grips: Sequence[Grip]) -> bool:
+def may_publish(holdings: Sequence[Holding]) -> bool:
     """Return whether the addresses of a claim may lead anywhere.
 
     Nothing is announced that the ledger does not have, and no second address before the first: the
     family that a Service has first cannot be changed.
     """
-    return bool(grips[0].address) and not any(grip.lost for grip in grips)
+    return bool(holdings[0].address) and not any(holding.lost for holding in holdings)
 
 
-def plan_unpublished(current: Binding, grips: Sequence[Grip]) -> BindingPlan:
+def plan_unpublished(current: Binding, holdings: Sequence[Holding]) -> BindingPlan:
     """Lead the addresses of a claim nowhere, since they may not be published."""
-    lost = next((grip.address for grip in grips if grip.lost), "")
+    lost = next((holding.address for holding in holdings if holding.lost), "")
     state, message = BindingState.UNBOUND, "the claim has no address yet"
     if lost:
         state, message = BindingState.WITHDRAWN, f"{lost} has no entry in the ledger any more"
@@ -120,7 +122,7 @@ def require_ports(plan: BindingPlan) -> BindingPlan:
 
 def build_status(
     claim: IPClaim,
-    grips: Sequence[Grip],
+    holdings: Sequence[Holding],
     binding: BindingPlan,
     *,
     current: Iterable[Mapping[str, Any]],
@@ -132,15 +134,15 @@ def build_status(
 
     Args:
         claim: The claim.
-        grips: What it has of its pool, and of its second one.
+        holdings: What it has of its pool, and of its second one.
         binding: Where its address leads.
         current: Conditions as the object shows them.
         now: Time of the transitions that happen here.
         announced: Whether its address is announced; None while it has no Service.
         terminating: What a deleted claim waits for.
     """
-    waiting = [grip.verdict.position for grip in grips if grip.verdict and not grip.address]
-    first, second = grips[0], grips[1] if len(grips) > 1 else Grip("")
+    waiting = [each.verdict.position for each in holdings if each.verdict and not each.address]
+    first, second = holdings[0], holdings[1] if len(holdings) > 1 else Holding("")
     status = IPClaimStatus(
         observed_generation=claim.metadata.generation,
         address=first.address or None,
@@ -151,7 +153,7 @@ def build_status(
         binding=_show(binding),
     ).to_manifest()
     conditions = [
-        terminating_ready(terminating) or judge_ready(grips),
+        terminating_ready(terminating) or judge_ready(holdings),
         judge_bound(binding),
         *(each for each in (announced, terminating) if each is not None),
     ]
@@ -168,15 +170,15 @@ def terminating_ready(terminating: Condition | None) -> Condition | None:
     return Condition.false(ClaimCondition.READY, terminating.reason, terminating.message)
 
 
-def judge_ready(grips: Sequence[Grip]) -> Condition:
+def judge_ready(holdings: Sequence[Holding]) -> Condition:
     """State whether a claim has what it asks for."""
-    for grip in grips:
-        if grip.entry is not None:
+    for holding in holdings:
+        if holding.entry is not None:
             continue
-        if grip.verdict is not None:
-            reason, message = grip.verdict.reason, grip.verdict.message
+        if holding.verdict is not None:
+            reason, message = holding.verdict.reason, holding.verdict.message
             return Condition.false(ClaimCondition.READY, reason, message)
-        message = f"the entry of {grip.address} was lost and is being recreated"
+        message = f"the entry of {holding.address} was lost and is being recreated"
         return Condition.false(ClaimCondition.READY, ClaimReason.RESTORING, message)
     return Condition.true(ClaimCondition.READY, ClaimReason.ALLOCATED)
 

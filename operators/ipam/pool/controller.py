@@ -250,14 +250,14 @@ def map_namespace(namespace: Manifest, cache: Cache) -> Iterable[Key]:
 
 def _judge(ctx: Context, pool: IPPool, request: Request) -> Verdict | None:
     name, namespace = pool.metadata.name, request.claim.namespace
-    beside = ctx.projection(Book).ledger.ranges.get(request.beside)
-    if request.beside and beside is None:
+    first = ctx.projection(Book).ledger.ranges.get(request.first_pool)
+    if request.first_pool and first is None:
         # Its family is unknown, so the addresses of a dual-stack claim could not be distinguished
         # later.
-        message = f"spec.secondary waits for IPPool {request.beside}, to be of another family"
+        message = f"spec.secondary waits for IPPool {request.first_pool}, to be of another family"
         return Verdict(ClaimReason.POOL_NOT_READY, message)
-    if beside is not None and beside.v6 == (pool.spec.family is Family.IPV6):
-        message = f"spec.secondary.poolRef: IPPool {name} is of the family of {request.beside}"
+    if first is not None and first.v6 == (pool.spec.family is Family.IPV6):
+        message = f"spec.secondary.poolRef: IPPool {name} is of the family of {request.first_pool}"
         return Verdict(ClaimReason.FAMILY_MISMATCH, message)
     selector = pool.spec.allowed_namespaces
     if selector is None:

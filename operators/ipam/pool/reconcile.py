@@ -181,8 +181,8 @@ class _Planner:
         if verdict is not None:
             self._verdicts[request.uid] = verdict
             return
-        if request.wish:
-            self._serve_wish(request)
+        if request.requested:
+            self._serve_requested(request)
             return
         tombstone = self._find_own_tombstone(request)
         if tombstone is not None:
@@ -220,26 +220,28 @@ class _Planner:
         )
         return Verdict(ClaimReason.QUOTA_EXCEEDED, message)
 
-    def _serve_wish(self, request: Request) -> None:
-        number = parse_address(request.wish)
-        if not self._has(request.wish):
+    def _serve_requested(self, request: Request) -> None:
+        number = parse_address(request.requested)
+        if not self._has(request.requested):
             self._verdicts[request.uid] = Verdict(
                 ClaimReason.ADDRESS_OUT_OF_RANGE,
-                f"IPPool {self._pool.name} does not have {request.wish}, the requested address",
+                f"IPPool {self._pool.name} does not have {request.requested},"
+                " the requested address",
             )
             return
-        held = self._find(request.wish)
+        held = self._find(request.requested)
         if held is None and number not in self._granted:
             self._grant(request, number)
         elif held is not None and held.released and _is_of(held, request):
             self._grant(request, number, held)
         elif held is not None and held.released:
             self._verdicts[request.uid] = Verdict(
-                ClaimReason.ADDRESS_QUARANTINED, f"{request.wish} is quarantined after its last use"
+                ClaimReason.ADDRESS_QUARANTINED,
+                f"{request.requested} is quarantined after its last use",
             )
         else:
             self._verdicts[request.uid] = Verdict(
-                ClaimReason.ADDRESS_TAKEN, f"{request.wish} belongs to another claim"
+                ClaimReason.ADDRESS_TAKEN, f"{request.requested} belongs to another claim"
             )
 
     def _find_own_tombstone(self, request: Request) -> Entry | None:
@@ -276,7 +278,7 @@ class _Planner:
         self._granted_in[request.claim.namespace] += 1
         if tombstone is None:
             insort(self._used, number)
-        if not request.held and not request.wish:
+        if not request.held and not request.requested:
             self._last = number
 
     def _has(self, address: str) -> bool:
@@ -302,7 +304,7 @@ class _Planner:
 
 def find_last(pool: PoolView, grants: Sequence[Grant]) -> int | None:
     """Return the number that was given last, for the next plan to continue after."""
-    given = [grant for grant in grants if not grant.request.held and not grant.request.wish]
+    given = [grant for grant in grants if not grant.request.held and not grant.request.requested]
     return parse_address(given[-1].address) if given else pool.last
 
 

@@ -97,9 +97,9 @@ def test_claims_that_wait_know_their_place() -> None:
 def test_claim_that_cannot_be_served_blocks_nobody() -> None:
     """Upstream: metal3-io/ip-address-manager#988, one bad claim stopped all others."""
     requests = [
-        build_request("taken", priority=9, wish="203.0.113.0"),
-        build_request("outside", priority=8, wish="198.51.100.1"),
-        build_request("six", priority=7, wish="2001:db8::1"),
+        build_request("taken", priority=9, requested="203.0.113.0"),
+        build_request("outside", priority=8, requested="198.51.100.1"),
+        build_request("six", priority=7, requested="2001:db8::1"),
         build_request("refused", priority=6),
         build_request("good"),
     ]
@@ -185,8 +185,8 @@ def test_claim_that_is_not_sticky_leaves_the_address_at_rest() -> None:
 def test_wish_for_an_address_at_rest_waits_unless_it_was_ones_own() -> None:
     rest = build_entry(0, "web", released=True)
     requests = [
-        build_request("db", wish="203.0.113.0"),
-        build_request("web", uid="uid-web-2", wish="203.0.113.0", sticky=False),
+        build_request("db", requested="203.0.113.0"),
+        build_request("web", uid="uid-web-2", requested="203.0.113.0", sticky=False),
     ]
 
     plan = plan_pool(build_view(), build_ledger([rest], requests))
@@ -242,7 +242,7 @@ def build_world(draw: st.DrawFn) -> tuple[PoolView, Ledger]:
             claim=Key("default", name + draw(st.sampled_from(["", "-old"]))),
             priority=draw(st.integers(-1, 1)),
             created=draw(st.sampled_from(["1", "2"])),
-            wish=draw(st.one_of(st.just(""), ADDRESSES)),
+            requested=draw(st.one_of(st.just(""), ADDRESSES)),
             held=draw(st.one_of(st.just(""), st.just(""), ADDRESSES)),
             sticky=draw(st.booleans()),
         )
@@ -303,7 +303,7 @@ def test_queue_is_served_from_its_head(world: tuple[PoolView, Ledger]) -> None:
     served = [
         grant.request.rank(None)
         for grant in plan.grants
-        if not (grant.request.held or grant.request.wish or grant.tombstone)
+        if not (grant.request.held or grant.request.requested or grant.tombstone)
     ]
     waiting = [ranks[uid] for uid, each in plan.verdicts.items() if each.position is not None]
     assert served == sorted(served)

@@ -16,13 +16,13 @@ from libs.common.runtime import Context, Controller, Result
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.naming import POOL, SERVICE_CONTROLLER
 from operators.ipam.service.reconcile import (
-    Wish,
+    AddressRequest,
     build_claim,
     build_status,
     claim_name,
     explain_mismatch,
     is_ours,
-    read_wish,
+    read_request,
 )
 from operators.ipam.settings import Settings
 
@@ -61,25 +61,25 @@ class Reconciler:
         return await self._show(ctx, owned)
 
     async def _claim(self, ctx: Context) -> Result | None:
-        wish = read_wish(ctx.primary, self._default_pool)
-        if not wish.pool:
+        request = read_request(ctx.primary, self._default_pool)
+        if not request.pool:
             note = f"The Service needs the annotation {POOL}, or the operator settings.defaultPool"
             ctx.event("Warning", "PoolMissing", note)
             return None
-        outcome = await ctx.execute([self._build_step(ctx, wish)])
+        outcome = await ctx.execute([self._build_step(ctx, request)])
         if isinstance(outcome.first_error(), ForeignObject):
             name = claim_name(ctx.key.name)
             note = f"IPClaim {name} belongs to another owner; delete it or rename the Service"
             ctx.event("Warning", "NameTaken", note)
         return Result.from_outcome(outcome)
 
-    def _build_step(self, ctx: Context, wish: Wish) -> Create:
+    def _build_step(self, ctx: Context, request: AddressRequest) -> Create:
         uid = ctx.uid
 
         def is_own(held: Manifest) -> bool:
             return controller_uid(held) == uid
 
-        return Create(IP_CLAIM, build_claim(ctx.primary, wish), ours=is_own)
+        return Create(IP_CLAIM, build_claim(ctx.primary, request), ours=is_own)
 
     async def _show(self, ctx: Context, claim: Manifest) -> Result | None:
         address = text_at(claim, "status", "address")

@@ -18,7 +18,7 @@ _SUFFIX: Final = "lb"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class AddressRequest:
     """The address that a Service requests.
 
     Attributes:
@@ -47,22 +47,22 @@ def is_ours(service: Mapping[str, object]) -> bool:
     )
 
 
-def read_wish(service: Mapping[str, object], default_pool: str) -> Wish:
+def read_request(service: Mapping[str, object], default_pool: str) -> AddressRequest:
     """Read what a Service asks for."""
     pool = text_at(service, "metadata", "annotations", POOL) or default_pool
-    return Wish(pool, text_at(service, "spec", "loadBalancerIP"))
+    return AddressRequest(pool, text_at(service, "spec", "loadBalancerIP"))
 
 
-def build_claim(service: Manifest, wish: Wish) -> Manifest:
+def build_claim(service: Manifest, request: AddressRequest) -> Manifest:
     """Build the claim of a Service, which the garbage collector deletes with it."""
     key = key_of(service)
     metadata = {
         "labels": {MANAGED_BY: OPERATOR, INSTANCE: label_value(key.name)},
         "ownerReferences": [build_owner_reference(SERVICE, service)],
     }
-    spec: Manifest = {"poolRef": {"name": wish.pool}}
-    if wish.address:
-        spec["address"] = wish.address
+    spec: Manifest = {"poolRef": {"name": request.pool}}
+    if request.address:
+        spec["address"] = request.address
     return build_object(IP_CLAIM, claim_name(key.name), key.namespace, metadata=metadata, spec=spec)
 
 

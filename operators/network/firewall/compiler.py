@@ -30,8 +30,8 @@ from operators.network.firewall.traffic import (
     ALL_PORTS,
     PORTED,
     PacketRule,
+    PortClass,
     Ruleset,
-    Stretch,
     Traffic,
     Zone,
     build_peer_ruleset,
@@ -209,10 +209,10 @@ def _keep_reachable(ruleset: Ruleset) -> Iterable[Opening]:
     both may be among those that are protected, and some network plugins apply no block to pods.
     """
     traffic = find_traffic(ruleset)
-    everywhere = (1 << len(traffic.stretches)) - 1
+    everywhere = (1 << len(traffic.port_classes)) - 1
     for zone in traffic.zones:
         everywhere &= zone.allowed
-    common = Traffic(traffic.stretches, (Zone(EVERYWHERE, everywhere, ()),))
+    common = Traffic(traffic.port_classes, (Zone(EVERYWHERE, everywhere, ()),))
     for opening in _find_openings(common):
         yield replace(opening, peers=(NEIGHBORS,))
         lookups = tuple(port for port in _DNS_PORTS if _holds(opening, port))
@@ -241,23 +241,23 @@ def _tell_protected(ruleset: Ruleset, protected: AddressSet) -> Iterable[Shortfa
 
 
 def _find_openings(traffic: Traffic) -> Iterable[Opening]:
-    everything = (1 << len(traffic.stretches)) - 1
+    everything = (1 << len(traffic.port_classes)) - 1
     free = _unite(zone.addresses for zone in traffic.zones if zone.allowed == everything)
     if free != AddressSet():
         yield Opening(_cover(free, AddressSet()))
     # Stretches that are open for the same addresses share an opening.
-    sharing: dict[AddressSet, list[Stretch]] = {}
-    for number, stretch in enumerate(traffic.stretches):
-        if stretch.protocol in PORTED and stretch.ports != (0, 1):
+    sharing: dict[AddressSet, list[PortClass]] = {}
+    for number, port_class in enumerate(traffic.port_classes):
+        if port_class.protocol in PORTED and port_class.ports != (0, 1):
             held = _unite(
                 zone.addresses
                 for zone in traffic.zones
                 if zone.allowed >> number & 1 and zone.allowed != everything
             )
-            sharing.setdefault(held, []).append(stretch)
+            sharing.setdefault(held, []).append(port_class)
     sharing.pop(AddressSet(), None)
-    for held, stretches in sharing.items():
-        yield Opening(_cover(held, free), tuple(_find_ports(stretches)))
+    for held, port_classes in sharing.items():
+        yield Opening(_cover(held, free), tuple(_find_ports(port_classes)))
 
 
 def _unite(sets: Iterable[AddressSet]) -> AddressSet:
@@ -274,10 +274,10 @@ def _cover(held: AddressSet, free: AddressSet) -> tuple[Block, ...]:
     return () if (v4, v6) == everywhere else (*v4, *v6)
 
 
-def _find_ports(stretches: Iterable[Stretch]) -> Iterable[PortRange]:
+def _find_ports(port_classes: Iterable[PortClass]) -> Iterable[PortRange]:
     spans: dict[Protocol, list[Span]] = {}
-    for stretch in stretches:
-        spans.setdefault(stretch.protocol, []).append(stretch.ports)
+    for port_class in port_classes:
+        spans.setdefault(port_class.protocol, []).append(port_class.ports)
     for protocol, parts in spans.items():
         for first, end in join(parts):
             # A policy cannot name port 0; it is allowed together with all other ports or not at
@@ -293,9 +293,11 @@ def _find_shortfalls(ruleset: Ruleset, traffic: Traffic) -> Iterable[Shortfall]:
     for rule in ruleset.rules:
         if rule.protocol is Protocol.ICMP:
             yield _tell_undefined(rule)
-    everything = (1 << len(traffic.stretches)) - 1
+    everything = (1 << len(traffic.port_classes)) - 1
     silent = [
-        number for number, stretch in enumerate(traffic.stretches) if stretch.protocol not in PORTED
+        number
+        for number, port_class in enumerate(traffic.port_classes)
+        if port_class.protocol not in PORTED
     ]
     icmp = {rule.name for rule in ruleset.rules if rule.protocol is Protocol.ICMP}
     closed = {

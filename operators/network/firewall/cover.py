@@ -20,15 +20,15 @@ from operators.network.firewall.addresses import BITS, Span, Spans, cut
 
 type _Prefix = tuple[int, int]
 """First address, and the number of bits that are free behind the prefix."""
-type _Piece = tuple[Span, Wish]
+type _Piece = tuple[Span, Treatment]
 
 
-class Wish(Enum):
+class Treatment(Enum):
     """The desired treatment of an address."""
 
-    HELD = auto()
+    COVERED = auto()
     FREE = auto()
-    LEFT_OUT = auto()
+    EXCLUDED = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,10 @@ def plan_cover(held: Spans, free: Spans, family: int) -> list[Block]:
     bits = BITS[family]
     pieces: list[_Piece] = []
     for span, marks in cut((held, free), 1 << bits):
-        wish = Wish.HELD if marks & 1 else Wish.FREE if marks else Wish.LEFT_OUT
-        pieces.append((span, wish))
+        treatment = (
+            Treatment.COVERED if marks & 1 else Treatment.FREE if marks else Treatment.EXCLUDED
+        )
+        pieces.append((span, treatment))
     alone, _ = _plan((0, bits), pieces)
     return _write_out(alone, family)
 
@@ -89,14 +91,14 @@ def plan_cover(held: Spans, free: Spans, family: int) -> list[Block]:
 def _plan(node: _Prefix, pieces: Sequence[_Piece]) -> tuple[_Part, _Part]:
     """Return the cheapest parts of a node: standing alone, and inside a block."""
     first, bits = node
-    wishes = {wish for _, wish in pieces}
-    if Wish.HELD not in wishes:
-        return _NOTHING, (_Part(1, taken=node) if Wish.LEFT_OUT in wishes else _NOTHING)
-    if Wish.LEFT_OUT not in wishes:
+    treatments = {treatment for _, treatment in pieces}
+    if Treatment.COVERED not in treatments:
+        return _NOTHING, (_Part(1, taken=node) if Treatment.EXCLUDED in treatments else _NOTHING)
+    if Treatment.EXCLUDED not in treatments:
         return _Part(1, block=node), _NOTHING
     middle = first + (1 << (bits - 1))
-    low = [(span, wish) for span, wish in pieces if span[0] < middle]
-    high = [(span, wish) for span, wish in pieces if span[1] > middle]
+    low = [(span, treatment) for span, treatment in pieces if span[0] < middle]
+    high = [(span, treatment) for span, treatment in pieces if span[1] > middle]
     low_alone, low_inside = _plan((first, bits - 1), low)
     high_alone, high_inside = _plan((middle, bits - 1), high)
     apart = _join(low_alone, high_alone)

@@ -66,7 +66,7 @@ class Ruleset:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class PortClass:
     """Ports of one protocol that no rule tells apart.
 
     Attributes:
@@ -86,7 +86,7 @@ class Zone:
         addresses: The addresses.
         allowed: A bit for each stretch that is allowed.
         deciders: For each stretch that no protocol of NetworkPolicy covers, who decided on it:
-            names of rules, or nothing for the default; in the order of `Traffic.stretches`.
+            names of rules, or nothing for the default; in the order of `Traffic.port_classes`.
     """
 
     addresses: AddressSet
@@ -99,11 +99,11 @@ class Traffic:
     """What may pass in one direction.
 
     Attributes:
-        stretches: All protocols and ports, cut where a rule begins or ends.
+        port_classes: All protocols and ports, cut where a rule begins or ends.
         zones: All addresses, by what is allowed.
     """
 
-    stretches: tuple[Stretch, ...]
+    port_classes: tuple[PortClass, ...]
     zones: tuple[Zone, ...]
 
 
@@ -139,22 +139,22 @@ def list_peers(spec: FirewallSpec, direction: Direction) -> tuple[Peer, ...]:
 def find_traffic(ruleset: Ruleset) -> Traffic:
     """Find out what a ruleset allows, for every address, protocol and port."""
     rules = ruleset.rules
-    stretches = _cut_ports(rules)
-    reaches = [_find_reach(rule, stretches) for rule in rules]
-    silent = [number for number, each in enumerate(stretches) if each.protocol not in PORTED]
+    port_classes = _cut_ports(rules)
+    reaches = [_find_reach(rule, port_classes) for rule in rules]
+    silent = [number for number, each in enumerate(port_classes) if each.protocol not in PORTED]
     found: dict[tuple[int, tuple[str, ...]], dict[int, list[Span]]] = {}
     walked: dict[int, tuple[int, tuple[str, ...]]] = {}
     for family in BITS:
         sets = [rule.addresses.spans(family) for rule in rules]
         for span, applying in cut(sets, 1 << BITS[family]):
             if applying not in walked:
-                walked[applying] = _walk(ruleset, reaches, applying, len(stretches), silent)
+                walked[applying] = _walk(ruleset, reaches, applying, len(port_classes), silent)
             found.setdefault(walked[applying], {4: [], 6: []})[family].append(span)
     zones = (
         Zone(AddressSet(join(spans[4]), join(spans[6])), allowed, deciders)
         for (allowed, deciders), spans in found.items()
     )
-    return Traffic(stretches, tuple(zones))
+    return Traffic(port_classes, tuple(zones))
 
 
 def _order(spec: FirewallSpec, direction: Direction) -> list[FirewallRule]:
@@ -171,27 +171,27 @@ def _build_rule(rule: FirewallRule) -> PacketRule:
     return PacketRule(rule.name, rule.action is Verdict.ALLOW, rule.protocol, ports, addresses)
 
 
-def _cut_ports(rules: Sequence[PacketRule]) -> tuple[Stretch, ...]:
+def _cut_ports(rules: Sequence[PacketRule]) -> tuple[PortClass, ...]:
     edges: Mapping[Protocol, set[int]] = {protocol: set(ALL_PORTS) for protocol in PORTED}
     for rule in rules:
         for span in rule.ports:
             edges[rule.protocol].update(span)
-    stretches = [
-        Stretch(protocol, span) for protocol in PORTED for span in _pair(sorted(edges[protocol]))
+    port_classes = [
+        PortClass(protocol, span) for protocol in PORTED for span in _pair(sorted(edges[protocol]))
     ]
-    return (*stretches, Stretch(Protocol.ICMP), Stretch(Protocol.ALL))
+    return (*port_classes, PortClass(Protocol.ICMP), PortClass(Protocol.ALL))
 
 
 def _pair(edges: Sequence[int]) -> Iterable[Span]:
     return pairwise(edges)
 
 
-def _find_reach(rule: PacketRule, stretches: Sequence[Stretch]) -> int:
+def _find_reach(rule: PacketRule, port_classes: Sequence[PortClass]) -> int:
     """Return a bit for each stretch that a rule is about."""
     reach = 0
-    for number, stretch in enumerate(stretches):
-        about = rule.protocol in (Protocol.ALL, stretch.protocol)
-        first, end = stretch.ports
+    for number, port_class in enumerate(port_classes):
+        about = rule.protocol in (Protocol.ALL, port_class.protocol)
+        first, end = port_class.ports
         inside = not rule.ports or any(low <= first and end <= high for low, high in rule.ports)
         reach |= (about and inside) << number
     return reach
@@ -211,9 +211,9 @@ def _walk(
         decided |= fresh
         if rule.allows:
             allowed |= fresh
-        for stretch in silent:
-            if fresh >> stretch & 1:
-                deciders[stretch] = rule.name
+        for port_class in silent:
+            if fresh >> port_class & 1:
+                deciders[port_class] = rule.name
     if ruleset.allows:
         allowed |= everything & ~decided
     return allowed, tuple(deciders.values())

@@ -101,7 +101,7 @@ SUBJECTS: Final = (
         build_cluster()["spec"],
         render,
         live=replace(TestClustersConformance.subject, objects=tuple, horizon=_SOON),
-        beside=play_clusters,
+        run_external=play_clusters,
         name="edge",
     ),
 )

@@ -114,6 +114,6 @@ SUBJECTS: Final = (
             horizon=_SOON,
         ),
         ruled=("spec.authentication.", "spec.adminAuthentication."),
-        beside=run_broker,
+        run_external=run_broker,
     ),
 )

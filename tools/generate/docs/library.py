@@ -31,7 +31,7 @@ PUBLIC: Final = (
     "metric_specs",
     "actions",
     "finalizers",
-    "outside",
+    "background",
     "webhooks",
     "client",
     "clock",

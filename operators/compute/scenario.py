@@ -18,7 +18,7 @@ from operators.compute.api.instance import INSTANCE
 from operators.compute.api.operation import OPERATION
 from operators.compute.pretend import REBOOTS, pretend
 from operators.compute.samples import build_instance, build_size, build_snapshot
-from operators.compute.world import World
+from operators.compute.simulation import Simulation
 
 WEB: Final = Key("default", "web")
 """Key of the Instance."""
@@ -30,12 +30,12 @@ TIMED: Final = ("SoftReboot", "Rescue")
 """Types for which time has to pass, or may have to after a crash."""
 
 
-class Life:
+class Scenario:
     """One life of an Instance with one Operation on it, and what is watched all the while."""
 
     def __init__(self, operation: Manifest, *, dead_disks: bool = False) -> None:
         """Prepare; with dead disks, no disk but the first one boots."""
-        self.world = World(self.drive)
+        self.world = Simulation(self.drive)
         self.operation = operation
         self.dead_disks = dead_disks
         self.runs: list[str] = []

@@ -44,7 +44,7 @@ class Killed(Exception):
     """The process died."""
 
 
-class World:
+class Simulation:
     """Run the operator and all that it needs, one reconcile after the other.
 
     Attributes:
@@ -108,7 +108,7 @@ class World:
         raise AssertionError("the world does not come to rest")
 
     async def _pass(self, kind: Kind, held: Manifest) -> None:
-        ctx = WorldContext(self, kind, held)
+        ctx = SimulatedContext(self, kind, held)
         context = cast(Context, ctx)
         work = self._operations if kind == OPERATION else self._instances
         if not is_deleting(held):
@@ -118,10 +118,10 @@ class World:
             self.api.patch(kind, key_of(held), {"metadata": {"finalizers": []}})
 
 
-class WorldContext:
+class SimulatedContext:
     """What a reconcile may see and do, straight on the objects; it stands in for `Context`."""
 
-    def __init__(self, world: World, kind: Kind, primary: Manifest) -> None:
+    def __init__(self, world: Simulation, kind: Kind, primary: Manifest) -> None:
         """Start a reconcile of an object."""
         self.world = world
         self.kind = kind
@@ -157,7 +157,7 @@ class WorldContext:
     def event(self, *_: Any, **__: Any) -> None:
         """Tell nobody."""
 
-    def tell(self, *_: Any) -> tuple[()]:
+    def report(self, *_: Any) -> tuple[()]:
         """Tell nobody."""
         return ()
 
@@ -235,7 +235,7 @@ class WorldContext:
 class WorldClient:
     """Send what no kind describes; it stands in for `Client`."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Simulation) -> None:
         """Keep the world."""
         self._world = world
 
