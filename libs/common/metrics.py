@@ -8,6 +8,7 @@ that rates are right from the first scrape.
 
 import time
 from collections.abc import Callable, Hashable, Iterable
+from functools import cache
 from typing import Final, Literal
 
 import prometheus_client
@@ -257,8 +258,9 @@ class ClientMetrics:
     def __init__(self, metrics: Metrics, host: str) -> None:
         """Declare the families; series appear with the first request of each method."""
         self._host = host
-        self._requests = metrics.counter(specs.CLIENT_REQUESTS)
-        self._seconds = metrics.histogram(specs.CLIENT_REQUEST_DURATION)
+        # Look up each time series once, not for each request.
+        self._requests = cache(metrics.counter(specs.CLIENT_REQUESTS).labels)
+        self._seconds = cache(metrics.histogram(specs.CLIENT_REQUEST_DURATION).labels)
         self._retries = metrics.counter(specs.CLIENT_RETRIES)
 
     def observe_request(self, method: str, code: int | None, seconds: float) -> None:
@@ -270,8 +272,8 @@ class ClientMetrics:
             seconds: Time from sending to the end of the response header.
         """
         # The label value of client-go for a request without a response.
-        self._requests.labels("<error>" if code is None else str(code), method, self._host).inc()
-        self._seconds.labels(method, self._host).observe(seconds)
+        self._requests("<error>" if code is None else str(code), method, self._host).inc()
+        self._seconds(method, self._host).observe(seconds)
 
     def retried(self, method: str, code: int | None) -> None:
         """Count a request that is sent again."""

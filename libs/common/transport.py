@@ -12,12 +12,14 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
 from aiohttp.connector import Connection
+from yarl import URL
 
 from libs.common.clock import Clock, SystemClock
 from libs.common.config import ConnectionConfig
@@ -219,8 +221,7 @@ class Transport:
             headers["Content-Type"] = request.content_type
         response = await self._connect().request(
             request.method,
-            self.config.server + request.path,
-            params=request.query,
+            _build_url(self.config.server + request.path, tuple(request.query.items())),
             data=data,
             headers=headers,
             timeout=timeout,
@@ -257,6 +258,12 @@ class Transport:
             # public option turns that off.
             self._session._retry_connection = False  # noqa: SLF001 as above
         return self._session
+
+
+@lru_cache(maxsize=256)
+def _build_url(address: str, query: tuple[tuple[str, str], ...]) -> URL:
+    """Build a URL once for all requests to it, such as the creation of many pods."""
+    return URL(address).extend_query(query)
 
 
 def _fence_requests(fence: Fence | None) -> type[aiohttp.ClientRequest]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libs.common.kinds import POD, Key
+from libs.common.kinds import EVENT, POD, Key
 from libs.common.testing.clock import Ahead
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
@@ -101,6 +101,13 @@ async def test_deletion_waits_for_an_injector_and_gives_up_in_the_end(
 
     assert api.find(PROMETHEUS_JMX_EXPORTER, JMX) is None
     assert api.get(POD, SHOP)["metadata"]["annotations"] == {"mine": "1"}
+    await harness.eventually(
+        lambda: any(
+            event["type"] == "Warning" and event["note"].startswith("Gave up waiting")
+            for event in api.objects(EVENT)
+        ),
+        "a Warning says that endpoints may still serve",
+    )
 
 
 async def test_deletion_gives_up_where_injectors_are_not_allowed_any_more(

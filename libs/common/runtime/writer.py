@@ -9,6 +9,7 @@ that no plan is based on an unknown state.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
@@ -83,6 +84,7 @@ class Writer:
         self._owner_uid = owner_uid
         self._unknown = unknown
         self._settled = settled
+        self._logs_steps = bool(log.is_enabled_for(logging.DEBUG))
 
     async def execute(self, batches: Sequence[Sequence[Step]]) -> Outcome:
         """Execute batches one after the other; a failure skips the following batches."""
@@ -141,7 +143,7 @@ class Writer:
             raise
         except SlipwayError as err:
             return err
-        if changed:
+        if changed and self._logs_steps:
             log.debug("Took step", step=str(step))
         return changed
 
