@@ -6,6 +6,7 @@ The fixture `start_jvm` uses each application again after its test.
 from __future__ import annotations
 
 import concurrent.futures
+import secrets
 import shutil
 import socket
 import urllib.error
@@ -112,12 +113,15 @@ def test_bad_configuration_is_refused_and_the_one_before_stays(
 
 
 def test_stop_frees_the_port_and_leaves_no_class_behind(start_jvm: Start, release: int) -> None:
-    jvm, port = start_jvm(release=release), find_free_port()
-    jvm.inject_one(port=port)
+    jvm, port, name = start_jvm(release=release), find_free_port(), secrets.token_hex(4)
+    assert jvm.inject_one(port=port, id=name).state is State.SERVING
+    (place,) = Path("/tmp").glob(f"slipway-jmx-{name}-*")
+    assert list(place.iterdir())
 
-    report = jvm.inject_one(Action.STOP, port=port)
+    report = jvm.inject_one(Action.STOP, port=port, id=name)
 
     assert (report.state, report.changed) == (State.STOPPED, True), report
+    assert list(place.iterdir()) == [], "nothing stays on the disk of the container"
     with pytest.raises(urllib.error.URLError):
         scrape_metrics(port)
     attachment = Attachment(Process(jvm.process.pid), 10)
