@@ -157,10 +157,6 @@ def test_no_report_makes_an_injector_run_as_root(context: dict[str, Any]) -> Non
     assert 0 not in users
 
 
-def test_pod_of_windows_is_left_alone() -> None:
-    assert take(build_pod(os={"name": "windows"}), parse_exporter()) == 0
-
-
 def test_pod_on_the_network_of_its_node_is_served_only_if_asked_for() -> None:
     pod = build_pod(hostNetwork=True)
     observed = Observed(GOOD, [Pod.parse(pod)])

@@ -44,6 +44,15 @@ async def test_configuration_that_cannot_be_used_reaches_no_pod(
     assert runs(api) == []
 
 
+async def test_pod_of_windows_is_left_alone(api: FakeApi, harness: OperatorHarness) -> None:
+    api.create(build_pod("windows", os={"name": "windows"}))
+    api.create(build_pod())
+    api.create(build_exporter())
+    await play(api, harness)
+
+    assert (runs(api, Key("default", "windows")), len(runs(api))) == ([], 1)
+
+
 async def test_missing_config_map_is_waited_for(api: FakeApi, harness: OperatorHarness) -> None:
     api.delete(CONFIG_MAP, Key("default", "jmx-config"))
     api.create(build_pod())

@@ -183,7 +183,7 @@ def test_text_around_generated_blocks_is_kept(tmp_path: Path) -> None:
     common = tmp_path / LIBRARY_CHART / COMMON_VALUES
     common.parent.mkdir(parents=True)
     shutil.copy(ROOT / LIBRARY_CHART / COMMON_VALUES, common)
-    chart.joinpath("Chart.yaml").write_text(f"name: fleet\n{BEGIN}\n{END}\n")
+    chart.joinpath("Chart.yaml").write_text(f"name: fleet\nversion: 1.2.3\n{BEGIN}\n{END}\n")
     chart.joinpath("README.md").write_text(
         "# Mine\n<!-- BEGIN generated: values -->\n<!-- END generated -->\nYours\n"
     )
@@ -195,7 +195,7 @@ def test_text_around_generated_blocks_is_kept(tmp_path: Path) -> None:
     assert "  repository: slipway/fleet\n" in values
     described = fastyaml.load(files[Path("helm/fleet/Chart.yaml")])
     crds = fastyaml.load(described["annotations"]["artifacthub.io/crds"])
-    assert described["name"] == "fleet"
+    assert (described["name"], described["version"]) == ("fleet", "1.2.3")
     assert [one["name"] for one in crds] == ["boats.sea.example.com"]
     assert "  # flag is the flag of the fleet (default none, must be set)\n  flag: null\n" in values
     readme = files[Path("helm/fleet/README.md")]
@@ -205,6 +205,10 @@ def test_text_around_generated_blocks_is_kept(tmp_path: Path) -> None:
     assert "| `image.registry` |" in readme
     schema = json.loads(files[Path("helm/fleet/values.schema.json")])
     assert schema["properties"]["replicas"]["description"]
+    application = fastyaml.load(files[Path("deploy/gitops/argocd/fleet.yaml")])
+    assert application["spec"]["source"]["targetRevision"] == "1.2.3"
+    repository = next(iter(fastyaml.load_all(files[Path("deploy/gitops/flux/fleet.yaml")])))
+    assert repository["spec"]["ref"] == {"semver": "1.2.x"}
 
 
 def test_every_operator_of_the_repository_loads() -> None:

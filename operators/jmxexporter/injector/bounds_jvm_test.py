@@ -133,8 +133,8 @@ def test_jar_in_a_place_that_containers_share_is_not_loaded(
 
 
 SEARCH = """
-cd "$1" && mount --bind "$1" /tmp || exit 77
-shift
+cd "$1" && mount --bind "$2" /dev/shm && mount --bind "$1" /tmp || exit 77
+shift 2
 while [ ! -e stop ]; do
   "$@" find /dev/shm /tmp /proc/[0-9]*/root/tmp -path '*slipway-jmx*' >> found 2> /dev/null
   echo >> rounds
@@ -146,11 +146,14 @@ STRANGER = ("setpriv", "--reuid=4321", "--regid=4321", "--clear-groups", "--boun
 
 
 @contextlib.contextmanager
-def run_neighbor(directory: Path, *options: str, user: Sequence[str]) -> Iterator[Path]:
+def run_neighbor(
+    directory: Path, memory: Path, *options: str, user: Sequence[str]
+) -> Iterator[Path]:
     """Run another container of the pod; in the directory it writes down what it finds of ours."""
     directory.mkdir()
     (directory / "rounds").touch()
-    command = ["unshare", "--mount", *options, "sh", "-c", SEARCH, "sh", str(directory), *user]
+    script = ["sh", "-c", SEARCH, "sh", str(directory), str(memory)]
+    command = ["unshare", "--mount", *options, *script, *user]
     with subprocess.Popen(command) as process:
         try:
             yield directory
@@ -168,14 +171,17 @@ def run_neighbor(directory: Path, *options: str, user: Sequence[str]) -> Iterato
 def test_other_container_of_the_pod_finds_nothing_that_the_jvm_loads(
     start_jvm: Start, tmp_path: Path, release: int, options: Sequence[str], user: Sequence[str]
 ) -> None:
-    """Containers of a pod have mounts of their own, and share /dev/shm."""
-    private = tmp_path / "private"
+    """Containers of a pod have mounts of their own, and share the /dev/shm of the pod."""
+    private, memory = tmp_path / "private", tmp_path / "memory"
     private.mkdir()
-    container = ("unshare", "--mount", "sh", "-c", f'mount --bind {private} /tmp; exec "$@"', "sh")
+    memory.mkdir()
+    memory.chmod(0o1777)
+    script = f'mount --bind {memory} /dev/shm && mount --bind {private} /tmp && exec "$@"'
+    container = ("unshare", "--mount", "sh", "-c", script, "sh")
     if subprocess.run([*container, "true"], check=False).returncode:
         pytest.skip("no mount namespaces here")
     jvm, port = start_jvm(release=release, prefix=container), find_free_port()
-    with run_neighbor(tmp_path / "neighbor", *options, user=user) as neighbor:
+    with run_neighbor(tmp_path / "neighbor", memory, *options, user=user) as neighbor:
         rounds = neighbor / "rounds"
         wait_until(rounds.read_text)
 
