@@ -218,12 +218,13 @@ async def test_next_release_is_the_earliest_of_those_that_rest(
     for name in ("a", "b"):
         api.delete(IP_CLAIM, claim_of(name))
     await harness.settled()
-    ends = ("2030-01-02T00:00:00Z", "2030-01-01T00:00:00Z")
-    for number, until in enumerate(ends):
+    # The end of a quarantine is derived from this time and the pool's reuseGraceSeconds.
+    for number, released in enumerate(("2030-01-02T00:00:00Z", "2030-01-01T00:00:00Z")):
         entry = Key("", f"public-ip4-203-0-113-{number}")
-        api.patch_status(IP_ALLOCATION, entry, {"quarantinedUntil": until})
+        api.patch_status(IP_ALLOCATION, entry, {"releasedAt": released})
+    earliest = "2030-01-01T01:00:00Z"
     await harness.eventually(
-        lambda: api.get(IP_POOL, POOL)["status"].get("nextRelease") == ends[1], "the earliest"
+        lambda: api.get(IP_POOL, POOL)["status"].get("nextRelease") == earliest, "the earliest"
     )
 
     assert capacity(api)["quarantined"] == 2
