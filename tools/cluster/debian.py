@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from tools.cluster import commands
-from tools.cluster.errors import ToolError
+from tools.cluster.errors import CommandFailed, ToolError
 from tools.cluster.progress import Progress
 
 
@@ -43,6 +44,24 @@ def install_packages(packages: Iterable[str], progress: Progress) -> None:
     with progress.step(f"Debian packages: {' '.join(missing)}", "about 20 seconds"):
         progress.run(["apt-get", "update"], env=env)
         progress.run(["apt-get", "install", "-y", "--no-install-recommends", *missing], env=env)
+
+
+def extract_package(package: str, directory: Path) -> None:
+    """Download a Debian package and extract its files, without installing it.
+
+    Raises:
+        ToolError: This is not Debian, or its archive does not respond.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        download = ["sh", "-c", f"cd {folder} && apt-get download {package}"]
+        try:
+            commands.read(download, seconds=300)
+        except CommandFailed:
+            # The index of the machine is missing or too old.
+            commands.read(["apt-get", "update"], seconds=300)
+            commands.read(download, seconds=300)
+        (archive,) = Path(folder).glob("*.deb")
+        commands.read(["dpkg-deb", "--extract", archive, directory])
 
 
 def parse_mirror(sources: str) -> str | None:

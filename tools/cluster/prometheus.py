@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tools.cluster import commands
+from tools.cluster import commands, debian
 from tools.cluster.cache import Cache, digest_of
-from tools.cluster.errors import CommandFailed, ToolError
+from tools.cluster.errors import ToolError
 from tools.cluster.progress import Progress, open_progress
 
 PROMETHEUS_VARIABLE: Final = "SLIPWAY_PROMETHEUS"
@@ -58,15 +58,8 @@ def ensure_prometheus(
 
 def _unpack(directory: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            commands.read(["sh", "-c", f"cd {folder} && apt-get download {_PACKAGE}"], seconds=300)
-        except CommandFailed:
-            # The index of the machine is missing or too old.
-            commands.read(["apt-get", "update"], seconds=300)
-            commands.read(["sh", "-c", f"cd {folder} && apt-get download {_PACKAGE}"], seconds=300)
-        (package,) = Path(folder).glob("*.deb")
-        root = Path(folder, "root")
-        commands.read(["dpkg-deb", "--extract", package, root])
+        root = Path(folder)
+        debian.extract_package(_PACKAGE, root)
         for name in ("prometheus", "promtool"):
-            (root / "usr" / "bin" / name).rename(directory / name)
+            commands.read(["cp", root / "usr" / "bin" / name, directory])
         commands.read(["cp", "-a", root / _WEB, directory / "web"])

@@ -11,19 +11,16 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from libs.common.kinds import Manifest
 from tools.cluster.binaries import ensure_tool
 from tools.cluster.command_line import Parser, run
-from tools.cluster.docker import Docker, ensure_docker
+from tools.cluster.docker import ensure_docker
 from tools.cluster.errors import ToolError
 from tools.cluster.progress import Progress, open_progress
-from tools.images import build_together, list_images, push
 from tools.release.chart import Image, build_chart
+from tools.release.images import Bills, join_images, make_images, read_bills
 from tools.release.install import render_install
 from tools.release.notes import Release, read_release
 from tools.release.scan import scan_bills
-from tools.sbom.contents import list_contents
-from tools.sbom.document import build_document
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,17 +33,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not options.allow_dirty:
         check_clean(ROOT)
     folder = Path(options.output) / release.name
-    images = make_images(release, options.registry, progress)
-    bills = list_bills(release, images, progress)
+    if options.images_from:
+        bills = read_bills(release, options.images_from)
+    else:
+        bills = make_images(release, options.registry, progress)
     if options.vulnerabilities:
         scan_bills(bills, options.vulnerabilities, progress)
-    chart = write_files(release, folder, images, bills, progress)
-    if options.registry:
-        push_chart(chart, options, progress)
+    shutil.rmtree(folder, ignore_errors=True)
+    write_bills(folder, bills)
+    if not options.images_only:
+        _publish(release, folder, bills, options, progress)
     for path in sorted(folder.iterdir()):
         print(path)
-    _say_next(release, chart, options, progress)
     return 0
+
+
+def _publish(
+    release: Release,
+    folder: Path,
+    bills: Bills,
+    options: argparse.Namespace,
+    progress: Progress,
+) -> None:
+    images: Mapping[str, Image] = {}
+    if options.registry:
+        docker = ensure_docker(progress)
+        images = join_images(
+            release, bills, options.registry, docker, progress, plain_http=options.plain_http
+        )
+    chart = write_files(release, folder, images, progress)
+    if options.registry:
+        push_chart(chart, options, progress)
+    _say_next(release, chart, options, progress)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -73,7 +91,24 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--allow-dirty", action="store_true", help="release files that are not committed, to try it"
     )
-    return parser.parse_args(argv)
+    steps = parser.add_mutually_exclusive_group()
+    steps.add_argument(
+        "--images-only",
+        action="store_true",
+        help="push the images for the architecture of this machine and write their bills of"
+        " materials, without chart and index",
+    )
+    steps.add_argument(
+        "--images-from",
+        type=Path,
+        metavar="DIR",
+        help="build no images: release those whose bills of materials are in DIR, which"
+        " --images-only wrote on a machine of each architecture",
+    )
+    options = parser.parse_args(argv)
+    if (options.images_only or options.images_from) and not options.registry:
+        parser.error("--images-only and --images-from require --registry")
+    return options
 
 
 def check_clean(root: Path) -> None:
@@ -91,63 +126,24 @@ def check_clean(root: Path) -> None:
         )
 
 
-def make_images(release: Release, registry: str, progress: Progress) -> dict[str, Image]:
-    """Build the images of an operator; with a registry, push them and return what they are there.
-
-    Raises:
-        ToolError: A build failed, or the registry refused.
-    """
-    names = list_images(release.operator)
-    build_together(names, release.version, progress)
-    if not registry:
-        return {}
-    docker = ensure_docker(progress)
-    pushed = {}
-    for name in names:
-        remote = push(name, registry, release.version, progress)
-        pushed[name] = Image(remote.rpartition(":")[0], _digest_of(docker, remote))
-    return pushed
-
-
-def _digest_of(docker: Docker, remote: str) -> str:
-    text = docker.read("image", "inspect", "--format", "{{json .RepoDigests}}", remote)
-    repository = remote.rpartition(":")[0]
-    for each in json.loads(text):
-        name, _, digest = each.partition("@")
-        if name == repository:
-            return str(digest)
-    raise ToolError(f"Image {remote} has no digest after its push; push it again")
-
-
-def list_bills(
-    release: Release, images: Mapping[str, Image], progress: Progress
-) -> dict[str, Manifest]:
-    """Return the bill of materials of each image of a release.
-
-    Raises:
-        ToolError: The base image or the jars cannot be built.
-    """
-    return {
-        name: build_document(
-            name,
-            list_contents(name, progress),
-            version=release.version,
-            digest=images[name].digest if name in images else "",
-        )
-        for name in list_images(release.operator)
-    }
+def write_bills(folder: Path, bills: Bills) -> None:
+    """Write bills of materials."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, bill in bills.items():
+        (folder / name).write_text(json.dumps(bill, indent=2, sort_keys=True) + "\n")
 
 
 def write_files(
-    release: Release,
-    folder: Path,
-    images: Mapping[str, Image],
-    bills: Mapping[str, Manifest],
-    progress: Progress,
+    release: Release, folder: Path, images: Mapping[str, Image], progress: Progress
 ) -> Path:
-    """Write chart, manifest, bills of materials, notes and checksums; return the chart's path."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    """Write chart, manifest, references of images, notes and checksums; return the chart's path.
+
+    Args:
+        release: What is released.
+        folder: Folder that has the bills of materials.
+        images: Images in a registry by name; empty without a registry.
+        progress: Shows the step.
+    """
     with tempfile.TemporaryDirectory() as scratch, progress.step(f"Chart {release.name}"):
         chart = Path(scratch) / release.operator
         app = images.get(f"{release.operator}-app")
@@ -159,9 +155,8 @@ def write_files(
         # Without a registry there is no image that a cluster could pull.
         text = render_install(helm, package, release.operator, release.version)
         (folder / f"{release.name}-install.yaml").write_text(text)
-    for name, bill in bills.items():
-        path = folder / f"{name}-{release.version}.cdx.json"
-        path.write_text(json.dumps(bill, indent=2, sort_keys=True) + "\n")
+        lines = [f"{image}\n" for image in images.values()]
+        (folder / f"{release.name}-images.txt").write_text("".join(lines))
     (folder / f"{release.name}.md").write_text(release.notes)
     sums = [
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from libs.common import fastyaml
+from libs.common.kinds import Manifest
 from tools.cluster.binaries import ensure_tool
 from tools.cluster.errors import ToolError
 from tools.cluster.progress import open_progress
 from tools.dev.operators import ROOT, list_operators
 from tools.images import list_images
-from tools.release.__main__ import check_clean, write_files
+from tools.release.__main__ import check_clean, write_bills, write_files
 from tools.release.chart import Image, replace_values
 from tools.release.notes import Release, read_release
 from tools.release.scan import scan_bill
@@ -31,9 +32,10 @@ def test_package_installs_the_images_that_were_pushed_with_it(
 ) -> None:
     release = read_release(operator, ROOT)
     images = {name: build_image(name) for name in list_images(operator)}
-    bills = {name: {"bomFormat": "CycloneDX"} for name in images}
+    bills: dict[str, Manifest] = {f"{name}-{release.version}-amd64.cdx.json": {} for name in images}
     progress = open_progress("test-release")
-    chart = write_files(release, tmp_path / "out", images, bills, progress)
+    write_bills(tmp_path / "out", bills)
+    chart = write_files(release, tmp_path / "out", images, progress)
 
     rendered = subprocess.run(
         [ensure_tool("helm"), "template", "x", chart], capture_output=True, text=True, check=True
@@ -45,10 +47,13 @@ def test_package_installs_the_images_that_were_pushed_with_it(
     assert container["image"] == str(images[operator])
     told = {each.get("value") for each in container["env"]}
     assert all(str(image) in told for name, image in images.items() if name != operator)
+    lines = (tmp_path / "out" / f"{release.name}-images.txt").read_text().splitlines()
+    assert lines == [str(image) for image in images.values()]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "SHA256SUMS",
+        f"{release.name}-images.txt",
         f"{release.name}-install.yaml",
-        *(f"{name}-{release.version}.cdx.json" for name in images),
+        *bills,
         f"{release.name}.md",
         f"{release.name}.tgz",
     }

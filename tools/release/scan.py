@@ -18,14 +18,14 @@ _SEVERITIES: Final = "HIGH,CRITICAL"
 
 
 def scan_bills(bills: Mapping[str, Manifest], database: Path, progress: Progress) -> None:
-    """Scan the bill of materials of each image, before charts are pushed or files published.
+    """Scan bills of materials, given by file name, before charts are pushed or files published.
 
     Raises:
         ToolError: As `scan_bill` raises.
     """
     with tempfile.TemporaryDirectory() as folder:
         for name, bill in bills.items():
-            path = Path(folder) / f"{name}.cdx.json"
+            path = Path(folder) / name
             path.write_text(json.dumps(bill))
             scan_bill(path, database, progress)
 
