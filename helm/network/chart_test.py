@@ -11,3 +11,10 @@ class TestNetworkChart(ChartSuite):
     chart = "network"
     settings = Settings
     metrics = METRICS
+
+    def test_operator_is_told_the_addresses_of_its_pod(self) -> None:
+        env = {one["name"]: one for one in self.render_container({})["env"]}
+        chosen = self.render_container({"settings": {"ipFamilies": ["IPv4", "IPv6"]}})["env"]
+
+        assert env["POD_IPS"]["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIPs"}}
+        assert {"name": "NETWORK_IP_FAMILIES", "value": "IPv4,IPv6"} in chosen

@@ -12,6 +12,7 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from libs.contracts.compute import INSTANCE, INSTANCE_UID_LABEL, NETWORK_LABEL
 from operators.network.conformance_test import bare
+from operators.network.controller import OPERATOR
 from operators.network.samples import build_firewall, build_instance, build_network, build_rule
 from operators.network.settings import Settings
 
@@ -109,6 +110,38 @@ async def test_nothing_opens_the_protected_addresses(
             {"cidr": "0.0.0.0/0", "except": ["169.254.169.254/32"]},
             {"cidr": "::/0", "except": ["fd00:ec2::254/128"]},
         ]
+
+
+async def test_policies_have_blocks_of_the_families_of_pods_only(api: FakeApi) -> None:
+    add_instance(api, "plain")
+    api.create(bare(build_network()))
+    rule = build_rule("dual", ports=[443], cidrs=["10.0.0.0/8", "fd00::/8"])
+    other = build_rule("v6", ports=[80], cidrs=["fd00::/8"])
+    api.create(bare(build_firewall("web", rule, other)))
+    async with OperatorHarness(
+        OPERATOR, api.config, watch_namespaces=("default",), pod_ips="10.244.0.7"
+    ) as harness:
+        await harness.settled()
+
+    opened = api.get(NETWORK_POLICY, Key("default", "network-lan-open"))["spec"]["egress"]
+    policy = api.get(NETWORK_POLICY, Key("default", "firewall-web"))["spec"]
+    everywhere = {"cidr": "0.0.0.0/0", "except": ["169.254.169.254/32"]}
+    for egress in (opened, policy["egress"]):
+        blocks = [peer["ipBlock"] for rule in egress for peer in rule["to"] if "ipBlock" in peer]
+        assert blocks == [everywhere]
+    https = {"protocol": "TCP", "port": 443}
+    assert policy["ingress"] == [
+        {"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [https]}
+    ], "the rule with blocks of IPv6 alone opens nothing"
+
+
+def test_families_are_chosen_or_those_of_the_own_pod() -> None:
+    assert Settings().families == {4, 6}
+    assert Settings(pod_ips=("10.244.0.7",)).families == {4}
+    assert Settings(pod_ips=("10.244.0.7", "fd00::7")).families == {4, 6}
+    assert Settings(pod_ips=("10.244.0.7",), ip_families=("IPv4", "IPv6")).families == {4, 6}
+    with pytest.raises(ValidationError, match="not an address family"):
+        Settings(ip_families=("ipv5",))
 
 
 def test_protected_addresses_are_a_comma_list() -> None:

@@ -14,6 +14,8 @@ from libs.contracts.compute import INSTANCE_UID_LABEL, NETWORK_LABEL
 from libs.contracts.multus import MULTI_NETWORK_POLICY, POLICY_FOR
 from operators.network.naming import KEPT_FOR, OPERATOR, attachment_name
 
+FAMILIES: Final = frozenset({4, 6})
+"""The address families."""
 NOBODY: Final = "none"
 """Stands for the UID of an instance where a policy is for none: a selector needs a value."""
 POLICY_TYPES: Final = ("Ingress", "Egress")
@@ -27,10 +29,12 @@ class Carrier:
     Attributes:
         kind: NetworkPolicy, or MultiNetworkPolicy for what Multus attaches.
         attachment: `namespace/name` of the attachment that a MultiNetworkPolicy is for.
+        families: Families of the addresses on the network; blocks of others are left out.
     """
 
     kind: Kind = NETWORK_POLICY
     attachment: str = ""
+    families: frozenset[int] = FAMILIES
 
     @classmethod
     def of_attachment(cls, network: Key) -> Carrier:

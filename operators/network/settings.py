@@ -1,12 +1,16 @@
 """Settings of the network operator."""
 
 from enum import StrEnum
+from ipaddress import ip_address
+from typing import Final
 
 from pydantic import Field, field_validator
 
-from libs.common.settings import CommonSettings, operator_settings
+from libs.common.settings import CommaList, CommonSettings, operator_settings
 from operators.network.api.v1alpha1.fields import parse_block
 from operators.network.naming import OPERATOR
+
+_FAMILIES: Final = {"IPv4": 4, "IPv6": 6}
 
 
 class Enforcement(StrEnum):
@@ -30,6 +34,16 @@ class Settings(CommonSettings):
     to, whatever its firewall allows; `none` protects nothing. Add the pods, Services and nodes of
     the cluster"""
 
+    ip_families: CommaList = ()
+    """ip_families is a comma list of the address families of pods: IPv4, IPv6, or both.
+    NetworkPolicies contain blocks of these families only, because some network plugins ignore a
+    whole policy if it has a block of another family. Empty means the families of the addresses of
+    the operator's own pod"""
+
+    pod_ips: CommaList = Field(default=(), json_schema_extra={"environment": ["POD_IPS"]})
+    """pod_ips is a comma list of the addresses of the operator's pod; empty means unknown, and
+    ip_families then defaults to both families"""
+
     multi_network_policy: Enforcement = Enforcement.UNKNOWN
     """multi_network_policy states whether the cluster enforces MultiNetworkPolicies on interfaces
     of guests: Unknown, or Enforced when you have seen packets dropped"""
@@ -39,6 +53,28 @@ class Settings(CommonSettings):
         """The protected addresses in CIDR notation, one block each."""
         parts = (part.strip() for part in self.protected_cidrs.split(","))
         return tuple(part for part in parts if part and part != "none")
+
+    @property
+    def families(self) -> frozenset[int]:
+        """The address families of pods: 4, 6, or both."""
+        named = {_FAMILIES[each] for each in self.ip_families}
+        own = {ip_address(each).version for each in self.pod_ips}
+        return frozenset(named or own or _FAMILIES.values())
+
+    @field_validator("ip_families")
+    @classmethod
+    def _check_ip_families(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for each in value:
+            if each not in _FAMILIES:
+                raise ValueError(f"{each!r} is not an address family; use IPv4, IPv6 or IPv4,IPv6")
+        return value
+
+    @field_validator("pod_ips")
+    @classmethod
+    def _check_pod_ips(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for each in value:
+            ip_address(each)
+        return value
 
     @field_validator("protected_cidrs")
     @classmethod

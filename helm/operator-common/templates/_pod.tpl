@@ -127,6 +127,13 @@ are separated by commas, as the settings expect.
 - name: {{ .env }}
   value: "true"
 {{- end }}
+{{- /* The families of pods are the families of the addresses of this one. */}}
+{{- if eq .name "ipFamilies" }}
+- name: POD_IPS
+  valueFrom:
+    fieldRef:
+      fieldPath: status.podIPs
+{{- end }}
 {{- /* An operator that signs its messages has a Secret for the key. */}}
 {{- if and (eq .name "signingSecret") (not (get $values .name)) }}
 - name: {{ .env }}

@@ -22,6 +22,7 @@ CHART_OWNED: Final = frozenset(
         "lease_name",
         "metrics_bind_address",
         "otlp_endpoint",
+        "pod_ips",
         "pod_name",
         "pod_namespace",
         "role_binding",

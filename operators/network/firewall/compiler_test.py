@@ -166,6 +166,33 @@ def test_policy_lets_pass_what_the_rules_allow_and_tells_of_the_rest(
             assert not silent, f"{decider} is not in force, silently"
 
 
+@settings(max_examples=100)
+@given(
+    data=st.data(), drawn=rules(peers=True), egress=st.booleans(), family=st.sampled_from([4, 6])
+)
+def test_policy_for_one_family_opens_the_same_to_it_and_nothing_more(
+    data: st.DataObject, drawn: list[Manifest], egress: bool, family: int
+) -> None:
+    firewall = parse_firewall("web", *drawn, defaultEgress=["Deny", "Allow"][egress])
+    compiled = compile_firewall(firewall.spec, protected=AddressSet.of(["10.0.0.1/32"]))
+    whole = build_firewall_policy(firewall, compiled, ["vm-uid"], Carrier(), AROUND)
+    narrow = Carrier(families=frozenset({family}))
+    policy = build_firewall_policy(firewall, compiled, ["vm-uid"], narrow, AROUND)
+
+    rules = [*policy["spec"]["ingress"], *policy["spec"]["egress"]]
+    peers = [peer for rule in rules for peer in rule.get("from", rule.get("to", []))]
+    blocks = [peer["ipBlock"]["cidr"] for peer in peers if "ipBlock" in peer]
+    assert {ip_network(each).version for each in blocks} <= {family}
+    for _ in range(12):
+        end = data.draw(st.sampled_from(ENDS))
+        packet = replace(data.draw(packets(drawn)), pod=end.pod)
+        passes = passes_policy(policy, packet)
+        if packet.address.version == family:
+            assert passes == passes_policy(whole, packet), packet
+        else:
+            assert not passes or passes_policy(whole, packet), packet
+
+
 # What comes out, and that it is as short as it can be.
 
 

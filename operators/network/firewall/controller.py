@@ -163,6 +163,7 @@ class Reconciler:
             others=find_networks(ctx, {member.network for member in members}),
             around=_look_around(ctx, firewall),
             enforces_attached=self._settings.multi_network_policy is Enforcement.ENFORCED,
+            families=self._settings.families,
         )
 
 

@@ -48,6 +48,11 @@ class Block:
         """Number of entries that it takes in a policy."""
         return 1 + len(self.excepts)
 
+    @property
+    def family(self) -> int:
+        """Address family: 4 or 6."""
+        return 6 if ":" in self.cidr else 4
+
 
 @dataclass(frozen=True, slots=True)
 class _Part:

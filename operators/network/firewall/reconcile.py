@@ -35,7 +35,7 @@ from operators.network.firewall.resources import (
     build_firewall_policy,
     select_peers,
 )
-from operators.network.resources import Carrier, list_selected
+from operators.network.resources import FAMILIES, Carrier, list_selected
 
 type Refusal = tuple[FirewallReason, str]
 """Why a step failed: the reason, and the words of the API server."""
@@ -65,6 +65,7 @@ class Observed:
         others: Other networks that members are on, by name; one that does not exist is left out.
         around: Instances that the peers of rules may be.
         enforces_attached: Whether the cluster is known to enforce MultiNetworkPolicies.
+        families: Address families of pods.
     """
 
     network: NetworkView | None = None
@@ -78,13 +79,14 @@ class Observed:
     others: Mapping[str, NetworkView] = field(default_factory=dict)
     around: Surroundings = field(default_factory=Surroundings)
     enforces_attached: bool = False
+    families: frozenset[int] = FAMILIES
 
 
 def find_carrier(observed: Observed) -> Carrier | None:
     """Return what the policy is written as; None if nothing reaches the interfaces."""
     network = observed.network
     if network is None or network.backend != Backend.MULTUS:
-        return Carrier()
+        return Carrier(families=observed.families)
     if MULTI_NETWORK_POLICY in observed.served:
         return Carrier.of_attachment(network.key)
     return None
@@ -100,7 +102,8 @@ def is_reached(firewall: Firewall, observed: Observed, member: InstanceView) -> 
         return True
     other = observed.others.get(member.network)
     on_pods = not member.network or (other is not None and other.backend != Backend.MULTUS)
-    return on_pods and find_carrier(observed) == Carrier()
+    carrier = find_carrier(observed)
+    return on_pods and carrier is not None and carrier.kind == NETWORK_POLICY
 
 
 def choose_members(observed: Observed) -> list[InstanceView]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from libs.common.kinds import Manifest
@@ -38,8 +39,8 @@ def build_firewall_policy(
         Owner(FIREWALL, firewall.key, firewall.metadata.uid),
         firewall_policy_name(firewall.metadata.name),
         select_instances(members),
-        ingress=build_rules(compiled.ingress, "from", selections),
-        egress=build_rules(compiled.egress, "to", selections),
+        ingress=build_rules(compiled.ingress, "from", carrier, selections),
+        egress=build_rules(compiled.egress, "to", carrier, selections),
         carrier=carrier,
     )
 
@@ -70,16 +71,30 @@ def select_peers(compiled: Compiled, around: Surroundings) -> Selections:
 
 
 def build_rules(
-    openings: Iterable[Opening], field: str, selections: Selections = _NO_PEERS
+    openings: Iterable[Opening],
+    field: str,
+    carrier: Carrier,
+    selections: Selections = _NO_PEERS,
 ) -> list[Manifest]:
     """Build the rules of one direction of a policy.
 
     Args:
         openings: What may pass.
         field: Field of the other end: `from` or `to`.
+        carrier: Kind of policy, and the families of its blocks.
         selections: What stands for the peers of the openings.
     """
-    return [_build_rule(opening, field, selections) for opening in openings]
+    kept = (_narrow(opening, carrier) for opening in openings)
+    return [_build_rule(opening, field, selections) for opening in kept if opening is not None]
+
+
+def _narrow(opening: Opening, carrier: Carrier) -> Opening | None:
+    """Leave out the blocks of families that the network does not have.
+
+    None stands for an opening that has no other block: one without blocks would open everything.
+    """
+    blocks = tuple(each for each in opening.blocks if each.family in carrier.families)
+    return None if opening.blocks and not blocks else replace(opening, blocks=blocks)
 
 
 def _build_rule(opening: Opening, field: str, selections: Selections) -> Manifest:

@@ -160,6 +160,7 @@ class Reconciler:
             provider=_find_provider(ctx, network),
             namespace_labels=text_map_at(namespace, "metadata", "labels"),
             protected=self._protected,
+            families=self._settings.families,
         )
 
 

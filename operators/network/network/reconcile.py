@@ -44,7 +44,7 @@ from operators.network.network.resources import (
     find_mtu,
 )
 from operators.network.network.routes import find_obstacle, is_resolved, resolve_routes
-from operators.network.resources import Carrier, opens_anything
+from operators.network.resources import FAMILIES, Carrier, opens_anything
 
 type Refusal = tuple[NetworkReason, str]
 """Why a step failed: the reason, and the words of the API server."""
@@ -65,6 +65,7 @@ class Observed:
         provider: What spec.providerNetworkRef names.
         namespace_labels: Labels of the namespace.
         protected: Addresses that no instance may send to.
+        families: Address families of pods.
     """
 
     instances: tuple[InstanceView, ...] = ()
@@ -76,6 +77,7 @@ class Observed:
     provider: ProviderNetwork | None = None
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     protected: AddressSet = NOWHERE
+    families: frozenset[int] = FAMILIES
 
     def find(self, kind: Kind, key: Key) -> Manifest | None:
         """Return an object of a name, whosever it is."""
@@ -85,7 +87,7 @@ class Observed:
 def find_carrier(network: Network, observed: Observed) -> Carrier | None:
     """Return what policies of the network are written as; None if there is nothing."""
     if network.spec.backend is Backend.POD_NETWORK:
-        return Carrier()
+        return Carrier(families=observed.families)
     if MULTI_NETWORK_POLICY in observed.served:
         return Carrier.of_attachment(network.key)
     return None
@@ -116,7 +118,8 @@ def build_children(network: Network, observed: Observed) -> list[Child]:
     if carrier is not None and bare:
         openings = compile_open_egress(observed.protected)
         peers = {peer for opening in openings for peer in opening.peers}
-        egress = build_rules(openings, "to", resolve_peers(sorted(peers), Surroundings()))
+        selections = resolve_peers(sorted(peers), Surroundings())
+        egress = build_rules(openings, "to", carrier, selections)
         policy = build_open_policy(network, bare, unlabelled, carrier, egress)
         manifests.append((carrier.kind, policy))
     return [
