@@ -151,6 +151,19 @@ def volume_with_claim(lab: Lab, claim_status: Manifest, event: tuple[str, str] |
         add_event(lab, made, *event)
 
 
+def exporter_with_failure(lab: Lab) -> None:
+    lab.install("jmxexporter")
+    failure = {
+        "pod": "shop-0",
+        "container": "app",
+        "reason": "AttachDisabled",
+        "message": "the JVM runs with -XX:+DisableAttachMechanism",
+    }
+    status = {**not_ready("TargetsFailed", "1 container failed"), "failures": [failure]}
+    spec = {"labelSelector": {"app": "shop"}, "config": {"configMapName": "rules"}, "port": 9400}
+    lab.put(build_object(PROMETHEUS_JMX_EXPORTER, "app", "default", spec=spec, status=status))
+
+
 def delete_with(lab: Lab, finalizer: str, message: str = "") -> None:
     lab.install("podset")
     status = not_ready("Terminating", message, Terminating="True")
@@ -273,6 +286,14 @@ class State:
 
 
 STATES = [
+    State(
+        "JVM that refuses agents",
+        exporter_with_failure,
+        "AttachDisabled",
+        "(container app)",
+        "Remove -XX:+DisableAttachMechanism",
+        "prometheusjmxexporter/app",
+    ),
     State(
         "operator not installed",
         lambda lab: lab.put(podset()),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from kubectl_slipway.diagnosis.advice import ADVICE
 from kubectl_slipway.diagnosis.findings import Facts, Finding
-from kubectl_slipway.model import Condition, conditions, meaning, render_age, title
+from kubectl_slipway.model import Condition, at, conditions, meaning, render_age, title
 
 _IMPERATIVES = frozenset(
-    ("Check", "Create", "Delete", "Install", "Remove", "Set", "Use", "Wait", "Add", "Complete")
+    (
+        *("Add", "Check", "Complete", "Create", "Delete", "If", "Install", "Mount", "Reduce"),
+        *("Remove", "Restore", "See", "Set", "Start", "Use", "Wait"),
+    )
 )
 _BUILTIN = frozenset({"Pod", "PersistentVolumeClaim", "Deployment", "ReplicaSet", "Node"})
 
@@ -31,26 +35,44 @@ def find_conditions(facts: Facts) -> Iterator[Finding]:
         yield _build(facts, each, "Warning" if is_ready else "Error")
 
 
+def find_failures(facts: Facts) -> Iterator[Finding]:
+    """Report each reason in status.failures of a PrometheusJmxExporter, with one of its pods."""
+    kind, seen = str(facts.manifest.get("kind")), set()
+    for each in at(facts.manifest, "status.failures") or ():
+        reason = str(each.get("reason"))
+        remedy = find_remedy(kind, reason)
+        if remedy and reason not in seen:
+            seen.add(reason)
+            message = (each.get("message") or meaning(kind, reason)).rstrip(".")
+            cause = f"{message}. (container {each.get('container') or '-'})"
+            yield Finding(reason, f"Pod/{each.get('pod')}", cause, remedy)
+
+
 def _build(facts: Facts, found: Condition, severity: str) -> Finding:
     kind = str(facts.manifest.get("kind"))
     age = render_age(found.since, facts.now)
     message = found.message or meaning(kind, found.reason) or "The condition has no message."
+    meta = facts.manifest["metadata"]
+    namespace = meta.get("namespace") or ""
     state = f"{found.type} is {found.status}{f' for {age}' if age else ''}"
     return Finding(
         found.reason or f"{found.type}{found.status}",
         title(facts.manifest),
         f"{message.rstrip('.')}. ({state})",
-        _remedy(facts, kind, found.reason),
+        find_remedy(kind, found.reason).format(name=meta["name"], namespace=namespace),
         severity,
     )
 
 
-def _remedy(facts: Facts, kind: str, reason: str) -> str:
+def find_remedy(kind: str, reason: str) -> str:
+    """Return what to do about a reason, with {name} and {namespace} of the object, or nothing."""
     advice = ADVICE.get((kind, reason)) or ADVICE.get(("", reason))
     if advice is not None:
-        meta = facts.manifest["metadata"]
-        return advice.format(name=meta["name"], namespace=meta.get("namespace") or "")
+        return advice
     # The documentation of a reason often says what to do, after what it means.
-    sentences = meaning(kind, reason).split(". ")[1:]
-    first = next((n for n, each in enumerate(sentences) if each.split()[0] in _IMPERATIVES), None)
-    return "" if first is None else ". ".join(sentences[first:])
+    clauses = re.split(r"(?<=[.;]) ", meaning(kind, reason))[1:]
+    first = next(
+        (n for n, each in enumerate(clauses) if each.split()[0].capitalize() in _IMPERATIVES), None
+    )
+    remedy = "" if first is None else " ".join(clauses[first:])
+    return remedy[:1].upper() + remedy[1:]

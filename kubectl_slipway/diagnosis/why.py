@@ -33,8 +33,8 @@ def _walk(facts: Facts, visited: set[str], depth: int) -> Iterator[Finding]:
     yield from stops
     if stops and any(each.severity == "Error" for each in stops):
         return
-    own = [*general.find_own(facts), *conditions.find_conditions(facts)]
-    own += workloads.find_workload(facts)
+    own = [*general.find_own(facts), *conditions.find_failures(facts)]
+    own += [*conditions.find_conditions(facts), *workloads.find_workload(facts)]
     if own or not readiness(facts.manifest).ok:
         for reference in facts.references:
             if reference.facts is None:
