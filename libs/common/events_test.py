@@ -11,6 +11,7 @@ from libs.common.kinds import EVENT, POD, Manifest, key_of
 from libs.common.metrics import Metrics
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.waiting import until
 
 WEB: Manifest = {"metadata": {"namespace": "default", "name": "web", "uid": "u1"}}
 
@@ -156,6 +157,33 @@ async def test_server_error_is_tried_again(stage: Stage) -> None:
 
     assert len(await stage.written()) == 1
     assert stage.counted("failed") == 0
+
+
+async def test_failed_write_is_retried_only_after_a_pause(stage: Stage) -> None:
+    fault = stage.api.fail("POST", EVENT, status=500, times=1)
+    stage.say()
+    await until(lambda: fault.hits and stage.clock.next_due() is not None, "the recorder waits")
+    before = stage.api.objects(EVENT)
+    stage.clock.advance(stage.clock.next_due() or 0.0)
+    await stage.recorder.wait_idle()
+
+    assert before == []
+    assert len(stage.api.objects(EVENT)) == 1
+
+
+async def test_event_that_expires_while_it_is_counted_is_written_again(stage: Stage) -> None:
+    """The create finds it, and then it is deleted: nothing is left to count on."""
+    stage.say()
+    (event,) = await stage.written()
+    stage.recorder = stage.build_recorder("podset-1")
+    stage.api.fail("PATCH", EVENT, status=404)
+    stage.clock.advance(1)
+    stage.say()
+    await stage.written()
+
+    assert [count_of(each) for each in stage.api.objects(EVENT)] == [2]
+    assert stage.counted("failed") == 0
+    assert event["note"] == "Created pod web-0."
 
 
 @pytest.mark.parametrize("status", [403, 422, 500])

@@ -176,6 +176,25 @@ async def test_release_of_a_deleted_lease_is_done(arena: Arena, api: FakeApi) ->
     assert api.find(LEASE, KEY) is None
 
 
+async def test_release_waits_for_the_response_to_a_renewal(
+    arena: Arena, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only with its version does the release need no conflict, a read and a second write."""
+    monkeypatch.setattr("libs.common.election.elector._LAST_REQUEST_SECONDS", 30.0)
+    a = await arena.lead()
+    renewal = api.hang("PUT", LEASE, committed=True)
+    await until(lambda: renewal.hits, "a renewal was carried out")
+    mark = api.mark()
+    stopping = asyncio.ensure_future(a.elector.stop())
+    stop = a.elector._stop_event
+    await until(lambda: stop is not None and stop.is_set(), "the thread was told to stop")
+    renewal.release()
+    await stopping
+
+    assert [request.method for request in api.requests.select(kind=LEASE, since=mark)] == ["PUT"]
+    assert arena.holder() == ""
+
+
 async def test_jumps_of_the_wall_clock_do_not_matter(arena: Arena, api: FakeApi) -> None:
     a = await arena.lead()
     b = arena.enter("b")

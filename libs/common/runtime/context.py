@@ -19,6 +19,7 @@ from libs.common.metrics import Metrics
 from libs.common.ownership import build_owner_reference, controller_uid
 from libs.common.plan import Apply, Create, Delete, Outcome, Step
 from libs.common.runtime.cache import Cache, Projection
+from libs.common.runtime.confirmation import PrimaryChanged, PrimaryGone
 from libs.common.runtime.informer import Origin
 from libs.common.runtime.statuses import drop_empty, same_status
 from libs.common.runtime.store import strip_noise
@@ -29,17 +30,6 @@ _STATUS_TRIES = 5
 type Objects = list[Manifest]
 type Wake = Callable[[Kind, Iterable[Key]], None]
 """Trigger reconciles of primaries of another controller in the same process."""
-
-
-class PrimaryGone(Exception):
-    """The primary was deleted since the reconcile began; there is nothing left to do."""
-
-
-class PrimaryChanged(Exception):
-    """The spec of the primary changed since the reconcile began.
-
-    The next reconcile makes a new plan.
-    """
 
 
 class Recorder(Protocol):
@@ -220,10 +210,12 @@ class Context:
             return await self._execute_one(creates[0], batches)
         if creates:
             await self._confirm_primary()
-        return await self._writer.execute(batches)
+        # An apply may still find that its object is missing: the cache lags, or has no such kind.
+        confirm = None if creates else self._confirm_primary
+        return await self._writer.execute(batches, confirm=confirm)
 
     def _makes_child(self, step: Step) -> bool:
-        """Return whether a step will create an object."""
+        """Return whether the cache shows that a step will create an object."""
         if not isinstance(step, Apply):
             return isinstance(step, Create)
         informer = self._cache.find(step.kind)
@@ -236,8 +228,8 @@ class Context:
         the primary no longer exists, the replacement is deleted again. A replacement for an older
         spec is kept, as if it had been created a moment earlier.
         """
-        outcome = await self._writer.execute(batches)
         try:
+            outcome = await self._writer.execute(batches, confirm=self._confirm_primary)
             with contextlib.suppress(PrimaryChanged):
                 await self._confirm_primary()
         except PrimaryGone:

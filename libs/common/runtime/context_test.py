@@ -6,10 +6,22 @@ import pytest
 
 from libs.common.conditions import Condition, build_conditions, conditions_of
 from libs.common.errors import ServerError
-from libs.common.kinds import CONFIG_MAP, CRD, NODE, POD, Key, Kind, Manifest, build_object, key_of
+from libs.common.kinds import (
+    CONFIG_MAP,
+    CRD,
+    EVENT,
+    NODE,
+    POD,
+    SECRET,
+    Key,
+    Kind,
+    Manifest,
+    build_object,
+    key_of,
+)
 from libs.common.plan import Apply, Create
 from libs.common.runtime import Context, Controller, Operator, Result, informer
-from libs.common.runtime.context import PrimaryGone
+from libs.common.runtime.confirmation import PrimaryGone
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.registry import build_crd
 from libs.common.testing.harness import OperatorHarness
@@ -248,6 +260,40 @@ async def test_primary_that_vanished_unseen_keeps_no_new_children(
         assert not fake_api.writes(kind=CONFIG_MAP), "nothing was made to be taken back"
 
 
+@pytest.mark.parametrize("kind", [SECRET, CONFIG_MAP])
+async def test_apply_that_finds_its_object_missing_creates_none_for_a_deleted_primary(
+    fake_api: FakeApi, kind: Kind
+) -> None:
+    """The cache does not tell: it has no Secrets, and its ConfigMap was deleted a moment ago."""
+
+    async def late(context: Context) -> Result | None:
+        child = {**build_child(context, "w-0"), "kind": kind.kind}
+        await context.execute([Apply(kind, {**child, "data": {"a": "MQ=="}})])
+        fake_api.collector.pause()
+        fake_api.watches.pause(WIDGET)
+        fake_api.watches.pause(CONFIG_MAP)
+        fake_api.vanish(WIDGET, KEY)
+        fake_api.vanish(kind, KEY._replace(name="w-0"))
+        try:
+            await context.execute([Apply(kind, {**child, "data": {"a": "Mg=="}})])
+        except PrimaryGone:
+            refused.append(context.key)
+            raise
+        finally:
+            fake_api.watches.resume(WIDGET)
+            fake_api.watches.resume(CONFIG_MAP)
+        return None
+
+    refused: list[Key] = []
+    async with running(fake_api, Script(late)) as harness:
+        fake_api.create(build_widget())
+        await harness.settled()
+
+        assert refused == [KEY]
+        assert fake_api.objects(kind) == []
+        assert len(fake_api.writes(kind=kind)) == 1, "the create before the deletion"
+
+
 async def test_object_of_somebody_else_outlives_a_primary_that_wanted_its_name(
     fake_api: FakeApi,
 ) -> None:
@@ -395,3 +441,33 @@ async def test_kind_that_comes_to_be_served_or_goes_is_a_reason_to_look(
         fake_api.fail(status=404, times=None, where=lambda each: each.path.startswith(gone))
         fake_api.watches.cut(thing)
         await harness.eventually(lambda: script.count["w"] == 3)
+
+
+# Events.
+
+
+async def test_condition_that_becomes_true_is_a_warning_once(fake_api: FakeApi) -> None:
+    async def tell(context: Context) -> Result | None:
+        stuck = Condition.true("Stuck", "NoNode", "No node has room.")
+        conditions = build_conditions(
+            conditions_of(context.primary), [stuck], generation=1, now=context.now()
+        )
+        status = {"conditions": conditions}
+        warned.append(list(context.warn_on_new_condition(status, "Stuck", "Other")))
+        await context.apply_status(status)
+        return None
+
+    warned: list[list[str]] = []
+    async with running(fake_api, Script(tell)) as harness:
+        fake_api.create(build_widget())
+        await harness.settled()
+        fake_api.patch(WIDGET, KEY, {"metadata": {"annotations": {"touched": "yes"}}})
+        await harness.eventually(lambda: len(warned) == 2, "there was another reconcile")
+        await harness.settled()
+        await harness.manager.recorder.wait_idle()
+
+        (event,) = fake_api.objects(EVENT)
+        assert warned == [["Stuck"], []]
+        assert (event["type"], event["reason"]) == ("Warning", "NoNode")
+        assert event["note"] == "No node has room."
+        assert "series" not in event

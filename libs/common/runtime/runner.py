@@ -31,13 +31,15 @@ from libs.common.kinds import Key, Kind, Manifest, describe, is_deleting, uid_of
 from libs.common.labels import PAUSED
 from libs.common.logs import reconcile_context
 from libs.common.metrics import ControllerMetrics
-from libs.common.runtime.context import Context, PrimaryChanged, PrimaryGone
+from libs.common.runtime.confirmation import PrimaryChanged, PrimaryGone
+from libs.common.runtime.context import Context
 from libs.common.runtime.controller import Controller, Result
 from libs.common.runtime.informer import Origin
 from libs.common.runtime.lookup import look_up
 from libs.common.runtime.objects import ObjectCounter
 from libs.common.runtime.queue import QueueClosed, WorkQueue
 from libs.common.runtime.services import Services
+from libs.common.runtime.settled import SettledApplies
 from libs.common.runtime.statuses import build_error_status
 from libs.common.runtime.triggers import Triggers
 from libs.common.runtime.writer import Writer
@@ -79,7 +81,7 @@ class Runner:
         self._metrics = metrics
         self._timeout = timeout
         self._unknown: dict[Key, set[tuple[Kind, Key]]] = {}
-        self._settled: dict[str, tuple[str, str]] = {}
+        self._settled = SettledApplies()
         self.passes = 0
         self._store = services.cache.store(controller.primary)
         services.queues.append((controller.primary, queue))

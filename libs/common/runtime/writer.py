@@ -31,7 +31,6 @@ from libs.common.errors import (
     patch_error,
 )
 from libs.common.kinds import Key, Kind, Manifest, is_deleting, uid_of
-from libs.common.labels import APPLIED_HASH
 from libs.common.ownership import controller_of, controller_uid
 from libs.common.plan import (
     Apply,
@@ -43,15 +42,14 @@ from libs.common.plan import (
     StepFailure,
 )
 from libs.common.runtime.cache import Cache
+from libs.common.runtime.confirmation import Confirm, PrimaryChanged, PrimaryGone
 from libs.common.runtime.informer import Origin
+from libs.common.runtime.settled import SettledApplies
 
 log = structlog.get_logger(__name__)
 
 _WORKERS: Final = 32
 """Maximum number of concurrent steps of a batch; the client limits all requests."""
-
-_REMEMBERED: Final = 10_000
-"""Number of cached no-op applies."""
 
 
 class Writer:
@@ -63,7 +61,7 @@ class Writer:
         origin: The reconcile; its controller is the field manager.
         owner_uid: UID of the primary, which its children refer to.
         unknown: Objects whose write got no response; they are read before the next reconcile.
-        settled: Applies that changed nothing, by UID: resource version and hash at that time.
+        settled: Applies that changed nothing.
     """
 
     def __init__(
@@ -74,7 +72,7 @@ class Writer:
         origin: Origin,
         owner_uid: str,
         unknown: set[tuple[Kind, Key]],
-        settled: dict[str, tuple[str, str]],
+        settled: SettledApplies,
     ) -> None:
         """Initialize for one reconcile."""
         self._client = client
@@ -85,9 +83,23 @@ class Writer:
         self._unknown = unknown
         self._settled = settled
         self._logs_steps = bool(log.is_enabled_for(logging.DEBUG))
+        self._confirm: Confirm | None = None
+        self._confirming = asyncio.Lock()
 
-    async def execute(self, batches: Sequence[Sequence[Step]]) -> Outcome:
-        """Execute batches one after the other; a failure skips the following batches."""
+    async def execute(
+        self, batches: Sequence[Sequence[Step]], *, confirm: Confirm | None = None
+    ) -> Outcome:
+        """Execute batches one after the other; a failure skips the following batches.
+
+        Args:
+            batches: Steps to take.
+            confirm: Called once before an apply creates an object; None if this was done.
+
+        Raises:
+            PrimaryGone: `confirm` raised it; the create was not sent.
+            PrimaryChanged: The same.
+        """
+        self._confirm = confirm
         done: list[Step] = []
         failures: list[StepFailure] = []
         skipped: list[Step] = []
@@ -96,6 +108,8 @@ class Writer:
             results = [] if failures else await self._take_all(batch)
             skipped.extend(batch[len(results) :])
             for step, result in zip(batch, results, strict=False):
+                if isinstance(result, PrimaryGone | PrimaryChanged):
+                    raise result
                 if isinstance(result, Exception):
                     failures.append(StepFailure(step, result))
                 else:
@@ -141,7 +155,7 @@ class Writer:
             # The reconcile timed out; a request that was sent may still be executed.
             self._unknown.add((step.kind, step.key))
             raise
-        except SlipwayError as err:
+        except (SlipwayError, PrimaryGone, PrimaryChanged) as err:
             return err
         if changed and self._logs_steps:
             log.debug("Took step", step=str(step))
@@ -208,36 +222,37 @@ class Writer:
         held = informer.store.get(step.key) if informer is not None else None
         # Only the server knows whether another object has the name: a watch does not report the
         # deletion of objects that its selector excludes.
-        if held is not None and self._is_ours(step, held) and self._is_settled(held, desired):
+        if (
+            held is not None
+            and self._is_ours(step, held)
+            and self._is_settled(step.kind, held, desired)
+        ):
             return False
         try:
             live = await self._client.get(step.kind, step.key)
         except NotFound:
             # A create, not an apply: the name is the lock, and an apply would take over an object
             # that somebody else created in the meantime.
+            await self._confirm_once()
             return await self._create(Create(step.kind, desired, step.ours))
         self._refuse_foreign(step, live)
-        if self._is_settled(live, desired):
+        if self._is_settled(step.kind, live, desired):
             self._wrote(step.kind, live)
             return False
         await self._own_fields(step.kind, step.key, live)
         guarded = {**desired, "metadata": {**desired["metadata"], "uid": uid_of(live)}}
         answer = await self._client.apply(step.kind, guarded, field_manager=self._manager)
         self._wrote(step.kind, answer)
-        version = answer["metadata"]["resourceVersion"]
-        if version == live["metadata"]["resourceVersion"]:
-            # The server normalizes something that the comparison does not know, such as a field
-            # that it drops. Cached, so that the apply is not sent again before something changes.
-            self._remember(uid_of(live), version, desired)
+        if answer["metadata"]["resourceVersion"] == live["metadata"]["resourceVersion"]:
+            self._settled.add(self._reduce(step.kind, answer), desired)
             return False
         return True
 
-    def _remember(self, uid: str, version: str, desired: Manifest) -> None:
-        self._settled.pop(uid, None)
-        self._settled[uid] = (version, _hash_of(desired))
-        if len(self._settled) > _REMEMBERED:
-            # Drop the oldest entry; in the worst case the apply is sent again.
-            del self._settled[next(iter(self._settled))]
+    async def _confirm_once(self) -> None:
+        async with self._confirming:
+            if self._confirm is not None:
+                await self._confirm()
+                self._confirm = None
 
     async def _own_fields(self, kind: Kind, key: Key, live: Manifest) -> None:
         """Move ownership of the fields of our create to our applies. Applies can then prune them.
@@ -349,11 +364,14 @@ class Writer:
         )
         raise ForeignObject(step.kind, step.key, holder)
 
-    def _is_settled(self, live: Manifest, desired: Manifest) -> bool:
-        remembered = self._settled.get(uid_of(live))
-        if remembered == (live["metadata"].get("resourceVersion"), _hash_of(desired)):
-            return True
-        return is_applied(live, desired)
+    def _is_settled(self, kind: Kind, live: Manifest, desired: Manifest) -> bool:
+        return is_applied(live, desired) or self._settled.contains(
+            self._reduce(kind, live), desired
+        )
+
+    def _reduce(self, kind: Kind, live: Manifest) -> Manifest:
+        informer = self._cache.find(kind)
+        return live if informer is None else informer.store.reduce(live)
 
     def _wrote(self, kind: Kind, answer: Manifest, origin: Origin | None = None) -> None:
         informer = self._cache.find(kind)
@@ -370,7 +388,3 @@ class Writer:
         informer = self._cache.find(kind)
         if informer is not None:
             informer.deleted(key, uid, self._origin)
-
-
-def _hash_of(desired: Manifest) -> str:
-    return str(desired["metadata"]["annotations"][APPLIED_HASH])

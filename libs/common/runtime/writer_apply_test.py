@@ -6,8 +6,10 @@ import pytest
 
 from libs.common.client import Client
 from libs.common.errors import ForeignObject
-from libs.common.kinds import CONFIG_MAP, Manifest
+from libs.common.kinds import CONFIG_MAP, DEPLOYMENT, Manifest, build_object
 from libs.common.plan import Apply
+from libs.common.runtime.informer import Informer
+from libs.common.runtime.settled import SettledApplies
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.writing import KEY, OTHER, Bench, build_map
 
@@ -140,12 +142,51 @@ async def test_apply_that_the_server_takes_for_nothing_is_remembered(bench: Benc
     assert bench.api.writes(mark) == []
 
 
-async def test_memory_of_no_op_applies_is_bounded(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+async def test_item_that_admission_adds_costs_no_request_when_the_status_changes(
+    bench: Bench,
 ) -> None:
-    monkeypatch.setattr("libs.common.runtime.writer._REMEMBERED", 2)
-    desired = {"metadata": {"annotations": {"slipway.dev/applied-hash": "h"}}}
-    for number in range(5):
-        bench.writer._remember(f"u{number}", "1", desired)
+    """A service mesh adds a sidecar container to a Deployment, whose pods come and go."""
+    deployments = Informer(DEPLOYMENT)
+    bench.cache.add(deployments)
+    step = Apply(DEPLOYMENT, build_deployment("app"))
+    await bench.take(step)
+    sidecar = build_deployment("sidecar")
+    del sidecar["metadata"]["ownerReferences"]
+    await bench.client.apply(DEPLOYMENT, sidecar, field_manager="injector")
 
-    assert list(bench.settled) == ["u3", "u4"]
+    async def see_and_take() -> int:
+        deployments.put(bench.api.get(DEPLOYMENT, KEY))
+        return (await bench.take(step)).changed
+
+    await see_and_take()  # Makes the fields of the create ours to apply.
+    await see_and_take()
+    mark = bench.api.mark()
+    for replicas in range(3):
+        bench.api.patch_status(DEPLOYMENT, KEY, {"replicas": replicas})
+        assert await see_and_take() == 0
+    assert bench.api.requests.select(since=mark) == []
+
+    image = {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "other"}
+    await bench.client.patch(DEPLOYMENT, KEY, [image])
+    assert await see_and_take() == 1, "a change of the spec is found and undone"
+
+
+def build_deployment(container: str) -> Manifest:
+    template = {
+        "metadata": {"labels": {"app": "a"}},
+        "spec": {"containers": [{"name": container, "image": "image"}]},
+    }
+    spec = {"selector": {"matchLabels": {"app": "a"}}, "template": template}
+    metadata = build_map()["metadata"]
+    return build_object(DEPLOYMENT, "a", "default", metadata=metadata, spec=spec)
+
+
+def test_memory_of_no_op_applies_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("libs.common.runtime.settled._LIMIT", 2)
+    desired = {"metadata": {"annotations": {"slipway.dev/applied-hash": "h"}}}
+    live = [{"metadata": {"uid": f"u{number}", "resourceVersion": "1"}} for number in range(5)]
+    settled = SettledApplies()
+    for each in live:
+        settled.add(each, desired)
+
+    assert [settled.contains(each, desired) for each in live] == [False] * 3 + [True] * 2

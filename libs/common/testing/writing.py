@@ -11,6 +11,7 @@ from libs.common.ownership import build_owner_reference
 from libs.common.plan import Outcome, Step
 from libs.common.runtime.cache import Cache
 from libs.common.runtime.informer import Informer, Origin
+from libs.common.runtime.settled import SettledApplies
 from libs.common.runtime.store import Change
 from libs.common.runtime.writer import Writer
 from libs.common.testing.fakeapi import FakeApi
@@ -51,7 +52,7 @@ class Bench:
         self.informer = Informer(CONFIG_MAP)
         self.cache.add(self.informer)
         self.unknown: set[tuple[Kind, Key]] = set()
-        self.settled: dict[str, tuple[str, str]] = {}
+        self.settled = SettledApplies()
         self.told: list[tuple[Change, Origin | None]] = []
         self.informer.add_handler(lambda change, origin: self.told.append((change, origin)))
         self.origin = Origin("widget", PRIMARY)
