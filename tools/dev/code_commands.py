@@ -52,8 +52,9 @@ def release(context: typer.Context) -> None:
 
 
 def bench(context: typer.Context) -> None:
-    """Run the benchmark of an operator: ./dev bench ID."""
+    """Run the benchmark of an operator or of the library: ./dev bench ID."""
     known = [each for each in list_operators() if has_module(f"tools.bench.{each}")]
+    known.append("library")
     operator, rest = (context.args or [""])[0], context.args[1:]
     if operator in ("-h", "--help"):
         print(f"Usage: ./dev bench ID [OPTIONS]\n\nID is one of: {', '.join(known)}")

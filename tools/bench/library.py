@@ -1,0 +1,193 @@
+"""Measure the library by itself: `./dev bench library`.
+
+* pods: podset's cache of pods, of the size that pods on a node have: cold start and a second list.
+* primaries: the caches of an operator whose primaries are 4 KB each, from both event sources.
+* rest: a podset process with nothing to do.
+* queue: the cost of raising the priority of a key while others wait.
+
+Each measurement of memory has a process of its own; the API server is a further process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from multiprocessing.connection import Connection
+from typing import Final
+
+import orjson
+from aiohttp import web
+
+from libs.common.kinds import Key
+from libs.common.runtime.queue import PRIORITY_LIVE, PRIORITY_RESYNC, WorkQueue
+from libs.common.testing.fakeapi import FakeApi
+from libs.common.testing.widget import CONDITIONS, WIDGET, build_widget
+from operators.podset.controller import PODSET
+from tools.bench.library_pods import build_pod
+from tools.bench.pages import describe_load, describe_machine, save_report, write_page
+from tools.cluster.command_line import Parser
+
+_FIGURES: Final = ("pods", "primaries", "rest", "queue")
+_PARTS: Final = 45
+"""Parts of a Widget that make it 4 KB."""
+
+
+@dataclass(slots=True)
+class Report:
+    """Hold what a run measured.
+
+    Attributes:
+        load: Processes that wanted a core in the minute before.
+        rows: Figures by name of the measurement.
+    """
+
+    load: float
+    rows: dict[str, dict[str, float]] = field(default_factory=dict)
+
+
+def raise_keys(waiting: int) -> dict[str, float]:
+    """Raise the priority of keys while others wait."""
+    queue = WorkQueue()
+    keys = [Key("default", f"object-{number}") for number in range(waiting)]
+    for key in keys:
+        queue.add(key, priority=PRIORITY_RESYNC)
+    chosen = random.Random(0).sample(keys, min(2000, waiting))
+    started = time.perf_counter()
+    for key in chosen:
+        queue.add(key, priority=PRIORITY_LIVE)
+    return {"microseconds": (time.perf_counter() - started) / len(chosen) * 1e6}
+
+
+def serve_pods(count: int, pipe: Connection) -> None:
+    """Serve lists of pods, which are built as they are sent."""
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        start = int(request.query.get("continue") or 0)
+        end = min(count, start + int(request.query.get("limit") or count))
+        metadata = {"resourceVersion": "9999999"}
+        if end < count:
+            metadata["continue"] = str(end)
+        items = [build_pod(number) for number in range(start, end)]
+        body = orjson.dumps({"kind": "PodList", "metadata": metadata, "items": items})
+        return web.Response(body=body, content_type="application/json")
+
+    async def serve() -> None:
+        runner = web.ServerRunner(web.Server(answer))
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        pipe.send(f"http://127.0.0.1:{runner.addresses[0][1]}")
+        await asyncio.Event().wait()
+
+    asyncio.run(serve())
+
+
+def serve_widgets(count: int, pipe: Connection) -> None:
+    """Serve the API of Widgets and of podset, with many Widgets."""
+    parts = [{"name": f"part-{number}", "value": "x" * 40} for number in range(_PARTS)]
+
+    async def serve() -> None:
+        async with FakeApi() as api:
+            api.register(WIDGET, CONDITIONS)
+            api.register(PODSET)
+            api.load(build_widget(f"w{number}", count=0, parts=parts) for number in range(count))
+            pipe.send(api.url)
+            await asyncio.Event().wait()
+
+    asyncio.run(serve())
+
+
+def measure_apart(
+    serve: Callable[[int, Connection], None], count: int, *arguments: str
+) -> dict[str, float]:
+    """Run a server and a measurement as two processes, and return the figures.
+
+    Args:
+        serve: Runs the server and sends its URL.
+        count: Number of its objects.
+        arguments: Name of the measurement, and what follows the URL.
+    """
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    server = context.Process(target=serve, args=(count, theirs), daemon=True)
+    server.start()
+    try:
+        name, *options = arguments
+        command = [sys.executable, "-m", "tools.bench.library_work", name, ours.recv(), *options]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+        figures: dict[str, float] = json.loads(done.stdout)
+        return figures
+    finally:
+        server.terminate()
+        server.join()
+
+
+def run(figures: Sequence[str], pods: Sequence[int], primaries: int, keys: int) -> Report:
+    """Measure the chosen figures."""
+    report = Report(os.getloadavg()[0])
+    rows = report.rows
+    if "pods" in figures:
+        for count in pods:
+            rows[f"{count:,} pods"] = measure_apart(serve_pods, count, "pods")
+    if "primaries" in figures:
+        for source in ("reflector", "kopf"):
+            name = f"{primaries:,} primaries, {source}"
+            rows[name] = measure_apart(serve_widgets, primaries, "primaries", source)
+    if "rest" in figures:
+        rows["podset at rest"] = measure_apart(serve_widgets, 0, "rest")
+    if "queue" in figures:
+        for waiting in (1000, keys):
+            rows[f"raise a key of {waiting:,}"] = raise_keys(waiting)
+    return report
+
+
+def render_page(report: Report) -> list[str]:
+    """Render the page of a run."""
+    lines = [
+        "# Benchmark of the library",
+        "",
+        f"Measured by `./dev bench library --write` on {describe_machine()}.",
+        *describe_load(report.load),
+        "Pods have the managed fields, environment and status of pods on a node. The cache keeps",
+        "what podset reads. *base* is the process before it lists, *peak* the most memory so far,",
+        "*lag* how late the event loop runs its timers. The charts limit the memory to 256 MiB.",
+        "",
+        "| measurement | figures |",
+        "|---|---|",
+    ]
+    for name, row in report.rows.items():
+        figures = ", ".join(f"{what} {value:.1f}" for what, value in row.items())
+        lines.append(f"| {name} | {figures} |")
+    return [*lines, ""]
+
+
+def main() -> int:
+    """Measure, print, and write the page when asked to."""
+    parser = Parser(prog="./dev bench library", description=__doc__)
+    parser.add_argument("--figure", action="append", choices=_FIGURES, help="only this; repeatable")
+    parser.add_argument(
+        "--pods", type=int, nargs="+", default=[10_000, 100_000], help="cached pods"
+    )
+    parser.add_argument("--primaries", type=int, default=5000, help="primaries of 4 KB")
+    parser.add_argument("--keys", type=int, default=100_000, help="keys that wait in the queue")
+    parser.add_argument("--write", action="store_true", help="write the page of the benchmark")
+    options = parser.parse_args()
+    figures = options.figure or _FIGURES
+    report = run(figures, options.pods, options.primaries, options.keys)
+    for line in render_page(report)[-len(report.rows) - 1 :]:
+        print(line)
+    save_report("library", asdict(report))
+    if options.write:
+        print(write_page("library", render_page(report)))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
