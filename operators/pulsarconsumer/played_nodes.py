@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from libs.common.kinds import DEPLOYMENT, SECRET, Key, Manifest
+from libs.common.kinds import CONFIG_MAP, DEPLOYMENT, SECRET, Key, Manifest
 from libs.common.testing.fakeapi import FakeApi
 from operators.pulsarconsumer.app.harness import AppProcess
 
@@ -91,6 +91,9 @@ class Nodes:
             for item in volume["secret"]["items"]:
                 if item["key"] in data:
                     yield item["path"], base64.b64decode(data[item["key"]]).decode()
+        if "configMap" in volume:
+            mounted = self._api.find(CONFIG_MAP, Key(ORDERS.namespace, volume["configMap"]["name"]))
+            yield from (mounted or {}).get("data", {}).items()
         for source in volume.get("projected", {}).get("sources", ()):
             if "serviceAccountToken" in source:
                 yield source["serviceAccountToken"]["path"], self.service_account_token
@@ -115,8 +118,8 @@ class Nodes:
 
 
 def _move(value: str, paths: list[str], root: Path) -> str:
-    """Return where a file of a volume is on this machine; any other value as it is."""
-    if any(value.startswith(f"{path}/") for path in paths):
+    """Return where a path in a volume is on this machine; any other value as it is."""
+    if any(f"{value}/".startswith(f"{path}/") for path in paths):
         return f"{root}{value}"
     return value
 

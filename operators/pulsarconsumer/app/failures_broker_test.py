@@ -7,8 +7,9 @@ messages that are not acknowledged. None of that may show in how often a message
 from __future__ import annotations
 
 import threading
+import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,10 @@ from operators.pulsarconsumer.app.harness import (
     SUBSCRIPTION,
     Peer,
     build_environment,
-    new_topic,
     running,
     wait_until,
 )
-from operators.pulsarconsumer.testing.broker import Broker, PulsarMissing
+from operators.pulsarconsumer.testing.broker import Broker
 from slipway_handler import Message, PartialFailure
 
 FAST = {
@@ -268,31 +268,29 @@ def test_poison_in_a_list_leaves_its_neighbors_alone(
     assert all(times[payload] <= (1 if named else 2) for payload in sent if payload[0] == "g")
 
 
-@pytest.fixture(scope="module")
-def plain_broker() -> Iterator[Broker]:
-    """Run a broker that creates neither topics nor subscriptions by itself."""
-    try:
-        broker = Broker(config={"allowAutoTopicCreation": "false"})
-    except PulsarMissing as err:
-        pytest.skip(str(err))
-    with broker:
-        yield broker
+@pytest.fixture
+def plain_namespace(pulsar_broker: Broker) -> str:
+    """Create a namespace in which the broker creates no topics by itself."""
+    name = f"public/n-{uuid.uuid4().hex[:8]}"
+    pulsar_broker.request("PUT", f"namespaces/{name}")
+    policy = {"allowAutoTopicCreation": False}
+    pulsar_broker.request("POST", f"namespaces/{name}/autoTopicCreation", policy)
+    return name
 
 
 def test_topic_that_is_deleted_does_not_stop_the_others(
-    plain_broker: Broker, tmp_path: Path
+    pulsar_broker: Broker, peer: Peer, plain_namespace: str, tmp_path: Path
 ) -> None:
-    one, two = new_topic(), new_topic()
+    one, two = (f"persistent://{plain_namespace}/{name}" for name in ("one", "two"))
     for topic in (one, two):
-        plain_broker.request("PUT", f"persistent/public/default/{topic.rpartition('/')[2]}")
-    peer = Peer(plain_broker.service_url)
+        pulsar_broker.request("PUT", topic.replace("://", "/"))
     handler = Poisoned()
-    environ = build_environment(plain_broker.service_url, "", topics=f"{one},{two}")
+    environ = build_environment(pulsar_broker.service_url, "", topics=f"{one},{two}")
     with running(environ, handler, tmp_path / "log") as worker:
         worker.wait_ready()
         wait_until(lambda: all(each.is_connected for each in worker.sources), "both are")
-        path = f"persistent/public/default/{two.rpartition('/')[2]}"
-        plain_broker.request("DELETE", f"{path}?force=true")
+        path = two.replace("://", "/")
+        pulsar_broker.request("DELETE", f"{path}?force=true")
         peer.send(one, [b"g0"])
         wait_until(lambda: handler.done == ["g0"], "the other is consumed")
         wait_until(lambda: not worker.sources[1].is_connected, "the loss is seen")
@@ -302,12 +300,34 @@ def test_topic_that_is_deleted_does_not_stop_the_others(
         wait_until(lambda: "TopicNotFound" in worker.sources[1].problem, "it is told")
         peer.send(one, [b"g1"])
         wait_until(lambda: handler.done == ["g0", "g1"], "the other still is")
-        plain_broker.request("PUT", path)
+        pulsar_broker.request("PUT", path)
         peer.send(two, [b"g2"])
         wait_until(lambda: worker.sources[1].is_connected, "it is back by itself", 40)
         peer.send(two, [b"g3"])
         wait_until(lambda: "g3" in handler.done, "it is consumed again")
-    peer.close()
+
+
+def test_copy_is_stored_as_soon_as_the_broker_can_store_it(
+    pulsar_broker: Broker, peer: Peer, plain_namespace: str, tmp_path: Path
+) -> None:
+    topic, retry_topic = (f"persistent://{plain_namespace}/{name}" for name in ("one", "again"))
+    pulsar_broker.request("PUT", topic.replace("://", "/"))
+    handler = Poisoned()
+    environ = build_environment(
+        pulsar_broker.service_url,
+        topic,
+        retry_strategy="RetryTopic",
+        retry_topic=retry_topic,
+        retry_initial_delay_seconds=3600,
+        retry_max_delay_seconds=3600,
+    )
+    peer.send(topic, [b"p0"])
+    with running(environ, handler, tmp_path / "log") as worker:
+        wait_until(lambda: worker.value("broker_errors_total", operation="retry"), "it is refused")
+        pulsar_broker.request("PUT", retry_topic.replace("://", "/"))
+        wait_until(lambda: worker.handled("retried") == 1, "it is stored")
+
+    assert handler.attempts("p0") == [1]
 
 
 def test_partition_that_cannot_be_subscribed_to_does_not_stop_the_others(

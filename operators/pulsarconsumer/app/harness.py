@@ -141,6 +141,8 @@ class AppProcess:
     def __init__(self, environ: Mapping[str, str], folder: Path) -> None:
         """Start it; its output goes to files in a folder."""
         self.health_port, self.metrics_port = _free_port(), _free_port()
+        # The handler of a test may be in a folder of its own.
+        modules = [environ.get("PYTHONPATH", ""), *sys.path]
         ports = {"HEALTH_PORT": self.health_port, "METRICS_PORT": self.metrics_port}
         name = uuid.uuid4().hex[:6]
         self._out, self._err = folder / f"{name}.out", folder / f"{name}.err"
@@ -149,9 +151,9 @@ class AppProcess:
                 [sys.executable, "-m", "operators.pulsarconsumer.app"],
                 env={
                     "PATH": os.environ.get("PATH", ""),
-                    "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
                     **{f"{PREFIX}{key}": str(port) for key, port in ports.items()},
                     **environ,
+                    "PYTHONPATH": os.pathsep.join(path for path in modules if path),
                 },
                 stdout=out,
                 stderr=err,
@@ -224,10 +226,7 @@ class Notes:
         self.path = folder / "notes"
         self.path.write_text("")
         (folder / "noted_handlers.py").write_text(handlers)
-        self.environ = {
-            "NOTES": str(self.path),
-            "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)]),
-        }
+        self.environ = {"NOTES": str(self.path), "PYTHONPATH": str(folder)}
 
     @property
     def lines(self) -> list[str]:

@@ -132,7 +132,8 @@ class Held:
 
         The broker redelivers messages whose acknowledgment it has not stored into the queue of the
         source, where they may wait for as long as handlers are busy. So the watch ends when a time
-        has passed and the source has found its queue empty afterwards.
+        has passed and the source has found its queue empty afterwards. As many as the queue holds
+        come at a time, so each redelivery extends the watch.
 
         Args:
             source: Whose messages may come again.
@@ -142,8 +143,8 @@ class Held:
             self._watches[source] = _Watch(until)
             self.is_watching = True
 
-    def reconnected(self, source: object, until: float) -> None:
-        """Watch until a time if the connection of a source was lost before."""
+    def extend_watch(self, source: object, until: float) -> None:
+        """Watch a source until a time if its connection was lost before."""
         if source in self._watches:
             self.watch_redeliveries(source, until)
 

@@ -96,11 +96,11 @@ def test_redeliveries_are_recognized_for_each_source() -> None:
     assert not is_recognized(held)
 
 
-def test_redeliveries_are_recognized_for_their_time_after_the_connection_is_back() -> None:
+def test_redeliveries_are_recognized_for_their_time_after_the_watch_was_extended() -> None:
     held = watching("a")
 
-    held.reconnected("a", 50.0)
-    held.reconnected("b", 50.0)  # It never was lost.
+    held.extend_watch("a", 50.0)
+    held.extend_watch("b", 50.0)  # It never was lost.
     held.note_empty("a", 49.0)
     assert is_recognized(held)
     held.note_empty("a", 50.0)

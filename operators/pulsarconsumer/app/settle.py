@@ -32,8 +32,8 @@ from operators.pulsarconsumer.app.settings import Settings
 from operators.pulsarconsumer.app.source import SUBSCRIBE_ERRORS
 from slipway_handler import Pause
 
-_LEAST_COPY_SECONDS: Final = 1.0
-"""Least time before a copy is sent again that could not be stored."""
+_COPY_SECONDS: Final = 1.0
+"""Time before a copy is sent again that could not be stored."""
 _LONGEST_PAUSE: Final = 3600.0
 
 log = structlog.get_logger("settle")
@@ -211,7 +211,7 @@ class Settler:
             self._unsent[message.identity] = partial(
                 self._replace, operation, message, topic, properties, result, delay
             )
-            return self._keep(message, max(self._policy.initial_delay, _LEAST_COPY_SECONDS))
+            return self._keep(message, _COPY_SECONDS)
         # Before the acknowledgment: the broker does not have it if the process is killed now.
         self._journal.remember_copied(message.identity)
         self.succeed(message, result)

@@ -45,7 +45,10 @@ _LONG_CALL_SECONDS: Final = 0.2
 _CAREFUL_SECONDS: Final = 600.0
 """How long each call is recorded after a crash."""
 REDELIVERY_SECONDS: Final = 60.0
-"""How long after a lost connection brokers redeliver, at least; see `Held.watch_redeliveries`."""
+"""How long brokers redeliver after a lost connection, and after each redelivery, at least.
+
+See `Held.watch_redeliveries`.
+"""
 _UNEXPECTED: Final = "Unhandled error, exiting"
 
 log = structlog.get_logger("worker")
@@ -204,7 +207,7 @@ class Worker:
                 self._stopping.wait(delay)
                 delay = min(2 * delay, _LAST_RETRY_SECONDS)
                 continue
-            self._held.reconnected(source, time.monotonic() + REDELIVERY_SECONDS)
+            self._held.extend_watch(source, time.monotonic() + REDELIVERY_SECONDS)
             name = self._settings.subscription_name
             log.info("Consuming", topic=source.name, subscription=name)
             return True
@@ -247,7 +250,11 @@ class Worker:
     def _sort_out(self, source: Source, batch: Sequence[RawMessage]) -> Sequence[RawMessage]:
         """Leave out messages that come again while they are handled, or after that."""
         new, done = self._held.sort_out(batch, self._pending(), copies=source.is_retry)
-        self._held.note_received(source, len(batch), time.monotonic())
+        now = time.monotonic()
+        if len(new) < len(batch):
+            self._held.extend_watch(source, now + REDELIVERY_SECONDS)
+        else:
+            self._held.note_received(source, len(batch), now)
         for raw in done:
             try:
                 source.acknowledge(raw)

@@ -10,6 +10,7 @@ import pytest
 
 from operators.pulsarconsumer.broker.errors import (
     AdminError,
+    AdminForbidden,
     AdminNotFound,
     AdminUnauthorized,
     AdminUnreachable,
@@ -66,9 +67,10 @@ async def test_each_login_is_let_in_and_a_wrong_one_is_not(
         "nobody": trusted,
         "token": replace(trusted, token=strict_broker.token(seconds=-60)),
         "basic": replace(trusted, username=PASSWORD_ROLE, password="guessed"),
-        "mtls": replace(trusted, certificate=read("stranger.crt"), key=read("stranger.key")),
         "oauth2": replace(trusted, key_file=KeyFile(issuer.url, "app", "guessed")),
     }
+    # The broker trusts the authority of the certificate, so it knows who this is.
+    stranger = replace(trusted, certificate=read("stranger.crt"), key=read("stranger.key"))
 
     for name, login in right.items():
         assert await ask(strict_broker.admin_tls_url, login) is None, name
@@ -76,6 +78,7 @@ async def test_each_login_is_let_in_and_a_wrong_one_is_not(
         refusal = await ask(strict_broker.admin_tls_url, login)
         assert isinstance(refusal, AdminUnauthorized), name
         assert "guessed" not in str(refusal)
+    assert isinstance(await ask(strict_broker.admin_tls_url, stranger), AdminForbidden)
 
 
 async def test_certificate_is_trusted_only_for_its_name_and_authority(
