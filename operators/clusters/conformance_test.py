@@ -23,7 +23,6 @@ from libs.contracts.network import FIREWALL, NETWORK
 from operators.clusters.api.v1alpha1 import KubernetesCluster
 from operators.clusters.controller import OPERATOR, build_controller
 from operators.clusters.pretend import PretendWorkloads, drive
-from operators.clusters.rbac import RULES
 from operators.clusters.samples import build_cluster
 from operators.clusters.settings import Settings
 from operators.clusters.workload import Workloads
@@ -77,7 +76,7 @@ class TestClustersConformance(OperatorConformance):
         objects=build_objects,
         change=build_change(),
         children=(INSTANCE, IP_CLAIM, FIREWALL, SERVICE, ENDPOINT_SLICE, SECRET),
-        rules=RULES,
+        rules=OPERATOR.rules(),
         drive=drive,
         settings={"api_poll_seconds": 3600},
         # The groups of what a cluster is made of end one after the other.

@@ -55,6 +55,7 @@ from operators.clusters.status import Refusal, build_final_status, build_status
 from operators.clusters.upgrade import SetProxyVersion, SetVersion
 from operators.clusters.workload import Access, KubernetesWorkloads, Workloads
 
+_WRITES: Final = ("create", "patch", "delete")
 _KUBECONFIG_LIFETIME: Final = timedelta(days=365)
 _JOIN_LIFETIME: Final = timedelta(hours=24)
 _MOST_REFUSALS: Final = 3
@@ -116,14 +117,30 @@ def build_controller(settings: Settings, connect: Connect | None = None) -> Cont
         finalizer=FINALIZER,
         close=reconciler.close,
     )
-    for kind in (INSTANCE, OPERATION, IP_CLAIM, FIREWALL):
-        controller.owns(kind, optional=True)
-    for kind in (SERVICE, ENDPOINT_SLICE, SECRET):
+    for kind, why in (
+        (INSTANCE, "create and delete the machines of nodes"),
+        (IP_CLAIM, "claim the address of the API server"),
+        (FIREWALL, "protect nodes"),
+    ):
+        controller.owns(kind, optional=True, writes=_WRITES, why=why)
+    controller.owns(OPERATION, optional=True, writes=("create", "delete"), why="rebuild nodes")
+    for kind, why in (
+        (SERVICE, "route traffic to the API server, including from within this cluster"),
+        (ENDPOINT_SLICE, "list the nodes that serve the API"),
+        (SECRET, "store certificate authorities, kubeconfigs and the user data of nodes"),
+    ):
         # Other objects of these kinds are not read: a name conflict shows at the create.
-        controller.owns(kind, label_selector=f"{MANAGED_BY}={ID}")
-    controller.watches(CONFIG_MAP, map_addon, label_selector=f"{ADDON_LABEL}=true")
+        controller.owns(kind, label_selector=f"{MANAGED_BY}={ID}", writes=_WRITES, why=why)
+    controller.watches(
+        CONFIG_MAP,
+        map_addon,
+        label_selector=f"{ADDON_LABEL}=true",
+        why="read the manifests of addons",
+    )
     controller.watches(OPERATION, map_operation, optional=True)
-    return controller.watches(NETWORK, map_network, optional=True)
+    return controller.watches(
+        NETWORK, map_network, optional=True, why="check that guests have addresses of their own"
+    )
 
 
 class Reconciler:

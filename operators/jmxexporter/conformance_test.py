@@ -14,7 +14,6 @@ from libs.common.testing.outcome import Run
 from operators.jmxexporter.api.v1alpha1 import PrometheusJmxExporter
 from operators.jmxexporter.controller import OPERATOR
 from operators.jmxexporter.pods import Pod
-from operators.jmxexporter.rbac import RULES
 from operators.jmxexporter.samples import (
     build_config_map,
     build_exporter,
@@ -42,7 +41,7 @@ class TestJmxExporterConformance(OperatorConformance):
         children=(POD, SERVICE, ENDPOINT_SLICE),
         foreign=(POD,),
         outliving=(POD,),
-        rules=RULES,
+        rules=OPERATOR.rules(),
         world=build_world,
         drive=run_injectors,
     )

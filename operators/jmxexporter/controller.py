@@ -11,6 +11,7 @@ from libs.common.conditions import conditions_of, parse_time
 from libs.common.kinds import CONFIG_MAP, ENDPOINT_SLICE, POD, SERVICE, Key
 from libs.common.labels import MANAGED_BY
 from libs.common.plan import Outcome
+from libs.common.rbac import grant
 from libs.common.runtime import Context, Controller, Operator, Result
 from operators.jmxexporter import gauges
 from operators.jmxexporter.api.reasons import ConditionType, Reason
@@ -48,6 +49,7 @@ from operators.jmxexporter.status import build_status
 from operators.jmxexporter.webhook import build_webhooks
 
 _OURS: Final = f"{MANAGED_BY}={ID}"
+_WRITES: Final = ("create", "patch", "delete")
 _AT_ONCE: Final = 0.01
 _POLL_SECONDS: Final = 5.0
 """Seconds between two looks at a deletion, which ends by time at the latest."""
@@ -56,7 +58,7 @@ _POLL_SECONDS: Final = 5.0
 def build_controller(settings: Settings) -> Controller:
     """Build the controller of PrometheusJmxExporter."""
     reconciler = Reconciler(settings)
-    return (
+    controller = (
         Controller(
             ID,
             primary=PROMETHEUS_JMX_EXPORTER,
@@ -72,13 +74,31 @@ def build_controller(settings: Settings) -> Controller:
             transform=shrink_pod,
             source="reflector",
             indexes={BY_EXPORTER: index_pod_by_exporter},
+            writes=("patch",),
+            why="find the pods with JVMs, read the reports of injectors, annotate for Prometheus",
         )
-        .watches(CONFIG_MAP, map_config_map, source="reflector")
-        .owns(SERVICE, source="reflector", label_selector=_OURS)
-        .owns(ENDPOINT_SLICE, source="reflector", label_selector=_OURS)
-        .owns(SERVICE_MONITOR, source="reflector", label_selector=_OURS, optional=True)
-        .owns(POD_MONITOR, source="reflector", label_selector=_OURS, optional=True)
+        .watches(
+            CONFIG_MAP,
+            map_config_map,
+            source="reflector",
+            why="read configurations of the exporter",
+        )
     )
+    for kind, optional, field in (
+        (SERVICE, False, "service"),
+        (ENDPOINT_SLICE, False, "service"),
+        (SERVICE_MONITOR, True, "service.monitor"),
+        (POD_MONITOR, True, "podMonitor"),
+    ):
+        controller.owns(
+            kind,
+            source="reflector",
+            label_selector=_OURS,
+            optional=optional,
+            writes=_WRITES,
+            why=f"manage the {kind.kind} of spec.{field}",
+        )
+    return controller
 
 
 class Reconciler:
@@ -214,6 +234,14 @@ OPERATOR: Final = Operator(
     ID,
     Settings,
     (build_controller,),
+    permissions=(
+        grant(
+            POD,
+            "patch",
+            subresource="ephemeralcontainers",
+            why="add injectors to pods with JVMs",
+        ),
+    ),
     metrics=METRICS,
     runnables=(build_webhooks,),
     summary="Serves the metrics of running JVMs for Prometheus, without a restart.",

@@ -13,7 +13,6 @@ from libs.common.testing.conformance import OperatorConformance, Subject
 from libs.common.testing.fakeapi import FakeApi
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer
 from operators.pulsarconsumer.controller import OPERATOR
-from operators.pulsarconsumer.rbac import RULES
 from operators.pulsarconsumer.recorded_broker import RecordedBroker, RecordedTopic
 from operators.pulsarconsumer.samples import build_manifest, build_rollout
 
@@ -86,7 +85,7 @@ class TestConsumerWithoutBrokerConformance(OperatorConformance):
         objects=build_plain,
         change={"spec": {"replicas": 3, "topic": "other"}},
         children=(DEPLOYMENT,),
-        rules=RULES,
+        rules=OPERATOR.rules(),
         drive=run_deployments,
         settings=SETTINGS,
         horizon=HORIZON,
@@ -100,7 +99,7 @@ class TestEndingConsumerConformance(OperatorConformance):
         objects=build_ending,
         change={"spec": {"autoscaling": {"maxReplicas": 1}}},
         children=(DEPLOYMENT,),
-        rules=RULES,
+        rules=OPERATOR.rules(),
         drive=run_and_end,
         settings=SETTINGS,
         alone=True,

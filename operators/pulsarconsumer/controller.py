@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from libs.common.errors import TerminalError
-from libs.common.kinds import DEPLOYMENT, Key, is_deleting, uid_of
+from libs.common.kinds import DEPLOYMENT, SECRET, Key, is_deleting, uid_of
 from libs.common.ownership import is_controlled_by
 from libs.common.plan import Delete, Outcome
+from libs.common.rbac import grant
 from libs.common.runtime import Context, Controller, Operator, Result
 from operators.pulsarconsumer.api.consuming import DeletionPolicy
 from operators.pulsarconsumer.api.scaling import ScalingEngine
@@ -82,9 +83,15 @@ def build_controller(settings: Settings) -> Controller:
         finalizer=FINALIZER,
         needs_finalizer=needs_finalizer,
         close=reconciler.close,
-    ).owns(DEPLOYMENT, source="reflector")
-    for kind in SIDE_KINDS:
-        controller.owns(kind, source="reflector", optional=kind in OPTIONAL_KINDS)
+    )
+    for kind in (DEPLOYMENT, *SIDE_KINDS):
+        controller.owns(
+            kind,
+            source="reflector",
+            optional=kind in OPTIONAL_KINDS,
+            writes=("create", "patch", "delete"),
+            why=f"manage the {kind.kind} of a PulsarConsumer",
+        )
     return controller
 
 
@@ -390,6 +397,8 @@ OPERATOR: Final = Operator(
     ID,
     Settings,
     (build_controller,),
+    # One by one, by name: there is no list and no watch, so no Secret is held that nobody names.
+    permissions=(grant(SECRET, "get", why="read the credentials for brokers"),),
     metrics=METRICS,
     summary="Runs and scales consumers of a Pulsar topic for each PulsarConsumer.",
 )

@@ -38,7 +38,6 @@ from operators.clusters.naming import (
     kubeconfig_name,
     user_data_name,
 )
-from operators.clusters.rbac import RULES
 from tools.sweep.faults import is_foreign
 from tools.sweep.modes import Mode
 from tools.sweep.outside import Outside
@@ -397,7 +396,7 @@ WORKLOADS: Final = (
     Workload(
         id="cluster",
         operator=OPERATOR,
-        rules=RULES,
+        rules=OPERATOR.rules(),
         crds=_CRDS,
         primary=KUBERNETES_CLUSTER,
         children=_CHILDREN,
@@ -420,7 +419,7 @@ WORKLOADS: Final = (
     Workload(
         id="upgrade",
         operator=OPERATOR,
-        rules=RULES,
+        rules=OPERATOR.rules(),
         crds=_CRDS,
         primary=KUBERNETES_CLUSTER,
         children=_CHILDREN,

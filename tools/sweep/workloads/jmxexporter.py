@@ -27,7 +27,6 @@ from operators.jmxexporter.controller import OPERATOR
 from operators.jmxexporter.discovery import POD_MONITOR, SERVICE_MONITOR
 from operators.jmxexporter.naming import OWNER, PORT, PREFIX
 from operators.jmxexporter.pods import Pod
-from operators.jmxexporter.rbac import RULES
 from operators.jmxexporter.samples import (
     answer_well,
     build_config_map,
@@ -169,7 +168,7 @@ WORKLOADS: Final = (
     Workload(
         id="serve",
         operator=OPERATOR,
-        rules=RULES,
+        rules=OPERATOR.rules(),
         crds=(
             build_crd(PrometheusJmxExporter),
             build_open_crd(SERVICE_MONITOR),

@@ -23,7 +23,6 @@ from libs.common.kinds import (
 )
 from operators.pulsarconsumer.api.v1 import PULSAR_CONSUMER, PulsarConsumer
 from operators.pulsarconsumer.controller import OPERATOR
-from operators.pulsarconsumer.rbac import RULES
 from operators.pulsarconsumer.recorded_broker import RecordedBroker, RecordedTopic
 from operators.pulsarconsumer.resources import (
     HORIZONTAL_POD_AUTOSCALER,
@@ -255,7 +254,7 @@ def _build(name: str, phases: tuple[Phase, ...]) -> Workload:
     return Workload(
         id=name,
         operator=OPERATOR,
-        rules=RULES,
+        rules=OPERATOR.rules(),
         crds=(
             build_crd(PulsarConsumer),
             *map(build_open_crd, (POD_MONITOR, SCALED_OBJECT, TRIGGER_AUTHENTICATION)),
