@@ -6,6 +6,8 @@ too: `Stopped` flashes, two launcher pods, disks that fill, nodes that are silen
 
 from __future__ import annotations
 
+from functools import partial
+
 from libs.common.client import ANY_ANSWER
 from libs.common.conditions import find_condition
 from libs.common.kinds import EVENT, LEASE, Manifest, build_object
@@ -140,7 +142,8 @@ async def test_cancelled_migration_is_given_up(cloud: Cloud) -> None:
     assert status["phase"] == "Cancelled"
     assert (cloud.run().uid, cloud.run().node_name) == (before.uid, before.node_name)
     assert not cloud.run().migrating
-    assert cloud.api.objects(VIRTUAL_MACHINE_INSTANCE_MIGRATION) == []
+    left = partial(cloud.api.objects, VIRTUAL_MACHINE_INSTANCE_MIGRATION)
+    await cloud.compute.eventually(lambda: left() == [], "KubeVirt lets the migration go")
 
 
 async def test_migration_of_somebody_else_is_waited_for(cloud: Cloud) -> None:

@@ -16,16 +16,12 @@ from libs.common.testing.harness import OperatorHarness
 from operators.ipam.api import RESOURCES
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.controller import OPERATOR
-from operators.ipam.pretend import (
-    CILIUM,
-    KUBE_VIP,
-    attach_load_balancer,
-    read_annotation,
-    refuse_by_event,
-)
 from operators.ipam.samples import build_claim, build_pool
 from operators.ipam.settings import Announcement
 from operators.ipam.shown import claim_of
+from tools.kubevirt_sim.instant_balancer import announce, attach_load_balancer
+from tools.kubevirt_sim.load_balancer import MODE
+from tools.kubevirt_sim.settings import LoadBalancer
 
 SERVED = Key("default", "web-ip")
 PLAIN = {"kind": "Address", "address": "10.0.0.7"}
@@ -73,15 +69,15 @@ def told(api: FakeApi, condition: str) -> tuple[str, str, str]:
 
 
 @pytest.mark.parametrize(
-    ("announcement", "annotation"),
+    ("announcement", "kind"),
     [
-        (Announcement.METALLB, "metallb.io/loadBalancerIPs"),
-        (Announcement.CILIUM, CILIUM),
-        (Announcement.KUBE_VIP, KUBE_VIP),
+        (Announcement.METALLB, "MetalLB"),
+        (Announcement.CILIUM, "Cilium"),
+        (Announcement.KUBE_VIP, "KubeVip"),
     ],
 )
 async def test_address_is_bound_once_the_load_balancer_reports_it(
-    api: FakeApi, run: Run, announcement: Announcement, annotation: str
+    api: FakeApi, run: Run, announcement: Announcement, kind: LoadBalancer
 ) -> None:
     async with run(announcement) as harness:
         await harness.eventually(lambda: told(api, "Announced")[0] == "False", "not yet")
@@ -89,8 +85,7 @@ async def test_address_is_bound_once_the_load_balancer_reports_it(
         assert told(api, "Bound")[:2] == ("False", "WaitingForLoadBalancer")
         assert "203.0.113.0 for Service web-ip" in told(api, "Bound")[2]
 
-        attach_load_balancer(api, read_annotation(annotation, "198.51.100.9"))
-        api.patch(SERVICE, SERVED, {"metadata": {"labels": {"seen": "yes"}}})
+        announce(api, kind)
         await harness.eventually(lambda: told(api, "Bound")[:2] == ("True", "Bound"), "announced")
         assert told(api, "Announced")[:2] == ("True", "Announced")
 
@@ -99,12 +94,12 @@ async def test_load_balancer_that_reads_another_annotation_announces_another_add
     api: FakeApi, run: Run
 ) -> None:
     """Two claims could be announced at one address while the ledger has it once."""
-    attach_load_balancer(api, read_annotation(CILIUM, "198.51.100.9"))
+    attach_load_balancer(api, "Cilium")
     async with run(Announcement.METALLB) as harness:
         await harness.eventually(lambda: told(api, "Announced")[1] == "OtherAddress", "another")
 
     assert told(api, "Bound")[:2] == ("False", "OtherAddress")
-    assert "announces 198.51.100.9 for Service web-ip instead of 203.0.113.0" in (
+    assert "announces 198.51.100.1 for Service web-ip instead of 203.0.113.0" in (
         told(api, "Bound")[2]
     )
 
@@ -131,7 +126,8 @@ async def test_refusal_of_metallb_is_quoted_from_its_event(
     refusal = 'Failed to allocate IP for "default/web-ip": ["203.0.113.0"] is not allowed in config'
     async with run(Announcement.METALLB) as harness:
         await harness.eventually(lambda: told(api, "Announced")[1] != "", "it is told")
-        refuse_by_event(api, SERVED, refusal)
+        api.patch(SERVICE, SERVED, {"metadata": {"annotations": {MODE: "refuse"}}})
+        announce(api)
         clock.seconds = 60
         await harness.restart()
         await harness.eventually(lambda: told(api, "Announced")[1] == "Refused", "it is refused")
@@ -162,7 +158,7 @@ async def test_what_nobody_reports_is_unknown_and_keeps_no_address_from_being_bo
 async def test_load_balancer_without_an_annotation_is_asked_by_the_field(
     api: FakeApi, run: Run
 ) -> None:
-    attach_load_balancer(api, lambda service: [service["spec"]["loadBalancerIP"]])
+    attach_load_balancer(api)
     async with run(Announcement.LOAD_BALANCER_IP) as harness:
         await harness.eventually(lambda: told(api, "Announced")[0] == "True", "it is announced")
 

@@ -25,9 +25,9 @@ from operators.ipam.api import RESOURCES
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.controller import OPERATOR
-from operators.ipam.pretend import announce
 from operators.ipam.rbac import RULES
 from operators.ipam.samples import build_claim, build_pool
+from tools.kubevirt_sim.instant_balancer import announce
 
 ENDING = Key("default", "ending")
 CRDS = tuple(build_crd(model) for model in RESOURCES)

@@ -11,8 +11,8 @@ from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.harness import OperatorHarness
 from operators.ipam.api import RESOURCES
 from operators.ipam.controller import OPERATOR
-from operators.ipam.pretend import attach_load_balancer
 from tools.kubevirt_sim.fixtures import kubevirt_sim
+from tools.kubevirt_sim.instant_balancer import attach_load_balancer
 
 __all__ = ["api", "harness", "kubevirt_sim"]
 

@@ -24,8 +24,8 @@ from operators.ipam.api import RESOURCES
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM
 from operators.ipam.controller import OPERATOR
-from operators.ipam.pretend import attach_load_balancer
 from operators.ipam.samples import build_claim, build_instance, build_pool
+from tools.kubevirt_sim.instant_balancer import attach_load_balancer
 from tools.kubevirt_sim.samples import build_machine, build_migration
 from tools.kubevirt_sim.simulator import KubeVirtSim
 

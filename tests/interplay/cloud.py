@@ -29,8 +29,8 @@ from operators.compute.api import RESOURCES as COMPUTE_RESOURCES
 from operators.compute.controller import OPERATOR as COMPUTE
 from operators.ipam.api import RESOURCES as IPAM_RESOURCES
 from operators.ipam.controller import OPERATOR as IPAM
-from operators.ipam.pretend import attach_load_balancer
 from tools.kubevirt_sim.attach import attach
+from tools.kubevirt_sim.instant_balancer import attach_load_balancer
 from tools.kubevirt_sim.simulator import KubeVirtSim
 from tools.kubevirt_sim.timing import Timing
 

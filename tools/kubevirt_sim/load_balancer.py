@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from libs.common.kinds import CORE_EVENT, SERVICE, Manifest, build_object, key_of, uid_of
@@ -92,24 +93,30 @@ def announced(service: Mapping[str, Any]) -> list[str]:
 
 
 def _refuse(ctx: Context, service: Manifest, kind: LoadBalancer) -> list[Step]:
-    """Report a refusal as MetalLB does: by an Event alone."""
-    name = f"{ctx.key.name}.{uid_of(service)[:8]}"
-    if kind != "MetalLB" or any(key_of(each).name == name for each in ctx.list(CORE_EVENT)):
+    refusal = build_refusal(service, kind, ctx.now())
+    if refusal is None or any(key_of(each) == key_of(refusal) for each in ctx.list(CORE_EVENT)):
         return []
+    return [Create(CORE_EVENT, refusal, ours=lambda _: True)]
+
+
+def build_refusal(service: Mapping[str, Any], kind: LoadBalancer, now: datetime) -> Manifest | None:
+    """Build the Event by which MetalLB refuses a Service; None for others, which write none."""
+    if kind != "MetalLB":
+        return None
+    key = key_of(service)
     asked = text_map_at(service, "metadata", "annotations").get(ANNOTATIONS[kind], "")
-    event = build_object(CORE_EVENT, name, ctx.key.namespace) | {
+    return build_object(CORE_EVENT, f"{key.name}.{uid_of(service)[:8]}", key.namespace) | {
         "involvedObject": {
             "apiVersion": "v1",
             "kind": "Service",
-            "namespace": ctx.key.namespace,
-            "name": ctx.key.name,
+            "namespace": key.namespace,
+            "name": key.name,
             "uid": uid_of(service),
         },
         "type": "Warning",
         "reason": "AllocationFailed",
-        "message": f'Failed to allocate IP for "{ctx.key}": ["{asked}"] is not allowed in config',
+        "message": f'Failed to allocate IP for "{key}": ["{asked}"] is not allowed in config',
         "source": {"component": "metallb-controller"},
-        "firstTimestamp": render_time(ctx.now()),
-        "lastTimestamp": render_time(ctx.now()),
+        "firstTimestamp": render_time(now),
+        "lastTimestamp": render_time(now),
     }
-    return [Create(CORE_EVENT, event, ours=lambda _: True)]

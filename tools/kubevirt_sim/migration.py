@@ -41,6 +41,7 @@ class Scene:
         vmi: Its instance; None when there is none.
         pods: Launcher pods of the instance.
         others: Other migrations that are under way.
+        leaving: How many of them leave the node of the instance.
         copy: How the copy goes.
         left: Returns the remaining time of a step.
         pending_limit: Seconds that it waits for a node.
@@ -51,6 +52,7 @@ class Scene:
     vmi: Manifest | None
     pods: Sequence[Manifest]
     others: Sequence[Manifest]
+    leaving: int
     copy: Copy
     left: Watch
     pending_limit: float
@@ -95,7 +97,11 @@ def plan_migration(migration: Manifest, scene: Scene) -> MigrationPlan:
     if is_deleting(migration) and phase != MigrationPhase.RUNNING:
         return _fail(migration, scene, "Migration is aborted", aborted=True)
     if phase == MigrationPhase.UNSET:
-        return MigrationPlan(status=_move(migration, MigrationPhase.PENDING, scene))
+        source = find_launcher(vmi, scene.pods)
+        status = _move(migration, MigrationPhase.PENDING, scene)
+        if source is not None:
+            status["migrationState"] = {"sourcePod": source["metadata"]["name"]}
+        return MigrationPlan(status=status)
     if phase == MigrationPhase.PENDING:
         return _plan_pending(migration, vmi, scene)
     target = find_target(migration, scene.pods)
@@ -152,15 +158,9 @@ def _plan_pending(migration: Manifest, vmi: Manifest, scene: Scene) -> Migration
         return MigrationPlan(status=_move(migration, MigrationPhase.SCHEDULING, scene))
     if text_at(vmi, "status", "phase") != VmiPhase.RUNNING:
         return _NOTHING
-    node = text_at(vmi, "status", "nodeName")
     name = text_at(migration, "spec", "vmiName")
     same = [other for other in scene.others if text_at(other, "spec", "vmiName") == name]
-    leaving = [
-        other
-        for other in scene.others
-        if text_at(other, "status", "migrationState", "sourceNode") == node
-    ]
-    if same or len(scene.others) >= CLUSTER_LIMIT or len(leaving) >= NODE_LIMIT:
+    if same or len(scene.others) >= CLUSTER_LIMIT or scene.leaving >= NODE_LIMIT:
         # Its turn comes with the end of another one, which is an event.
         return _NOTHING
     return MigrationPlan(create_target=True)
@@ -233,7 +233,8 @@ def _plan_copy(migration: Manifest, vmi: Manifest, scene: Scene, target: Manifes
     state = map_at(vmi, "status", "migrationState")
     if state.get("completed") is True:
         phase = MigrationPhase.FAILED if state.get("failed") else MigrationPhase.SUCCEEDED
-        return MigrationPlan(status=_move(migration, phase, scene, state))
+        aborted = bool(state.get("abortRequested"))
+        return MigrationPlan(status=_move(migration, phase, scene, aborted=aborted))
     if is_deleting(migration):
         if not state.get("abortRequested"):
             return _change_state(vmi, abortRequested=True, abortStatus="Aborting")
@@ -265,8 +266,14 @@ def _arrive(vmi: Manifest, scene: Scene, target: Manifest) -> MigrationPlan:
 
 
 def _finish(migration: Manifest, scene: Scene) -> MigrationPlan:
-    """Clear up after the end: the pod that the guest is not in has nothing left to do."""
+    """Copy the state of the instance, then end the pod that the guest is not in.
+
+    KubeVirt copies the state only here, so a migration that has just failed gives no reason yet.
+    """
     vmi, state = scene.vmi, map_at(migration, "status", "migrationState")
+    found = map_at(vmi or {}, "status", "migrationState")
+    if text_at(found, "migrationUid") == uid_of(migration) and found != state:
+        return MigrationPlan(status={**migration["status"], "migrationState": dict(found)})
     well = text_at(migration, "status", "phase") == MigrationPhase.SUCCEEDED
     if well:
         name = text_at(state, "sourcePod")
@@ -288,7 +295,10 @@ def _holds_guest(vmi: Manifest | None, target: Manifest) -> bool:
 def _fail(
     migration: Manifest, scene: Scene, reason: str, *, aborted: bool = False
 ) -> MigrationPlan:
-    """Plan the failure of a migration; the status of the instance is written first."""
+    """Plan the failure of a migration; the status of the instance is written first.
+
+    Before the instance knows of the migration, nothing but an Event gives the reason.
+    """
     vmi = scene.vmi
     held = map_at(vmi or {}, "status", "migrationState")
     ours = text_at(held, "migrationUid") == uid_of(migration)
@@ -300,8 +310,7 @@ def _fail(
         if aborted:
             end |= {"abortRequested": True, "abortStatus": "Succeeded"}
         return _change_state(vmi, **end)
-    state = dict(held) if ours else {"failureReason": reason, "failed": True, "completed": True}
-    return MigrationPlan(status=_move(migration, MigrationPhase.FAILED, scene, state))
+    return MigrationPlan(status=_move(migration, MigrationPhase.FAILED, scene, aborted=aborted))
 
 
 def _change_state(vmi: Manifest, **fields: object) -> MigrationPlan:
@@ -314,21 +323,17 @@ def _move(
     migration: Manifest,
     phase: MigrationPhase,
     scene: Scene,
-    state: Mapping[str, Any] | None = None,
+    *,
+    aborted: bool = False,
 ) -> Manifest:
     status = dict(migration.get("status") or {})
     times = [
         *(status.get("phaseTransitionTimestamps") or ()),
         {"phase": str(phase), "phaseTransitionTimestamp": render_time(scene.now)},
     ]
-    shown = state if state is not None else map_at(scene.vmi or {}, "status", "migrationState")
-    if text_at(shown, "migrationUid") in ("", uid_of(migration)) and shown:
-        status["migrationState"] = dict(shown)
-    conditions = []
-    if state is not None and state.get("abortRequested"):
-        conditions.append(build_condition("migrationAbortRequested", True))
-    if conditions:
+    if aborted:
         held = status.get("conditions") or ()
+        conditions = [build_condition("migrationAbortRequested", True)]
         status["conditions"] = merge_conditions(held, conditions, scene.now)
     return {**status, "phase": str(phase), "phaseTransitionTimestamps": times}
 

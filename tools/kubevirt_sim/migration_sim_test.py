@@ -6,6 +6,7 @@ import pytest
 
 from libs.common.errors import ApiError, NotFound
 from libs.common.kinds import NODE, POD, Key, Manifest
+from libs.common.reading import text_at
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.contracts.cdi import DATA_VOLUME
@@ -131,7 +132,27 @@ async def test_failed_migration_leaves_the_guest_where_it_is(kubevirt_sim: KubeV
     assert (after.uid, after.node_name, after.ready) == (before.uid, before.node_name, True)
     assert after.migration is not None and after.migration.failed and not after.migrating
     assert moved.phase == "Failed"
+    assert (
+        moved.state is not None and moved.state.failure_reason == "Live migration failed: injected"
+    )
     assert list(after.active_pods) == list(before.active_pods)
+
+
+async def test_reason_of_a_failure_follows_the_phase(
+    kubevirt_sim: KubeVirtSim, history: History
+) -> None:
+    """As in `updateStatus` of KubeVirt's migration controller: only a final one gets the state."""
+
+    def read(manifest: Manifest) -> tuple[str, str]:
+        reason = text_at(manifest, "status", "migrationState", "failureReason")
+        return phase_of(manifest), reason
+
+    await run(kubevirt_sim)
+    await kubevirt_sim.client.create(MIGRATION, build_migration(guest={"migration": "fail"}))
+    await kubevirt_sim.settled()
+
+    seen = history.seen(MIGRATION, "move", read)
+    assert seen[-2:] == [("Failed", ""), ("Failed", "Live migration failed: injected")]
 
 
 async def test_deleted_migration_is_aborted(timed_sim: KubeVirtSim, clock: FakeClock) -> None:

@@ -129,12 +129,22 @@ def _look(ctx: Context, migration: Manifest, stage: Stage) -> Scene:
         vmi=vmi,
         pods=ctx.indexed(POD, BY_INSTANCE, uid_of(vmi)) if vmi is not None else [],
         others=others,
+        leaving=sum(
+            _leaves(ctx, other, text_at(vmi or {}, "status", "nodeName")) for other in others
+        ),
         copy=Copy.parse(migration, vmi or {}, stage.timing),
         left=stage.watch(uid_of(migration)),
         pending_limit=stage.timing.migration_pending,
         silent=any(node is not None and is_silent(node) for node in nodes),
         now=ctx.now(),
     )
+
+
+def _leaves(ctx: Context, migration: Manifest, node: str) -> bool:
+    """Return whether a migration moves an instance away from a node."""
+    key = Key(key_of(migration).namespace, text_at(migration, "spec", "vmiName"))
+    status = map_at(ctx.get(VIRTUAL_MACHINE_INSTANCE, key) or {}, "status")
+    return node in (text_at(status, "nodeName"), text_at(status, "migrationState", "sourceNode"))
 
 
 def _build_steps(
