@@ -110,12 +110,12 @@ def read_manifests(data: Mapping[str, str]) -> list[Manifest]:
 
 def _read_documents(key: str, text: str) -> Iterator[Manifest]:
     try:
-        documents = list(fastyaml.load_all(text))
+        documents = list(fastyaml.load_manifests(text))
     except yaml.YAMLError as err:
         mark = getattr(err, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark is not None else ""
         raise BadAddon(f"{key} is not valid YAML{where}") from err
-    _check_size(key, documents)
+    _check_values(key, documents)
     for number, document in enumerate(documents, 1):
         is_list = isinstance(document, dict) and str(document.get("kind")).endswith("List")
         items = document.get("items") if is_list else None
@@ -129,7 +129,8 @@ def _read_documents(key: str, text: str) -> Iterator[Manifest]:
             yield item
 
 
-def _check_size(key: str, value: Any) -> None:
+def _check_values(key: str, value: Any) -> None:
+    """Refuse what JSON does not have, and more values than anybody writes."""
     waiting, count = [value], 0
     while waiting:
         held = waiting.pop()
@@ -137,6 +138,11 @@ def _check_size(key: str, value: Any) -> None:
         if count > _LARGEST:
             raise BadAddon(f"{key} has more than {_LARGEST} values")
         if isinstance(held, dict):
+            # Numbers and booleans become strings, as in kubectl.
+            if not all(isinstance(name, str | int | float) for name in held):
+                raise BadAddon(f"{key} has a key that is not a string; put it in quotes")
             waiting.extend(held.values())
         elif isinstance(held, list):
             waiting.extend(held)
+        elif not isinstance(held, str | int | float | None):
+            raise BadAddon(f"{key} has a value of a type that JSON does not have; remove its tag")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from operators.clusters.addons import (
     BadAddon,
@@ -130,3 +133,45 @@ def test_yaml_that_unfolds_without_end_is_refused() -> None:
 
     with pytest.raises(BadAddon, match="more than"):
         read_manifests({"cni.yaml": "\n".join(lines)})
+
+
+HEAD = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
+
+
+def test_scalars_are_read_as_kubectl_reads_them() -> None:
+    text = f"{HEAD}data: {{date: 2024-01-01, bad: 2024-13-45, ports: 22:22, size: 0x10, open: yes}}"
+    (manifest,) = read_manifests({"a.yaml": text})
+
+    texts = {"date": "2024-01-01", "bad": "2024-13-45", "ports": "22:22"}
+    assert manifest["data"] == {**texts, "size": 16, "open": True}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "!!binary aGk=",
+        "!!set {a}",
+        "!!timestamp x",
+        "!!timestamp 2024-01-01",
+        "!!int x",
+        "{!!binary aGk=: a}",
+    ],
+)
+def test_value_that_json_does_not_have_is_refused(value: str) -> None:
+    with pytest.raises(BadAddon, match=r"a\.yaml"):
+        read_manifests({"a.yaml": f"{HEAD}data: {value}"})
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(
+        st.sampled_from([*"{}[]:,-?!&*|>'\"%@`#\n \t0aé", "!!", "<<", "---\n", "2024-01-01", "~"]),
+        max_size=12,
+    )
+)
+def test_any_text_is_read_as_json_or_refused(parts: list[str]) -> None:
+    try:
+        found = read_manifests({"a.yaml": f"{HEAD}data: {''.join(parts)}"})
+    except BadAddon:
+        return
+    json.dumps(found)
