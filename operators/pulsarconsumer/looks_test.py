@@ -102,7 +102,9 @@ async def test_topics_of_the_consumers_are_created_by_the_operator(
     broker.creates_topics = False
     retry, dead = (f"my-topic-my-subscription-{suffix}" for suffix in ("RETRY", "DLQ"))
 
-    api.create(build(broker, retry={}, deadLetter={"subscriptionName": "review"}))
+    api.create(
+        build(broker, retry={"strategy": "RetryTopic"}, deadLetter={"subscriptionName": "review"})
+    )
     await harness.eventually(lambda: len(broker.topics) == 3)
     await harness.settled()
 

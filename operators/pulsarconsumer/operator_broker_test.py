@@ -93,7 +93,7 @@ async def test_message_that_becomes_due_later_is_not_stranded_at_zero(
     """The broker does not report that a message becomes due while no consumer is connected."""
     topic = new_topic()
     scaling = {"maxReplicas": 2, "pollSeconds": 1, "cooldownSeconds": 1}
-    retry = {"initialDelaySeconds": 8, "maxDelaySeconds": 8}
+    retry = {"strategy": "RetryTopic", "initialDelaySeconds": 8, "maxDelaySeconds": 8}
     handler = "operators.pulsarconsumer.app.harness:fail_first_attempt"
     shown = {"handler": handler, "messageLog": {"samplePercent": 100}}
     spec = {"retry": retry, **shown} if kind == "retry" else {}

@@ -82,7 +82,7 @@ async def test_failed_messages_are_retried_and_kept(
             topic,
             replicas=1,
             subscription={"create": "Operator"},
-            retry={"maxAttempts": 2},
+            retry={"strategy": "RetryTopic", "maxAttempts": 2},
             deadLetter={"subscriptionName": "review"},
             handler="operators.pulsarconsumer.app.harness:fail_first_attempt",
             messageLog={"samplePercent": 100},
@@ -145,7 +145,8 @@ async def test_subscriptions_of_an_earlier_spec_are_reported_then_deleted(
     first, second = new_topic(), new_topic()
     for topic in (first, second):
         broker.request("PUT", f"persistent/public/default/{topic}")
-    api.create(build(broker, first, replicas=1, subscription={"create": "Operator"}, retry={}))
+    spec = {"subscription": {"create": "Operator"}, "retry": {"strategy": "RetryTopic"}}
+    api.create(build(broker, first, replicas=1, **spec))
     peer = Peer(broker.service_url)
     async with playing(api, tmp_path):
         await harness.eventually(

@@ -43,7 +43,9 @@ def recorded(*topics: str, name: str = "s", **spec: Any) -> PulsarConsumer:
 
 
 def test_spec_uses_a_subscription_on_each_topic_and_on_the_retry_topic() -> None:
-    consumer = parse_consumer(topic=None, topics=["a", "public/default/b"], retry={})
+    consumer = parse_consumer(
+        topic=None, topics=["a", "public/default/b"], retry={"strategy": "RetryTopic"}
+    )
 
     names = [each.topic for each in list_subscriptions(consumer)]
 
@@ -57,11 +59,15 @@ def test_spec_uses_a_subscription_on_each_topic_and_on_the_retry_topic() -> None
         (["a"], {"topic": "b"}, ["a"]),
         (
             ["a", "b", "a-s-RETRY"],
-            {"topic": None, "topics": ["b", "a"], "retry": {}},
+            {"topic": None, "topics": ["b", "a"], "retry": {"strategy": "RetryTopic"}},
             ["a-s-RETRY"],
         ),
         (["a", "a-s-RETRY"], {"topic": "a", "retry": {"strategy": "NegativeAck"}}, ["a-s-RETRY"]),
-        (["a", "a-s-RETRY"], {"topic": "a", "retry": {"topic": "a-s-RETRY"}}, []),
+        (
+            ["a", "a-s-RETRY"],
+            {"topic": "a", "retry": {"strategy": "RetryTopic", "topic": "a-s-RETRY"}},
+            [],
+        ),
         (["a", "x"], {"topic": None, "topicPattern": f"{ROOT}/a.*"}, ["x"]),
     ],
 )  # fmt: skip

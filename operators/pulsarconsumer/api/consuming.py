@@ -9,6 +9,7 @@ from pydantic import Field
 
 from libs.common.crd import (
     IntFormat,
+    IntOrString,
     KubernetesModel,
     ListSet,
     Rule,
@@ -226,9 +227,25 @@ ExceptionName = Annotated[
 """The type of a Python exception, with or without its module."""
 
 
+Factor = Annotated[
+    IntOrString,
+    Rule(
+        "type(self) == int ? self >= 1 && self <= 10"
+        " : string(self).matches('^([1-9]([.][0-9]{1,2})?|10([.]0{1,2})?)$')",
+        "must be a number from 1 to 10; put decimal numbers in quotes, such as '1.5'",
+    ),
+]
+"""A factor from 1 to 10 with at most two decimal places."""
+
+
 class Retry(
     KubernetesModel,
     rules=(
+        Rule(
+            "!has(self.topic) || self.strategy == 'RetryTopic'",
+            "topic may be set only if strategy is RetryTopic",
+            field_path=".topic",
+        ),
         Rule(
             "self.initialDelaySeconds <= self.maxDelaySeconds",
             "initialDelaySeconds must not exceed maxDelaySeconds",
@@ -237,9 +254,9 @@ class Retry(
 ):
     """Retry configures further attempts at messages that failed."""
 
-    strategy: RetryStrategy = RetryStrategy.RETRY_TOPIC
-    """strategy is RetryTopic or NegativeAck. Defaults to RetryTopic. A PulsarConsumer without retry
-    uses NegativeAck, which needs no permission to publish."""
+    strategy: RetryStrategy = RetryStrategy.NEGATIVE_ACK
+    """strategy is NegativeAck or RetryTopic. RetryTopic needs permission to produce to the retry
+    topic."""
     max_attempts: Annotated[int, Field(ge=1, le=1000)] = 5
     """maxAttempts is the number of attempts for a message, including the first: one more than
     maxRedeliverCount of Pulsar's clients. Without deadLetter, attempts are not limited."""
@@ -247,11 +264,12 @@ class Retry(
     """initialDelaySeconds is the delay before the second attempt."""
     max_delay_seconds: Seconds = 600
     """maxDelaySeconds is the maximum delay between two attempts."""
-    multiplier: Annotated[int, Field(ge=1, le=10)] = 2
-    """multiplier is the factor between two successive delays."""
+    multiplier: Factor = 2
+    """multiplier is the factor between two successive delays, from 1 to 10: an integer, or a
+    decimal number in quotes."""
     topic: TopicName | None = None
-    """topic is the topic in which messages wait for their next attempt (retryLetterTopic of
-    Pulsar's clients). Defaults to topic-subscription-RETRY."""
+    """topic is the topic in which messages wait for their next attempt, for strategy RetryTopic
+    (retryLetterTopic of Pulsar's clients). Defaults to topic-subscription-RETRY."""
     reject_on: Annotated[list[ExceptionName], ListSet(), Field(max_length=50)] = []
     """rejectOn are types of Python exceptions, such as ValueError or shop.errors.InvalidOrder. A
     message whose handler raises one of them, or a subclass, is moved to the dead-letter topic

@@ -133,6 +133,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"retry": {"initialDelaySeconds": 10, "maxDelaySeconds": 5}},
         "must not exceed maxDelaySeconds",
     ),
+    "factor below one": ({"retry": {"multiplier": "0.5"}}, "must be a number from 1 to 10"),
+    "factor above ten": ({"retry": {"multiplier": 11}}, "must be a number from 1 to 10"),
+    "factor that is no number": ({"retry": {"multiplier": "1.5x"}}, "must be a number from 1 to"),
+    "retry topic that is not used": (
+        {"retry": {"topic": "again"}},
+        "only if strategy is RetryTopic",
+    ),
     "avro without schema": ({"schema": {"type": "Avro"}}, "configMapKeyRef is required"),
     "definition of bytes": (
         {"schema": {"type": "String", "configMapKeyRef": {"name": "own", "key": "value"}}},
@@ -203,6 +210,9 @@ async def test_server_stores_the_kept_manifest_as_it_was_written(
         {"replicas": None, "autoscaling": {"targets": {"drainTimeSeconds": 60}}},
         {"subscription": {"type": "Exclusive"}, "replicas": 1},
         {"consumption": {"batch": {}}},
+        {"retry": {"multiplier": 2}},
+        {"retry": {"multiplier": "1.5"}},
+        {"retry": {"multiplier": "10.0", "strategy": "RetryTopic", "topic": "again"}},
         {"authentication": SERVICE_ACCOUNT, "subscription": {"type": "Failover"}},
         {
             "autoscaling": AUTOSCALING,

@@ -64,7 +64,11 @@ EVERYTHING: dict[str, dict[str, Any]] = {
     },
     "several": {"topic": None, "topics": ["a", "persistent://t/n/b"]},
     "pattern": {"topic": None, "topicPattern": "persistent://t/n/a-.*"},
-    "names without a domain": {"topic": None, "topics": ["shop/eu/orders", "b"], "retry": {}},
+    "names without a domain": {
+        "topic": None,
+        "topics": ["shop/eu/orders", "b"],
+        "retry": {"strategy": "RetryTopic"},
+    },
     "pattern without a domain": {"topic": None, "topicPattern": "shop/eu/orders-.*"},
     "failover": {
         "subscription": {
@@ -91,10 +95,11 @@ EVERYTHING: dict[str, dict[str, Any]] = {
     },
     "failures": {
         "retry": {
+            "strategy": "RetryTopic",
             "maxAttempts": 3,
             "initialDelaySeconds": 2,
             "maxDelaySeconds": 20,
-            "multiplier": 3,
+            "multiplier": "1.25",
             "topic": "again",
             "rejectOn": ["ValueError", "shop.errors.InvalidOrder"],
         },
@@ -134,6 +139,9 @@ BOUNDED: dict[str, type[KubernetesModel]] = {
     "messageLog": MessageLog,
     "drain": Drain,
 }
+
+
+FACTORS = (1, 10, "1", "1.5", "9.99", "10.00")
 
 
 def build_bounds() -> Iterator[tuple[str, str, int]]:
@@ -263,6 +271,11 @@ def test_app_takes_each_number_that_the_api_takes(path: str, field: str, bound: 
 
     spec: dict[str, Any] = {section: {inner: values} if inner else values}
     assert load(parse_consumer(**spec))
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+def test_app_takes_each_factor_that_the_api_takes(factor: int | str) -> None:
+    assert load(parse_consumer(retry={"multiplier": factor})).retry_multiplier == float(factor)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -137,7 +137,9 @@ def test_credentials_of_the_operator_do_not_reach_the_pods() -> None:
         }),
         ({"tls": {"hostnameVerification": "Disabled"}}, {"TLS_VERIFY_HOSTNAME": "false"}),
         ({"consumption": {"batch": {"maxMessages": 7}}}, {"BATCH_MAX_MESSAGES": "7"}),
-        ({"retry": {}}, {"RETRY_STRATEGY": "RetryTopic"}),
+        ({"retry": {"strategy": "RetryTopic"}}, {"RETRY_STRATEGY": "RetryTopic"}),
+        ({"retry": {"multiplier": 3}}, {"RETRY_MULTIPLIER": "3"}),
+        ({"retry": {"multiplier": "1.5"}}, {"RETRY_MULTIPLIER": "1.5"}),
         ({"deadLetter": {"topic": "d"}}, {"DEAD_LETTER": "Enabled", "DEAD_LETTER_TOPIC": "d"}),
         ({"messageLog": {"samplePercent": 5}}, {"LOG_SAMPLE_RATIO": "0.05"}),
         ({"messageLog": {"samplePercent": 100}}, {"LOG_SAMPLE_RATIO": "1"}),
@@ -148,6 +150,11 @@ def test_credentials_of_the_operator_do_not_reach_the_pods() -> None:
 )  # fmt: skip
 def test_fields_reach_the_consumer(spec: dict[str, Any], expected: dict[str, str]) -> None:
     assert expected.items() <= variables(**spec).items()
+
+
+def test_strategy_changes_only_on_request() -> None:
+    """Consumers need no permission to produce to other topics by default."""
+    assert variables(retry={}) == variables()
 
 
 def test_pod_has_time_to_drain() -> None:
