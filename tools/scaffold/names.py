@@ -3,10 +3,46 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from libs.common.project.errors import GenerateError
 from libs.common.project.names import Names
 from tools.cluster.errors import ToolError
+
+_NEUTRAL: Final = {
+    "the people to greet": "the names for which ConfigMaps are created",
+    "tell whether everybody is greeted": "report whether all ConfigMaps exist",
+    "what each greeting begins with": "the beginning of the text in each ConfigMap",
+    "A ConfigMap with a greeting for each of two people": "A ConfigMap for each of two items",
+    "a ConfigMap with a greeting for each name": "a ConfigMap for each item",
+    "a ConfigMap with a greeting for each of its": "a ConfigMap for each of its",
+    "a ConfigMap for each name": "a ConfigMap for each item",
+    "A ConfigMap for each name": "A ConfigMap for each item",
+    "the ConfigMap with the greeting of a person": "the ConfigMap of an item",
+    "manage the greetings": "manage the ConfigMaps",
+    "each_name_gets_a_greeting": "each_item_gets_a_config_map",
+    "name_that_is_gone_loses_its_greeting": "item_that_is_removed_loses_its_config_map",
+    "greeting_that_somebody_edits": "config_map_that_somebody_edits",
+    '"greeting": "Go away!"': '"text": "edited"',
+    '{"greeting": "Hello, ada!"}': '{"text": "text, one!"}',
+    'data={"greeting"': 'data={"text"',
+    "Good morning": "other text",
+    "Hello": "text",
+    "phrase": "prefix",
+    "person": "item",
+    "ada": "one",
+    "ADA": "ONE",
+    "grace": "two",
+    "barbara": "three",
+    "team": "example",
+    "TEAM": "EXAMPLE",
+}
+"""What the words of the tutorial are about, in words that fit any kind."""
+_WORDS: Final = "|".join(
+    # Whole words, but parts of the names of tests.
+    rf"(?<!\w){re.escape(words)}(?!\w)" if words.isalpha() else re.escape(words)
+    for words in sorted(_NEUTRAL, key=len, reverse=True)
+)
 
 
 def build_names(operator: str, kind: str, plural: str, group: str) -> Names:
@@ -22,7 +58,7 @@ def build_names(operator: str, kind: str, plural: str, group: str) -> Names:
 
 
 def rename(text: str, names: Names, *, python: bool = False) -> str:
-    """Return a text or path of the tutorial with other names in it.
+    """Return a text or path of the tutorial with other names in it, and nothing about greetings.
 
     Args:
         text: Text about the operator greeter and its kind Greeting.
@@ -39,4 +75,5 @@ def rename(text: str, names: Names, *, python: bool = False) -> str:
         "greeter": names.id,
         "Greeter": names.id.capitalize(),
     }
+    text = re.sub(_WORDS, lambda found: _NEUTRAL[found[0]], text)
     return re.sub("|".join(map(re.escape, others)), lambda found: others[found[0]], text)
