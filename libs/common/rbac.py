@@ -14,6 +14,9 @@ from typing import Final
 
 from libs.common.kinds import CLUSTER_ROLE, EVENT, LEASE, ROLE, Kind, Manifest, build_object
 
+__all__ = ["PolicyRule", "children", "grant", "own", "reads"]
+"""What operators use; the rest is for the generator."""
+
 READ_VERBS: Final = ("get", "list", "watch")
 """Verbs that a cache needs."""
 WRITE_VERBS: Final = ("create", "update", "patch", "delete", "deletecollection")

@@ -21,8 +21,7 @@ from libs.common.kinds import SECRET, Key, Kind, Manifest, is_deleting, key_of, 
 from libs.common.metrics import Metrics
 from libs.common.ownership import controller_uid
 from libs.common.plan import Apply, Create, Delete, Outcome, Patch, Step, StepFailure
-from libs.common.runtime import Context
-from libs.common.runtime.store import IndexFunction
+from libs.common.runtime import Context, IndexFunction
 from libs.common.testing.clock import FakeClock
 from libs.common.testing.fakeapi import FakeApi
 from libs.common.testing.fakeapi.patches import PatchError, apply_json_patch

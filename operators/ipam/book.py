@@ -14,7 +14,7 @@ from libs.common.conditions import parse_time
 from libs.common.crd import ParseError
 from libs.common.kinds import Key, Kind, Manifest, is_deleting, key_of, uid_of
 from libs.common.reading import map_at, text_at
-from libs.common.runtime.store import Change
+from libs.common.runtime import Change
 from operators.ipam.addresses import parse_address
 from operators.ipam.api.v1alpha1.allocations import IP_ALLOCATION
 from operators.ipam.api.v1alpha1.claims import IP_CLAIM, Sticky

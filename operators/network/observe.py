@@ -19,8 +19,7 @@ from libs.common.kinds import (
 )
 from libs.common.ownership import controller_of
 from libs.common.reading import map_at, maps_at, text_at
-from libs.common.runtime import Cache, Context
-from libs.common.runtime.store import IndexFunction
+from libs.common.runtime import Cache, Context, IndexFunction
 from libs.contracts.compute import (
     INSTANCE,
     INSTANCE_UID_LABEL,

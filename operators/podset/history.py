@@ -12,8 +12,7 @@ from libs.common.kinds import CONTROLLER_REVISION, Key, Manifest, is_deleting, k
 from libs.common.ownership import controller_of
 from libs.common.plan import Outcome
 from libs.common.reading import text_at
-from libs.common.runtime import Cache, Context
-from libs.common.runtime.store import IndexFunction
+from libs.common.runtime import Cache, Context, IndexFunction
 from operators.podset.api.v1 import PodSet, Reason
 from operators.podset.naming import SET_LABEL
 from operators.podset.reconcile import Desired, Observed, assess, build_desired, find_current

@@ -17,8 +17,7 @@ from libs.common.kinds import (
     uid_of,
 )
 from libs.common.reading import text_at
-from libs.common.runtime import Cache, Context
-from libs.common.runtime.store import IndexFunction
+from libs.common.runtime import Cache, Context, IndexFunction
 from libs.contracts.claims import (
     ClaimUser,
     ClaimView,

@@ -11,11 +11,14 @@ from libs.common.runtime.controller import (
 )
 from libs.common.runtime.manager import Manager
 from libs.common.runtime.operator import Operator, main
+from libs.common.runtime.store import Change, IndexFunction
 
 __all__ = [
     "Cache",
+    "Change",
     "Context",
     "Controller",
+    "IndexFunction",
     "Manager",
     "Operator",
     "Predicate",

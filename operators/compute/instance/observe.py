@@ -21,9 +21,8 @@ from libs.common.kinds import (
 from libs.common.ownership import controller_of
 from libs.common.quantity import parse_quantity
 from libs.common.reading import condition_at, maps_at, text_at, text_map_at
-from libs.common.runtime import Cache, Context
+from libs.common.runtime import Cache, Context, IndexFunction
 from libs.common.runtime.controller import Mapper
-from libs.common.runtime.store import IndexFunction
 from libs.contracts.cdi import DATA_VOLUME, DataVolumePhase, DataVolumeView
 from libs.contracts.compute import INSTANCE_UID_LABEL, OperationView
 from libs.contracts.ip_claims import IP_CLAIM, IpClaimView

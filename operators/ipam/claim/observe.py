@@ -17,8 +17,7 @@ from libs.common.kinds import (
     uid_of,
 )
 from libs.common.reading import map_at, maps_at, text_at, text_map_at, texts_at
-from libs.common.runtime import Cache, Context
-from libs.common.runtime.store import IndexFunction
+from libs.common.runtime import Cache, Context, IndexFunction
 from libs.contracts.compute import INSTANCE, INSTANCE_UID_LABEL
 from libs.contracts.kubevirt import VIRTUAL_MACHINE_INSTANCE, VmiView
 from libs.contracts.launchers import LauncherView
