@@ -190,12 +190,17 @@ def _assemble(
         progress.note("importing images into the node's containerd")
         preload_images(work, archives, progress)
         progress.note("importing the node into docker")
-        _import_image(docker, name, work, progress)
+        import_rootfs(docker, name, work, progress)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _import_image(docker: Docker, name: str, rootfs: Path, progress: Progress) -> None:
+def import_rootfs(docker: Docker, name: str, rootfs: Path, progress: Progress) -> None:
+    """Make an image of a root file system with the files of a kind node; systemd runs in it.
+
+    Raises:
+        ToolError: Packing or importing it failed.
+    """
     imported = f"{name}-import"
     change = ["--change", "ENV container=docker"]
     change += ["--change", 'ENTRYPOINT ["/usr/local/bin/entrypoint", "/sbin/init"]']

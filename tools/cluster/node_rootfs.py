@@ -55,12 +55,12 @@ _IDLE_UNITS: Final = (
 _MANIFESTS: Final = Path(__file__).parent / "manifests"
 
 
-def install_rootfs(directory: Path, progress: Progress) -> None:
-    """Install the node's packages into a new root file system."""
+def install_rootfs(directory: Path, progress: Progress, more: Sequence[str] = ()) -> None:
+    """Install the node's packages, and `more`, into a new root file system."""
     debian.install_packages(["mmdebstrap"], progress)
     command = ["mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory"]
     command += [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _UNUSED]
-    command += [f"--include={','.join(PACKAGES)}", DEBIAN, str(directory)]
+    command += [f"--include={','.join([*PACKAGES, *more])}", DEBIAN, str(directory)]
     progress.run([*command, *debian.list_sources(DEBIAN)])
 
 

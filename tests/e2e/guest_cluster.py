@@ -1,0 +1,168 @@
+"""A KubernetesCluster of one control plane node and one worker, and what a user does with it."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+from libs.common.conditions import find_condition
+from libs.common.errors import AlreadyExists
+from libs.common.kinds import CONFIG_MAP, SECRET, Key, Manifest, build_object
+from libs.common.reading import text_at
+from libs.contracts.compute import INSTANCE_SIZE
+from libs.contracts.ip_claims import IP_POOL
+from libs.contracts.network import NETWORK
+from operators.clusters.api.v1alpha1 import KUBERNETES_CLUSTER
+from operators.clusters.naming import ADDON_LABEL
+from tests.e2e.cluster import Cluster, eventually
+from tools.cluster.commands import read
+from tools.cluster.docker import find_docker
+from tools.cluster.errors import ToolError
+from tools.cluster.kind_cluster import KindCluster
+from tools.cluster.versions import KUBERNETES
+
+CONTROL_PLANE: Final = "edge-control-plane-0"
+WORKER: Final = "edge-web-0"
+SIZE: Final = "e2e-node"
+_PLUGIN: Final = Path(__file__).with_name("bridge-plugin.yaml")
+
+
+class GuestCluster:
+    """The cluster `edge`, asked through its public address by a user on a node of the outer one.
+
+    Args:
+        cluster: The outer cluster, where the operators run.
+        kind: The same one, for its node.
+        key: The KubernetesCluster.
+        seconds: How long guests may take for a step.
+    """
+
+    def __init__(self, cluster: Cluster, kind: KindCluster, key: Key, seconds: float) -> None:
+        """Keep what it acts on."""
+        docker = find_docker(kind.cache)
+        assert docker is not None, "docker answers"
+        self._cluster = cluster
+        self._docker = docker
+        self._node = f"{kind.name}-control-plane"
+        self._seconds = seconds
+        self._kubeconfig = ""
+        self.key = key
+
+    @classmethod
+    async def create(
+        cls,
+        cluster: Cluster,
+        kind: KindCluster,
+        *,
+        address: str,
+        image: Mapping[str, str],
+        seconds: float,
+        disk: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Create the KubernetesCluster and what it refers to, in a namespace of its own.
+
+        Args:
+            cluster: The outer cluster.
+            kind: The same one.
+            address: Address of the API of the new cluster.
+            image: Image of the nodes.
+            seconds: How long guests may take for a step.
+            disk: Settings of the disks of the nodes.
+        """
+        namespace = await cluster.make_namespace("cluster")
+        size = {"cpus": 2, "memory": "2Gi", "disk": "4Gi"}
+        with contextlib.suppress(AlreadyExists):
+            await cluster.client.create(INSTANCE_SIZE, build_object(INSTANCE_SIZE, SIZE, spec=size))
+        pool = {"family": "IPv4", "addresses": [address], "reuseGraceSeconds": 0}
+        await cluster.client.create(IP_POOL, build_object(IP_POOL, namespace, spec=pool))
+        lan = {"cidrs": ["10.245.0.0/16"], "binding": "Passt"}
+        await cluster.client.create(NETWORK, build_object(NETWORK, "lan", namespace, spec=lan))
+        labels = {"labels": {ADDON_LABEL: "true"}}
+        plugin = build_object(CONFIG_MAP, "plugin", namespace, metadata=labels)
+        data = {"cni.yaml": _PLUGIN.read_text()}
+        await cluster.client.create(CONFIG_MAP, {**plugin, "data": data})
+        rest = {"rootDisk": dict(disk)} if disk else {}
+        worker = {"name": "web", "count": 1, "size": SIZE, "labels": {"tier": "web"}, **rest}
+        spec = {
+            "version": KUBERNETES,
+            "image": dict(image),
+            "networkRef": {"name": "lan"},
+            # The guests have the addresses of pods, so the pods of their cluster need other ones.
+            "podCidr": "10.45.0.0/16",
+            "serviceCidr": "10.46.0.0/16",
+            "controlPlane": {"size": SIZE, "endpoint": {"poolName": namespace}, **rest},
+            "pools": [worker],
+            "addons": [{"name": "plugin", "configMapRef": {"name": "plugin"}}],
+            "health": {"nodeStartupSeconds": int(seconds), "unhealthySeconds": 1800},
+        }
+        key = Key(namespace, "edge")
+        await cluster.client.create(
+            KUBERNETES_CLUSTER, build_object(KUBERNETES_CLUSTER, key.name, namespace, spec=spec)
+        )
+        return cls(cluster, kind, key, seconds)
+
+    async def wait_ready(self) -> None:
+        """Wait until the operator says that the cluster is ready for its current spec."""
+
+        async def is_ready() -> bool:
+            held = await self._cluster.client.get(KUBERNETES_CLUSTER, self.key)
+            ready = find_condition(held, "Ready") or {}
+            current = ready.get("observedGeneration") == held["metadata"]["generation"]
+            conditions = held.get("status", {}).get("conditions")
+            assert (ready.get("status"), current) == ("True", True), conditions
+            return True
+
+        await eventually(is_ready, "the cluster is ready", self._seconds)
+        secret = await self._cluster.client.get(SECRET, Key(self.key.namespace, "edge-kubeconfig"))
+        self._kubeconfig = base64.b64decode(secret["data"]["value"]).decode()
+
+    async def check_nodes(self) -> None:
+        """Check that both machines are nodes, ready, with the labels of their pools."""
+        nodes = {each["metadata"]["name"]: each for each in self.get("nodes")["items"]}
+        assert set(nodes) == {CONTROL_PLANE, WORKER}
+        for node in nodes.values():
+            assert (find_condition(node, "Ready") or {}).get("status") == "True", node["status"]
+        assert nodes[WORKER]["metadata"]["labels"]["tier"] == "web"
+
+    async def check_pod(self, name: str) -> None:
+        """Check that a pod runs on the worker, and that its log can be read."""
+        run = ("run", name, "--image=busybox", "--image-pull-policy=Never", "--restart=Never")
+        self.kubectl(*run, "--", "sh", "-c", "echo hello from $HOSTNAME")
+
+        async def has_ended() -> bool:
+            pod = self.get("pod", name)
+            assert text_at(pod, "status", "phase") == "Succeeded", pod["status"]
+            assert pod["spec"]["nodeName"] == WORKER
+            return True
+
+        await eventually(has_ended, f"the pod {name} has run in the cluster", 600.0)
+        assert self.kubectl("logs", name) == f"hello from {name}\n"
+
+    async def remove(self) -> None:
+        """Delete the cluster and its pool of addresses, and wait until they are gone."""
+        await self._cluster.delete(KUBERNETES_CLUSTER, self.key)
+        await self._cluster.wait_gone(KUBERNETES_CLUSTER, self.key)
+        await self._cluster.delete(IP_POOL, Key("", self.key.namespace))
+
+    def kubectl(self, *args: str) -> str:
+        """Run kubectl through the address of the cluster.
+
+        Raises:
+            AssertionError: It failed.
+        """
+        script = 'umask 077; cat >/tmp/edge.conf; kubectl --kubeconfig /tmp/edge.conf "$@"'
+        command = ["docker", "exec", "--interactive", self._node, "sh", "-c", script, "sh", *args]
+        env = self._docker.environment()
+        try:
+            return read(command, env=env, seconds=120, stdin=self._kubeconfig)
+        except ToolError as err:
+            raise AssertionError(str(err)) from err
+
+    def get(self, *args: str) -> Manifest:
+        """Get objects."""
+        found: Manifest = json.loads(self.kubectl("get", *args, "--output=json"))
+        return found
