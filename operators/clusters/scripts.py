@@ -143,10 +143,12 @@ finish
 """Begins a cluster: for the first node of the control plane, once in the life of a cluster."""
 
 _RESET: Final = """
-# What an attempt before left is in the way of the next; nothing of it counts before it succeeds.
-if [ -e /etc/kubernetes/kubelet.conf ]; then
+# An attempt that failed leaves files with which kubeadm refuses the next one, at whatever step it
+# failed; nothing of it counts before it succeeds.
+if [ -e "$directory/tried" ]; then
   kubeadm reset --force
 fi
+touch "$directory/tried"
 """
 
 JOIN_CONTROL_PLANE: Final = (

@@ -129,9 +129,11 @@ class GuestCluster:
         assert nodes[WORKER]["metadata"]["labels"]["tier"] == "web"
 
     async def check_pod(self, name: str) -> None:
-        """Check that a pod runs on the worker, and that its log can be read."""
+        """Check that a pod on the worker reaches the Service of the API, and its log the user."""
         run = ("run", name, "--image=busybox", "--image-pull-policy=Never", "--restart=Never")
-        self.kubectl(*run, "--", "sh", "-c", "echo hello from $HOSTNAME")
+        connect = "nc -w 5 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT </dev/null >/dev/null 2>&1"
+        script = f"until {connect}; do sleep 1; done; echo hello from $HOSTNAME"
+        self.kubectl(*run, "--", "sh", "-c", script)
 
         async def has_ended() -> bool:
             pod = self.get("pod", name)

@@ -72,7 +72,7 @@ async def test_machines_become_a_cluster_that_outlives_restarts_and_a_new_disk(
 
     await eventually(is_renewed, "the API has a new certificate and answers", SECONDS)
 
-    # The control plane restarts with its disk, and with another address.
+    # The control plane restarts with its disk.
     await reboot(cluster, Key(edge.key.namespace, CONTROL_PLANE))
 
     async def remembers() -> bool:
