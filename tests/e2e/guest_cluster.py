@@ -131,7 +131,9 @@ class GuestCluster:
     async def check_pod(self, name: str) -> None:
         """Check that a pod on the worker reaches the Service of the API, and its log the user."""
         run = ("run", name, "--image=busybox", "--image-pull-policy=Never", "--restart=Never")
-        connect = "nc -w 5 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT </dev/null >/dev/null 2>&1"
+        connect = (
+            "nc -w 5 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT </dev/null >/dev/null 2>&1"
+        )
         script = f"until {connect}; do sleep 1; done; echo hello from $HOSTNAME"
         self.kubectl(*run, "--", "sh", "-c", script)
 

@@ -8,6 +8,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -123,7 +124,7 @@ def _build(docker: Docker, progress: Progress, cache: Cache) -> NodeImage:
     with cache.lock("node-image", lambda: progress.say("Waiting for another node image build.")):
         if docker.has_image(name):
             return image
-        rootfs = _ensure_rootfs(progress, cache) / "rootfs"
+        rootfs = ensure_rootfs(progress, cache)
         archives = _ensure_archives(programs, rootfs, progress, cache)
         with progress.step(f"Node image {name}", "about 40 seconds, once"):
             _assemble(docker, name, rootfs, archives, programs, progress, cache)
@@ -151,12 +152,18 @@ def ensure_programs(progress: Progress, cache: Cache) -> Programs:
     )
 
 
-def _ensure_rootfs(progress: Progress, cache: Cache) -> Path:
+def ensure_rootfs(progress: Progress, cache: Cache, more: Sequence[str] = ()) -> Path:
+    """Return a root file system with the packages of a node and `more`, installed when missing.
+
+    Raises:
+        ToolError: The packages cannot be had.
+    """
+
     def build(directory: Path) -> None:
         with progress.step("Debian packages of the node", "40 seconds, once"):
-            install_rootfs(directory / "rootfs", progress)
+            install_rootfs(directory / "rootfs", progress, more)
 
-    return cache.ensure("node-rootfs", digest_of(DEBIAN, *PACKAGES), build)
+    return cache.ensure("node-rootfs", digest_of(DEBIAN, *PACKAGES, *more), build) / "rootfs"
 
 
 def _ensure_archives(
