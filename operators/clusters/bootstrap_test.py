@@ -199,7 +199,7 @@ def test_nothing_of_a_manifest_gets_into_a_script(member: Membership) -> None:
 
 _KUBEADM = """\
 #!/bin/sh
-# As kubeadm does when a step after the preflight checks fails: it leaves a file that it then refuses.
+# As kubeadm does when a later step than the preflight checks fails: it leaves what it refuses.
 echo "$1" >>"$TRACE"
 case $1 in
   reset) rm -f "$LEFT" ;;

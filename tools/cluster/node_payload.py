@@ -90,8 +90,9 @@ def _kube_entries(kube: Path, rootfs: Path) -> list[Entry]:
     # each for a leftover and deletes it at its next full synchronization: at its restart, or an
     # hour after it.
     programs = ["/usr/sbin/nft", _XTABLES]
-    libraries = parse_ldd(commands.read(["chroot", rootfs, "ldd", *programs]))
     matches = [f"/{each.relative_to(rootfs)}" for each in sorted(rootfs.glob(_XTABLES_MODULES))]
+    # The modules of iptables need libraries of their own: libm for the match `statistic`.
+    libraries = parse_ldd(commands.read(["chroot", rootfs, "ldd", *programs, *matches]))
     files = [*programs, "/etc/protocols", *sorted(set(libraries)), *matches]
     return [
         *_BASIC,

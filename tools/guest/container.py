@@ -27,7 +27,7 @@ from tools.cluster.node_rootfs import (
 from tools.cluster.progress import Progress
 from tools.cluster.versions import DEBIAN, TOOL_MODULES
 
-_NAME: Final = "slipway/guest-node"
+_NAME: Final = "slipway/node-container"
 _FILES: Final = Path(__file__).parent / "container_files"
 _MORE: Final = ("cloud-init",)
 """Packages in addition to those of a node of kind."""

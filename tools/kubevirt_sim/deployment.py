@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Final
 
 from libs.common.kinds import Manifest
+from tools.kubevirt_sim.behavior import PREFIX
 from tools.kubevirt_sim.registration import NAME, build_registration
 
 PORT: Final = 8443
@@ -56,7 +58,7 @@ def build_manifests(
                 ],
             },
         },
-        _build_deployment(image, namespace, settings or {}),
+        _build_deployment(image, namespace, settings or {}, certificates["tls.crt"]),
         *build_registration(namespace, 443, certificates["ca.crt"]),
     ]
 
@@ -177,7 +179,9 @@ def _build_binding(namespace: str) -> Manifest:
     }
 
 
-def _build_deployment(image: str, namespace: str, settings: Mapping[str, str]) -> Manifest:
+def _build_deployment(
+    image: str, namespace: str, settings: Mapping[str, str], certificate: bytes
+) -> Manifest:
     flags = {
         "watch-namespaces": "*",
         "leader-elect": "false",
@@ -234,6 +238,13 @@ def _build_deployment(image: str, namespace: str, settings: Mapping[str, str]) -
             # Two simulators would play the same nodes.
             "strategy": {"type": "Recreate"},
             "selector": {"matchLabels": _LABELS},
-            "template": {"metadata": {"labels": _LABELS}, "spec": pod},
+            "template": {
+                "metadata": {
+                    "labels": _LABELS,
+                    # The server reads its certificate when it starts.
+                    "annotations": {f"{PREFIX}certificate": sha256(certificate).hexdigest()},
+                },
+                "spec": pod,
+            },
         },
     }

@@ -96,7 +96,7 @@ async def test_machines_become_a_cluster_that_outlives_restarts_and_a_new_disk(
 
 
 async def read_certificate(guests: ContainerGuests) -> str:
-    """Return the serial number of the certificate that the API server shows; empty if it is down."""
+    """Return the serial number of the certificate of the API server; empty if it is down."""
     show = "openssl s_client -connect 127.0.0.1:6443 </dev/null 2>/dev/null"
     read = f"{show} | openssl x509 -noout -serial 2>/dev/null || true"
     return await guests.run_inside(CONTROL_PLANE, "sh", "-c", read)
